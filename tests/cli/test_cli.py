@@ -436,7 +436,7 @@ def test_several_inputs_need_names(here):
     """A model of two inputs does not guess, and tells what is missing."""
     model = sum_model(here / "sum.onnx")
     np.save("a.npy", np.zeros((1, 1, 2, 3), np.float32))
-    fails(USAGE, "run", model, "-i", "a.npy", "-o", "y.npy", says="inputs a, b. Say which: -i a=a.npy")
+    fails(USAGE, "run", model, "-i", "a.npy", "-o", "y.npy", says="inputs a, b. Name one: -i a=a.npy")
     fails(UNFIT, "run", model, "-i", "a=a.npy", "-o", "y.npy", says="nothing is given for b")
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 from skimage.color import rgb2lab
 
 from unpool import images
-from unpool.errors import FileError, MissingFileError, ShapeError
+from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
 from unpool.images.overlay import CLEAR, OKABE_ITO, legend_for, legend_strip, mask_picture, overlay_picture
 from unpool.images.pixels import for_display, to_channels
 
@@ -208,3 +208,29 @@ def test_legend_wraps_and_widens():
     legend = legend_for(9, names)
     assert legend_strip(legend, range(9), 200).height > legend_strip(legend, range(2), 200).height
     assert legend_strip(legend_for(1, ["a rather long class name"]), [0], 20).width > 100
+
+
+def test_axes_notes_and_windows_for_python_callers(tmp_path):
+    """`read` names its axes and its white, and `open` gives windows of the same pixels as a tensor."""
+    pixels = (np.arange(5 * 7 * 3).reshape(5, 7, 3) * 300).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", tile=(16, 16))
+
+    picture, source = images.read(tmp_path / "a.tif"), images.open(tmp_path / "a.tif")
+
+    assert (picture.axes, picture.white_level, picture.notes) == ("HWC", 65535, ())
+    assert (source.shape, source.white_level, source.warning) == ((1, 3, 5, 7), 65535, "")
+    np.testing.assert_array_equal(picture.pixels, pixels)
+    np.testing.assert_array_equal(source[:, :, 1:4, 2:6][0], np.moveaxis(pixels[1:4, 2:6], -1, 0))
+
+
+def test_pages_as_a_batch_and_arrays(tmp_path):
+    """Pages can be those of a batch; arrays are no images, and the message names what reads them."""
+    pixels = np.arange(2 * 5 * 7, dtype=np.uint8).reshape(2, 5, 7)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
+    np.save(tmp_path / "a.npy", pixels)
+
+    picture = images.read(tmp_path / "a.tif", pages="batch")
+
+    assert (picture.axes, picture.pixels.shape) == ("NHWC", (2, 5, 7, 1))
+    with pytest.raises(UnsupportedError, match=r"unpool\.images\.open"):
+        images.read(tmp_path / "a.npy")

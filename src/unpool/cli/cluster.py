@@ -19,7 +19,7 @@ from unpool.images.checks import read_errors
 from unpool.images.npy import read_header
 
 PATIENCE = "30s"
-"""How long a scheduler may take to answer."""
+"""Timeout of the connection to a scheduler."""
 
 
 def run(config: RunConfig, scheduler: str) -> Outcome:
@@ -56,7 +56,7 @@ def _tile(config: RunConfig) -> tuple[int, ...]:
     """The size of a tile, once the options are known to go together."""
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     if not isinstance(config.tile, tuple):
-        raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, for workers share no memory.")
+        raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, because workers share no memory.")
     if config.output.path.suffix != ".zarr" or config.makes_classes or config.softmax:
         raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output.path}.")
     return config.tile
@@ -69,11 +69,11 @@ def _feed(config: RunConfig, wanted: Mapping[str, Slot]) -> dict[str, Any]:
         name, path = split_name(text, list(wanted))
         if name is None and len(wanted) != 1:
             raise UsageError(
-                f"-i {text}: the model has inputs {', '.join(wanted)}. Say which: -i {next(iter(wanted))}={path}"
+                f"-i {text}: the model has inputs {', '.join(wanted)}. Name one: -i {next(iter(wanted))}={path}"
             )
         name = name or next(iter(wanted))
         if name in found:
-            raise UsageError(f"-i {text}: there is another file for input {name!r}. Run them apart.")
+            raise UsageError(f"-i {text}: there is another file for input {name!r}. Run them separately.")
         found[name] = _array(path, name, config, wanted)
         wanted[name].check(found[name], str(path))
     if len(found) < len(wanted):
@@ -90,10 +90,10 @@ def _array(path: Path, name: str, config: RunConfig, wanted: Mapping[str, Slot])
 
 
 def open_array(path: Path, level: int = 0) -> Any:
-    """A .zarr or .npy file as an array of which tiles are read.
+    """A .zarr or .npy file as an array; tiles of it are read.
 
     Raises:
-        FileError, UnsupportedError, ShapeError: as `open_source`.
+        FileError, UnsupportedError, ShapeError: as `unpool.images.open`.
     """
     if path.suffix == ".zarr":
         from unpool.images.zarr_store import ZarrReader, open_zarr_array

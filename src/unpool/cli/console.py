@@ -1,4 +1,4 @@
-"""What the command prints: results on stdout, logs on stderr; it imports little, for every command begins with it."""
+"""Output of the commands: results on stdout, logs on stderr. Every command imports this, so it imports little."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ def say_report(lines: Iterable[str], document: Any, as_json: bool, quiet: bool =
 
 
 class Screen(Console):
-    """Where tables go: as wide as the terminal, or as `wide` characters elsewhere, where lines may be long."""
+    """Console for tables: as wide as the terminal; `wide` characters where there is none."""
 
     def __init__(self, wide: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Screen(Console):
 
 
 def table(titles: Iterable[str], **looks: Any) -> Table:
-    """An empty table; what is too wide for its column goes on in the next line, and nothing is cut off."""
+    """An empty table; text too wide for its column is wrapped, not cut off."""
     made = Table(box=SIMPLE_HEAD, **looks)
     for title in titles:
         made.add_column(title, overflow="fold")

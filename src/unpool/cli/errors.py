@@ -1,7 +1,7 @@
 """Exit codes, exceptions as one line on stderr, and standard streams that are closed, full or no longer read.
 
 0 ok   1 findings, a mismatch, or inputs left out   2 usage   3 a model or an input cannot be read or does not fit
-4 unsupported, or an extra is missing   130 interrupted   141 nobody reads the output   128 + the number of a signal
+4 unsupported, or an extra is missing   130 interrupted   141 broken pipe   128 + the number of a signal
 """
 
 import io
@@ -158,12 +158,12 @@ def prepare_streams() -> None:
 
 
 def flush_stdout() -> None:
-    """Send what was printed; here it shows that nobody reads it, or that there is no space for it."""
+    """Flush standard output; a broken pipe or a full disk raises here."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def discard_stdout() -> None:
-    """Forget what was printed and cannot be sent, which Python would try once more when it ends."""
+    """Drop output that cannot be written, which Python would try again at its end."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,7 +20,7 @@ from unpool.images.pixels import Picture, scaled
 
 @dataclass(frozen=True)
 class Feed:
-    """What goes into one run.
+    """Inputs of one run.
 
     Attributes:
         arrays: for every input.
@@ -67,7 +67,7 @@ def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[An
 
 
 def pixel_notes(rule: PixelRule, stored: Picture, slot: Slot) -> list[str]:
-    """What is taken for granted about the numbers of a picture, as its file has it."""
+    """Assumptions about the numbers of a picture, as stored in its file."""
     return rule.notes(stored.pixels.dtype, stored.white_level, takes_numbers(slot), stored.spatial_header is not None)
 
 
@@ -108,7 +108,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
 
 
 def takes_numbers(slot: Slot) -> bool:
-    """Whether an input is for the numbers of deeper pictures: integers of more than 8 bits."""
+    """True for inputs of integers of more than 8 bits, which take stored numbers unscaled."""
     return slot.dtype.kind in "iu" and slot.dtype.itemsize > 1
 
 
@@ -166,5 +166,5 @@ def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
         return cast
     raise UnpoolError(
         f"{where}: input {slot.name!r} takes {slot.dtype}, got {array.dtype} from {array.min():g} to {array.max():g}, "
-        "of which it cannot hold every number exactly. Convert it first."
+        "which it cannot represent exactly. Convert it first."
     )

@@ -26,7 +26,7 @@ DECODED_AS = {"WEBP": 28, "MPO": 20}
 PROGRESSIVE = 7
 """Bytes per pixel for the coefficients of a progressive .jpg."""
 DEEPER = 2
-"""How many times as much is taken by pixels of more than 8 bits."""
+"""Factor for pixels of more than 8 bits."""
 PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
 CONVERTED = {PALETTE: 12, SEPARATED: 24}
 """Bytes per sample that the colours of a TIFF take on their way to RGB."""
@@ -36,7 +36,7 @@ SCALED = 16
 
 @dataclass(frozen=True)
 class Footprint:
-    """What it takes to read a file.
+    """Memory for reading a file whole.
 
     Attributes:
         shape: of the input that it fills.

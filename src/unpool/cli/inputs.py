@@ -35,12 +35,12 @@ class InputFile:
 
     @property
     def suffix(self) -> str:
-        """What kind of file it is."""
+        """The suffix of the file."""
         return suffix_of(self.path)
 
     @property
     def is_image(self) -> bool:
-        """Whether the file is read as an image."""
+        """True for files that are read as images."""
         return self.suffix in IMAGE_SUFFIXES
 
     def open(self) -> BinaryIO:
@@ -60,7 +60,7 @@ class InputFile:
 
     @property
     def is_for_windows(self) -> bool:
-        """Whether the file is always read window by window."""
+        """True for files that are always read in windows."""
         return self.suffix in FOLDER_SUFFIXES
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def collect(
     Args:
         texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
         names: the inputs of the model.
-        memory: bytes that the process may have, of which standard input takes some.
+        memory: memory limit of the process in bytes, which standard input counts towards.
         keep_going: leave out files whose results would have the name of another one's, instead of refusing all.
 
     Returns:
@@ -183,7 +183,7 @@ def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int
 def _meant(text: str, name: str | None, names: Sequence[str]) -> str:
     """The input that `-i text` is for."""
     if name is None and len(names) != 1:
-        raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Say which: -i {names[0]}={text}")
+        raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Name one: -i {names[0]}={text}")
     return name or names[0]
 
 
@@ -300,7 +300,7 @@ SIGNATURES = {
     b"\0\0\x01\x5c": ".nii",
 }
 SHARE = 4
-"""The part of the memory at hand that the bytes may take: they are unpacked beside it."""
+"""Divisor of the available memory: the bytes may take one part of it, because they are unpacked as well."""
 PIECE = 2**24
 
 
@@ -308,10 +308,10 @@ def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
     """The bytes of standard input, and the suffix of files of their kind.
 
     Args:
-        limit: bytes of memory that the process may have in all; None: as many as there are.
+        limit: memory limit of the process in bytes; None: no limit.
 
     Raises:
-        UsageError: nobody sends anything: it is a terminal, or closed.
+        UsageError: standard input is a terminal, or closed.
         FileError: no array and no image.
         ShapeError: more bytes than this process has memory for.
     """

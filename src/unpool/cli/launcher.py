@@ -1,4 +1,4 @@
-"""Where the command starts: look for the `run` extra, then hand over to the commands."""
+"""Entry point of the command: checks for the `run` extra, then runs the command line."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ from unpool.extras import EXTRAS, missing_extra, missing_modules
 
 RUN_EXTRA = EXTRAS["run"][1]
 ANSWERS = (["--version"], ["doctor"], ["doctor", "--json"])
-"""What is asked for where something is missing: the command answers without the extra."""
+"""Command lines that work without the extra."""
 
 
 def end_cleanly() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _answer(words: list[str]) -> str:
-    """What can be said without the extra."""
+    """The output of a command line that works without the extra."""
     if words == ["--version"]:
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""What a model says of the pictures that it takes and the classes that it finds, in its metadata.
+"""Conversion of pixels to a model's numbers, and class names and colours: from options and from a model's metadata.
 
     unpool.input_scale, unpool.input_mean, unpool.input_std    as the options of `unpool run`
     unpool.input_white                                         the pixel value that means white in its pictures
@@ -31,7 +31,7 @@ DEEPEST = 65535.0
 
 @dataclass(frozen=True)
 class PixelRule:
-    """How pixels become numbers: (pixel * 255 / white * scale - mean) / std, per channel; layout is nchw or nhwc.
+    """Conversion of pixels: (pixel * 255 / white * scale - mean) / std, per channel; layout is nchw or nhwc.
 
     Attributes:
         white: the value that means white; None: what the file says, and the pixels as they are where it says nothing.
@@ -51,12 +51,12 @@ class PixelRule:
 
     @property
     def is_identity(self) -> bool:
-        """Whether pixels go in as they are."""
+        """True if pixels go in unchanged."""
         return self.white is None and self.has_no_steps
 
     @property
     def has_no_steps(self) -> bool:
-        """Whether nothing is done to pixels whose white is 255."""
+        """True if pixels whose white is 255 go in unchanged."""
         return self.scale is None and self.mean is None and self.std is None
 
     def filled(self, other: "PixelRule") -> "PixelRule":
@@ -96,7 +96,7 @@ class PixelRule:
         return replace(picture, white_level=self.white_of(picture.white_level))
 
     def notes(self, kind: np.dtype[Any], stored: float | None, is_for_numbers: bool, has_unit: bool) -> list[str]:
-        """What is taken for granted about the numbers of a picture.
+        """Assumptions about the numbers of a picture.
 
         Args:
             kind: the type of its numbers.
@@ -125,7 +125,7 @@ class PixelRule:
         return [f"its white is {white:g}, {said}: it is scaled"]
 
     def above(self, picture: Picture) -> list[str]:
-        """What to say of a 16-bit picture that is brighter than the white that the model says.
+        """A note about a 16-bit picture that is brighter than the model's white.
 
         Args:
             picture: as the file has it.

@@ -1,4 +1,4 @@
-"""What the command needs to know about a model: its inputs as slots to fill, and the names of its classes."""
+"""The session of a model, and its inputs as slots to fill."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C",
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What the session is opened with; the words are those of `unpool.InferenceSession`, but for the provider.
+    """Options of a session, named as for `unpool.InferenceSession`; `provider` is one of ours.
 
     `is_lean`: onnxruntime shall not take memory for a shape once more when the shape comes again, to have it in one
     partition.
@@ -78,7 +78,7 @@ class Slot:
         return self.shape[0] if self.shape else None
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether this shape is one of those that the input takes."""
+        """True if the input takes this shape."""
         if self.shape is None:
             return True
         is_open = (size is None or size == have for size, have in zip(self.shape, shape, strict=False))

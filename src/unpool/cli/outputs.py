@@ -57,7 +57,7 @@ def refuse_stdout(output: Path) -> None:
 
 
 def refuse_terminal() -> None:
-    """Refuse to write the bytes of a file to a screen, or to nobody."""
+    """Refuse to write the bytes of a file to a terminal, or to a closed stream."""
     if sys.stdout is None:
         raise UsageError("-o -: standard output is closed, results need a place. Send it to a file or a program.")
     if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""How far `unpool run` is, on stderr: bars on a terminal, else a line now and then."""
+"""Progress of `unpool run` on stderr: bars on a terminal, else a line every ten seconds."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ SECONDS_BETWEEN_LINES = 10
 def progress(quiet: bool) -> ProgressDisplay:
     """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
 
-    A single item has no steps that can be counted; its bar only moves, beside the time that it takes. Where stderr is
+    A single item has no steps that can be counted; its bar only moves, next to the elapsed time. Where stderr is
     no terminal, a run over windows has a line now and then.
     """
     console = Console(stderr=True)
@@ -78,7 +78,7 @@ def _print_now_and_then() -> ProgressCallback:
 
 
 def pace(now: Progress) -> str:
-    """How fast a run over windows is.
+    """Speed, remaining time and memory of a tiled run.
 
     >>> pace(Progress(tiles=100, resumed=20, done=60, seconds=20.0, peak=2**30))
     '2.00 tiles/s, 0:00:20 left, peak memory 1.00 GiB'

@@ -78,7 +78,7 @@ def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
     """The classes in a file.
 
     Args:
-        stored: the file, of which windows are read.
+        stored: the file; windows of it are read.
         count: of the classes whose numbers it holds; 0 where it holds integers that are scores, or numbers as well.
         layout: nchw or nhwc.
         where: what the error message begins with.
@@ -150,7 +150,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class ClassStyle:
-    """How classes are shown: names that were given, names that the model has, and its colours."""
+    """Names of classes, from the options and from the model, and their colours."""
 
     names: Sequence[str] | None = None
     stored: Sequence[str] | None = None
@@ -164,7 +164,7 @@ class ClassStyle:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What a result stands for: the shape and type of an array in a file."""
+    """Shape and type of an array in a file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -229,7 +229,7 @@ def write_drawn(
 ) -> tuple[Mapping[str, ArraySpec], dict[str, float]]:
     """Write classes as a picture, row by row: a mask, or an overlay over `bases`; returns as `write_result`.
 
-    A batch becomes the pages of a .tif, of which all have one legend.
+    A batch becomes the pages of a .tif, which share one legend.
     """
     name, classes = named
     legend, counts = style.legend(classes.count), classes.counts(rows_of(classes.shape))

@@ -49,7 +49,7 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]
 
 @dataclass(frozen=True)
 class ProgressDisplay:
-    """A way through the items that may show how far it is; `on_progress` gets the progress of its tiles."""
+    """Display of progress: `items` wraps the iteration over items, `on_progress` gets the progress of their tiles."""
 
     items: Callable[[Sequence[Item]], Iterable[Item]] = iter
     on_progress: ProgressCallback = lambda _: None
@@ -128,7 +128,7 @@ def _stop_at(failed: Sequence[Failure], config: RunConfig, count: int) -> None:
 
 
 def _drawn(config: RunConfig, said: Metadata) -> ClassStyle:
-    """How classes are shown: as the options say, else as the model says.
+    """Names and colours of classes: from the options, else from the model.
 
     With a threshold, one name or colour is that of class 1; class 0 is the background then.
     """
@@ -139,7 +139,7 @@ def _drawn(config: RunConfig, said: Metadata) -> ClassStyle:
 
 
 def _second(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
-    """The only value behind another one; several as they are."""
+    """A single value after another one; several unchanged."""
     return [first, *values] if values is not None and len(values) == 1 else values
 
 
@@ -162,7 +162,7 @@ class _Runner:
     used: int
 
     def release_memory(self) -> None:
-        """Open the session anew where onnxruntime keeps much of the memory that tiles of the last item have taken."""
+        """Replace the session if onnxruntime still holds much memory of the last item's tiles."""
         most = self.config.max_memory
         if most is None:
             return

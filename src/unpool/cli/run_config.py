@@ -32,7 +32,7 @@ class Destination:
 
     @property
     def is_folder(self) -> bool:
-        """Whether each result gets a file of its own in this folder."""
+        """True if each result gets a file of its own in this folder."""
         return self.form is None and not self.is_stdout
 
     def targets(self, stems: Sequence[str], form: str) -> dict[str, Path]:
@@ -99,12 +99,12 @@ class RunConfig:
 
     @property
     def makes_classes(self) -> bool:
-        """Whether scores become class numbers."""
+        """True if scores become class numbers."""
         return self.argmax or self.overlay or self.threshold is not None
 
     @property
     def scores(self) -> ScoreFormat:
-        """How scores are written, or drawn."""
+        """The form in which scores are written or drawn."""
         is_best = self.makes_classes and self.threshold is None
         return ScoreFormat(argmax=is_best, softmax=self.softmax, threshold=self.threshold)
 
@@ -115,17 +115,17 @@ class RunConfig:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether classes become a picture with colours: an overlay, or a mask with a palette."""
+        """True if classes become a picture with colours: an overlay, or a mask with a palette."""
         return self.overlay or (self.makes_classes and self.format in FLAT_FORMATS)
 
     @property
     def needs_windows(self) -> bool:
-        """Whether the run goes through files window by window, whatever the size."""
+        """True if the run has to read and write files in windows."""
         return self.resume or self.level > 0 or self.format == "zarr"
 
     @property
     def may_take_windows(self) -> bool:
-        """Whether what is asked for can be written window by window."""
+        """True if the outputs can be written in windows."""
         is_plain = not self.overlay and not self.output.is_stdout
         return self.format in WINDOW_FORMATS and is_plain
 
@@ -199,7 +199,7 @@ def _bytes(text: str) -> int:
 
 
 def destination(text: str) -> Destination:
-    """What `-o` says: `-` is standard output; a folder is one that exists, or a name with a separator at its end.
+    """The destination of `-o`: `-` is standard output; a folder exists, or its name ends in a separator.
 
     Raises:
         UsageError: a name without a suffix that says what to write.

@@ -1,4 +1,4 @@
-"""Why a model cannot run on an image of some size: it is too small, or no multiple of what the model needs."""
+"""Messages about image sizes that a model cannot run: too small, or no multiple of its stride."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,9 @@ def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape]
 
 
 def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
-    """What is wrong with the size of an image on which a run has failed.
+    """The message about the size of an image on which a run has failed.
 
-    This is read from the geometry of the graph. Where that is not known, as beside global pooling, somewhat larger
+    This is read from the geometry of the graph. Where that is not known, as with global pooling, somewhat larger
     images of zeros are tried.
 
     Args:

@@ -1,10 +1,10 @@
 """Runs in tiles whose files cannot be written window by window: pictures, archives, and standard output.
 
-Outputs go into temporary files beside the result, as they would go into .npy or .nii, and from there row by row, or
+Outputs go into temporary files next to the result, as they would go into .npy or .nii, and from there row by row, or
 piece by piece, into the file that is asked for. So what is held does not grow with the image, but for
 
     .jpg                  the encoder's picture: 4 bytes per pixel
-    an overlay of a volume    the voxels and their classes, of which three planes are chosen
+    an overlay of a volume    the voxels and their classes, to choose three planes
 """
 
 import gzip
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}
-"""By format, that of the temporary file of an output; .npy for the others."""
+"""Format of the temporary file by output format; .npy for the others."""
 DRAWING = 120
 """Bytes per pixel of a band of rows that is drawn."""
 IN_JPEG = 4
@@ -48,7 +48,7 @@ PIECE = 1 << 20
 
 
 def spools(config: RunConfig, session: "InferenceSession", wanted: Sequence[str]) -> bool:
-    """Whether a run in tiles goes through temporary files; otherwise its outputs are held.
+    """True if a run in tiles goes through temporary files; otherwise its outputs are held in memory.
 
     Raises:
         UnsupportedError: they would have to be held, and memory is limited.
@@ -68,7 +68,7 @@ def spools(config: RunConfig, session: "InferenceSession", wanted: Sequence[str]
 
 
 def _are_numbers(config: RunConfig, session: "InferenceSession", name: str) -> bool:
-    """Whether an output holds numbers of classes already, rather than scores of them."""
+    """True if an output holds class numbers rather than scores."""
     kind = next(value.type for value in session.get_outputs() if value.name == name)
     is_float = kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
     return config.makes_classes and config.threshold is None and not is_float
@@ -182,7 +182,7 @@ def spool(
 def write_to_stdout(
     spooled: TemporaryOutputs, names: Sequence[str], style: ClassStyle, stdout: BinaryIO
 ) -> tuple[Any, Any]:
-    """As `TemporaryOutputs.write`, through one more temporary file, for formats are written back and forth."""
+    """As `TemporaryOutputs.write`, through one more temporary file, because writers of formats seek."""
     with tempfile.TemporaryFile(dir=next(iter(spooled.done.files.values())).path.parent) as whole:
         found = spooled.write(whole, names, style)
         whole.seek(0)
@@ -192,7 +192,7 @@ def write_to_stdout(
 
 
 def backdrop_of(pixels: PixelSource, layout: str, page: int = 0) -> Backdrop:
-    """An image of a batch, of which windows are read, as what classes are drawn over."""
+    """An image of a batch as the backdrop of classes; windows of it are read."""
     rank = len(pixels.shape)
     first, *others = spatial_axes(rank, layout.upper())
     sizes = tuple(pixels.shape[axis] for axis in (first, *others))
@@ -223,7 +223,7 @@ def _encoder_bytes(config: RunConfig, feed: Mapping[str, Any]) -> int:
 
 
 def _stored(file: OutputFile) -> Any:
-    """A temporary .npy, of which windows are read."""
+    """A temporary .npy as a source of windows."""
     return open_npy(file.path, OpenOptions(len(file.shape)))
 
 

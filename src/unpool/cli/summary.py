@@ -1,4 +1,4 @@
-"""What `unpool run` did, in words: a line per written file, what was taken for granted, and what was left out."""
+"""Results of `unpool run` and their lines: one per written file, assumptions about pixels, and skipped inputs."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -56,7 +56,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was written, and what was left out."""
+    """Results, and inputs that were skipped."""
 
     results: list[Result]
     failed: list[Failure]
@@ -80,7 +80,7 @@ def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> 
 
 
 def notes(results: Iterable[Result]) -> list[str]:
-    """What was taken for granted, each once for all files that it is about.
+    """Assumptions about pixels, each once for all its files.
 
     >>> one = Result("a.png", Path("m.png"), {}, 0.0, notes=("65535 is taken as white",))
     >>> notes([one, one])
@@ -112,7 +112,7 @@ def describe(result: Result) -> str:
 
 
 def _tiles(done: Progress) -> str:
-    """How many tiles were run.
+    """The number of tiles that were run.
 
     >>> _tiles(Progress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000))
     '144 tiles (22 from the interrupted run), peak memory 0.27 GiB'

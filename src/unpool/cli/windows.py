@@ -138,7 +138,7 @@ class Unread:
 
 
 def takes_windows(config: RunConfig, item: Item, session: "InferenceSession", wanted: Sequence[str]) -> bool:
-    """Whether windows go straight into the files of the outputs.
+    """True if windows go straight into the output files.
 
     Raises:
         UsageError: they have to, and what is asked for cannot be written so.
@@ -153,7 +153,7 @@ def takes_windows(config: RunConfig, item: Item, session: "InferenceSession", wa
 
 
 def are_plain(session: "InferenceSession", wanted: Sequence[str]) -> bool:
-    """Whether all these outputs are tensors of types that files of windows hold."""
+    """True if all outputs are tensors of types that can be written in windows."""
     kinds = {value.name: value.type for value in session.get_outputs()}
     return all(kinds[name].startswith(tuple(f"tensor({kind}" for kind in WRITTEN_TYPES)) for name in wanted)
 
@@ -205,7 +205,7 @@ def open_feed(
         slots: the inputs.
         outputs: that are wanted.
         check: raises where inputs of these shapes cannot be run, before any other error of their sizes.
-        beside: by shapes of the inputs, bytes that are held beside the run.
+        beside: bytes that are held in addition to the run, from the shapes of the inputs.
 
     Raises:
         ShapeError: the run takes more memory than it may have; nothing is read then.
@@ -339,7 +339,7 @@ def _stored_source(source: InputFile, picture: Picture, layout: str) -> TiledSou
 
 @contextmanager
 def _ending_at_once(undo: Callable[[], None], *, can_resume: bool) -> Iterator[None]:
-    """Let the process end when it is told to, and not when the tile that is being computed is done.
+    """End the process at once on Ctrl-C or a signal, not after the tile that is being computed.
 
     The threads that compute it are in compiled code, which the end of the interpreter would pull away under them.
 
@@ -350,9 +350,9 @@ def _ending_at_once(undo: Callable[[], None], *, can_resume: bool) -> Iterator[N
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
-        why = "interrupted" if isinstance(error, KeyboardInterrupt) else "told to end"
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
         undo()
-        print_error(f"{why}{'; --resume goes on from the last tile that was written' if can_resume else ''}")
+        print_error(f"{why}{'; --resume continues after the last tile that was written' if can_resume else ''}")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else exit_code(error))

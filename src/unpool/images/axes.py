@@ -1,4 +1,4 @@
-"""Which axis of a tensor each axis of a file is."""
+"""Mapping between the axes of a file and those of a tensor (batch, channels and spatial axes)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Slices: TypeAlias = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class AxisMapping:
-    """By axis of a file, the axis of the tensor that it is; the other axes of the tensor have one element.
+    """The axis of the tensor for each axis of a file; the other axes of the tensor have one element.
 
     >>> colour = AxisMapping((2, 3, 1), 4)
     >>> colour.shape((480, 640, 3)), colour.stored_shape((1, 3, 480, 640))
@@ -74,7 +74,7 @@ def axes_for_array(stored: Shape, rank: int, layout: str, where: str) -> AxisMap
 
 
 def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> AxisMapping:
-    """The arrangement among some that has as many axes as a file.
+    """The first of several mappings with the number of axes of a file.
 
     Args:
         kinds: by axis of the file, the axis of the tensor.
@@ -83,14 +83,15 @@ def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, w
         where: what the error message begins with.
 
     Raises:
-        ShapeError: none has as many.
+        ShapeError: none has this number.
     """
     for axes in kinds:
         if len(axes) == len(stored):
             return AxisMapping(axes, rank)
     counts = " or ".join(str(len(axes)) for axes in reversed(kinds))
     raise ShapeError(
-        f"{where}: expected {counts} axes for an input of {rank}, got the shape {list(stored)}. Save it so."
+        f"{where}: expected {counts} axes for an input of {rank}, got shape {list(stored)}. "
+        "Save the array with that many axes."
     )
 
 

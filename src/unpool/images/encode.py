@@ -1,4 +1,4 @@
-"""Encoders of pictures: .png, .jpg and .tif, written row by row, so that no picture is held but that of .jpg.
+"""Encoders of pictures: .png, .jpg and .tif, written row by row; only a .jpg is held in memory.
 
 Source: PNG Specification, third edition, W3C 2025: chunks 5, filters 9, IHDR and PLTE 11.
 """
@@ -128,7 +128,7 @@ def _write_jpeg(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]], q
 
 
 def _regrouped(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
-    """The same rows, so many at a time; fewer at the end."""
+    """The same rows in bands of equal size; the last one may be smaller."""
     held: list[NDArray[Any]] = []
     for band in bands:
         held.append(band)

@@ -12,7 +12,7 @@ import numpy as np
 from unpool.images.checks import read_errors
 
 READ_WHOLE = 1 << 30
-"""Bytes up to which all of a file is looked at; of a larger one, samples, its size and the time of its last change."""
+"""Bytes up to which the whole file is hashed."""
 
 CHUNK_FOLDER = re.compile(r"c|\d+", re.ASCII)
 
@@ -22,7 +22,7 @@ _SLAB = 64 << 20
 
 
 def fingerprint_file(path: Path) -> str:
-    """Equal for two files of the same bytes; of files above 1 GiB, samples and the time of the last change count."""
+    """A hash of the content; above 1 GiB, of samples and the modification time."""
     with read_errors(str(path), "a file"):
         size = path.stat().st_size
         digest = _digest(str(size).encode())
@@ -39,7 +39,7 @@ def fingerprint_file(path: Path) -> str:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Equal for the same files: their names, sizes and times of the last change, behind links to folders too."""
+    """Equal for the same files: their names, sizes and modification times; links to folders are followed."""
     digest = _digest()
     with read_errors(str(folder), "a folder of files"):
         for path in sorted(_files(folder)):
@@ -50,7 +50,7 @@ def fingerprint_folder(folder: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files in a folder; behind links only those in folders with names of Zarr's chunks, each folder once."""
+    """All files in a folder, each folder once; links are followed into folders with names of Zarr's chunks only."""
     seen: set[tuple[int, int]] = set()
     waiting = [(folder, False)]
     while waiting:
@@ -68,7 +68,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def fingerprint_array(array: Any) -> str:
-    """Equal for arrays of the same shape, type and elements; of what gives windows, a slab at a time is read."""
+    """A hash of shape, type and elements; one slab at a time is read."""
     shape, kind = tuple(array.shape), np.dtype(array.dtype)
     digest = _digest(f"{kind.str} {shape}".encode())
     axis = max(range(len(shape)), key=shape.__getitem__, default=None)

@@ -38,7 +38,7 @@ _log = logging.getLogger("unpool.images")
 
 
 class WindowFormat(NamedTuple):
-    """What is written: a file of zeros is made once, and opened to write by every run that goes on with it."""
+    """Writer of windows: `create` makes a file of zeros, and `open` opens it for every run that resumes it."""
 
     create: Callable[[Path, OutputSpec], None]
     open: Callable[[Path, OutputSpec], Sink]
@@ -201,7 +201,7 @@ def _check_pages_word(pages: str | None) -> None:
 
 
 def ending_of(path: Path) -> str | None:
-    """How a name ends, where files of that ending are read in windows.
+    """The suffix of a file that can be read in windows, else None.
 
     >>> ending_of(Path("ct.nii.gz")), ending_of(Path("a.png"))
     ('.nii.gz', None)
@@ -212,7 +212,7 @@ def ending_of(path: Path) -> str | None:
 
 
 def format_of(path: Path) -> WindowFormat:
-    """How a file of this name is written.
+    """The writer of windows for a file of this name.
 
     Raises:
         UnsupportedError: nothing of this ending is written in windows.
@@ -230,7 +230,7 @@ def _ending(path: Path, known: Mapping[str, object]) -> str:
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix in small letters; that of a compressed NIfTI file is `.nii.gz`.
+    """The suffix in lower case; that of a compressed NIfTI file is `.nii.gz`.
 
     >>> suffix_of(Path("a.b.TIF")), suffix_of(Path("ct.nii.gz")), suffix_of(Path("a"))
     ('.tif', '.nii.gz', '')

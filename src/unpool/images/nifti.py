@@ -1,4 +1,14 @@
-"""NIfTI volumes: .nii is read and written window by window, .nii.gz is read whole, for it can only be read in a row."""
+"""NIfTI volumes, .nii and .nii.gz: read whole or in windows, and written with the place that they have in space.
+
+    axes       as stored, X, Y, Z, which become the D, H, W of a model; a fourth axis holds channels
+    values     with the slope and intercept of the header; there is no white
+    results    copy affines, units and kind from the header of the input, and drop what describes patient and values
+    .nii.gz    is read whole, because gzip allows no random access
+
+What a header claims is checked before memory is taken, also the size that a .gz unpacks to.
+
+Source: the NIfTI-1 and NIfTI-2 headers, https://nifti.nimh.nih.gov.
+"""
 
 import gzip
 import logging

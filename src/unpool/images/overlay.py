@@ -1,4 +1,4 @@
-"""Class numbers of an image, of which windows are read."""
+"""Classes over an image: colours and legend, masks, overlays of pictures row by row, and three planes of a volume."""
 
 import colorsys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassView:
-    """Class numbers of an output, of which windows are read.
+    """Class numbers of an output; windows of them are read.
 
     Attributes:
         shape: (N, D1..Dk).
@@ -52,7 +52,7 @@ class ClassView:
         return [ClassView(shape, self.dtype, self.count, page(number)) for number in range(self.shape[0])]
 
     def counts(self, step: int) -> list[int]:
-        """How many elements each class has, looked up by so many rows at a time."""
+        """The number of elements of each class, counted in bands of `step` rows."""
         found = np.zeros(self.count, np.int64)
         for start in range(0, self.shape[1], step):
             found += np.bincount(self.rows(start, min(start + step, self.shape[1])).ravel(), minlength=self.count)
@@ -95,7 +95,7 @@ class Legend:
 def legend_for(count: int, names: Sequence[str] | None, palette: Sequence[Colour] = ()) -> Legend:
     """Names and colours for `count` classes.
 
-    The colours are those of the palette; behind its end, those of Okabe and Ito (readable with any colour vision),
+    The colours are those of the palette; after its end, those of Okabe and Ito (readable with any colour vision),
     then hues a golden section apart. Class 0 is clear when it has no name or is called background.
 
     Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
@@ -264,12 +264,12 @@ SAMPLE = 10**6
 DARKEST, BRIGHTEST = 0.5, 99.5
 """Percent of the voxels: what lies outside is black, or white."""
 BODY = ("R  axial, {} = {}  L", "R  coronal, {} = {}  L", "A  sagittal, {} = {}  P")
-"""What stands below a plane of a body: its name, its number in the file, and which side is which."""
+"""Captions of the planes of a body: name, number in the file, and the sides."""
 
 
 @dataclass(frozen=True)
 class View:
-    """How a volume is turned for looking.
+    """Orientation in which a volume is shown.
 
     Attributes:
         order: axes of the volume across axial planes, down and to the right of them.
@@ -291,7 +291,7 @@ class View:
         return volume.transpose(*self.order, *range(3, volume.ndim))[steps]
 
     def caption(self, axis: int, place: int, size: int) -> str:
-        """What stands below the plane at `place` of an axis of the view, which has `size` planes."""
+        """The caption of the plane at `place` of an axis of the view with `size` planes."""
         number = size - 1 - place if self.backwards[axis] else place
         return self.captions[axis].format(self.names[self.order[axis]], number)
 
@@ -357,7 +357,7 @@ def busiest(classes: NDArray[Any], clear_first: bool) -> tuple[int, int, int]:
 
 
 def grey_range(pixels: NDArray[Any]) -> tuple[float, float]:
-    """What is shown black and white where a file does not say: nearly all of its numbers lie between."""
+    """Values shown as black and as white where the file has no white: percentiles of its voxels."""
     step = max(1, pixels.size // SAMPLE)
     sample = pixels.reshape(-1)[::step].astype(np.float64)
     sample = sample[np.isfinite(sample)]

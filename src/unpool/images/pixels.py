@@ -112,7 +112,7 @@ def scaled(pixels: NDArray[Any], white: float | None, dtype: type[np.floating[An
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A picture below classes, of which rows are read.
+    """The picture below classes; rows of it are read.
 
     Attributes:
         sizes: along the spatial axes.
@@ -128,7 +128,7 @@ class Backdrop:
         return self.read(0, self.sizes[0])
 
     def extent(self, step: int) -> tuple[float, float] | None:
-        """What is shown black and white where the file does not say, looked up by so many rows at a time."""
+        """Values shown as black and as white where the file has no white, found in bands of `step` rows."""
         first = self.read(0, 1)
         if first.white_level is not None or first.pixels.dtype == np.uint8:
             return None
@@ -181,7 +181,7 @@ def _finite_extent(values: NDArray[Any]) -> tuple[float, float] | None:
 
 
 def opaque_of(dtype: np.dtype[Any]) -> Any:
-    """The alpha of what covers all that is behind it."""
+    """The value of alpha that is opaque."""
     return np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 1.0
 
 

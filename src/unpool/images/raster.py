@@ -86,7 +86,7 @@ def _plain_mode(image: "Image.Image") -> "Image.Image":
 
 
 def _deep_colour(header: bytes) -> int:
-    """Channels of a 16-bit .png that is not grey, of which Pillow would keep 8 bits; else 0."""
+    """Channels of a 16-bit .png in colour, which Pillow would cut to 8 bits; else 0."""
     is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
     return PNG_CHANNELS.get(header[25], 0) if is_deep else 0
 

@@ -1,4 +1,8 @@
-"""A file as a tensor of which windows are written, and read back."""
+"""A file as a tensor whose windows are written and read back; and an array in a file as it lies in memory.
+
+Arrays are never mapped: pages of a mapped file count as memory of the process, many times the window where rows are
+short, and a write to a mapped file on a full disk ends the process.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +21,7 @@ from unpool.images.axes import Array, AxisMapping, Shape, Slices, normalize_slic
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What is to be written.
+    """Shape, type and chunks of an output file.
 
     Attributes:
         shape: of the tensor.
@@ -89,7 +93,7 @@ class RawArrayFile:
         self.path, self.shape, self.dtype, self._offset = path, shape, dtype, offset
 
     def read(self, slices: Slices, offset: int = 0) -> Array:
-        """A window; of an array that begins so many bytes further on."""
+        """A window of the array that begins `offset` bytes later."""
         made = np.empty(shape_of(slices), self.dtype)
         flat = made.reshape(-1).view(np.uint8)
         with self.path.open("rb", buffering=0) as file:
@@ -99,7 +103,7 @@ class RawArrayFile:
         return made
 
     def write(self, slices: Slices, array: Array, offset: int = 0) -> None:
-        """Write a window; of an array that begins so many bytes further on."""
+        """Write a window of the array that begins `offset` bytes later."""
         flat = np.ascontiguousarray(array, self.dtype).reshape(-1).view(np.uint8)
         with self.path.open("r+b", buffering=0) as file:
             for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
@@ -117,12 +121,12 @@ class RawArrayFile:
         while left:
             count = file.readinto(left)
             if not count:
-                raise FileError(f"{self.path}: expected {len(left)} more bytes, got its end. Save it again.")
+                raise FileError(f"{self.path}: the file is truncated ({len(left)} bytes missing).")
             left = left[count:]
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file of so many bytes, for which the disk has room."""
+    """Make a file of `size` bytes, and reserve them on the disk."""
     with path.open("r+b" if path.exists() else "w+b") as file:
         if hasattr(os, "posix_fallocate") and size:
             os.posix_fallocate(file.fileno(), 0, size)

@@ -1,4 +1,4 @@
-"""A file as a tensor of which windows are read."""
+"""Sources of windows: a file as a tensor, and casts of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ BATCH = "batch"
 
 
 class ArrayLike(Protocol):
-    """What a run reads: anything with a shape and a type that gives windows, and says which it is."""
+    """Input of a tiled run: shape, type, windows and fingerprint."""
 
     @property
     def shape(self) -> Shape:
@@ -80,7 +80,7 @@ class TiledSource:
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """How a file is to be read.
+    """Options of opening a file as a tensor.
 
     Attributes:
         rank: of the tensor: batch, channels and the spatial axes.
@@ -98,7 +98,7 @@ class OpenOptions:
 
 
 def pages_advice(pages: str | None) -> str:
-    """What to do with a TIFF file whose pages do not fit, where `pages` is what they were taken as."""
+    """Advice for a TIFF file whose pages do not fit the role `pages`."""
     if pages == BATCH:
         return "Split the pages, or give a .npy."
     return "Take the pages as a batch (--pages batch), split them, or give a .npy."

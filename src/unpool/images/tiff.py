@@ -48,7 +48,7 @@ def read_tiff(
         size: bytes of the file.
         where: what an error message begins with.
         spatial_rank: 2, or 3 for one page per slice.
-        channels: pages count as channels when there are exactly as many; None: never.
+        channels: pages count as channels if this is their number; None: never.
         pages: BATCH where pages are those of a batch.
 
     Raises:
@@ -84,7 +84,7 @@ def arrange(
         pixels: the series.
         axes: one letter per axis as tifffile names them: Y, X, S or C for channels, others for pages.
         spatial_rank: 2 or 3.
-        channels: pages count as channels when there are exactly as many; None: never.
+        channels: pages count as channels if this is their number; None: never.
         where: what the error message begins with.
         role: BATCH where pages, the first axis of them, are those of a batch; one page is a batch of one.
 
@@ -121,7 +121,7 @@ def arrange(
 
 
 def _only_series(file: Any, where: str) -> Any:
-    """The first series; smaller copies behind it are left out, other pictures are an error."""
+    """The first series; smaller copies after it are skipped, other pictures are an error."""
     whole = [series for series in file.series if not series.keyframe.is_reduced]
     if len(whole) > 1:
         raise ShapeError(f"{where}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
@@ -227,7 +227,7 @@ def _from_inks(pixels: NDArray[Any], page: Any, where: str) -> Picture:
 
 
 def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
-    """Whether the colours are of a kind that Pillow turns into RGB; others than those and ours are refused."""
+    """True for colours that Pillow converts to RGB; colours that neither reads are an error."""
     kind = int(page.photometric)
     is_inks = kind == SEPARATED and _number(page, INK_SET, CMYK) == CMYK
     is_jpeg = int(page.compression) == JPEG
@@ -369,7 +369,7 @@ def _by_windows(array: Any) -> Any:
 
 
 def _by_bands(array: Any, vertical: int) -> Any:
-    """Reads strips of the whole width, and keeps them for the next window beside: each is decoded once per row."""
+    """A reader of strips of the full width, which are kept for the next window of the same rows."""
     kept: dict[tuple[tuple[int, int], ...], Array] = {}
 
     def read(slices: Slices) -> Array:

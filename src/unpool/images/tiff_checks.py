@@ -1,4 +1,4 @@
-"""The chain of pages of a TIFF file, and what a segment claims, checked before tifffile follows or unpacks them."""
+"""Checks of TIFF files before tifffile follows their page directories and unpacks their strips and tiles."""
 
 import struct
 from math import prod
@@ -32,7 +32,7 @@ def check_pages(file: Any, stream: Any, size: int, where: str) -> None:
     words, offset, seen, entries = file.tiff, file.pages.first.offset, set(), 0
     while 0 < offset < size:
         if offset in seen or entries * words.tagsize > size:
-            raise FileError(f"{where}: expected pages one behind the other, got a circle or an overlap. Save it again.")
+            raise FileError(f"{where}: corrupt TIFF: its page directories form a loop or overlap.")
         seen.add(offset)
         stream.seek(offset)
         found = stream.read(words.tagnosize)
@@ -146,7 +146,7 @@ def check_segments(series: Any, stream: BinaryIO, size: int, where: str) -> None
 
 
 def _check_jpeg(series: Any, stream: BinaryIO, where: str) -> None:
-    """A JPEG inside says its own size, which has to be that of its strip or tile."""
+    """Refuse a JPEG whose own size is not that of its strip or tile."""
     for page in (page.aspage() for page in series.pages if page is not None):
         for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True):
             stream.seek(offset)

@@ -242,6 +242,6 @@ class _SparseFile(io.RawIOBase):
 
 
 def _parts(place: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """The pages in which so many bytes lie: the number of each, and the first and the last place in it."""
+    """The pages that a span of bytes touches: number, first and last offset."""
     for number in range(place // PAGE, -(-(place + count) // PAGE)):
         yield number, max(place, number * PAGE), min(place + count, (number + 1) * PAGE)

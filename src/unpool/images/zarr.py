@@ -98,7 +98,7 @@ def open_zarr_sink(path: Path, written: OutputSpec) -> Sink:
 
 
 def is_zarr_array(folder: Path) -> bool:
-    """Whether a folder is a Zarr array of version 2 or 3, and no group: arrays in a group may be of other people."""
+    """True for a folder that is a Zarr array of version 2 or 3; a group, which may hold other arrays, is none."""
     try:
         if (folder / METADATA).exists():
             found = parse_json(read_regular(folder / METADATA, LONGEST_METADATA))
@@ -152,7 +152,7 @@ def _require_metadata(path: Path, written: OutputSpec) -> None:
 
 
 def _refuse_links(folder: Path, places: Iterable[tuple[int, ...]]) -> None:
-    """Refuse chunks that are links or lie behind one: `_remove_others` removes the links.
+    """Refuse chunks that are links or inside a linked folder: `_remove_others` removes the links.
 
     Raises:
         FileError: such a chunk.
@@ -176,7 +176,7 @@ def _remove_others(folder: Path, kept: Collection[Path]) -> None:
 
 
 def chunks(written: OutputSpec) -> tuple[int, ...]:
-    """Chunks of which a tile has whole ones: along each axis the longest divisor of what a tile gives.
+    """Chunks aligned with tiles: along each axis the longest divisor of the tile.
 
     >>> chunks(OutputSpec((1, 2, 9000, 9000), np.dtype(np.float32), 1, (1, 2, 2048, 1500)))
     (1, 2, 1024, 750)

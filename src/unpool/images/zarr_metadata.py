@@ -1,7 +1,7 @@
 """The metadata of Zarr arrays of versions 2 and 3, checked before zarr and its codecs see them.
 
 Codecs and types come from lists: a codec of another name could run code of the file's choice, as `pickle` does, or load
-a library because the file names it. bz2 and lzma are not in the lists, for a chunk of them may unpack to any size.
+a library because the file names it. bz2 and lzma are not in the lists, because a chunk of them may unpack to any size.
 
 Source: https://zarr-specs.readthedocs.io, version 2, version 3 core and the codec `sharding_indexed`.
 """
@@ -57,7 +57,7 @@ PLAIN_WORDS_V3 = frozenset(
 
 @dataclass(frozen=True)
 class ChunkSpec:
-    """What is decoded at once: a chunk, or a chunk in a shard.
+    """Unit of decoding: a chunk, or a chunk in a shard.
 
     Attributes:
         bytes: of its elements.
@@ -233,7 +233,7 @@ def _codecs(codecs: Any, where: str, depth: int = 0) -> list[dict[str, Any]]:
 
 
 def _chunk_spec(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], itemsize: int, where: str) -> ChunkSpec:
-    """What is decoded at once: a chunk of a shard, where the file is a shard and nothing else."""
+    """The unit of decoding; a chunk of the shard where the codec of the file is sharding alone."""
     index, is_in_shard = 0, False
     while [codec["name"] for codec in codecs] == [SHARDING]:
         words = codecs[0]["configuration"]

@@ -121,7 +121,7 @@ class ChunkStore(LocalStore):
         return found
 
     def _is_index(self, byte_range: ByteRequest | None) -> bool:
-        """Whether it may be asked for the index of a shard, or for a shard with it."""
+        """True if a request may be for the index of a shard, or for a shard with it."""
         if not self.chunk_spec.is_in_shard or not isinstance(byte_range, RangeByteRequest):
             return self.chunk_spec.is_in_shard
         return byte_range.start == 0 and byte_range.end - self.chunk_spec.index < BESIDES

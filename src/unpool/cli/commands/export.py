@@ -63,7 +63,7 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a torch module as ONNX with MaxUnpool kept, for any batch, height and width, and check it beside torch.
+    """Write a torch module as ONNX with MaxUnpool kept, for any batch, height and width, and compare it with torch.
 
     Example: unpool export nets:segnet -o segnet.onnx --example 1x3xHxW --dynamic --scale 1/255
     """
@@ -96,7 +96,7 @@ class ExportRequest:
         dynamic: whether batch and spatial sizes stay open.
         opset: of the file; None for the exporter's own.
         dynamo: which of torch's exporters.
-        verifies: whether the file is run beside the module.
+        verifies: compare the file with the module.
         weights: a file for the module.
         metadata: entries for the file.
     """
@@ -114,7 +114,7 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written, and the shapes of the inputs for which it was compared with the module."""
+    """The written model, and the shapes of the inputs for which it was compared with the module."""
 
     model: "onnx.ModelProto"
     data: list[Path]
@@ -191,7 +191,7 @@ def _silence() -> Iterator[None]:
 
 
 def _first_cause(error: BaseException) -> str:
-    """What began it: torch wraps errors in reports of many pages."""
+    """The first cause of an error: torch wraps errors in reports of many pages."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {one_line(error)}"[:MAX_REPORT].rstrip(".")
@@ -204,7 +204,7 @@ def _put(model: "onnx.ModelProto", entries: Mapping[str, str]) -> None:
 
 
 def report_lines(done: ExportResult, request: ExportRequest) -> list[str]:
-    """What is in the file, and how it was checked."""
+    """Lines about the file and its verification."""
     graph = done.model.graph
     values = [", ".join(map(shape_words, one)) for one in (graph.input, graph.output)]
     opset = next(one.version for one in done.model.opset_import if one.domain == "")

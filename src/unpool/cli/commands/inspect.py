@@ -70,7 +70,7 @@ def inspect(
 
 
 def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int]) -> dict[str, Any]:
-    """What a session knows of its model, as JSON types.
+    """A model as its session sees it, as JSON types.
 
     Args:
         path: ONNX file.
@@ -131,7 +131,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def image_lines(tiles: Mapping[str, Any]) -> list[str]:
-    """How far outputs see, which images the model takes, what memory a run needs, and how it can be tiled, in words.
+    """Lines about receptive fields, image sizes, memory and tiling.
 
     >>> axis = {"step": "2", "field": 44, "before": 20, "after": 22}
     >>> found = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": ""}

@@ -164,7 +164,7 @@ def _write(done: "Rewritten", place: "ModelWriter", model: Path, output: Path, a
 
 
 def _document(model: Path, output: Path | None, data: Sequence[Path], changes: Sequence[Any]) -> dict[str, Any]:
-    """What was written, as JSON types; `output` is null where nothing was."""
+    """The written model, as JSON types; `output` is null where nothing was."""
     return {
         "model": str(model),
         "output": None if output is None else str(output),
