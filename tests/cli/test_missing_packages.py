@@ -147,6 +147,7 @@ SLOW = {"demo", "compare ../pool.onnx --against torch"}
 """They work in tests/cli/test_cli.py and tests/runtime/test_compare.py."""
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("words", sorted({*WITH_PACKAGES, *WITHOUT} - SLOW))
 def test_command_works_without_other_packages(words, folder, pool):
     """A command works without every package that it does not need, all of them missing at once."""
@@ -159,6 +160,7 @@ ROWS = [(words, module) for words, needed in WITH_PACKAGES.items() for module in
 ROWS += [(SCHEDULER, module) for module in ("dask", "distributed", "zarr", "numcodecs")]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("words", "module"), ROWS)
 def test_command_without_its_package(words, module, folder, pool):
     """Without a package that it needs, a command is refused with one line and exit code 4, and writes nothing."""

@@ -73,6 +73,7 @@ def test_every_way(name):
     check(numbers((1, 3, *sizes), np.float32), named)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda each: each.__name__)
 def test_every_type(dtype):
     """Two passes, and neighbours read together."""

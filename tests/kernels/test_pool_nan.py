@@ -50,6 +50,7 @@ def case(kernel: Kernel, where: str, *, nan_last: bool) -> PoolCase:
     return PoolCase(f"{kernel} {where} {nan_last=}", kernel, x, attributes, "NCHW", 1 << 12, (1, 2, 3), nan_last)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("kernels", [ROLLING_KERNELS, SEPARABLE], ids=["rolling", "separable"])
 def test_is_pooled_once(kernels: tuple[Kernel, ...], where: str) -> None:
@@ -62,6 +63,7 @@ def test_is_pooled_once(kernels: tuple[Kernel, ...], where: str) -> None:
                 assert kernel_cases.difference(replace(chosen, nan_last=number % 2 == 0), threads) is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("where", PLACES)
 def test_directly(where: str) -> None:
     """So does the kernel that walks whole windows, whether the block before had NaN or not."""

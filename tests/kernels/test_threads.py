@@ -72,6 +72,7 @@ WORK = [pool, one_plane, unpool_with_duplicates, deconvolve]
 ConvTransposeProblem = Callable[[type, int | None], list[bytes]]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
 def test_thread_count_changes_no_bit(work: ConvTransposeProblem, kind: type) -> None:

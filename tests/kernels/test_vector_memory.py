@@ -99,6 +99,7 @@ def operate(
     )
 
 
+@pytest.mark.sample(5)
 @every_kind
 @pytest.mark.parametrize("gap", [0, 1])
 def test_load_and_store(name: str, lanes: int, gap: int) -> None:
@@ -153,6 +154,7 @@ def test_store_past_cache(name: str, count: int) -> None:
     assert np.all(out[64 + x.nbytes :] == 7)
 
 
+@pytest.mark.sample(5)
 @every_kind
 @pytest.mark.parametrize("apart", [1, 3, 5])
 def test_gather(name: str, lanes: int, apart: int) -> None:
@@ -176,6 +178,7 @@ def test_gather_at(name: str, lanes: int) -> None:
     same(out, np.where(mask != 0, x[places], x.dtype.type(1)))
 
 
+@pytest.mark.sample(5)
 @every_kind
 @pytest.mark.parametrize("step", STEPS)
 def test_load_every(name: str, lanes: int, step: int) -> None:

@@ -1,7 +1,7 @@
 """The kernels at every vector width of this machine, each in a process whose Numba compiles for an older CPU.
 
-`python -m pytest -m widths -o faulthandler_timeout=0` runs all kernel tests at every width, for hours; by default a
-sample runs at this machine's own width, and a small one, with every kernel in it, at the next narrower one.
+`python -m pytest -m widths -o faulthandler_timeout=0` runs all kernel tests at every width, for hours. By default a
+sample runs at this machine's own width; `-m slow` adds a small one, with every kernel, at the next narrower width.
 """
 
 import json
@@ -82,7 +82,9 @@ def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("cpu", [NARROWER[0], *(pytest.param(cpu, marks=pytest.mark.widths) for cpu in NARROWER[1:])])
+@pytest.mark.parametrize(
+    "cpu", [pytest.param(cpu, marks=pytest.mark.widths if at else pytest.mark.slow) for at, cpu in enumerate(NARROWER)]
+)
 def test_sample(cpu: str, tmp_path: Path) -> None:
     """At a narrower width, which our lanes and Numba's code both have, nothing beside any array is touched."""
     report = finish(start(environment(cpu, tmp_path) | {"UNPOOL_GUARDED_CASES": "24"}))

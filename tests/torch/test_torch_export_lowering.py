@@ -105,6 +105,7 @@ def model_of(text):
     return parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g ({text}')
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.parametrize("opset", [9, 11, 13, 17])
 def test_older_forms_mean_the_same(name, opset):

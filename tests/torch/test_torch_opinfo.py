@@ -109,6 +109,7 @@ def check_convolution(info, sample):
     assert all(torch.equal(*pair) for pair in pairs)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("info", "dtype"), cases(accepted))
 def test_samples(info, dtype):
     """Every sample in float32, and a part of them in every other type, gives what torch gives."""

@@ -377,6 +377,7 @@ def test_no_number_is_a_word_in_a_journal(session, tmp_path):
     assert streams.blend(session, feed, tmp_path / "y.npy", 32, resume=True, **words).progress.resumed >= 1
 
 
+@pytest.mark.slow
 def test_random_damage_to_random_files():
     """Files of interrupted runs in every format, damaged in every way: the right result, or an error with a way out."""
     tally, failed = campaign.campaign(60, seed=3)
