@@ -84,7 +84,7 @@ def _run(title: str, model: onnx.ModelProto, feed: dict[str, Any], target: str) 
         return Counter({"refused": 1})
     assert "MaxUnpool" not in {node.op_type for node in done.model.graph.node}
     found: Counter[str] = Counter()
-    refusals = {one.runtime: one.refusal for one in done.checks}
+    refusals = {one.runtime: one.reason for one in done.checks}
     for runtime in runtimes():
         if refusals[runtime.name]:
             say(f"{title}: {runtime.name} refuses what is for {target}: {refusals[runtime.name]}")

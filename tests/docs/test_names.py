@@ -33,14 +33,7 @@ FIELD = {"backward", "cached", "elementwise", "embed", "feed", "forward", "need"
 """Nouns and words of the field that look like participles or adverbs."""
 
 OPEN_NAMES: set[str] = {
-    "runtime/lower/chosen",
-    "runtime/lower/left",
-    "runtime/lower/lowered",
-    "runtime/lower/lowered.py: Lowered",
-    "runtime/lower/placed",
-    "runtime/lower/scattered",
     "runtime/rewrite/fix.py: Fixed",
-    "runtime/rewrite/repair_indices.py: NotRepaired",
 }
 """Names that are still to be changed: `folder/file` or `folder/file.py: Class`. This list only shrinks."""
 

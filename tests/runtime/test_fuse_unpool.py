@@ -256,7 +256,7 @@ def test_fix_writes_models_that_every_runtime_reads_alike(name):
     assert [value.name for value in (*done.model.graph.input, *done.model.graph.output)] == ["x", "y"]
     read = {name for node in done.model.graph.node for name in node.input}
     assert {tensor.name for tensor in done.model.graph.initializer} <= read
-    assert done.left == ()
+    assert done.problems == ()
     more = () if "1-D" in name or "k3" in name or "3-D" in name else (ReferenceEvaluator(done.model),)
     assert_all_agree(done.model, network, x, *more)
 
@@ -284,7 +284,7 @@ def test_fix_reports_each_change():
 def test_fix_leaves_a_clean_model_as_it_is():
     """A model with nothing to change comes back with its nodes."""
     done = fix(models.segnet())
-    assert (done.changes, done.left) == ((), ())
+    assert (done.changes, done.problems) == ((), ())
     assert done.model.graph.node == models.segnet().graph.node
 
 
@@ -459,7 +459,7 @@ def test_cli_fix_can_run_dry(here):
     done = invoke("fix", "model.onnx", "-o", "fixed.onnx", "--dry-run", "--json")
     assert done.exit_code == OK
     told = json.loads(done.stdout)
-    assert (told["output"], told["left"], [one["node"] for one in told["changes"]]) == (None, [], ["ScatterND->s"])
+    assert (told["output"], told["problems"], [one["node"] for one in told["changes"]]) == (None, [], ["ScatterND->s"])
     assert [path.name for path in here.iterdir()] == ["model.onnx"]
 
 
@@ -480,7 +480,7 @@ def test_cli_fix_says_what_it_left(here):
     assert done.exit_code == OK
     lines = done.stdout.splitlines()
     assert lines[0].startswith("MaxUnpool->y: MaxUnpool-11 of indices inside planes -> ")
-    assert lines[1].startswith("MaxUnpool->y: left as it is: output_shape [9, 9] is not the inferred [6, 6]")
+    assert lines[1].startswith("MaxUnpool->y: not changed: output_shape [9, 9] is not the inferred [6, 6]")
 
 
 def test_indices_out_of_range_are_refused_where_torch_refuses_them():

@@ -23,12 +23,12 @@ from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.lower import chosen, probes
+from unpool.runtime.lower import checks, emit_unpool
 from unpool.runtime.lower import lower as lower_module
 from unpool.runtime.lower.lower import lower
 from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.lower.targets import TARGETS
-from unpool.runtime.lower.unpooling import lowered_unpoolings
+from unpool.runtime.lower.unpooling import lower_unpoolings
 
 POOLS = {
     "side by side, odd sizes": ((2, 3, 7, 9), "kernel_shape = [2, 2], strides = [2, 2]"),
@@ -85,12 +85,12 @@ def open_sizes(rank, window, unpool_window="", *, has_pool=True):
 def test_parts_are_checked_on_few_elements(rank, has_pool, monkeypatch):
     """A part of open sizes is run on few elements, whatever its rank; its outputs too."""
     made = []
-    monkeypatch.setattr(lower_module, "checked", lambda _, probes, __: made.extend(probes) or ())
+    monkeypatch.setattr(lower_module, "check_lowering", lambda _, tests, __: made.extend(tests) or ())
     monkeypatch.setattr(lower_module, "_require_run", lambda _: None)
     lower(open_sizes(rank, 2, has_pool=has_pool), "any")
     (part,) = made
     sizes = [array.size for feed, output in part.cases for array in (*feed.values(), output)]
-    assert max(sizes) <= 6 * probes.MOST_ELEMENTS
+    assert max(sizes) <= 6 * checks.MAX_ELEMENTS
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_windows_that_reach_far_are_scattered(rank, window):
     model = open_sizes(rank, 2, f", {window}")
     types = infer(Graph.from_model(model), Semantics()).types
     flow = DimFlow(Graph.from_model(model), types)
-    ((_, part),) = lowered_unpoolings(flow, unused_names(flow.graph), 2, "output")
+    (part,) = lower_unpoolings(flow, unused_names(flow.graph), 2, "output")
     assert part.pooling is None
     assert len(part.edit.nodes) < 20
 
@@ -121,7 +121,7 @@ def test_an_output_shape_that_is_smaller_than_open_sizes(sizes):
     )
     done = lower(model, "any", index_space="output", sizes={"h": 2, "w": 2})
     assert [one.after for one in done.changes] == ["ScatterElements into zeros"]
-    assert [one.refusal for one in done.checks] == [""] * len(done.checks)
+    assert [one.reason for one in done.checks] == [""] * len(done.checks)
 
 
 def whole_numbers(shape, seed=0):
@@ -193,7 +193,7 @@ def test_a_window_that_begins_in_the_padding_is_dropped_everywhere(dtype):
     done = lower(model, "openvino")
     assert [node.op_type for node in done.model.graph.node] == ["Pad", "MaxPool"]
     assert done.changes
-    assert not done.left
+    assert not done.problems
     for size in ((5, 4), (6, 5), (7, 6)):
         x = np.abs(whole_numbers((1, 2, *size))).astype({"float": "float32"}.get(dtype, dtype))
         words = ("openvino",) if dtype == "uint8" else ("onnxruntime", "openvino")
@@ -212,7 +212,7 @@ def test_indices_that_are_read_keep_ceil_mode():
         "any",
     )
     assert [node.op_type for node in done.model.graph.node] == ["MaxPool"]
-    assert done.left
+    assert done.problems
 
 
 def halved(size):
@@ -257,7 +257,7 @@ def test_the_network_of_the_demo_is_lowered():
     path = files("unpool") / "data" / "coins.onnx"
     done = lower(path.read_bytes(), "openvino")
     assert not {"MaxUnpool", "ScatterElements", "Mod"} & {node.op_type for node in done.model.graph.node}
-    assert [one.refusal for one in done.checks] == [""] * len(installed())
+    assert [one.reason for one in done.checks] == [""] * len(installed())
     x = np.random.default_rng(2).uniform(0, 255, (1, 1, 45, 51)).astype(np.float32)
     (expected,) = unpool.InferenceSession(path.read_bytes()).run(None, {"image": x})
     for runtime in installed():
@@ -286,10 +286,10 @@ def test_segnet_runs_alone_bit_for_bit(target):
     expected = unpool.InferenceSession(model, exact=True).run(None, feed)
     done = unpool.lower(model, target)
     assert next(one.version for one in done.model.opset_import if one.domain == "") == 13
-    assert all(not one.refusal for one in done.checks)
+    assert all(not one.reason for one in done.checks)
     assert_runs_alone(done.model, feed, expected)
     strangers = {node.op_type for node in done.model.graph.node} - TARGETS[target].operators
-    assert bool(strangers) == bool(done.left) == (target == "coreml")
+    assert bool(strangers) == bool(done.problems) == (target == "coreml")
 
 
 def test_the_channels_last_domain_becomes_onnx():
@@ -342,7 +342,7 @@ def test_a_scatter_has_to_know_where_indices_count():
 def test_a_wrong_tie_is_noticed(monkeypatch, order):
     """The check before writing fails if the last of equal elements were taken instead of the first."""
     if order == "last":
-        monkeypatch.setattr(chosen, "reversed", list, raising=False)
+        monkeypatch.setattr(emit_unpool, "reversed", list, raising=False)
         with pytest.raises(UnsupportedError, match="expected the bits"):
             lower(round_trip("side by side, odd sizes"), "any")
     else:

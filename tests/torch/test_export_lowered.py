@@ -37,7 +37,7 @@ def test_sizes_are_followed_through_more_operators(name, dynamo, opset):
     lowered = unpool.lower(exported(CASES[name], dynamo, opset), "openvino")
     operators = {node.op_type for node in lowered.model.graph.node}
     assert not operators & {"MaxUnpool", "ScatterElements"}
-    assert [one.refusal for one in lowered.checks] == [""] * len(lowered.checks)
+    assert [one.reason for one in lowered.checks] == [""] * len(lowered.checks)
 
 
 def test_multiples_of_a_dim_need_no_output_size(tmp_path):

@@ -64,10 +64,10 @@ def fix(
         if not count and output is not None and not dry_run:
             words += ", the model as it was"
         place = "dry run, nothing written" if dry_run else f"{output}{data_words(data)}"
-        lines = [*map(str, (*done.changes, *done.left, *done.notes)), f"{place}: {words}"]
+        lines = [*map(str, (*done.changes, *done.problems, *done.notes)), f"{place}: {words}"]
         document = {
             **_document(model, None if dry_run else output, data, done.changes),
-            "left": [asdict(node) for node in done.left],
+            "problems": [asdict(problem) for problem in done.problems],
             "notes": list(done.notes),
         }
         console.say_report(lines, document, as_json, quiet)
@@ -102,7 +102,7 @@ def lower(
         document = {
             **_document(model, output, data, done.changes),
             "target": done.target.name,
-            "left": [asdict(node) for node in done.left],
+            "problems": [asdict(problem) for problem in done.problems],
             "checks": [asdict(check) for check in done.checks],
         }
         console.say_report(lines, document, as_json, quiet)

@@ -73,7 +73,7 @@ class ValueDiff:
 
 
 @dataclass(frozen=True)
-class Unsupported:
+class UnsupportedNode:
     """A node that a runtime does not run, or, with an empty name, a model; the reason is the runtime's message."""
 
     node: str
@@ -100,7 +100,7 @@ class RuntimeReport:
     runtime: str
     values: tuple[ValueDiff, ...] = ()
     outputs: tuple[ValueDiff, ...] = ()
-    unsupported: tuple[Unsupported, ...] = ()
+    unsupported: tuple[UnsupportedNode, ...] = ()
     is_other_model: bool = False
     unmatched_count: int = 0
 

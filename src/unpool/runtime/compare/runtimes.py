@@ -13,7 +13,7 @@ import onnx
 from unpool.errors import UnpoolError
 from unpool.extras import missing_extra
 from unpool.runtime.compare.align import ComparableModel
-from unpool.runtime.compare.records import Unsupported
+from unpool.runtime.compare.records import UnsupportedNode
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
@@ -43,7 +43,7 @@ class RuntimeValues:
 
     outputs: Mapping[str, Any] | None
     values: Mapping[str, Any] = field(default_factory=dict)
-    unsupported: tuple[Unsupported, ...] = ()
+    unsupported: tuple[UnsupportedNode, ...] = ()
 
 
 def find_runtime(word: str, semantics: Semantics) -> Runtime:
@@ -75,7 +75,7 @@ def run_model(runtime: Runtime, model: ComparableModel, feed: Feed) -> RuntimeVa
     outputs, output_error = _run(runtime, model.model, feed)
     values, error = _run(runtime, model.with_value_outputs(), feed)
     if values is not None:
-        return RuntimeValues(outputs, values, () if outputs is not None else (Unsupported("", "", output_error),))
+        return RuntimeValues(outputs, values, () if outputs is not None else (UnsupportedNode("", "", output_error),))
     known: Mapping[str, Any] = {}
     low, high = 0, len(model.graph.nodes)  # the first `low` nodes run, the first `high` do not
     while high - low > 1:
@@ -87,7 +87,7 @@ def run_model(runtime: Runtime, model: ComparableModel, feed: Feed) -> RuntimeVa
             low, known = middle, values
     node = model.graph.nodes[max(high - 1, 0)]
     where = "" if outputs is None else "with its values as outputs: "
-    return RuntimeValues(outputs, known, (Unsupported(node_name(node), model.operator(node), where + error),))
+    return RuntimeValues(outputs, known, (UnsupportedNode(node_name(node), model.operator(node), where + error),))
 
 
 def _run(runtime: Runtime, model: onnx.ModelProto, feed: Feed) -> tuple[dict[str, Any] | None, str]:

@@ -24,7 +24,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.compare.align import ComparableModel, Values, diff_values
-from unpool.runtime.compare.records import RuntimeReport, Unsupported
+from unpool.runtime.compare.records import RuntimeReport, UnsupportedNode
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import is_unpool_op, node_name
 from unpool.runtime.graph.semantics import Semantics, spec_of
@@ -52,7 +52,7 @@ def run_nodes(
             outputs = run_node(spec, [_value(known, name) for name in node.input])
             results |= dict(zip(node.output, outputs, strict=False))
         except Exception as error:  # any exception means that torch does not run the node
-            unsupported.append(Unsupported(node_name(node), model.operator(node), short_message(error)))
+            unsupported.append(UnsupportedNode(node_name(node), model.operator(node), short_message(error)))
     diffs = diff_values(model, inputs, expected, results, tolerance)
     values = (replace(value, is_first_difference=value.diff.differs) for value in diffs)  # inputs are those expected
     return RuntimeReport(f"torch {version('torch')}, node by node", tuple(values), unsupported=tuple(unsupported))

@@ -1,32 +1,39 @@
-"""Checks a lowered model in other runtimes, before it is written: part by part bit for bit, and as a whole.
+"""Checks of a lowered model in other runtimes, before it is written: each unpooling bit for bit, then the whole model.
 
-Each part, the nodes in the place of one MaxUnpool, runs alone, and must give the bits of unpool's kernels. The whole
-model must give what the first one gives: its bits, where no node rounds, and otherwise the same but for rounding. Where
-two values are almost equal, rounding decides which of them is the largest, so a small share may end up elsewhere.
+The nodes of each MaxUnpool run as a model of their own, and must give the bits of unpool's kernels. The whole model
+must give the results of the first one: its bits if no node rounds, otherwise the same except for rounding. Where two
+values are almost equal, rounding decides on the maximum, so a small share of the values may move.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
+from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.geometry import Window
+from unpool.numerics import BITWISE, LOWERING, diff_arrays
+from unpool.operators import max_unpool, resolve
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.runtime.graph.dims import as_ints
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.nodes import with_subgraph_nodes
+from unpool.runtime.graph.nodes import attributes, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.lower.lowered import Check
-from unpool.runtime.lower.probes import Probe
-from unpool.runtime.lower.runtimes import Runtime, runtimes
-from unpool.runtime.lower.target import words
-from unpool.runtime.rewrite.verify import Feed, compare, runs
+from unpool.runtime.lower.emit_unpool import Pooling
+from unpool.runtime.lower.runtimes import Feed, Runtime, runtimes
+from unpool.runtime.lower.targets import words
+from unpool.runtime.lower.unpooling import LoweredUnpool
+from unpool.runtime.rewrite.verify import require_equal, runs
 from unpool.runtime.session.executor import load_as_session
 
-STRAYS = 0.05
-"""Share of the results that rounding may put elsewhere."""
-
-MOVING = words(
+COPYING = words(
     """
     Abs Cast Concat Constant ConstantOfShape Equal Expand Flatten Gather Identity Max MaxPool MaxUnpool Min Neg Pad
     Range Relu Reshape Resize ScatterElements ScatterND Shape Slice Split Squeeze Tile Transpose Unsqueeze Where
@@ -35,20 +42,61 @@ MOVING = words(
 """Operators that only move floats, so that every runtime gives the same bits for finite data."""
 
 SLOW = frozenset({"AveragePool", "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool"})
-"""Operators for which the reference takes minutes in a model of usual size; it checks the parts only."""
-
+"""Operators for which the reference takes minutes in a model of usual size; it only checks the unpoolings."""
 
 Expected: TypeAlias = Sequence[tuple[Feed, list[Any]]]
 """Random inputs of the first model, each with its outputs."""
 
+OUTER = (2, 3)
+"""Batch and channels; no form depends on them."""
+
+DYNAMIC_SIZES = (9, 12)
+"""Elements along dynamic axes, in addition to the reach of one window."""
+
+MAX_ELEMENTS = 10_000
+"""Elements of a plane whose sizes are unknown: with many axes, sizes are smaller than `DYNAMIC_SIZES`."""
+
+
+@dataclass(frozen=True)
+class TestModel:
+    """The nodes of one unpooling as a model of their own.
+
+    Attributes:
+        node: name of the MaxUnpool.
+        model: of the nodes in its place.
+        cases: inputs, each with the output of unpool's kernels.
+        dtype: element type of the values.
+    """
+
+    node: str
+    model: onnx.ModelProto
+    cases: tuple[tuple[Feed, AnyArray], ...]
+    dtype: np.dtype[np.generic]
+
+
+@dataclass(frozen=True)
+class RuntimeCheck:
+    """The check of a lowered model in a runtime.
+
+    Attributes:
+        runtime: its name and version.
+        reason: why it does not run the model; "" if it does, with the results of the first model.
+    """
+
+    runtime: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.runtime}: {f'not checked, {self.reason}' if self.reason else 'equal results'}"
+
 
 def expected_results(first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> Expected:
-    """What the model gives that is lowered.
+    """The results of the model before it is lowered.
 
     Args:
         first: the model before.
         semantics: how it is read.
-        sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
+        sizes: for dynamic dimensions by name; for other dynamic dimensions several are tried.
 
     Raises:
         UnsupportedError: it runs on none of the inputs that were tried.
@@ -57,62 +105,167 @@ def expected_results(first: onnx.ModelProto, semantics: Semantics, sizes: Mappin
     return list(runs(load_as_session(first, exact), sizes))
 
 
-def checked(lowered: onnx.ModelProto, probes: Sequence[Probe], expected: Expected) -> tuple[Check, ...]:
-    """Run the lowered model and its parts in every runtime that is installed.
+def check_lowering(
+    lowered: onnx.ModelProto, tests: Sequence[TestModel], expected: Expected
+) -> tuple[RuntimeCheck, ...]:
+    """Run the lowered model and its unpoolings in every installed runtime.
 
     Args:
         lowered: the model after.
-        probes: of its parts.
-        expected: what the model before gives.
+        tests: of its unpoolings.
+        expected: results of the model before.
 
     Returns:
         one record for each runtime.
 
     Raises:
-        UnsupportedError: a runtime gives other results.
+        UnsupportedError: the results of a runtime differ.
     """
-    return tuple(_check(runtime, lowered, probes, expected) for runtime in runtimes())
+    return tuple(_check(runtime, lowered, tests, expected) for runtime in runtimes())
 
 
-def _check(runtime: Runtime, lowered: onnx.ModelProto, probes: Sequence[Probe], expected: Expected) -> Check:
-    narrow = sorted({one.dtype.name for one in probes} & runtime.changes)
+def _check(runtime: Runtime, lowered: onnx.ModelProto, tests: Sequence[TestModel], expected: Expected) -> RuntimeCheck:
+    narrow = sorted({test.dtype.name for test in tests} & runtime.changes)
     if narrow:
-        return Check(runtime.name, f"it computes {narrow[0]} in another type")
+        return RuntimeCheck(runtime.name, f"it computes {narrow[0]} in another type")
     try:
-        for one in probes:
-            for feed, wanted in one.cases:
-                (got,) = runtime.prepare(one.model, feed)()
-                _require_equal(f"{runtime.name}: {one.node}", wanted, got, is_exact=True)
-        _check_whole(runtime, lowered, expected)
+        for test in tests:
+            for feed, output in test.cases:
+                (result,) = runtime.prepare(test.model, feed)()
+                _require_bits(f"{runtime.name}: {test.node}", output, result)
+        _check_model(runtime, lowered, expected)
     except UnpoolError:
         raise
-    except Exception as error:  # whatever a runtime raises means that it does not run the model
-        return Check(runtime.name, short_message(error))
-    return Check(runtime.name)
+    except Exception as error:  # any exception of a runtime means that it does not run the model
+        return RuntimeCheck(runtime.name, short_message(error))
+    return RuntimeCheck(runtime.name)
 
 
-def _check_whole(runtime: Runtime, lowered: onnx.ModelProto, expected: Expected) -> None:
+def _check_model(runtime: Runtime, lowered: onnx.ModelProto, expected: Expected) -> None:
     operators = {node.op_type for node in with_subgraph_nodes(lowered.graph.node)}
     if runtime.is_reference and operators & SLOW:
         return
-    for feed, wanted in expected:
-        got = runtime.prepare(lowered, feed)()
-        for value, one, other in zip(lowered.graph.output, wanted, got, strict=True):
-            _require_equal(f"{runtime.name}: {value.name}", one, other, is_exact=operators <= MOVING)
+    for feed, outputs in expected:
+        results = runtime.prepare(lowered, feed)()
+        for value, output, result in zip(lowered.graph.output, outputs, results, strict=True):
+            name = f"{runtime.name}: {value.name}"
+            if operators <= COPYING:
+                _require_bits(name, output, result)
+            else:
+                require_equal(name, output, result, LOWERING)
 
 
-def _require_equal(name: str, expected: Any, got: Any, *, is_exact: bool) -> None:
-    if not is_exact or isinstance(expected, list) or expected.dtype.kind not in "fViub":
-        compare(name, expected, got, is_exact=is_exact, strays=STRAYS)
-    elif _bits(expected) != _bits(got):
+def _require_bits(name: str, expected: Any, actual: Any) -> None:
+    """Zeros may differ in sign: onnxruntime's Where does not keep it."""
+    if diff_arrays(expected, actual, BITWISE).differs:
         raise UnsupportedError(f"{name}: expected the bits that the first model gives, got others. Keep that model.")
 
 
-def _bits(array: AnyArray) -> tuple[object, ...]:
-    """Type, shape and bits, with +0 in the place of -0: onnxruntime's Where does not keep the sign of a zero."""
-    is_float = array.dtype.kind in "fV"
-    return (
-        array.dtype,
-        array.shape,
-        (np.where(array == 0, np.zeros_like(array), array) if is_float else array).tobytes(),
-    )
+def test_model(part: LoweredUnpool, opset: int, ir_version: int) -> TestModel | None:
+    """The model of an unpooling with this opset and IR version; None where its output has too few elements.
+
+    Its inputs are the values after any Unsqueeze.
+    """
+    rng = np.random.default_rng(7)
+    cases = tuple((_scatter_cases if part.pooling is None else _pool_cases)(part, opset, rng))
+    if not cases:
+        return None
+    inputs = [_value_info(name, array) for name, array in cases[0][0].items()]
+    output = _value_info(part.edit.output, cases[0][1])
+    tensors = [numpy_helper.from_array(array, name) for name, array in part.edit.constants.items()]
+    nodes = [node for node in part.edit.nodes if node.output[0] not in cases[0][0]]
+    graph = helper.make_graph(nodes, "part", inputs, [output], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+    return TestModel(node_name(part.unpooling.node), model, cases, part.dtype)
+
+
+def _value_info(name: str, array: AnyArray) -> onnx.ValueInfoProto:
+    """A value of the type and rank of an array; a vector is a shape, whose length is known."""
+    sizes = array.shape if array.ndim == 1 else [None] * array.ndim
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), sizes)
+
+
+def _pool_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) -> Iterator[tuple[Feed, AnyArray]]:
+    """Values for a pool and its unpooling: small integers, many of them equal, and normal numbers."""
+    pooling = part.pooling
+    assert pooling is not None
+    pool = resolve.spec("MaxPool", _pool_attributes(pooling), opset=opset)
+    for size, is_integer in zip(DYNAMIC_SIZES, (True, False), strict=True):
+        large = pooling.large or _dynamic_sizes(pooling.windows, size)
+        x = _numbers((*OUTER, *large), part.dtype, rng, is_integer=is_integer)
+        y, indices = functional.run(pool, [x], outputs=2)
+        feed = {pooling.x: x, pooling.y: y}
+        name = part.unpooling.node.input[0]
+        values = feed.setdefault(name, _numbers(y.shape, part.dtype, rng, is_integer=False))
+        yield feed, _unpooled(part, opset, values, indices, x.shape)
+
+
+def _scatter_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) -> Iterator[tuple[Feed, AnyArray]]:
+    """Values with indices that are all different; nothing where the output has fewer elements."""
+    unpooling = part.unpooling
+    asked = as_ints(unpooling.asked or (None,))
+    small = as_ints(unpooling.small) or tuple(map(min, _small_sizes(unpooling.spec), asked or repeat(MAX_ELEMENTS)))
+    inferred = _inferred(unpooling.spec, small)
+    shape = (*OUTER, *(asked or inferred))
+    x = _numbers((*OUTER, *small), part.dtype, rng, is_integer=False)
+    if x.size > prod(shape):
+        return
+    indices = rng.permutation(prod(shape))[: x.size].reshape(x.shape).astype(np.int64)
+    feed = {unpooling.node.input[0]: x, unpooling.node.input[1]: indices}
+    if len(unpooling.node.input) > 2 and unpooling.node.input[2]:
+        feed[unpooling.node.input[2]] = np.array(shape, np.int64)
+    yield feed, _unpooled(part, opset, x, indices, shape)
+
+
+def _small_sizes(spec: MaxUnpoolSpec) -> tuple[int, ...]:
+    """The largest sizes of a plane for which the output has at most `MAX_ELEMENTS` elements."""
+    rank = len(spec.windows)
+    for largest in range(DYNAMIC_SIZES[0], 0, -1):
+        sizes = tuple(largest + axis for axis in range(rank))
+        if prod(_inferred(spec, sizes)) <= MAX_ELEMENTS:
+            return sizes
+    return (1,) * rank
+
+
+def _inferred(spec: MaxUnpoolSpec, small: Sequence[int]) -> tuple[int, ...]:
+    return tuple(max_unpool.inferred_size(spec, axis, size) for axis, size in enumerate(small))
+
+
+def _dynamic_sizes(windows: Sequence[Window], most: int) -> tuple[int, ...]:
+    """Sizes of a plane, besides what a window needs: along each axis one more than along the axis before it.
+
+    >>> _dynamic_sizes([Window(2)] * 2, 9), _dynamic_sizes([Window(2)] * 6, 9), _dynamic_sizes([Window(2)] * 8, 9)
+    ((11, 12), (3, 4, 5, 6, 7, 8), (3, 3, 3, 3, 3, 3, 3, 3))
+    """
+    for more in range(most, 0, -1):
+        sizes = tuple(window.reach + more + axis for axis, window in enumerate(windows))
+        if prod(sizes) <= MAX_ELEMENTS:
+            return sizes
+    return tuple(window.reach + 1 for window in windows)
+
+
+def _unpooled(part: LoweredUnpool, opset: int, x: AnyArray, indices: AnyArray, shape: Sequence[int]) -> AnyArray:
+    spec = resolve.spec("MaxUnpool", attributes(part.unpooling.node), opset=opset, index_space="output")
+    assert isinstance(spec, MaxUnpoolSpec)
+    output: AnyArray = functional.run(spec, [x, indices, np.array(shape, np.int64)])[0]
+    return output
+
+
+def _pool_attributes(pooling: Pooling) -> dict[str, object]:
+    windows = pooling.windows
+    return {
+        "kernel_shape": [window.size for window in windows],
+        "strides": [window.stride for window in windows],
+        "dilations": [window.dilation for window in windows],
+        "pads": [*pooling.begins, *pooling.ends],
+        "ceil_mode": int(pooling.ceil),
+    }
+
+
+def _numbers(
+    shape: Sequence[int], dtype: np.dtype[np.generic], rng: np.random.Generator, *, is_integer: bool
+) -> AnyArray:
+    """Small integers, both zeros among them, or normal numbers."""
+    numbers = rng.integers(-2, 3, shape) * rng.choice([-1.0, 1.0], shape) if is_integer else rng.standard_normal(shape)
+    array: AnyArray = numbers.astype(dtype)
+    return array

@@ -1,4 +1,4 @@
-"""Writes a model in operators that a deployment target runs: without MaxUnpool, Indices or the channels-last domain.
+"""Lowering of models: only operators of a deployment target, no MaxUnpool, no Indices, no channels-last domain.
 
 >>> from onnx import parser
 >>> model = parser.parse_model('''
@@ -8,17 +8,18 @@
 ...         s = Shape (x)
 ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i, s)
 ...     }''')
->>> for one in lower(model, target="openvino").changes:
-...     print(one.node, "|", one.before, "|", one.after)
+>>> for change in lower(model, target="openvino").changes:
+...     print(change.node, "|", change.before, "|", change.after)
 MaxUnpool->z | MaxUnpool-11 | positions found again by comparing with the result of MaxPool->y
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import onnx
 from onnx import helper
 
+from unpool.display import display_line
 from unpool.errors import UnsupportedError
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
@@ -32,38 +33,61 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.validity import check_model
-from unpool.runtime.lower.channels_first import channels_first_edits
-from unpool.runtime.lower.checks import checked, expected_results
-from unpool.runtime.lower.left import left_over
-from unpool.runtime.lower.lowered import Lowered, Part
-from unpool.runtime.lower.padded_pools import padded_pools
-from unpool.runtime.lower.probes import probe
-from unpool.runtime.lower.target import Target
-from unpool.runtime.lower.targets import target_of
-from unpool.runtime.lower.unpooling import lowered_unpoolings
+from unpool.runtime.lower.checks import RuntimeCheck, check_lowering, expected_results, test_model
+from unpool.runtime.lower.node_edits import channels_first_edits, pad_ceil_pools
+from unpool.runtime.lower.targets import LoweringTarget, find_target, unsupported_nodes
+from unpool.runtime.lower.unpooling import LoweredUnpool, lower_unpoolings
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, apply_to_model
 from unpool.runtime.rewrite.canonicalise import explicit_form
 from unpool.runtime.rewrite.forms import Form, explicit
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
+from unpool.runtime.rewrite.repair_indices import NodeProblem
 from unpool.runtime.rewrite.replace import change, put_forms
 from unpool.runtime.rewrite.upgrade import upgrade
 
-OLDEST = 13
+MIN_OPSET = 13
 """The first opset in which all operators of the new forms take their numbers as inputs."""
 
-USUAL = 17
+DEFAULT_OPSET = 17
 """The opset of ONNX's own operators in a model that imports none of them."""
+
+
+@dataclass(frozen=True)
+class LoweringResult:
+    """A lowered model; `print` shows everything but the model.
+
+    Attributes:
+        model: for the target.
+        target: of the lowering.
+        changes: of the nodes.
+        problems: nodes that the target may not support.
+        checks: in other runtimes.
+    """
+
+    model: onnx.ModelProto
+    target: LoweringTarget
+    changes: tuple[NodeChange, ...]
+    problems: tuple[NodeProblem, ...]
+    checks: tuple[RuntimeCheck, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each record."""
+        return [display_line(str(record)) for record in (*self.changes, *self.problems, *self.checks)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 def lower(
     source: ModelSource,
-    target: str | Target,
+    target: str | LoweringTarget,
     *,
     compat: str = "spec",
     index_space: str = "auto",
     sizes: Mapping[str, int] | None = None,
-) -> Lowered:
+) -> LoweringResult:
     """The model in operators that the target runs, with the same results, bit for bit where no other node rounds.
 
     A MaxUnpool of the indices of a MaxPool in the same model becomes a comparison of elements with the largest of their
@@ -73,154 +97,152 @@ def lower(
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        target: "openvino", "tensorrt", "coreml", "tflite", "onnxruntime-web", "any" for what all of them run; or a
-            record of another target.
-        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        target: "openvino", "tensorrt", "coreml", "tflite", "onnxruntime-web", "any" for all of them, or a record of
+            another target.
+        compat: how the model is read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
-        sizes: for names of sizes that the model leaves open, used for the random inputs.
+        sizes: for dynamic dimensions by name, used for the random inputs.
 
     Raises:
-        UnsupportedError: there is no such target; a MaxUnpool is inside a body, or cannot be written so; or the result
-            cannot be checked, or is another in one of the runtimes.
+        UnsupportedError: there is no such target; a MaxUnpool is in a subgraph, or cannot be lowered; or the result
+            cannot be checked, or differs in one of the runtimes.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
-    wanted, semantics = target_of(target), Semantics(compat, index_space)
+    target, semantics = find_target(target), Semantics(compat, index_space)
     with model_errors(source), spill_weights(source) as (first, restore):
         draft = _Draft(first, semantics, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()
         draft.raise_nodes()
-        parts = draft.lower_unpoolings(wanted)
+        unpools = draft.lower_unpoolings(target)
         draft.drop_indices()
-        draft.pad_pools(wanted)
+        draft.pad_pools(target)
         check_model(draft.model)
         expected = expected_results(first, semantics, sizes or {})
-        opset = next(one.version for one in draft.model.opset_import if one.domain == "")
-        probes = [probe(part, opset, draft.model.ir_version) for part in parts]
-        checks = checked(draft.model, [one for one in probes if one is not None], expected)
-        lowered = Lowered(draft.model, wanted, tuple(draft.changes), tuple(left_over(draft.model, wanted)), checks)
-        _require_run(lowered)
-        return replace(lowered, model=restore(lowered.model))
+        opset = next(entry.version for entry in draft.model.opset_import if entry.domain == "")
+        tests = [test_model(unpool, opset, draft.model.ir_version) for unpool in unpools]
+        checks = check_lowering(draft.model, [test for test in tests if test is not None], expected)
+        problems = tuple(unsupported_nodes(draft.model, target))
+        result = LoweringResult(draft.model, target, tuple(draft.changes), problems, checks)
+        _require_run(result)
+        return replace(result, model=restore(result.model))
 
 
 class _Draft:
-    """The model as it is after the steps so far."""
+    """The model after the steps so far, and their changes."""
 
     def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
         self._semantics = semantics
         self.changes: list[NodeChange] = []
         self.model = first
-        opsets = {one.domain: one.version for one in first.opset_import}
-        if opsets.get("", opsets.get("ai.onnx", OLDEST)) < OLDEST:
-            newer = upgrade(first, OLDEST, compat=semantics.compat, index_space=semantics.index_space, sizes=sizes)
+        opsets = {entry.domain: entry.version for entry in first.opset_import}
+        if opsets.get("", opsets.get("ai.onnx", MIN_OPSET)) < MIN_OPSET:
+            newer = upgrade(first, MIN_OPSET, compat=semantics.compat, index_space=semantics.index_space, sizes=sizes)
             self.model, self.changes = newer.model, list(newer.changes)
-        self._refuse_inner()
+        self._refuse_subgraphs()
 
     def put_explicit_pads(self) -> None:
         """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
-        opened = self._open()
-        forms = [_form_or_none(opened, place) for place in range(len(opened.inference.resolved))]
+        editable = self._open()
+        forms = [_form_or_none(editable, position) for position in range(len(editable.inference.resolved))]
         put_forms(self.model, forms)
-        pairs = zip(opened.inference.resolved, forms, strict=True)
-        found = [change(one, one.spec.row, form) for one, form in pairs if form is not None]
-        self.changes += [one for one in found if one is not None]
+        pairs = zip(editable.inference.resolved, forms, strict=True)
+        changes = (change(resolved, resolved.spec.row, form) for resolved, form in pairs if form is not None)
+        self.changes += [each for each in changes if each is not None]
 
     def put_channels_first(self) -> None:
         """Write nodes of the channels-last domain as ONNX's own."""
-        opened = self._open()
-        dtypes = {name: shapes.dtype(type_) for name, type_ in opened.inference.types.items()}
-        edits = list(channels_first_edits(opened.inference.resolved, unused_names(opened.graph), dtypes))
+        editable = self._open()
+        dtypes = {name: shapes.dtype(type_) for name, type_ in editable.inference.types.items()}
+        edits = list(channels_first_edits(editable.inference.resolved, unused_names(editable.graph), dtypes))
         if not edits:
             return
         apply_to_model(self.model, edits)
-        kept = [one for one in self.model.opset_import if one.domain in {node.domain for node in self.model.graph.node}]
-        if not any(one.domain == "" for one in kept):
-            kept.append(helper.make_opsetid("", USUAL))
+        domains = {node.domain for node in self.model.graph.node}
+        imports = [entry for entry in self.model.opset_import if entry.domain in domains]
+        if not any(entry.domain == "" for entry in imports):
+            imports.append(helper.make_opsetid("", DEFAULT_OPSET))
         del self.model.opset_import[:]
-        self.model.opset_import.extend(kept)
+        self.model.opset_import.extend(imports)
         self.changes += [edit.change for edit in edits]
 
     def raise_nodes(self) -> None:
         """Replace decomposed unpoolings by MaxUnpool, so that they are lowered as such."""
-        opened = self._open()
-        for edits in fuse_unpool_patterns(opened.graph, opened.inference.types, self._infer).rounds:
+        editable = self._open()
+        for edits in fuse_unpool_patterns(editable.graph, editable.inference.types, self._infer).rounds:
             apply_to_model(self.model, edits)
             self.changes += [edit.change for edit in edits]
 
-    def lower_unpoolings(self, target: Target) -> list[Part]:
+    def lower_unpoolings(self, target: LoweringTarget) -> list[LoweredUnpool]:
         """Replace every MaxUnpool."""
-        opened = self._open()
-        flow = DimFlow(opened.graph, opened.inference.types)
+        editable = self._open()
+        flow = DimFlow(editable.graph, editable.inference.types)
         space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
-        found = list(lowered_unpoolings(flow, unused_names(opened.graph), target.doubled, space))
-        apply_to_model(self.model, [edit for edit, _ in found])
-        self.changes += [edit.change for edit, _ in found]
-        return [part for _, part in found]
+        unpools = list(lower_unpoolings(flow, unused_names(editable.graph), target.max_rank_for_broadcast, space))
+        apply_to_model(self.model, [unpool.edit for unpool in unpools])
+        self.changes += [unpool.edit.change for unpool in unpools]
+        return unpools
 
     def drop_indices(self) -> None:
-        """Take the Indices away from every MaxPool of which nobody reads them."""
-        needed = {value.name for value in self.model.graph.output}
-        needed.update(name for node in self.model.graph.node for name in reads(node))
-        dropped = set()
+        """Remove Indices that no node and no output reads."""
+        used = {value.name for value in self.model.graph.output}
+        used.update(name for node in self.model.graph.node for name in reads(node))
+        unused = set()
         for node in self.model.graph.node:
-            if (
-                is_unpool_op(node)
-                and node.op_type == "MaxPool"
-                and len(node.output) > 1
-                and node.output[1] not in needed
-            ):
-                dropped.add(node.output.pop(1))
-        known = [value for value in self.model.graph.value_info if value.name not in dropped]
+            is_pool = is_unpool_op(node) and node.op_type == "MaxPool"
+            if is_pool and len(node.output) > 1 and node.output[1] not in used:
+                unused.add(node.output.pop(1))
+        values = [value for value in self.model.graph.value_info if value.name not in unused]
         del self.model.graph.value_info[:]
-        self.model.graph.value_info.extend(known)
+        self.model.graph.value_info.extend(values)
 
-    def pad_pools(self, target: Target) -> None:
-        """Write every ceil_mode that is left as padding, where nobody reads indices."""
-        opened = self._open()
-        names, of_integers = unused_names(opened.graph), not target.drops_windows
-        edits = list(padded_pools(opened.graph, opened.inference.types, names, of_integers=of_integers))
+    def pad_pools(self, target: LoweringTarget) -> None:
+        """Write every remaining ceil_mode as padding, except of pools with Indices."""
+        editable = self._open()
+        names, pads_integers = unused_names(editable.graph), not target.drops_partial_windows
+        edits = list(pad_ceil_pools(editable.graph, editable.inference.types, names, pads_integers=pads_integers))
         apply_to_model(self.model, edits)
         self.changes += [edit.change for edit in edits]
 
     def _open(self) -> EditableModel:
-        opened = open_model(self.model, self._semantics)
-        self.model = opened.model
-        return opened
+        editable = open_model(self.model, self._semantics)
+        self.model = editable.model
+        return editable
 
     def _infer(self, graph: Graph) -> Types:
         return infer(graph, self._semantics).types
 
-    def _refuse_inner(self) -> None:
-        for holder in self.model.graph.node:
-            for node in subgraph_nodes(holder):
+    def _refuse_subgraphs(self) -> None:
+        for parent in self.model.graph.node:
+            for node in subgraph_nodes(parent):
                 if is_unpool_op(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
                     raise UnsupportedError(
-                        f"{node.op_type} node {node_name(node)!r}: expected it outside of the bodies of If, Loop and "
-                        f"Scan, got it in {holder.op_type} node {node_name(holder)!r}. Move it out."
+                        f"{node.op_type} node {node_name(node)!r}: expected it outside of the subgraphs of If, Loop "
+                        f"and Scan, got it in {parent.op_type} node {node_name(parent)!r}. Move it out."
                     )
 
 
-def _form_or_none(opened: EditableModel, place: int) -> Form | None:
-    """The new form of a node of ours; None if it stays, as it must where its pads depend on a size that is open.
+def _form_or_none(editable: EditableModel, position: int) -> Form | None:
+    """The explicit form of a node; None where there is none, as its pads depend on a dynamic dimension.
 
-    A ceil_mode becomes pads too, for OpenVINO keeps windows that begin in the padding, which ONNX drops. Where they
-    would be as long as the kernel, `pad_pools` writes them.
+    A ceil_mode becomes pads too, because OpenVINO keeps windows that begin in the padding, which ONNX drops. Pads as
+    long as the kernel are left to `pad_pools`.
     """
-    resolved = opened.inference.resolved[place]
+    resolved = editable.inference.resolved[position]
     try:
         if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
-            return explicit(windowed_node(opened, resolved), resolved.spec.row)
-        return explicit_form(opened, resolved)
+            return explicit(windowed_node(editable, resolved), resolved.spec.row)
+        return explicit_form(editable, resolved)
     except UnsupportedError:
         return None
 
 
-def _require_run(lowered: Lowered) -> None:
-    """Refuse a model that the target's own runtime, or every runtime, refuses."""
-    run = [one for one in lowered.checks if not one.refusal]
-    for one in lowered.checks:
-        is_own = lowered.target.runtime and one.runtime.startswith(lowered.target.runtime)
-        if one.refusal and (is_own or not run):
+def _require_run(result: LoweringResult) -> None:
+    """Refuse a model that the target's own runtime, or no runtime at all, runs."""
+    runs_anywhere = any(not check.reason for check in result.checks)
+    for check in result.checks:
+        is_own = result.target.runtime and check.runtime.startswith(result.target.runtime)
+        if check.reason and (is_own or not runs_anywhere):
             raise UnsupportedError(
-                f"the lowered model: expected {one.runtime} to run it, got: {one.refusal}. Keep the first model."
+                f"the lowered model: expected {check.runtime} to run it, got: {check.reason}. Keep the first model."
             )

@@ -1,16 +1,60 @@
-"""The deployment targets as data. What a target takes was read on the pages named in `sources`, on 2026-11-22.
+"""Deployment targets as data, read on the pages in `sources` on 2026-11-22, and the nodes that a target cannot run.
 
 OpenVINO and onnxruntime are installed where this is tested, the others are not: of those, only the pages are known.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx
 
 from unpool.errors import UnsupportedError
-from unpool.runtime.lower.target import Target, words
+from unpool.runtime.graph.nodes import attributes, domain, node_name, with_subgraph_nodes
+from unpool.runtime.rewrite.repair_indices import NodeProblem
+
+
+@dataclass(frozen=True)
+class LoweringTarget:
+    """A deployment target; every fact is from its sources.
+
+    Attributes:
+        name: for `unpool.lower`.
+        title: its full name, with the version of the sources.
+        operators: of ONNX's own domain, those that it takes.
+        max_rank_for_broadcast: up to this number of spatial axes, an unpooling is written by broadcasting along axes of
+            its own, see `emit_where_unpool`; it is the faster form where it was measured, docs/lowering.md.
+        runtime: its name among the runtimes that may be installed here; "" if it is none of them.
+        has_indices: its MaxPool has the second output.
+        drops_partial_windows: its MaxPool with ceil_mode drops a window that begins in the padding, as ONNX does.
+        ranks: by operator, the numbers of spatial axes that it takes; any number for other operators.
+        fallback_note: the runtime of nodes that it does not take; "" where it rejects the model.
+        sources: addresses of the pages.
+    """
+
+    name: str
+    title: str
+    operators: frozenset[str]
+    max_rank_for_broadcast: int = 0
+    runtime: str = ""
+    has_indices: bool = False
+    drops_partial_windows: bool = True
+    ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    fallback_note: str = ""
+    sources: tuple[str, ...] = ()
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text.
+
+    >>> sorted(words("Relu Where"))
+    ['Relu', 'Where']
+    """
+    return frozenset(text.split())
+
 
 _GITHUB = "https://github.com"
 
-OPENVINO = Target(
+OPENVINO = LoweringTarget(
     name="openvino",
     title="OpenVINO, its reader of ONNX files",
     operators=words(
@@ -31,14 +75,14 @@ OPENVINO = Target(
         Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
         """
     ),
-    doubled=2,
+    max_rank_for_broadcast=2,
     runtime="OpenVINO",
     has_indices=True,
-    drops_windows=False,
+    drops_partial_windows=False,
     sources=(f"{_GITHUB}/openvinotoolkit/openvino/blob/b2cfecf8/src/frontends/onnx/docs/supported_ops.md",),
 )
 
-TENSORRT = Target(
+TENSORRT = LoweringTarget(
     name="tensorrt",
     title="TensorRT 8.5 and later, its reader of ONNX files",
     operators=words(
@@ -60,7 +104,7 @@ TENSORRT = Target(
     sources=(f"{_GITHUB}/onnx/onnx-tensorrt/blob/6d0ab7be/docs/operators.md",),
 )
 
-COREML = Target(
+COREML = LoweringTarget(
     name="coreml",
     title="Core ML, as onnxruntime's CoreML provider with ML programs",
     operators=words(
@@ -74,13 +118,13 @@ COREML = Target(
     ),
     ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2)},
     runtime="onnxruntime",
-    otherwise="onnxruntime's CPU provider runs them",
+    fallback_note="onnxruntime's CPU provider runs them",
     sources=(
         f"{_GITHUB}/microsoft/onnxruntime/blob/04f568d8/tools/ci_build/github/apple/coreml_supported_mlprogram_ops.md",
     ),
 )
 
-TFLITE = Target(
+TFLITE = LoweringTarget(
     name="tflite",
     title="TensorFlow Lite, through onnx2tf",
     operators=words(
@@ -109,7 +153,7 @@ TFLITE = Target(
     ),
 )
 
-ONNXRUNTIME_WEB = Target(
+ONNXRUNTIME_WEB = LoweringTarget(
     name="onnxruntime-web",
     title="onnxruntime in a browser, its WebGPU provider",
     operators=words(
@@ -124,36 +168,66 @@ ONNXRUNTIME_WEB = Target(
     ),
     ranks={"Conv": (1, 2), "ConvTranspose": (1, 2)},
     runtime="onnxruntime",
-    otherwise="onnxruntime's CPU provider runs them",
+    fallback_note="onnxruntime's CPU provider runs them",
     sources=(f"{_GITHUB}/microsoft/onnxruntime/blob/51f61772/js/web/docs/webgpu-operators.md",),
 )
 
 _NAMED = (OPENVINO, TENSORRT, COREML, TFLITE, ONNXRUNTIME_WEB)
 
 
-def _together(targets: Iterable[Target]) -> Target:
-    """What all of the targets take that have nobody to run the rest."""
-    alone = [one for one in targets if not one.otherwise]
-    return Target(
+def _intersection(targets: Iterable[LoweringTarget]) -> LoweringTarget:
+    """What all targets without a fallback take."""
+    strict = [target for target in targets if not target.fallback_note]
+    return LoweringTarget(
         name="any",
-        title=f"all of {', '.join(one.name for one in targets)}",
-        operators=frozenset.intersection(*(one.operators for one in alone)),
+        title=f"all of {', '.join(target.name for target in targets)}",
+        operators=frozenset.intersection(*(target.operators for target in strict)),
         ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2), "ConvTranspose": (1, 2)},
-        sources=tuple(source for one in targets for source in one.sources),
+        sources=tuple(source for target in targets for source in target.sources),
     )
 
 
-TARGETS: Mapping[str, Target] = {one.name: one for one in (*_NAMED, _together(_NAMED))}
+TARGETS: Mapping[str, LoweringTarget] = {target.name: target for target in (*_NAMED, _intersection(_NAMED))}
 
 
-def target_of(target: str | Target) -> Target:
+def find_target(target: str | LoweringTarget) -> LoweringTarget:
     """The target of this name, or the target itself.
 
     Raises:
         UnsupportedError: there is none of this name.
     """
-    if isinstance(target, Target):
+    if isinstance(target, LoweringTarget):
         return target
     if target not in TARGETS:
         raise UnsupportedError(f"lower: expected a target of {', '.join(TARGETS)}; got {target!r}. Choose one of them.")
     return TARGETS[target]
+
+
+def unsupported_nodes(model: onnx.ModelProto, target: LoweringTarget) -> Iterator[NodeProblem]:
+    """One record per operator that the target does not take, named after its first node, and one per odd node."""
+    unsupported: dict[str, list[str]] = {}
+    for node in with_subgraph_nodes(model.graph.node):
+        if domain(node) != "" or node.op_type not in target.operators:
+            unsupported.setdefault(node.op_type, []).append(node_name(node))
+        else:
+            yield from (NodeProblem(node_name(node), reason) for reason in _restrictions(node, target))
+    for operator, nodes in unsupported.items():
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        note = f"; {target.fallback_note}" if target.fallback_note else ""
+        yield NodeProblem(f"{nodes[0]}{more}", f"{operator} is not in the list of {target.title}{note}")
+
+
+def _restrictions(node: onnx.NodeProto, target: LoweringTarget) -> Iterator[str]:
+    """The restrictions of the target that a node does not keep."""
+    values = attributes(node)
+    rank, ranks = len(values.get("kernel_shape", ())), target.ranks.get(node.op_type, ())
+    if ranks and rank and rank not in ranks:
+        yield f"{target.name} takes {' or '.join(map(str, ranks))} spatial axes, it has {rank}"
+    if node.op_type == "MaxPool" and len(node.output) > 1 and not target.has_indices:
+        yield f"{target.name} has no Indices"
+    if node.op_type == "MaxPool" and values.get("ceil_mode") and not target.drops_partial_windows:
+        yield f"{target.name} keeps a last window that begins in the padding, which ONNX drops; fix the sizes"
+    if node.op_type in ("MaxPool", "ConvTranspose") and values.get("auto_pad", b"NOTSET") not in (b"NOTSET", b""):
+        yield f"auto_pad={values['auto_pad'].decode()} depends on a size that is open"
+    if values.get("output_shape") is not None and node.op_type == "ConvTranspose":
+        yield "output_shape depends on a size that is open, or is longer than the windows reach"

@@ -1,11 +1,11 @@
-"""Chooses for every MaxUnpool of a graph the form in which it is lowered, and makes the edit that puts it there.
+"""The form in which every MaxUnpool of a graph is lowered, and the edit that puts it there.
 
-Where its indices are those of a MaxPool of the same graph and count in its output, it follows the choice of that pool
-(`chosen`, `placed`); all other indices are scattered (`scattered`).
+If its indices are those of a MaxPool of the same graph and count in its output, they are found again by comparison
+(`emit_argmax_taps`, `emit_where_unpool`); all other indices are scattered (`emit_scatter`).
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -20,93 +20,115 @@ from unpool.runtime.graph.dims import as_ints
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, node_name
-from unpool.runtime.lower.chosen import chosen_taps
-from unpool.runtime.lower.lowered import Part
-from unpool.runtime.lower.placed import placed
-from unpool.runtime.lower.pooling import Pooling
-from unpool.runtime.lower.scattered import inferred_shape, scattered
-from unpool.runtime.lower.writer import Writer
+from unpool.runtime.lower.emit_unpool import (
+    Pooling,
+    emit_argmax_taps,
+    emit_inferred_shape,
+    emit_scatter,
+    emit_where_unpool,
+)
+from unpool.runtime.passes.graph_writer import GraphWriter
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
-MOST_TAPS = 64
+MAX_TAPS = 64
 """Taps of a window at most; each costs two nodes, so that a scatter is better for more."""
 
-MOST_LAYERS = 1024
+MAX_LAYERS = 1024
 """Windows that cover one cell at most, each of which costs some ten nodes; dilation makes them many."""
 
-MOST_CELLS = 2**16
+MAX_CELLS = 2**16
 """Cells that a window reaches over at most, and cells of a block of one stride."""
 
 EXACT = {"float16": 2048, "bfloat16": 256}
 """The type holds every integer up to here; others hold all numbers of taps."""
 
 
-def lowered_unpoolings(
-    flow: DimFlow, names: FreshNames, doubled: int, index_space: str
-) -> Iterator[tuple[Rewrite, Part]]:
-    """An edit for every MaxUnpool of the graph, with what it takes to check it.
+@dataclass(frozen=True)
+class LoweredUnpool:
+    """The nodes that take the place of one MaxUnpool.
+
+    Attributes:
+        unpooling: the MaxUnpool.
+        pooling: the MaxPool of its indices; None where they are scattered.
+        edit: the nodes and their constants.
+        dtype: element type of the values.
+    """
+
+    unpooling: Unpooling
+    pooling: Pooling | None
+    edit: Rewrite
+    dtype: np.dtype[np.generic]
+
+
+def lower_unpoolings(
+    flow: DimFlow, names: FreshNames, max_rank_for_broadcast: int, index_space: str
+) -> Iterator[LoweredUnpool]:
+    """An edit for every MaxUnpool of the graph, with what its check needs.
 
     Args:
         flow: sizes in the graph, all of whose nodes are in ONNX's own domain.
         names: for the new values.
-        doubled: up to so many spatial axes are doubled, see `placed`.
+        max_rank_for_broadcast: largest number of spatial axes for the broadcasting form of `emit_where_unpool`.
         index_space: in which tensor indices count: "auto", "output" or "inferred".
 
     Raises:
         UnsupportedError: it is not known where the indices of a MaxUnpool count.
     """
-    for one in unpoolings(flow):
-        pooling = _followed(flow, one, index_space)
-        writer = Writer(names, one.node.output[0])
+    for unpooling in unpoolings(flow):
+        node = unpooling.node
+        pooling = _find_pooling(flow, unpooling, index_space)
+        writer = GraphWriter(names, node.output[0])
         if pooling is None:
-            dtype = _scatter(flow, one, writer, index_space)
+            dtype = _scatter(flow, unpooling, writer, index_space)
             after = "ScatterElements into zeros"
         else:
-            pooling = _with_axes(writer, pooling, pooling.rank - len(attributes(_pool_of(one))["kernel_shape"]))
-            taps = chosen_taps(writer, pooling)
-            placed(writer, pooling, taps, one.node.input[0], one.node.output[0], doubles=pooling.rank <= doubled)
+            pool = _pool_of(unpooling)
+            pooling = _append_axes(writer, pooling, pooling.rank - len(attributes(pool)["kernel_shape"]))
+            taps = emit_argmax_taps(writer, pooling)
+            broadcasts = pooling.rank <= max_rank_for_broadcast
+            emit_where_unpool(writer, pooling, taps, node.input[0], node.output[0], broadcasts=broadcasts)
             dtype = pooling.dtype
-            after = f"positions found again by comparing with the result of {node_name(_pool_of(one))}"
-        change = NodeChange(node_name(one.node), one.spec.row.label, after)
-        edit = Rewrite(one.node.output[0], tuple(writer.nodes), writer.constants, change)
-        yield edit, Part(one, pooling, edit, dtype)
+            after = f"positions found again by comparing with the result of {node_name(pool)}"
+        change = NodeChange(node_name(node), unpooling.spec.row.label, after)
+        edit = Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
+        yield LoweredUnpool(unpooling, pooling, edit, dtype)
 
 
-def _followed(flow: DimFlow, one: Unpooling, index_space: str) -> Pooling | None:
-    """The pool whose choice the MaxUnpool follows; None if that is not certain, or too much to write."""
-    source = one.source
-    if source is None or source.pool is None or not source.is_whole or source.is_plane or not one.large:
+def _find_pooling(flow: DimFlow, unpooling: Unpooling, index_space: str) -> Pooling | None:
+    """The pool of the indices of a MaxUnpool; None if that is not certain, or its form would be too large."""
+    source = unpooling.source
+    if source is None or source.pool is None or not source.is_whole or source.is_plane or not unpooling.large:
         return None
-    if index_space == "inferred" and one.inferred != as_ints(one.large):
+    if index_space == "inferred" and unpooling.inferred != as_ints(unpooling.large):
         return None
     known = _dtype(flow, source.pool.input[0])
-    is_same_type = known is not None and known == _dtype(flow, one.node.input[0])
-    if not is_same_type or not counts_in(flow, one, one.large):
+    is_same_type = known is not None and known == _dtype(flow, unpooling.node.input[0])
+    if not is_same_type or not counts_in(flow, unpooling, unpooling.large):
         return None
-    pooling = _pooling(flow, source.pool, len(one.large))
-    return pooling if pooling is not None and _is_short(pooling) else None
+    pooling = _pooling(flow, source.pool, len(unpooling.large))
+    return pooling if pooling is not None and _is_small(pooling) else None
 
 
-def _is_short(pooling: Pooling) -> bool:
-    """Whether following the pool takes few nodes and small constants."""
+def _is_small(pooling: Pooling) -> bool:
+    """True if the form with comparisons takes few nodes and small constants."""
     windows = pooling.windows
     return (
-        pooling.tap_count <= min(MOST_TAPS, EXACT.get(pooling.dtype.name, MOST_TAPS))
-        and prod(-(-window.reach // window.stride) for window in windows) <= MOST_LAYERS
-        and prod(window.reach for window in windows) <= MOST_CELLS
-        and prod(pooling.strides) <= MOST_CELLS
+        pooling.tap_count <= min(MAX_TAPS, EXACT.get(pooling.dtype.name, MAX_TAPS))
+        and prod(-(-window.reach // window.stride) for window in windows) <= MAX_LAYERS
+        and prod(window.reach for window in windows) <= MAX_CELLS
+        and prod(pooling.strides) <= MAX_CELLS
     )
 
 
-def _pool_of(one: Unpooling) -> onnx.NodeProto:
-    assert one.source is not None
-    assert one.source.pool is not None
-    return one.source.pool
+def _pool_of(unpooling: Unpooling) -> onnx.NodeProto:
+    assert unpooling.source is not None
+    assert unpooling.source.pool is not None
+    return unpooling.source.pool
 
 
 def _pooling(flow: DimFlow, pool: onnx.NodeProto, rank: int) -> Pooling | None:
-    """The pool, with axes of one element behind its own up to this rank, which `_with_axes` gives to its values."""
+    """The pool, with axes of one element after its own up to this rank, which `_append_axes` adds to its values."""
     spec = resolve.spec("MaxPool", attributes(pool), opset=flow.graph.opsets[""])
     assert isinstance(spec, MaxPoolSpec)
     dtype = _dtype(flow, pool.input[0])
@@ -123,8 +145,8 @@ def _pooling(flow: DimFlow, pool: onnx.NodeProto, rank: int) -> Pooling | None:
     )  # fmt: skip
 
 
-def _with_axes(writer: Writer, pooling: Pooling, more: int) -> Pooling:
-    """The pooling of values with so many axes of one element more behind the others."""
+def _append_axes(writer: GraphWriter, pooling: Pooling, more: int) -> Pooling:
+    """The pooling of values with `more` axes of one element after the others."""
     if not more:
         return pooling
     axes = writer.constant(range(-more, 0), "last_axes")
@@ -132,37 +154,37 @@ def _with_axes(writer: Writer, pooling: Pooling, more: int) -> Pooling:
     return replace(pooling, x=x, y=y)
 
 
-def _scatter(flow: DimFlow, one: Unpooling, writer: Writer, index_space: str) -> np.dtype[np.generic]:
-    node, spec = one.node, one.spec
+def _scatter(flow: DimFlow, unpooling: Unpooling, writer: GraphWriter, index_space: str) -> np.dtype[np.generic]:
+    node, spec = unpooling.node, unpooling.spec
     dtype = _dtype(flow, node.input[0])
     if dtype is None:
         raise UnsupportedError(
-            f"{spec.row.operator} node {node_name(node)!r}: needs an X of known type, got an unknown one. Infer its "
-            "shapes."
+            f"{spec.row.operator} node {node_name(node)!r}: needs an X of known type, got an unknown one. Infer "
+            "its shapes."
         )
     if len(node.input) > 2 and node.input[2]:
-        _require_certain_space(one, index_space)
+        _require_index_space(unpooling, index_space)
         shape = node.input[2]
     else:
-        shape = inferred_shape(writer, spec, node.input[0], one.inferred)
-    scattered(writer, node, shape, dtype)
+        shape = emit_inferred_shape(writer, spec, node.input[0], unpooling.inferred)
+    emit_scatter(writer, node, shape, dtype)
     return dtype
 
 
-def _require_certain_space(one: Unpooling, index_space: str) -> None:
-    """Refuse a MaxUnpool of which only the values of its indices say where they count."""
-    if index_space == "output" or one.is_inferred or one.has_offsets_of_asked:
+def _require_index_space(unpooling: Unpooling, index_space: str) -> None:
+    """Refuse a MaxUnpool if only the values of its indices say where they count."""
+    if index_space == "output" or unpooling.is_inferred or unpooling.has_offsets_of_asked:
         return
+    label = f"{unpooling.spec.row.label} node {node_name(unpooling.node)!r}"
     if index_space == "inferred":
         raise UnsupportedError(
-            f"{one.spec.row.label} node {node_name(one.node)!r}: output_shape is not known to be the default output "
-            "size, "
-            "in which its indices count with --index-space inferred, and a scatter has one shape. Say --index-space "
-            "output (index_space='output') if they count in output_shape, or leave output_shape out of the model."
+            f"{label}: output_shape is not known to be the default output size, in which its indices count with "
+            "--index-space inferred, and a scatter has one shape. Say --index-space output "
+            "(index_space='output') if they count in output_shape, or leave output_shape out of the model."
         )
     raise UnsupportedError(
-        f"{one.spec.row.label} node {node_name(one.node)!r}: cannot tell which shape the indices refer to: "
-        "output_shape or the default output size. For models from torch it is output_shape: add --index-space output "
+        f"{label}: cannot tell which shape the indices refer to: output_shape or the default output size. "
+        " For models from torch it is output_shape: add --index-space output "
         "(index_space='output')."
     )
 

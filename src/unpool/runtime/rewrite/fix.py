@@ -34,7 +34,7 @@ from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
-from unpool.runtime.rewrite.repair_indices import NotRepaired, offset_edits, window_edits
+from unpool.runtime.rewrite.repair_indices import NodeProblem, offset_edits, window_edits
 from unpool.runtime.rewrite.verify import Feed, runs, verify
 from unpool.runtime.rewrite.verify_fix import verify_in_onnxruntime, verify_offsets
 from unpool.runtime.session.executor import load_as_written
@@ -47,17 +47,17 @@ class Fixed:
     Attributes:
         model: the new one.
         changes: in the order in which they were made.
-        left: nodes that could not be put right.
+        problems: nodes that could not be repaired.
         notes: what was not verified, and why.
     """
 
     model: onnx.ModelProto
     changes: tuple[NodeChange, ...]
-    left: tuple[NotRepaired, ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [display_line(str(one)) for one in (*self.changes, *self.left, *self.notes)]
+        lines = [display_line(str(one)) for one in (*self.changes, *self.problems, *self.notes)]
         return "\n".join(lines) or "nothing to change"
 
 
@@ -99,14 +99,14 @@ class _Work:
         self._first, self._semantics, self._sizes = first, semantics, sizes
         self._model, self._graph, self._types = editable.model, editable.graph, editable.inference.types
         self._changes: list[NodeChange] = []
-        self._left: list[NotRepaired] = []
+        self._problems: list[NodeProblem] = []
         self._keeps_results = True
         self._feeds: list[Feed] = []
 
     def add_offsets(self) -> None:
         """Add the offset of their plane to indices that count inside planes."""
-        edits, left = offset_edits(DimFlow(self._graph, self._types), unused_names(self._graph))
-        self._left += left
+        edits, problems = offset_edits(DimFlow(self._graph, self._types), unused_names(self._graph))
+        self._problems += problems
         if edits:
             self._put(edits)
             self._graph = prune(apply_to_graph(self._graph, edits))
@@ -124,16 +124,16 @@ class _Work:
 
     def fit_windows(self) -> None:
         """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
-        edits, left = window_edits(DimFlow(self._graph, self._types))
-        self._left += left
+        edits, problems = window_edits(DimFlow(self._graph, self._types))
+        self._problems += problems
         if edits:
             self._put(edits)
             self._feeds = verify(self._before, self._model, Semantics(self._semantics.compat, "output"), self._sizes)
 
     def done(self) -> Fixed:
         """The repaired model, once onnx's checker and onnxruntime have accepted it."""
-        if self._left and not self._changes:
-            reasons = "; ".join(f"{one.node}: {one.why}" for one in self._left)
+        if self._problems and not self._changes:
+            reasons = "; ".join(f"{one.node}: {one.reason}" for one in self._problems)
             raise UnsupportedError(f"the model: expected something that can be put right, got: {reasons}.")
         notes: tuple[str, ...] = ()
         if self._changes:
@@ -143,7 +143,7 @@ class _Work:
             )
             if refusal:
                 notes = (f"compared in unpool only, for onnxruntime does not run the first model: {refusal}",)
-        return Fixed(self._model, tuple(self._changes), tuple(self._left), notes)
+        return Fixed(self._model, tuple(self._changes), tuple(self._problems), notes)
 
     def _random_inputs(self) -> Iterator[Feed]:
         """Those with which the models were compared; without a comparison, those that the first one accepts."""

@@ -80,14 +80,14 @@ class Unpooling:
 
 
 @dataclass(frozen=True)
-class NotRepaired:
-    """A node that is wrong and cannot be put right, and why not."""
+class NodeProblem:
+    """A node with a problem that a rewrite cannot repair; `print` shows the node and the reason."""
 
     node: str
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: left as it is: {self.why}"
+        return f"{self.node}: not changed: {self.reason}"
 
 
 def unpoolings(flow: DimFlow) -> Iterator[Unpooling]:
@@ -117,7 +117,7 @@ def counts_in(flow: DimFlow, one: Unpooling, spatial: DimExprs) -> bool:
     return large + (DimExpr(1),) * (len(spatial) - len(large)) == spatial
 
 
-def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Rewrite, ...], tuple[NotRepaired, ...]]:
+def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Rewrite, ...], tuple[NodeProblem, ...]]:
     """Edits for the MaxUnpool nodes with indices inside planes, and the nodes of these that cannot be put right."""
     edits, left = [], []
     for one in unpoolings(flow):
@@ -125,13 +125,13 @@ def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Rewrite, ...],
             continue
         why = offset_obstacle(flow, one)
         if why:
-            left.append(NotRepaired(node_name(one.node), why))
+            left.append(NodeProblem(node_name(one.node), why))
         else:
             edits.append(_with_offsets(names, one))
     return tuple(edits), tuple(left)
 
 
-def window_edits(flow: DimFlow) -> tuple[tuple[Rewrite, ...], tuple[NotRepaired, ...]]:
+def window_edits(flow: DimFlow) -> tuple[tuple[Rewrite, ...], tuple[NodeProblem, ...]]:
     """Edits for the MaxUnpool nodes whose output_shape does not follow from their window, and those that must stay."""
     edits, left = [], []
     for one in unpoolings(flow):
@@ -144,7 +144,7 @@ def window_edits(flow: DimFlow) -> tuple[tuple[Rewrite, ...], tuple[NotRepaired,
             why = (
                 f"output_shape {list(asked)} is not the inferred {list(one.inferred)}, and it is not certain which of "
             )
-            left.append(NotRepaired(node_name(one.node), why + "the two its indices count in"))
+            left.append(NodeProblem(node_name(one.node), why + "the two its indices count in"))
     return tuple(edits), tuple(left)
 
 

@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.numerics import BITWISE, ROUNDING, Tolerance, diff_arrays
 from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.rewrite.workload import Trials
@@ -17,7 +17,6 @@ from unpool.runtime.session.executor import Executor, load_as_session
 from unpool.runtime.session.random_inputs import random_feed
 
 RUNS = 2
-TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 Feed: TypeAlias = Mapping[str, AnyArray]
 Load: TypeAlias = Callable[[onnx.ModelProto, Semantics], Executor]
@@ -51,6 +50,7 @@ def verify(
     is_exact = all(
         is_unpool_op(node) and node.op_type != "ConvTranspose" for node in with_subgraph_nodes(before.graph.node)
     )
+    tolerance = BITWISE if is_exact else ROUNDING
     feeds = []
     for feed, expected in runs(first, sizes):
         feeds.append(feed)
@@ -61,7 +61,7 @@ def verify(
                 f"the rewritten model: expected it to run as the first one does, got: {error}"
             ) from error
         for info, one, other in zip(first.signature.outputs, expected, got, strict=True):
-            compare(info.name, one, other, is_exact)
+            require_equal(info.name, one, other, tolerance)
     return feeds
 
 
@@ -102,35 +102,29 @@ def _run(loaded: Executor, sizes: Mapping[str, int], open_size: int, seed: int) 
     return feed, loaded.run(None, feed)
 
 
-def compare(name: str, expected: Any, got: Any, is_exact: bool, strays: float = 0.0) -> None:
+def require_equal(name: str, expected: Any, actual: Any, tolerance: Tolerance) -> None:
     """Compare an output of two models.
 
     Args:
         name: of the output.
         expected: an array, or a list of arrays.
-        got: likewise.
-        is_exact: whether there is no tolerance.
-        strays: share of the values that may differ by more than the tolerance, from 0 to 1.
+        actual: likewise.
+        tolerance: of the comparison.
 
     Raises:
-        UnsupportedError: they differ in type, shape or, beyond a tolerance, in values.
+        UnsupportedError: they differ in type, in shape or, beyond the tolerance, in values.
     """
     if isinstance(expected, list):
-        for one, other in zip(expected, got, strict=True):
-            compare(name, one, other, is_exact, strays)
+        for first, second in zip(expected, actual, strict=True):
+            require_equal(name, first, second, tolerance)
         return
-    if expected.dtype != got.dtype or expected.shape != got.shape:
-        raise _mismatch(name, f"{expected.dtype.name}{list(expected.shape)}", f"{got.dtype.name}{list(got.shape)}")
-    tolerance = 0.0 if is_exact else TOLERANCE.get(expected.dtype.name, 0.0)
-    if expected.dtype == object:
-        is_equal = bool((expected == got).all())
-    else:
-        wide = expected.astype(np.complex128 if expected.dtype.kind == "c" else np.float64)
-        largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
-        is_near = np.isclose(got.astype(wide.dtype), wide, rtol=0, atol=tolerance * largest, equal_nan=True)
-        is_equal = bool(is_near.size - is_near.sum() <= strays * is_near.size)
-    if not is_equal:
-        raise _mismatch(name, "the values of the first model", f"others on {expected.size} elements")
+    diff = diff_arrays(expected, actual, tolerance)
+    if diff.kind in ("type", "shape"):
+        raise _mismatch(
+            name, f"{expected.dtype.name}{list(expected.shape)}", f"{actual.dtype.name}{list(actual.shape)}"
+        )
+    if diff.differs:
+        raise _mismatch(name, "the values of the first model", f"others on {diff.count} of {diff.size} elements")
 
 
 def _mismatch(name: str, expected: str, got: str) -> UnsupportedError:

@@ -11,6 +11,7 @@ from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import to_onnx
+from unpool.numerics import BITWISE, ROUNDING
 from unpool.operators import resolve
 from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
@@ -21,7 +22,7 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import initializers_as_inputs, serialize
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.rewrite.verify import Feed, compare, runs
+from unpool.runtime.rewrite.verify import Feed, require_equal, runs
 from unpool.runtime.session.executor import Executor, load_as_session
 
 SILENT = 4  # onnxruntime's level for fatal errors only
@@ -61,7 +62,7 @@ def verify_offsets(
                     f"{new.op_type} node {node_name(new)!r}: expected indices inside their planes, got: {error} "
                     "Keep the first model."
                 ) from error
-            compare(output, expected, got, is_exact=True)
+            require_equal(output, expected, got, BITWISE)
 
 
 def verify_in_onnxruntime(
@@ -104,7 +105,7 @@ def verify_in_onnxruntime(
         got = second.run([*values, *others], None)
         for name, one, other in zip(first.output_types, expected, got, strict=True):
             if keeps_results:
-                compare(name, one, other, is_exact=False)
+                require_equal(name, one, other, ROUNDING)
     return "" if count else refusals[0]
 
 

@@ -1,4 +1,4 @@
-"""Writes nodes one by one, with the constants that they read."""
+"""A writer of nodes, one by one, with the constants that they read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ TO_THE_END = 2**31 - 1
 """The `ends` of a Slice that goes to the end of an axis, in the range of every runtime."""
 
 
-class Writer:
-    """The nodes that have been written so far; every method that writes one returns the name of its output.
+class GraphWriter:
+    """Nodes and constants; every method that writes a node returns the name of its output.
 
     Args:
         names: gives out names.
-        stem: what the names of new values begin with.
+        stem: beginning of the names of new values.
 
     Attributes:
         nodes: in order of execution.
@@ -32,10 +32,10 @@ class Writer:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, AnyArray] = {}
 
-    def node(self, operator: str, inputs: Sequence[str], stem: str = "", *, output: str = "", **given: Any) -> str:
-        """A node whose output is called `output` or, if that is empty, by a new name."""
+    def node(self, operator: str, inputs: Sequence[str], stem: str = "", *, output: str = "", **attributes: Any) -> str:
+        """A node whose output has the name `output` or, if that is empty, a new one."""
         name = output or self._names.fresh(f"{self._stem}_{stem or operator.lower()}")
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}->{name}", **given))
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}->{name}", **attributes))
         return name
 
     def rename(self, value: str, output: str) -> None:
@@ -54,7 +54,7 @@ class Writer:
         self.constants[name] = array
         return name
 
-    def cut(
+    def slice(
         self,
         value: str,
         starts: Sequence[int],
@@ -71,7 +71,7 @@ class Writer:
             inputs.append(self.constant(steps, "steps"))
         return self.node("Slice", inputs, "cut", output=output)
 
-    def padded(self, value: str, begins: Sequence[int], ends: Sequence[int], fill: Any, dtype: Any) -> str:
+    def pad(self, value: str, begins: Sequence[int], ends: Sequence[int], fill: Any, dtype: Any) -> str:
         """The value with `fill` around its spatial axes; the value itself if there is nothing to put around it."""
         if not any((*begins, *ends)):
             return value
