@@ -196,7 +196,7 @@ def test_blended_tiles(here):
     [
         (("-o", "y.png", "--resume"), "--resume: works for"),
         (("-o", "y.npy", "--blend", "constant"), "Add it, such as --tile 512x512"),
-        (("-o", "y.npy", "--overlap", "0.5"), "Add --blend"),
+        (("-o", "y.npy", "--overlap", "0.5"), "--overlap needs --blend"),
         (("-o", "y.npy", "--tile", "8x8", "--blend", "constant", "--overlap", "1.5"), "below 1, got 1.5"),
         (("-o", "y.zarr", "--overlay"), "--overlay draws a picture"),
     ],
