@@ -224,7 +224,7 @@ def test_ended_by_ctrl_c_and_by_sigkill(here):
         process.send_signal(ending)
         said = process.communicate()[1].decode()
         assert process.returncode == code, said
-        assert ("--resume goes on" in said) == (ending == signal.SIGINT)
+        assert ("--resume continues" in said) == (ending == signal.SIGINT)
         assert not (here / "y.npy").exists()
         assert (here / ".y.npy.lock").exists() == (ending != signal.SIGINT)
     refused = invoke(*words).stderr

@@ -75,7 +75,7 @@ def test_the_model_that_is_read_is_not_replaced(here, command):
     for place in ("model.onnx", here / "." / "model.onnx", "same.onnx", "link.onnx"):
         done = invoke(*command, "model.onnx", "-o", place)
         assert done.exit_code == USAGE
-        assert "is the model that is read. Choose another place, or add --force" in done.stderr
+        assert "is the model that is read. Choose another file, or add --force" in done.stderr
     for force in ((), ("--force",)):
         done = invoke(*command, "model.onnx", "-o", "weights.bin", *force)
         assert done.exit_code == USAGE
