@@ -251,7 +251,7 @@ def test_command_shows_two_versions_side_by_side():
     ("code", "words", "said"),
     [
         (USAGE, ["MaxPool", "kernel_shape"], "expected KEY=VALUE"),
-        (USAGE, ["MaxPool", "size=3", "size=4"], "expected size once"),
+        (USAGE, ["MaxPool", "size=3", "size=4"], "size is given twice"),
         (USAGE, ["MaxPool", "opset=12"], "Write --opset"),
         (UNSUPPORTED, ["Conv"], "operator is one of MaxPool, MaxUnpool, ConvTranspose"),
         (UNFIT, ["MaxPool", "size=5", "kernel_shape=2,2"], "kernel_shape needs 1 values"),
