@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import unpool
-from tests.cases.kernel_conv_transpose import work_of
+from tests.cases.kernel_conv_transpose import problem_of
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose.dispatch import ConvTransposeDispatcher
 from unpool.kernels.cpu.weights import own_weights
@@ -106,7 +106,7 @@ def test_16_bit_weights_are_widened_once() -> None:
     x, b = np.ones((1, 16, 1, 1), np.float16), np.zeros(8, np.float32)
     w, y = own_weights(np.ones((16, 8, 2, 2), np.float16)), np.empty((1, 8, 2, 2), np.float16)
     axis = Axis(2, 1, Window(2))
-    grow = ConvTransposeDispatcher(work_of(x, w, (axis, axis), 1), x.dtype)
+    grow = ConvTransposeDispatcher(problem_of(x, w, (axis, axis), 1), x.dtype)
     grow.pack(w)
     found = w.packings.find("as float32", lambda: None)
     assert found.dtype == np.float32
