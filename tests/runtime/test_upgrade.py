@@ -20,8 +20,8 @@ from unpool.cli.errors import OK, UNSUPPORTED, USAGE
 from unpool.runtime.graph.nodes import attributes, is_unpool_op, with_subgraph_nodes
 from unpool.runtime.rewrite import canonicalise as canonicalising
 from unpool.runtime.rewrite.canonicalise import canonicalise
-from unpool.runtime.rewrite.forms import Form
 from unpool.runtime.rewrite.upgrade import upgrade
+from unpool.runtime.rewrite.window_forms import Form
 
 SEEDS = range(900)
 FALLBACK = pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
@@ -506,7 +506,7 @@ def test_a_wrong_form_is_caught_by_running_it(monkeypatch):
     """Both models run on random inputs; a difference in values or shapes is an error and not a model."""
     for pads, words in (([1, 0], "others on 18 of 18 elements"), ([0, 0], r"got float32\[1, 3, 7\]")):
         form = Form({"strides": [2], "pads": pads})
-        monkeypatch.setattr(canonicalising, "explicit", lambda *_, form=form: form)
+        monkeypatch.setattr(canonicalising, "explicit_pads_form", lambda *_, form=form: form)
         with pytest.raises(unpool.UnsupportedError, match=words):
             canonicalise(grow('auto_pad = "SAME_UPPER", strides = [2]'))
 

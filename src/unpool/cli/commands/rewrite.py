@@ -27,7 +27,7 @@ from unpool.cli.options import (
 
 if TYPE_CHECKING:
     from unpool.runtime.graph.save import ModelWriter
-    from unpool.runtime.rewrite.replace import Rewritten
+    from unpool.runtime.rewrite.window_forms import RewriteResult
 
 
 def fix(
@@ -153,7 +153,7 @@ def canonicalise(
         _write(canonicalise_model(load_for_command(model), **semantics), place, model, output, as_json, quiet)
 
 
-def _write(done: "Rewritten", place: "ModelWriter", model: Path, output: Path, as_json: bool, quiet: bool) -> None:
+def _write(done: "RewriteResult", place: "ModelWriter", model: Path, output: Path, as_json: bool, quiet: bool) -> None:
     """Write a model, and print a line per changed node and one about the files."""
     from unpool.cli import console
 

@@ -114,8 +114,9 @@ def diff_values(
             if name in expected and name in actual:
                 diff = diff_arrays(expected[name], actual[name], tolerance)
                 x = known.get(node.input[0]) if _has_indices(node, position) else None
-                has_ties = diff.kind == "values" and isinstance(x, np.ndarray)
-                ties = count_ties(node, x, expected[name], actual[name], tolerance) if has_ties else None
+                ties = None
+                if diff.kind == "values" and isinstance(x, np.ndarray):
+                    ties = count_ties(node, x, expected[name], actual[name], tolerance)
                 is_first = diff.differs and not follows
                 yield ValueDiff(node_name(node), model.operator(node), name, diff, is_first, ties)
                 if diff.differs:

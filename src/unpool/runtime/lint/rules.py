@@ -20,10 +20,9 @@ from unpool.runtime.graph.dims import DimExpr, as_ints
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.rewrite.forms import WindowedNode
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node
-from unpool.runtime.rewrite.placement import axes_of, difference
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, offset_obstacle
+from unpool.runtime.rewrite.window_forms import WindowedNode, axes_of, window_difference
 
 FIX, CANONICALISE = "unpool fix", "unpool canonicalise"
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -147,7 +146,7 @@ def _differs(node: WindowedNode) -> bool:
     try:
         specs = [resolve.from_row(row, node.attributes, compat=word, index_space="auto") for word in ("spec", "ort")]
         first, second = (spec for spec in specs if not isinstance(spec, MaxUnpoolSpec))
-        return difference(first, second, node.window_sizes, node.sizes, ()) is not None
+        return window_difference(first, second, node.window_sizes, node.sizes, ()) is not None
     except UnpoolError:
         return False
 

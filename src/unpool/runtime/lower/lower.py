@@ -40,11 +40,10 @@ from unpool.runtime.lower.unpooling import LoweredUnpool, lower_unpoolings
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, apply_to_model
 from unpool.runtime.rewrite.canonicalise import explicit_form
-from unpool.runtime.rewrite.forms import Form, explicit
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.repair_indices import NodeProblem
-from unpool.runtime.rewrite.replace import change, put_forms
 from unpool.runtime.rewrite.upgrade import upgrade
+from unpool.runtime.rewrite.window_forms import Form, apply_forms, describe_change, explicit_pads_form
 
 MIN_OPSET = 13
 """The first opset in which all operators of the new forms take their numbers as inputs."""
@@ -145,9 +144,9 @@ class _Draft:
         """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
         editable = self._open()
         forms = [_form_or_none(editable, position) for position in range(len(editable.inference.resolved))]
-        put_forms(self.model, forms)
+        apply_forms(self.model, forms)
         pairs = zip(editable.inference.resolved, forms, strict=True)
-        changes = (change(resolved, resolved.spec.row, form) for resolved, form in pairs if form is not None)
+        changes = (describe_change(resolved, resolved.spec.row, form) for resolved, form in pairs if form is not None)
         self.changes += [each for each in changes if each is not None]
 
     def put_channels_first(self) -> None:
@@ -231,7 +230,7 @@ def _form_or_none(editable: EditableModel, position: int) -> Form | None:
     resolved = editable.inference.resolved[position]
     try:
         if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
-            return explicit(windowed_node(editable, resolved), resolved.spec.row)
+            return explicit_pads_form(windowed_node(editable, resolved), resolved.spec.row)
         return explicit_form(editable, resolved)
     except UnsupportedError:
         return None

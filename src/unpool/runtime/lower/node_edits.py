@@ -19,7 +19,7 @@ from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.graph_writer import GraphWriter
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite
-from unpool.runtime.rewrite.replace import described
+from unpool.runtime.rewrite.window_forms import describe_attributes
 
 
 def channels_first_edits(
@@ -143,6 +143,6 @@ def _pad_edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageTy
         copy.attribute.append(helper.make_attribute("pads", [*begins, *zeros]))
     writer.nodes.append(copy)
     old, new = attributes(node), attributes(copy)
-    after = f"{described(spec.row, new, old)} behind Pad by {format_shape(ends)}"
-    change = NodeChange(node_name(node), described(spec.row, old, new), after)
+    after = f"{describe_attributes(spec.row, new, old)} behind Pad by {format_shape(ends)}"
+    change = NodeChange(node_name(node), describe_attributes(spec.row, old, new), after)
     return Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)

@@ -1,4 +1,4 @@
-"""Replaces auto_pad and output_shape by explicit pads, so that every runtime reads a model alike.
+"""Canonical form of a model: explicit pads instead of auto_pad and output_shape, which every runtime reads alike.
 
 >>> from onnx import parser
 >>> model = parser.parse_model('''
@@ -6,8 +6,7 @@
 ...     grow (float[1, 1, 4] x, float[1, 1, 3] w) => (float[1, 1, 8] y) {
 ...         y = ConvTranspose <auto_pad = "SAME_UPPER", strides = [2]> (x, w)
 ...     }''')
->>> done = canonicalise(model)
->>> done.changes[0].after
+>>> canonicalise(model).changes[0].after
 'ConvTranspose-11 (pads=[0, 1])'
 """
 
@@ -20,25 +19,31 @@ from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.rewrite.forms import Form, explicit, in_row
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
-from unpool.runtime.rewrite.replace import Rewritten, change, put_forms
 from unpool.runtime.rewrite.verify import verify
+from unpool.runtime.rewrite.window_forms import (
+    Form,
+    RewriteResult,
+    apply_forms,
+    describe_change,
+    explicit_pads_form,
+    form_in_version,
+)
 
 
 def canonicalise(
     source: ModelSource, *, compat: str = "spec", index_space: str = "auto", sizes: Mapping[str, int] | None = None
-) -> Rewritten:
+) -> RewriteResult:
     """The model with every auto_pad and output_shape of MaxPool and ConvTranspose written as explicit pads.
 
-    The new form means the same under `compat="spec"` and `compat="ort"`. It is run beside the first one on random
-    inputs. Model-local functions are inlined.
+    The new form has the same windows under `compat="spec"` and `compat="ort"`. Both models run on random inputs for
+    verification. Model-local functions are inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        compat: how the model is read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count.
-        sizes: for names of sizes that the model leaves open, used for the random inputs.
+        sizes: for dynamic dimensions by name, used for the random inputs.
 
     Raises:
         UnsupportedError: a node cannot be written so, because its padding depends on a size that is unknown or its
@@ -49,30 +54,30 @@ def canonicalise(
     with model_errors(source):
         editable = open_model(source, semantics)
         forms = [explicit_form(editable, resolved) for resolved in editable.inference.resolved]
-        put_forms(editable.model, forms)
+        apply_forms(editable.model, forms)
         verify(load(source), editable.model, semantics, sizes or {})
         changes = [
-            change(resolved, resolved.spec.row, form)
+            describe_change(resolved, resolved.spec.row, form)
             for resolved, form in zip(editable.inference.resolved, forms, strict=True)
             if form is not None
         ]
-        return Rewritten(editable.model, tuple(one for one in changes if one is not None))
+        return RewriteResult(editable.model, tuple(change for change in changes if change is not None))
 
 
 def explicit_form(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
-    """How a node is written with explicit pads; None for a MaxUnpool, which has no others.
+    """The form of a node with explicit pads; None for a MaxUnpool, which has no others.
 
     Raises:
-        UnsupportedError: it cannot be written so; the message says why.
+        UnsupportedError: there is no such form; the message has the reason.
     """
     if isinstance(resolved.spec, MaxUnpoolSpec):
         return None
-    write = explicit if _is_implicit(resolved.spec) else in_row
+    write = explicit_pads_form if _is_implicit(resolved.spec) else form_in_version
     with naming(resolved.node):
         return write(windowed_node(editable, resolved), resolved.spec.row)
 
 
 def _is_implicit(spec: MaxPoolSpec | ConvTransposeSpec) -> bool:
-    """Whether the pads of a node are computed rather than given."""
-    asks = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
-    return asks or spec.padding != "NOTSET"
+    """True if the pads of a node are computed rather than given."""
+    has_shape = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
+    return has_shape or spec.padding != "NOTSET"

@@ -1,5 +1,5 @@
-"""Puts right what exporters and pasted workarounds leave in a model: decomposed unpoolings, pools that run twice, and
-indices that do not count in the tensor where MaxUnpool expects them to.
+"""Repair of models after exporters and pasted workarounds: decomposed unpoolings, pools that run twice, and indices
+that do not count in the tensor where MaxUnpool expects them to.
 
 >>> from onnx import parser
 >>> model = parser.parse_model('''
@@ -10,8 +10,8 @@ indices that do not count in the tensor where MaxUnpool expects them to.
 ...         plane = Mod (whole, four)
 ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, plane)
 ...     }''')
->>> for one in fix(model).changes:
-...     print(one.node, "|", one.before, "|", one.after)
+>>> for change in fix(model).changes:
+...     print(change.node, "|", change.before, "|", change.after)
 MaxUnpool->z | MaxUnpool-11 of indices inside planes | MaxUnpool-11 of the indices of MaxPool->y
 """
 
@@ -35,20 +35,19 @@ from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NodeProblem, offset_edits, window_edits
-from unpool.runtime.rewrite.verify import Feed, runs, verify
-from unpool.runtime.rewrite.verify_fix import verify_in_onnxruntime, verify_offsets
+from unpool.runtime.rewrite.verify import Feed, runs, verify, verify_in_onnxruntime, verify_offsets
 from unpool.runtime.session.executor import load_as_written
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """A model put right, what is different in it, and which nodes could not be put right; `print` shows all.
+class FixResult:
+    """A repaired model, its changes, and the nodes that could not be repaired; `print` shows all but the model.
 
     Attributes:
         model: the new one.
         changes: in the order in which they were made.
         problems: nodes that could not be repaired.
-        notes: what was not verified, and why.
+        notes: the parts that were not verified, and why.
     """
 
     model: onnx.ModelProto
@@ -57,42 +56,42 @@ class Fixed:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [display_line(str(one)) for one in (*self.changes, *self.problems, *self.notes)]
+        lines = [display_line(str(record)) for record in (*self.changes, *self.problems, *self.notes)]
         return "\n".join(lines) or "nothing to change"
 
 
 def fix(
     source: ModelSource, *, compat: str = "spec", index_space: str = "auto", sizes: Mapping[str, int] | None = None
-) -> Fixed:
-    """The model with single nodes for decomposed ones, and with indices that MaxUnpool reads as they are meant.
+) -> FixResult:
+    """The model with single nodes instead of decomposed ones, and with indices that count where MaxUnpool expects them.
 
-    Raised nodes and new windows leave the results as they were, which is verified on random inputs in unpool and, if
-    it runs the first model, in onnxruntime. Offsets of planes change results, for they were wrong; that the indices
-    stay inside their planes, and that the result is the one meant, is verified on random inputs. Model-local functions
-    are inlined.
+    Fused nodes and new windows keep the results, which is verified on random inputs in unpool and, if it runs the
+    first model, in onnxruntime. Offsets of planes change results, which were wrong; random inputs verify that the
+    indices stay inside their planes, and that the results are those of the indices in planes. Model-local functions are
+    inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        compat: how the model is read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
-        sizes: for names of sizes that the model leaves open, used for the random inputs.
+        sizes: for dynamic dimensions by name, used for the random inputs.
 
     Raises:
-        UnsupportedError: something is wrong, and nothing of it can be put right; or the model cannot be verified, or
-            computes something else; or onnxruntime runs the first model only.
+        UnsupportedError: there are problems, and none can be repaired; or the model cannot be verified, or its results
+            differ; or onnxruntime runs the first model only.
         UnpoolError: the model cannot be read, or breaks a contract.
     """
     with model_errors(source), spill_weights(source) as (model, restore):
-        work = _Work(model, Semantics(compat, index_space), sizes or {})
-        work.add_offsets()
-        work.raise_nodes()
-        work.fit_windows()
-        fixed = work.done()
-        return replace(fixed, model=restore(fixed.model))
+        draft = _FixDraft(model, Semantics(compat, index_space), sizes or {})
+        draft.add_offsets()
+        draft.fuse_nodes()
+        draft.fit_windows()
+        result = draft.verified_result()
+        return replace(result, model=restore(result.model))
 
 
-class _Work:
-    """The model as it is after the repairs so far, with what is known of it."""
+class _FixDraft:
+    """The model after the repairs so far, with its graph and types."""
 
     def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
         editable = open_model(first, semantics)
@@ -115,7 +114,7 @@ class _Work:
             verify_offsets(self._before, self._model, outputs, self._types, self._semantics, self._sizes)
             self._keeps_results = False
 
-    def raise_nodes(self) -> None:
+    def fuse_nodes(self) -> None:
         """Replace ScatterND by MaxUnpool, and two pools by one."""
         self._graph, self._types, rounds = fuse_unpool_patterns(self._graph, self._types, self._infer)
         if rounds:
@@ -130,10 +129,10 @@ class _Work:
             self._put(edits)
             self._feeds = verify(self._before, self._model, Semantics(self._semantics.compat, "output"), self._sizes)
 
-    def done(self) -> Fixed:
-        """The repaired model, once onnx's checker and onnxruntime have accepted it."""
+    def verified_result(self) -> FixResult:
+        """The result, after onnx's checker and onnxruntime have accepted the model."""
         if self._problems and not self._changes:
-            reasons = "; ".join(f"{one.node}: {one.reason}" for one in self._problems)
+            reasons = "; ".join(f"{problem.node}: {problem.reason}" for problem in self._problems)
             raise UnsupportedError(f"the model: expected something that can be put right, got: {reasons}.")
         notes: tuple[str, ...] = ()
         if self._changes:
@@ -143,17 +142,17 @@ class _Work:
             )
             if refusal:
                 notes = (f"compared in unpool only, for onnxruntime does not run the first model: {refusal}",)
-        return Fixed(self._model, tuple(self._changes), tuple(self._problems), notes)
+        return FixResult(self._model, tuple(self._changes), tuple(self._problems), notes)
 
     def _random_inputs(self) -> Iterator[Feed]:
-        """Those with which the models were compared; without a comparison, those that the first one accepts."""
+        """The inputs of the comparison; without a comparison, inputs that the first model accepts."""
         if self._feeds:
             yield from self._feeds
         else:
             yield from (feed for feed, _ in runs(load_as_written(self._first, Semantics(exact=True)), self._sizes))
 
     def _put(self, *rounds: Sequence[Rewrite]) -> None:
-        """Put edits into the model, and keep a copy of the model before them."""
+        """Apply edits to the model, and keep a copy of the model before them."""
         self._before = onnx.ModelProto()
         self._before.CopyFrom(self._model)
         for edits in rounds:

@@ -20,7 +20,7 @@ from unpool.runtime.graph.validity import check_model
 from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.legacy_nodes import lift_opset
-from unpool.runtime.rewrite.forms import WindowedNode
+from unpool.runtime.rewrite.window_forms import WindowedNode
 
 
 @dataclass(frozen=True)

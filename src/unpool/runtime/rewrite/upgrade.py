@@ -1,4 +1,4 @@
-"""Brings a model to a newer opset: its MaxPool, MaxUnpool and ConvTranspose nodes by their contract, and its other
+"""Upgrade of a model to a newer opset: its MaxPool, MaxUnpool and ConvTranspose nodes by their contract, and its other
 nodes by onnx's version converter.
 
 >>> from onnx import parser
@@ -8,8 +8,8 @@ nodes by onnx's version converter.
 ...         t = ConvTranspose <output_shape = [6], strides = [2]> (x, w)
 ...         y = Relu (t)
 ...     }''')
->>> for one in upgrade(model, 22).changes:
-...     print(one.node, "|", one.before, "|", one.after)
+>>> for change in upgrade(model, 22).changes:
+...     print(change.node, "|", change.before, "|", change.after)
 ConvTranspose->t | ConvTranspose-1 (output_shape=[6]) | ConvTranspose-22 (pads=[0, 1])
 Relu->y | Relu-6 | Relu-14
 """
@@ -31,10 +31,9 @@ from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.legacy_nodes import TARGET, lift_opset
 from unpool.runtime.passes.rewrite import NodeChange
 from unpool.runtime.passes.upgrade_opset import convert_opset, update_ir_version
-from unpool.runtime.rewrite.forms import Form, in_row
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
-from unpool.runtime.rewrite.replace import Rewritten, change, put_forms
 from unpool.runtime.rewrite.verify import verify
+from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, describe_change, form_in_version
 
 
 def upgrade(
@@ -44,7 +43,7 @@ def upgrade(
     compat: str = "spec",
     index_space: str = "auto",
     sizes: Mapping[str, int] | None = None,
-) -> Rewritten:
+) -> RewriteResult:
     """The model in a newer opset of ONNX and, if it imports it, of the channels-last domain.
 
     Nodes whose meaning changed between the versions are written differently: with explicit pads where they are known,
@@ -54,9 +53,9 @@ def upgrade(
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
         opset: the version to reach, not below the model's.
-        compat: how the model is to be read where the standard's text and ONNX Runtime differ.
+        compat: how the model is read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count.
-        sizes: for names of sizes that the model leaves open, used for the random inputs.
+        sizes: for dynamic dimensions by name, used for the random inputs.
 
     Raises:
         UnsupportedError: the opset is older than the model's or unknown to onnx, a node cannot be converted, or the
@@ -67,20 +66,23 @@ def upgrade(
     with model_errors(source):
         editable = open_model(source, semantics)
         _check_opset(editable.graph.opsets, opset)
-        rows = [contract.row(one.node.op_type, domain(one.node), opset) for one in editable.inference.resolved]
+        rows = [
+            contract.row(resolved.node.op_type, domain(resolved.node), opset)
+            for resolved in editable.inference.resolved
+        ]
         forms = [
             _form(editable, resolved, row) for resolved, row in zip(editable.inference.resolved, rows, strict=True)
         ]
-        model = _converted(editable, opset, semantics)
-        for one in model.opset_import:
-            if one.domain in contract.DOMAINS:
-                one.version = opset
-        put_forms(model, forms)
+        model = _convert(editable, opset, semantics)
+        for entry in model.opset_import:
+            if entry.domain in contract.DOMAINS:
+                entry.version = opset
+        apply_forms(model, forms)
         update_ir_version(model)
         check_model(model)
         verify(load(source), model, semantics, sizes or {})
-        ours = map(change, editable.inference.resolved, rows, forms)
-        return Rewritten(model, (*filter(None, ours), *_other_changes(editable, opset)))
+        own_changes = map(describe_change, editable.inference.resolved, rows, forms)
+        return RewriteResult(model, (*filter(None, own_changes), *_other_changes(editable, opset)))
 
 
 def _check_opset(opsets: Mapping[str, int], opset: int) -> None:
@@ -97,16 +99,16 @@ def _form(editable: EditableModel, resolved: ResolvedNode, row: Row) -> Form:
     if isinstance(resolved.spec, MaxUnpoolSpec):
         return Form(attributes(resolved.node))
     with naming(resolved.node):
-        return in_row(windowed_node(editable, resolved), row)
+        return form_in_version(windowed_node(editable, resolved), row)
 
 
-def _converted(editable: EditableModel, opset: int, semantics: Semantics) -> onnx.ModelProto:
+def _convert(editable: EditableModel, opset: int, semantics: Semantics) -> onnx.ModelProto:
     """The model with all other nodes converted to the opset; our nodes keep their attributes for now."""
     if editable.graph.opsets.get("", opset) == opset:
         return editable.model
     model = convert_opset(lift_opset(editable.model, semantics), opset, editable.inference.types)
     kept = [node_name(node) for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node)]
-    expected = [node_name(one.node) for one in editable.inference.resolved]
+    expected = [node_name(resolved.node) for resolved in editable.inference.resolved]
     if kept != expected:
         raise UnsupportedError(
             f"model: expected onnx's version converter to keep the order of {', '.join(expected)}, "

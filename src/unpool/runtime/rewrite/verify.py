@@ -1,22 +1,35 @@
-"""Verifies that a rewritten model computes what the first one did, by running both on random inputs."""
+"""Verification of rewritten models: both models run on random inputs, in unpool and in onnxruntime."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
+from onnx import helper
 
+from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.indices import to_onnx
 from unpool.numerics import BITWISE, ROUNDING, Tolerance, diff_arrays
-from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
+from unpool.operators import resolve
+from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
+from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import initializers_as_inputs, serialize
+from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.session.executor import Executor, load_as_session
 from unpool.runtime.session.random_inputs import random_feed
 
 RUNS = 2
+FATAL = 4  # onnxruntime's log level for fatal errors only
 
 Feed: TypeAlias = Mapping[str, AnyArray]
 Load: TypeAlias = Callable[[onnx.ModelProto, Semantics], Executor]
@@ -35,7 +48,7 @@ def verify(
         before: the first model.
         after: the rewritten model, which is read as the standard says.
         semantics: how the first model is read.
-        sizes: for names of sizes that the model leaves open; for other open sizes several are tried.
+        sizes: for dynamic dimensions by name; for other dynamic dimensions several are tried.
         load_first: loads the first model.
 
     Returns:
@@ -55,31 +68,31 @@ def verify(
     for feed, expected in runs(first, sizes):
         feeds.append(feed)
         try:
-            got = second.run(None, feed)
+            outputs = second.run(None, feed)
         except UnpoolError as error:
             raise UnsupportedError(
                 f"the rewritten model: expected it to run as the first one does, got: {error}"
             ) from error
-        for info, one, other in zip(first.signature.outputs, expected, got, strict=True):
-            require_equal(info.name, one, other, tolerance)
+        for info, own, other in zip(first.signature.outputs, expected, outputs, strict=True):
+            require_equal(info.name, own, other, tolerance)
     return feeds
 
 
-def runs(loaded: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
-    """Random feeds that the model accepts, each with the outputs that it gives for them.
+def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
+    """Random inputs that the model accepts, each with its outputs.
 
     Args:
-        loaded: by `load_as_session` or `load_as_written`.
-        sizes: for names of sizes that the model leaves open; other open sizes are picked so that a run takes few
-            elements, and that two runs have two sizes.
+        executor: of `load_as_session` or `load_as_written`.
+        sizes: for dynamic dimensions by name; other dynamic dimensions get sizes with which a run takes few elements,
+            and which differ between two runs.
 
     Raises:
-        UnsupportedError: it accepts none of those that are tried.
+        UnsupportedError: it accepts none of the sizes that are tried.
     """
-    trials, done, reason = Trials(loaded, sizes), list[int](), ""
+    trials, done, reason = Trials(executor, sizes), list[int](), ""
     for size in trials:
         try:
-            run = _run(loaded, sizes, size, seed=RUNS - len(done))
+            run = _run(executor, sizes, size, seed=RUNS - len(done))
         except UnpoolError as error:
             reason = reason or f"with {size} for the sizes that it leaves open: {error}"
             continue
@@ -94,12 +107,12 @@ def runs(loaded: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, lis
         )
     for seed in range(RUNS - len(done), 0, -1):
         with suppress(UnpoolError):
-            yield _run(loaded, sizes, done[0], seed)
+            yield _run(executor, sizes, done[0], seed)
 
 
-def _run(loaded: Executor, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
-    feed = random_feed(loaded.signature.inputs, sizes, open_size=open_size, seed=seed)
-    return feed, loaded.run(None, feed)
+def _run(executor: Executor, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
+    feed = random_feed(executor.signature.inputs, sizes, open_size=open_size, seed=seed)
+    return feed, executor.run(None, feed)
 
 
 def require_equal(name: str, expected: Any, actual: Any, tolerance: Tolerance) -> None:
@@ -131,3 +144,123 @@ def _mismatch(name: str, expected: str, got: str) -> UnsupportedError:
     return UnsupportedError(
         f"output {name!r} of the rewritten model: expected {expected}, got {got}. Keep the first model."
     )
+
+
+def verify_offsets(
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    outputs: Sequence[str],
+    types: Types,
+    semantics: Semantics,
+    sizes: Mapping[str, int],
+) -> None:
+    """Run MaxUnpool nodes whose indices got offsets, and compare them with the conversion of the old indices.
+
+    Args:
+        before: with indices inside planes.
+        after: with offsets added to them.
+        outputs: the outputs of these MaxUnpool nodes.
+        types: the known types of the values of `after`.
+        semantics: how both models are read.
+        sizes: for dynamic dimensions by name; for other dynamic dimensions several are tried.
+
+    Raises:
+        UnsupportedError: an old index is outside its plane, or the output of a node differs.
+    """
+    for output in outputs:
+        old, new = (_producer(model, output) for model in (before, after))
+        first = _load_with_outputs(before, old.input[1:2], types, semantics)
+        second = _load_with_outputs(after, [new.input[0], output], types, semantics)
+        for feed, (planar,) in runs(first, sizes):
+            try:
+                x, y = second.run([new.input[0], output], feed)
+                expected = _unpool_plane_indices(after, new, x, planar, y.shape)
+            except UnpoolError as error:
+                raise UnsupportedError(
+                    f"{new.op_type} node {node_name(new)!r}: expected indices inside their planes, got: {error} "
+                    "Keep the first model."
+                ) from error
+            require_equal(output, expected, y, BITWISE)
+
+
+def verify_in_onnxruntime(
+    before: onnx.ModelProto, after: onnx.ModelProto, feeds: Iterable[Feed], *, keeps_results: bool
+) -> str:
+    """Compare both models in onnxruntime, if it runs the first one.
+
+    Args:
+        before: the first model.
+        after: the new one.
+        feeds: random inputs of both.
+        keeps_results: both models have to give the same outputs.
+
+    Returns:
+        onnxruntime's message where it does not run the first model; "" where it does.
+
+    Raises:
+        UnsupportedError: onnxruntime runs only the first one, or the results differ.
+    """
+    try:
+        first, first_weights = _load_in_onnxruntime(before)
+    except RefusedError as error:
+        return short_message(error)
+    try:
+        second, second_weights = _load_in_onnxruntime(after)
+    except RefusedError as error:
+        raise UnsupportedError(
+            f"the new model: expected onnxruntime to run it as it runs the first one, got: {error}. "
+            "Keep the first model; unpool.InferenceSession raises what is decomposed while it loads it."
+        ) from error
+    messages, count = list[str](), 0
+    for feed in feeds:
+        values = list(feed.values())
+        try:
+            expected = first.run([*values, *first_weights], None)
+        except UnpoolError as error:
+            messages.append(short_message(error))
+            continue
+        count += 1
+        outputs = second.run([*values, *second_weights], None)
+        for name, own, other in zip(first.output_types, expected, outputs, strict=True):
+            if keeps_results:
+                require_equal(name, own, other, ROUNDING)
+    return "" if count else messages[0]
+
+
+def _unpool_plane_indices(
+    model: onnx.ModelProto, node: onnx.NodeProto, x: AnyArray, planar: AnyArray, shape: tuple[int, ...]
+) -> AnyArray:
+    """The output of a MaxUnpool for indices that count inside planes, converted by `to_onnx`."""
+    opset = next(entry.version for entry in model.opset_import if entry.domain == node.domain)
+    where = domain(node)
+    spec = resolve.spec("MaxUnpool", attributes(node), domain=where, opset=opset, index_space="output")
+    onnx_shape = (shape[0], shape[-1], *shape[1:-1]) if spec.row.is_channels_last else shape
+    indices = to_onnx(planar, onnx_shape[2:])
+    (output,) = functional.run(spec, [x, indices, np.array(onnx_shape, np.int64)])
+    return output
+
+
+def _producer(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
+    node: onnx.NodeProto
+    (node,) = (node for node in model.graph.node if output in node.output)
+    return node
+
+
+def _load_with_outputs(model: onnx.ModelProto, outputs: Sequence[str], types: Types, semantics: Semantics) -> Executor:
+    """The model with these values as outputs; a value of unknown type is taken for indices."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.output[:]
+    for name in dict.fromkeys(outputs):
+        element = shapes.element(types.get(name)) or onnx.TensorProto.INT64
+        copy.graph.output.append(helper.make_tensor_value_info(name, element, None))
+    return load_as_session(copy, replace(semantics, exact=True))
+
+
+def _load_in_onnxruntime(model: onnx.ModelProto) -> tuple[OrtPartition, list[AnyArray]]:
+    """The model in onnxruntime, and the weights that it takes as inputs."""
+    bare, weights = initializers_as_inputs(model)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = FATAL
+    partition = OrtPartition(serialize(bare, "the model"), "the model", PartitionOptions(options), CPU_ONLY)
+    return partition, list(weights.values())

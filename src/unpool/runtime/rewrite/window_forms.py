@@ -1,0 +1,406 @@
+"""Other forms of a MaxPool or ConvTranspose with every window in the same position, for every size that X can have.
+
+Pads of a ConvTranspose follow from its windows alone, except under output_shape; those of a MaxPool under SAME follow
+from the size of X unless the stride is 1. A ConvTranspose whose output is longer than its windows reach gets
+output_padding below the stride; if that is not enough, zeros are appended to X.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from unpool.display import display_line, format_shape
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.geometry import Axis, ceil_end, upsampled_size
+from unpool.operators import conv_transpose, max_pool, resolve
+from unpool.operators.attributes import Attributes
+from unpool.operators.contract import Row
+from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.resolve import Spec
+from unpool.operators.tensors import Shape
+from unpool.runtime.graph.dims import Dim, Dims
+from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
+from unpool.runtime.graph.shape_inference import ResolvedNode
+from unpool.runtime.passes.rewrite import NodeChange
+
+WindowedSpec: TypeAlias = MaxPoolSpec | ConvTransposeSpec
+AxisOf: TypeAlias = Callable[[int], Axis]
+
+MAX_SIZES = 100_000
+"""Largest size of an axis for which positions are compared."""
+
+FIX_SIZE = "Fix the size, for instance with onnx.tools.update_model_dims"
+FIRST_PAD_INPUT = 11  # before this opset, the pads of Pad were an attribute
+OLD_PAD = "paddings"  # its name in version 1
+
+
+def axes_of(spec: WindowedSpec, window_sizes: Shape) -> list[AxisOf]:
+    """A function from the size to the axis of a call, for each spatial axis of X; `window_sizes` is the window of W.
+
+    Raises:
+        UnpoolError: the attributes do not fit the window.
+    """
+    if isinstance(spec, MaxPoolSpec):
+        return [partial(max_pool.axis, spec, number) for number in range(len(spec.windows))]
+    rules = conv_transpose.axis_rules(spec, window_sizes)
+    return [partial(conv_transpose.axis, spec, number, rule) for number, rule in enumerate(rules)]
+
+
+def sizes_of(spec: WindowedSpec, window_sizes: Shape, number: int, size: Dim) -> Sequence[int]:
+    """The known size of an axis of X; for an unknown one, all sizes until positions repeat with the stride.
+
+    Raises:
+        UnsupportedError: these are too many.
+    """
+    if isinstance(size, int):
+        return (size,)
+    if isinstance(spec, MaxPoolSpec):
+        rule = AxisRule(spec.windows[number], spec.pads[number], 0, None)
+    else:
+        rule = conv_transpose.axis_rules(spec, window_sizes)[number]
+    window = rule.window
+    last = window.reach + 2 * window.stride + sum(rule.pads) + rule.extra + (rule.asked or 0)
+    if last > MAX_SIZES:
+        raise UnsupportedError(
+            f"{spec.row.label}: spatial axis {number} needs a known size where the window, the pads or output_shape "
+            f"are as large as here ({last} elements). Fix the size."
+        )
+    return range(1, last + 2)
+
+
+def axis_or_none(axis_of: AxisOf, size: int) -> Axis | None:
+    """The axis of a call; None where the call is refused."""
+    try:
+        return axis_of(size)
+    except UnpoolError:
+        return None
+
+
+def window_difference(
+    before: WindowedSpec, after: WindowedSpec, window_sizes: Shape, sizes: Sequence[Dim], zeros: Shape
+) -> str | None:
+    """The first axis and size for which two forms of a node have windows in other positions; None if there is none.
+
+    Args:
+        before: the first form.
+        after: the second form.
+        window_sizes: the window of W; not used by MaxPool.
+        sizes: spatial sizes of X.
+        zeros: number of elements appended to X along each axis for `after`; empty for none.
+    """
+    old, new = axes_of(before, window_sizes), axes_of(after, window_sizes)
+    for number, size in enumerate(sizes):
+        extra = zeros[number] if zeros else 0
+        for one in sizes_of(before, window_sizes, number, size):
+            expected, got = axis_or_none(old[number], one), axis_or_none(new[number], one + extra)
+            if expected is None or _is_partial_window(before, after, expected, size):
+                continue
+            if got is None or _window_positions(expected, extra) != _window_positions(got, 0):
+                return f"spatial axis {number} where X has {one} elements"
+    return None
+
+
+def _is_partial_window(before: WindowedSpec, after: WindowedSpec, axis: Axis, size: Dim) -> bool:
+    """True for a window that does not fit an X of unknown size, which onnxruntime pools once, in any form."""
+    is_floor = isinstance(before, MaxPoolSpec) and before.compat == "spec" and after.compat == "ort"
+    return is_floor and not isinstance(size, int) and axis.small == 0
+
+
+def _window_positions(axis: Axis, extra: int) -> tuple[int, ...]:
+    """The numbers that fix the positions of the windows of an axis, with `extra` more elements at the end of X."""
+    return axis.large, axis.small + extra, axis.begin
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a node.
+
+    Attributes:
+        attributes: all of them, by ONNX name.
+        zeros: number of zeros to append to X along each spatial axis; empty for none.
+    """
+
+    attributes: Mapping[str, Any]
+    zeros: Shape = ()
+
+
+@dataclass(frozen=True)
+class WindowedNode:
+    """A MaxPool or ConvTranspose with its known sizes.
+
+    Attributes:
+        spec: its resolved attributes.
+        attributes: by ONNX name.
+        sizes: spatial sizes of X.
+        window: spatial sizes of W; for MaxPool its kernel_shape.
+        takes_zeros: zeros appended to X give zeros and never NaN, because W is a constant and finite.
+    """
+
+    spec: WindowedSpec
+    attributes: Mapping[str, Any]
+    sizes: Dims
+    window: Dims
+    takes_zeros: bool
+
+    @property
+    def window_sizes(self) -> Shape:
+        """The sizes of the window.
+
+        Raises:
+            UnsupportedError: a size is not known.
+        """
+        if not all(isinstance(size, int) for size in self.window):
+            raise UnsupportedError(f"{self.spec.row.label}: needs W of known shape, got {list(self.window)}. Fix it.")
+        return tuple(size for size in self.window if isinstance(size, int))
+
+
+def explicit_pads_form(node: WindowedNode, row: Row) -> Form:
+    """The node with explicit pads, read alike under `compat="spec"` and `compat="ort"`.
+
+    Raises:
+        UnsupportedError: there is no such form; the message has the reason.
+    """
+    form = _explicit_pool(node) if isinstance(node.spec, MaxPoolSpec) else _explicit_conv_transpose(node)
+    for compat in ("spec", "ort"):
+        wrong = _form_difference(node, form, row, compat)
+        if wrong is not None:
+            who = "ONNX Runtime reads" if compat == "ort" else "the standard means"
+            raise UnsupportedError(
+                f"{node.spec.row.label}: explicit pads would not do as {who} them: {wrong}. Leave the node as it is."
+            )
+    return form
+
+
+def form_in_version(node: WindowedNode, row: Row) -> Form:
+    """The form of a node in another version: the same, else with explicit pads, else with the other side of auto_pad.
+
+    Raises:
+        UnsupportedError: none of these has the same windows; the message has the reason.
+    """
+    plain = Form(_normalize_attributes(node))
+    if _form_difference(node, plain, row, "spec") is None:
+        return plain
+    try:
+        return explicit_pads_form(node, row)
+    except UnsupportedError:
+        for side in ("SAME_UPPER", "SAME_LOWER") if "output_shape" in plain.attributes else ():
+            form = Form({**plain.attributes, "auto_pad": side})
+            if _form_difference(node, form, row, "spec") is None:
+                return form
+        raise
+
+
+def _form_difference(node: WindowedNode, form: Form, row: Row, compat: str) -> str | None:
+    """The difference of a form from the node; None if there is none."""
+    try:
+        after = resolve.from_row(row, form.attributes, compat=compat, index_space="auto")
+        if _is_same_semantics(node.spec, after) and not form.zeros:
+            return None
+        assert not isinstance(after, MaxUnpoolSpec)
+        return window_difference(node.spec, after, node.window_sizes, node.sizes, form.zeros)
+    except UnpoolError as error:
+        return str(error).split(". ")[0].partition(": ")[2]
+
+
+def _is_same_semantics(before: Spec, after: Spec) -> bool:
+    """True if two specs only differ in a version that does not matter to them."""
+    asks = isinstance(before, ConvTransposeSpec) and before.output_shape is not None
+    return replace(after, row=before.row) == before and (before.row.switches == after.row.switches or not asks)
+
+
+def _normalize_attributes(node: WindowedNode) -> dict[str, Any]:
+    """The attributes without an empty auto_pad, pads that others override, and N and M in output_shape."""
+    kept = dict(node.attributes)
+    if kept.get("auto_pad") in ("", b""):
+        del kept["auto_pad"]
+    if "output_shape" in kept:
+        kept["output_shape"] = list(kept["output_shape"])[-len(node.window) :]
+    if "output_shape" in kept or node.spec.padding != "NOTSET":
+        kept.pop("pads", None)
+    return kept
+
+
+def _explicit_pool(node: WindowedNode) -> Form:
+    spec = node.spec
+    assert isinstance(spec, MaxPoolSpec)
+    kept = {name: value for name, value in node.attributes.items() if name not in ("auto_pad", "pads")}
+    if spec.compat == "ort" and spec.padding == "VALID" and spec.ceil:
+        return Form(kept)
+    kept.pop("ceil_mode", None)
+    pads = [_pool_pads(node, spec, number, axis_of) for number, axis_of in enumerate(axes_of(spec, ()))]
+    return Form(kept | _unless_zero("pads", [begin for begin, _ in pads] + [end for _, end in pads]))
+
+
+def _pool_pads(node: WindowedNode, spec: MaxPoolSpec, number: int, axis_of: AxisOf) -> tuple[int, int]:
+    """Pads of an axis under which the same windows fit without ceil_mode, with the same begin."""
+    if spec.ceil and spec.padding == "NOTSET" and not isinstance(node.sizes[number], int):
+        begin, end = spec.pads[number]
+        return begin, ceil_end(spec.windows[number], end)
+    return _same_for_all_sizes(node, number, axis_of, _min_pads)
+
+
+def _min_pads(axis: Axis) -> tuple[int, int]:
+    needed = (axis.small - 1) * axis.window.stride + axis.window.reach - axis.large - axis.begin
+    return axis.begin, max(0, needed)
+
+
+def _explicit_conv_transpose(node: WindowedNode) -> Form:
+    spec = node.spec
+    assert isinstance(spec, ConvTransposeSpec)
+    axes = enumerate(axes_of(spec, node.window_sizes))
+    cuts = [_same_for_all_sizes(node, number, axis_of, _crops) for number, axis_of in axes]
+    strides = [rule.window.stride for rule in axis_rules(spec, node.window_sizes)]
+    zeros = tuple(_zeros_after(cut, stride) for (_, cut), stride in zip(cuts, strides, strict=True))
+    if any(zeros) and not node.takes_zeros:
+        raise UnsupportedError(
+            f"{spec.row.label}: its output is longer than output_padding can make it, and zeros behind X need W to be "
+            "a constant without infinities or NaN. Make W an initializer."
+        )
+    ends = [cut + steps * stride for (_, cut), steps, stride in zip(cuts, zeros, strides, strict=True)]
+    dropped = ("auto_pad", "pads", "output_shape", "output_padding")
+    kept = {name: value for name, value in node.attributes.items() if name not in dropped}
+    kept |= _unless_zero("pads", [begin for begin, _ in cuts] + [max(0, end) for end in ends])
+    kept |= _unless_zero("output_padding", [max(0, -end) for end in ends])
+    return Form(kept, zeros if any(zeros) else ())
+
+
+def _crops(axis: Axis) -> tuple[int, int]:
+    """Number of cells of the full scatter that are cropped at both ends; a negative end is an extension."""
+    return axis.begin, upsampled_size(axis.small, axis.window) - axis.begin - axis.large
+
+
+def _zeros_after(cut: int, stride: int) -> int:
+    """Number of zeros to append to X so that the output is long enough; 0 if output_padding alone is enough."""
+    return 0 if -cut < stride else -(cut // stride)
+
+
+def _unless_zero(name: str, values: Sequence[int]) -> dict[str, Any]:
+    return {name: list(values)} if any(values) else {}
+
+
+def _same_for_all_sizes(
+    node: WindowedNode, number: int, axis_of: AxisOf, read: Callable[[Axis], tuple[int, int]]
+) -> tuple[int, int]:
+    """The result of `read` for an axis, if it is the same for every size that the axis can have.
+
+    Raises:
+        UnsupportedError: it depends on a size that is unknown, or no size is possible.
+    """
+    size = node.sizes[number]
+    axes = (axis_or_none(axis_of, one) for one in sizes_of(node.spec, node.window_sizes, number, size))
+    found = {read(axis) for axis in axes if axis is not None}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        raise UnsupportedError(
+            f"{node.spec.row.label}: its padding depends on the size of spatial axis {number} of X, "
+            f"which is unknown{_dim_name(size)}. {FIX_SIZE}."
+        )
+    raise UnsupportedError(f"{node.spec.row.label}: no size of spatial axis {number} of X gives an output.")
+
+
+def _dim_name(size: Dim) -> str:
+    return f" ({size!r})" if isinstance(size, str) else ""
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """A rewritten model with the same results, and its changes; `print` shows the changes."""
+
+    model: onnx.ModelProto
+    changes: tuple[NodeChange, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(display_line(str(one)) for one in self.changes) or "no node changed"
+
+
+def apply_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:
+    """Write every node of unpool's operators in its form, in the order of `nodes.with_subgraph_nodes`; None keeps it.
+
+    Raises:
+        UnsupportedError: a form needs Pad, and the model does not import ONNX's own operators.
+    """
+    opsets = {one.domain: one.version for one in model.opset_import}
+    _apply_to_graph(model.graph, iter(forms), opsets.get("", 0), unused_names_in_proto(model.graph))
+
+
+def _apply_to_graph(graph: onnx.GraphProto, forms: Iterator[Form | None], opset: int, names: FreshNames) -> None:
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        for _, body in subgraphs(node):
+            _apply_to_graph(body, forms, opset, names)
+        form = next(forms) if is_unpool_op(node) else None
+        nodes.extend([node] if form is None else _apply_form(node, form, opset, names))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _apply_form(node: onnx.NodeProto, form: Form, opset: int, names: FreshNames) -> Iterator[onnx.NodeProto]:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    copy.attribute.extend(helper.make_attribute(name, value) for name, value in form.attributes.items())
+    if form.zeros:
+        padded = names.fresh(f"{node.input[0]}_longer")
+        yield from _pad(node, form, opset, padded, names)
+        copy.input[0] = padded
+    yield copy
+
+
+def _pad(node: onnx.NodeProto, form: Form, opset: int, output: str, names: FreshNames) -> Iterator[onnx.NodeProto]:
+    """Nodes that append zeros to the spatial axes of the node's first input."""
+    if opset < 1:
+        raise UnsupportedError(
+            f"node {node_name(node)!r}: needs a Pad before it, got a model without ONNX's operators."
+        )
+    outer = (0, *form.zeros, 0) if domain(node) else (0, 0, *form.zeros)
+    pads = [0] * len(outer) + list(outer)
+    if opset < FIRST_PAD_INPUT:
+        old = helper.make_node("Pad", [node.input[0]], [output])
+        old.attribute.append(helper.make_attribute("pads" if opset > 1 else OLD_PAD, pads))
+        yield old
+        return
+    amounts = names.fresh(f"{output}_by")
+    tensor = numpy_helper.from_array(np.array(pads, np.int64), amounts)
+    yield helper.make_node("Constant", [], [amounts], value=tensor)
+    yield helper.make_node("Pad", [node.input[0], amounts], [output])
+
+
+def describe_change(resolved: ResolvedNode, row: Row, form: Form) -> NodeChange | None:
+    """The change of a node by its form; None if no attribute that is shown changes."""
+    given = attributes(resolved.node)
+    before = describe_attributes(resolved.spec.row, given, form.attributes)
+    after = describe_attributes(row, form.attributes, given)
+    if form.zeros:
+        after += f" behind Pad by {format_shape(form.zeros)}"
+    return None if before == after else NodeChange(node_name(resolved.node), before, after)
+
+
+def describe_attributes(row: Row, given: Attributes, other: Attributes) -> str:
+    """An operator, its version, and the attributes of its padding that differ from the other form.
+
+    >>> from unpool.operators import contract
+    >>> given = {"auto_pad": b"SAME_UPPER", "output_padding": [1], "strides": [2], "group": 1}
+    >>> other = {"pads": [0, 1], "output_padding": [1], "strides": [2]}
+    >>> describe_attributes(contract.row("ConvTranspose", "", 7), given, other)
+    'ConvTranspose-1 (auto_pad=SAME_UPPER)'
+    """
+    shown = ("auto_pad", "pads", "output_padding", "output_shape", "ceil_mode")
+    words = {name: _format_value(given[name]) for name in shown if name in given}
+    same = {name for name in words if name in other and _format_value(other[name]) == words[name]}
+    parts = [f"{name}={word}" for name, word in words.items() if name not in same]
+    return row.label + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _format_value(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return list(value) if isinstance(value, (list, tuple)) else value
