@@ -183,7 +183,7 @@ def _result_or_none(query: Callable[[], Any]) -> Any:
 def _format(value: Any) -> str:
     """A value as text.
 
-    >>> _format(["avx2", "fma"]), _words([]), _words(None)
+    >>> _format(["avx2", "fma"]), _format([]), _format(None)
     ('avx2, fma', 'none', 'unknown')
     >>> _format({"for": "unpool demo", "missing": ["skimage"], "install": "pip install '.[demo]'"})
     "missing skimage, for unpool demo: pip install '.[demo]'"
