@@ -10,7 +10,7 @@ also writes a second pool that only finds where every plane begins; a Mod takes 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -30,6 +30,7 @@ from unpool.runtime.graph.graph import FreshNames, Graph, prune, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
+from unpool.runtime.passes.graph_writer import GraphWriter
 from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph
 
@@ -76,7 +77,7 @@ def find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
             )
             found = match_scatter(flow, node, end) if end is not None and is_end else None
             if found is not None:
-                yield _Writer(flow, names, found).edit()
+                yield _UnpoolWriter(flow, names, found).rewrite()
 
 
 def match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
@@ -165,41 +166,37 @@ def _is_evident(source: Indices, spatial: DimExprs) -> bool:
     return source.pool is not None or (source.step is not None and source.step == multiply(spatial))
 
 
-class _Writer:
-    """Writes the nodes of one edit."""
+class _UnpoolWriter:
+    """Writes the nodes of one rewrite."""
 
     def __init__(self, flow: DimFlow, names: FreshNames, scatter: Scatter) -> None:
         self._flow = flow
         self._names = names
         self._scatter = scatter
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, AnyArray] = {}
+        self._writer = GraphWriter(names, scatter.end.output[0])
 
-    def edit(self) -> Rewrite:
-        """The edit that puts a MaxUnpool in the place of the Reshape behind the ScatterND."""
-        scatter = self._scatter
+    def rewrite(self) -> Rewrite:
+        """The rewrite that puts a MaxUnpool in the place of the Reshape after the ScatterND."""
+        scatter, nodes = self._scatter, self._writer.nodes
         opset = self._flow.graph.opsets[""]
         pooled, windows = self._windows()
-        given = short_attributes(windows)
+        attributes = short_attributes(windows)
         has_batch = scatter.lead == 2
-        shape = scatter.shape or self._constant("shape", [as_int(size) for size in scatter.sizes])
-        x = scatter.x if has_batch else self._unsqueezed(scatter.x, opset)
-        inputs = [x, self._indices(x, opset), shape if has_batch else self._with_batch(shape)]
+        shape = scatter.shape or self._writer.constant([as_int(size) for size in scatter.sizes], "shape")
+        x = scatter.x if has_batch else self._unsqueeze(scatter.x, opset)
+        inputs = [x, self._indices(x, opset), shape if has_batch else self._shape_with_batch(shape)]
         output = scatter.end.output[0] if has_batch else self._names.fresh(f"{scatter.end.output[0]}_batch")
-        name = scatter.node.name
-        node = helper.make_node("MaxUnpool", inputs, [output], name=name)
-        node.attribute.extend(helper.make_attribute(key, values) for key, values in given.items())
-        self._nodes.append(node)
+        nodes.append(helper.make_node("MaxUnpool", inputs, [output], name=scatter.node.name, **attributes))
         if not has_batch:
             end = onnx.NodeProto()
             end.CopyFrom(scatter.end)
             end.input[0] = output
-            self._nodes.append(end)
+            nodes.append(end)
         row = contract.row("MaxUnpool", "", opset)
-        shown = ", ".join(f"{key}={value}" for key, value in given.items()) + self._other_window(pooled, windows)
+        shown = ", ".join(f"{key}={value}" for key, value in attributes.items()) + self._other_window(pooled, windows)
         change = NodeChange(node_name(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
         reason = f"fused from ScatterND {node_name(scatter.node)!r}"
-        return Rewrite(scatter.end.output[0], tuple(self._nodes), self._constants, change, output, reason)
+        return Rewrite(scatter.end.output[0], tuple(nodes), self._writer.constants, change, output, reason)
 
     def _windows(self) -> tuple[list[UnpoolWindow | None], list[UnpoolWindow]]:
         """By spatial axis, the window that undoes the pool, and the one that also leads to the size of the output."""
@@ -228,38 +225,28 @@ class _Writer:
         scatter = self._scatter
         source = scatter.source
         if source.pool is None or source.is_plane or not source.is_whole:
-            return scatter.i if scatter.lead == 2 else self._unsqueezed(scatter.i, opset)
+            return scatter.i if scatter.lead == 2 else self._unsqueeze(scatter.i, opset)
         whole: str = source.pool.output[1]
         rank = len(scatter.sizes) + 2 - scatter.lead
         if self._flow.rank(whole) == rank:
             return whole
         known = as_ints(self._flow.dims(scatter.x) or (None,))
         if known is None:
-            shape = self._node("Shape", [x], "shape_of_x")
+            shape = self._writer.node("Shape", [x], "shape_of_x")
         else:
-            shape = self._constant("shape_of_x", [1] * (2 - scatter.lead) + list(known))
-        return self._node("Reshape", [whole, shape], "indices")
+            shape = self._writer.constant([1] * (2 - scatter.lead) + list(known), "shape_of_x")
+        return self._writer.node("Reshape", [whole, shape], "indices")
 
-    def _unsqueezed(self, name: str, opset: int) -> str:
+    def _unsqueeze(self, name: str, opset: int) -> str:
         if opset < FIRST_AXES_INPUT:
-            return self._node("Unsqueeze", [name], "batch", axes=[0])
-        return self._node("Unsqueeze", [name, self._constant("first", [0])], "batch")
+            return self._writer.node("Unsqueeze", [name], "batch", axes=[0])
+        return self._writer.node("Unsqueeze", [name, self._writer.constant([0], "first")], "batch")
 
-    def _with_batch(self, shape: str) -> str:
+    def _shape_with_batch(self, shape: str) -> str:
         known = as_ints(self._scatter.sizes)
         if known is not None:
-            return self._constant("shape_with_batch", [1, *known])
-        return self._node("Concat", [self._constant("one", [1]), shape], "shape_with_batch", axis=0)
-
-    def _node(self, operator: str, inputs: list[str], stem: str, **given: Any) -> str:
-        name = self._names.fresh(f"{self._scatter.end.output[0]}_{stem}")
-        self._nodes.append(helper.make_node(operator, inputs, [name], **given))
-        return name
-
-    def _constant(self, stem: str, values: Sequence[int | None]) -> str:
-        name = self._names.fresh(f"{self._scatter.end.output[0]}_{stem}")
-        self._constants[name] = np.array(values, np.int64)
-        return name
+            return self._writer.constant([1, *known], "shape_with_batch")
+        return self._writer.node("Concat", [self._writer.constant([1], "one"), shape], "shape_with_batch", axis=0)
 
 
 MAX_ROUNDS = 64
@@ -318,58 +305,25 @@ def find_doubled_pools(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
 
 
 def _merge_pool(names: FreshNames, node: onnx.NodeProto, source: Indices) -> Rewrite:
-    assert source.pool is not None
-    divisor, nodes, constants = plane_size(names, source)
-    nodes.append(helper.make_node("Mod", [node.input[0], divisor], [node.output[0]], name=node.name))
+    writer = GraphWriter(names, node.output[0])
+    inputs = [node.input[0], write_plane_size(writer, source)]
+    writer.nodes.append(helper.make_node("Mod", inputs, [node.output[0]], name=node.name))
     step = as_int(source.step)
     after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
-    return Rewrite(
-        node.output[0],
-        tuple(nodes),
-        constants,
-        NodeChange(node_name(node), "MaxPool of window 1, Slice and Sub", after),
-    )
+    change = NodeChange(node_name(node), "MaxPool of window 1, Slice and Sub", after)
+    return Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
 
 
-def plane_size(names: FreshNames, source: Indices) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
-    """A value that holds how many elements a plane of the pooled tensor has, and what makes it."""
+def write_plane_size(writer: GraphWriter, source: Indices) -> str:
+    """Write the number of elements of a plane of the pooled tensor, of shape (1,)."""
     assert source.pool is not None
-    stem = f"{source.pool.output[1]}_plane"
     step = as_int(source.step)
     if step is not None:
-        name = names.fresh(stem)
-        return name, [], {name: np.array([step], np.int64)}
+        return writer.constant([step], "plane")
     axes = range(len(attributes(source.pool)["kernel_shape"]))
     first = 1 if source.pool.domain else 2
-    return multiply_sizes(names, source.pool.input[0], [first + axis for axis in axes], stem)
-
-
-def multiply_sizes(
-    names: FreshNames, tensor: str, axes: list[int], stem: str
-) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
-    """The product of the sizes of a tensor along some axes, of shape (1,)."""
-    shape = names.fresh(f"{stem}_shape")
-    node = helper.make_node("Shape", [tensor], [shape])
-    name, nodes, constants = product_nodes(names, shape, axes, stem)
-    return name, [node, *nodes], constants
-
-
-def product_nodes(
-    names: FreshNames, vector: str, places: list[int], stem: str
-) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
-    """The product of some elements of a vector, of shape (1,); a chain of Mul, which every opset has."""
-    nodes: list[onnx.NodeProto] = []
-    constants: dict[str, AnyArray] = {}
-    so_far = ""
-    for place in places:
-        at, one = names.fresh(f"{stem}_place"), names.fresh(f"{stem}_size")
-        constants[at] = np.array([place], np.int64)
-        nodes.append(helper.make_node("Gather", [vector, at], [one]))
-        if so_far:
-            both = names.fresh(stem)
-            nodes.append(helper.make_node("Mul", [so_far, one], [both]))
-        so_far = both if so_far else one
-    return so_far, nodes, constants
+    shape = writer.node("Shape", [source.pool.input[0]], "shape")
+    return writer.product(shape, [first + axis for axis in axes])
 
 
 def windows_undoing(pool: onnx.NodeProto | None, opset: int, rank: int) -> list[UnpoolWindow | None]:

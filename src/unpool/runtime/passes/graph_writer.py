@@ -82,3 +82,11 @@ class GraphWriter:
         """The sizes of the spatial axes of a value, a vector."""
         places = self.constant(range(2, rank + 2), "places")
         return self.node("Gather", [self.node("Shape", [value], "shape"), places], "sizes")
+
+    def product(self, vector: str, positions: Sequence[int]) -> str:
+        """The product of some elements of a vector, of shape (1,); a chain of Mul, which every opset has."""
+        product = ""
+        for position in positions:
+            size = self.node("Gather", [vector, self.constant([position], "position")], "size")
+            product = self.node("Mul", [product, size], "product") if product else size
+        return product

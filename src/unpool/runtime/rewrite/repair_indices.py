@@ -7,11 +7,9 @@ follows is replaced by one from which output_shape follows, if the indices are k
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 from onnx import helper
 
-from unpool.dtypes import AnyArray
 from unpool.geometry import window_between
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
@@ -19,7 +17,8 @@ from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multip
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
-from unpool.runtime.passes.fuse_unpool import plane_size, product_nodes, short_attributes, windows_undoing
+from unpool.runtime.passes.fuse_unpool import short_attributes, windows_undoing, write_plane_size
+from unpool.runtime.passes.graph_writer import GraphWriter
 from unpool.runtime.passes.index_flow import Indices, trace
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite
 
@@ -178,29 +177,22 @@ def _with_offsets(names: FreshNames, one: Unpooling) -> Rewrite:
             node_name(node), f"{row} of indices inside planes", f"{row} of the indices of {node_name(source.pool)}"
         )
         return Rewrite(node.output[0], (copy,), {}, change)
-    plane, nodes, constants = plane_size(names, source)
-    step, more, others = _step(names, one)
-    planes, offset, moved = (names.fresh(f"{node.output[0]}_{stem}") for stem in ("planes", "offsets", "indices"))
-    nodes += [
-        *more,
-        helper.make_node("Div", [whole, plane], [planes]),
-        helper.make_node("Mul", [planes, step], [offset]),
-        helper.make_node("Add", [node.input[1], offset], [moved]),
-    ]
-    copy.input[1] = moved
+    writer = GraphWriter(names, node.output[0])
+    plane, step = write_plane_size(writer, source), _write_step(writer, one)
+    offsets = writer.node("Mul", [writer.node("Div", [whole, plane], "planes"), step], "offsets")
+    copy.input[1] = writer.node("Add", [node.input[1], offsets], "indices")
     change = NodeChange(
         node_name(node), f"{row} of indices inside planes", f"{row} of these plus the offset of their plane"
     )
-    return Rewrite(node.output[0], (*nodes, copy), constants | others, change)
+    return Rewrite(node.output[0], (*writer.nodes, copy), writer.constants, change)
 
 
-def _step(names: FreshNames, one: Unpooling) -> tuple[str, list[onnx.NodeProto], dict[str, AnyArray]]:
-    """A value that holds how many elements a plane of the output has, with the nodes and constants that make it."""
-    stem, step = f"{one.node.output[0]}_plane", as_int(multiply(one.large))
+def _write_step(writer: GraphWriter, one: Unpooling) -> str:
+    """Write the number of elements of a plane of the output, of shape (1,)."""
+    step = as_int(multiply(one.large))
     if step is None:
-        return product_nodes(names, one.node.input[2], [axis + 2 for axis in range(len(one.large))], stem)
-    name = names.fresh(stem)
-    return name, [], {name: np.array([step], np.int64)}
+        return writer.product(one.node.input[2], [axis + 2 for axis in range(len(one.large))])
+    return writer.constant([step], "plane")
 
 
 def _with_window(flow: DimFlow, one: Unpooling, asked: tuple[int, ...]) -> Rewrite:
