@@ -60,7 +60,7 @@ def _check_unmasked(x: object, name: str) -> None:
 
 
 def is_on_gpu(x: Any) -> bool:
-    """Whether an array is on a GPU."""
+    """True if an array is on a GPU."""
     if isinstance(x, (np.ndarray, np.generic)):
         return False
     if _is_torch(x):

@@ -36,7 +36,7 @@ class StorageType:
 
     @property
     def is_float(self) -> bool:
-        """Whether the type has an infinity."""
+        """True if the type has an infinity."""
         return self.infinity != 0
 
 

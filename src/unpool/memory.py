@@ -166,7 +166,7 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArr
 
 
 def is_recycled(array: AnyArray) -> bool:
-    """Whether an array lies in a block of an earlier output: its pages need no first touch.
+    """True if an array lies in a block of an earlier output: its pages need no first touch.
 
     >>> is_recycled(np.empty(3))
     False

@@ -164,7 +164,7 @@ def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], 
 
 
 def _is_channels_last(x: AnyArray) -> bool:
-    """Whether an array is channels-last; an array in neither order counts as row-major, and is copied."""
+    """True if an array is channels-last; an array in neither order counts as row-major, and is copied."""
     return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
 
 

@@ -133,7 +133,7 @@ class Output:
 
 
 def _overlap(target: AnyArray, other: AnyArray) -> bool:
-    """Whether two arrays share an element; also true where the exact test takes too long."""
+    """True if two arrays share an element; also true where the exact test takes too long."""
     try:
         return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
     except np.exceptions.TooHardError:
@@ -141,7 +141,7 @@ def _overlap(target: AnyArray, other: AnyArray) -> bool:
 
 
 def _overlaps_itself(target: AnyArray) -> bool:
-    """Whether two elements of an array share a byte.
+    """True if two elements of an array share a byte.
 
     No two do if every step is at least as long as the reach of all shorter ones; otherwise all addresses are compared.
     """

@@ -232,7 +232,7 @@ def _try_lock(descriptor: int, path: Path) -> bool:
 
 
 def _has_path(descriptor: int, path: Path) -> bool:
-    """Whether an open file still has its path."""
+    """True if an open file still has its path."""
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

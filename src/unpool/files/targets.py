@@ -102,7 +102,7 @@ def resolve_link(target: Path) -> Path:
 
 
 def is_same(path: Path, other: Path) -> bool:
-    """Whether two paths are one file, in any spelling; a hard link is the same file."""
+    """True if two paths are one file, in any spelling; a hard link is the same file."""
     try:
         return os.path.samefile(path, other)
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def is_same(path: Path, other: Path) -> bool:
 
 
 def is_any(path: Path, others: Iterable[Path]) -> bool:
-    """Whether a path is one of some files."""
+    """True if a path is one of some files."""
     return any(is_same(path, other) for other in others)
 
 

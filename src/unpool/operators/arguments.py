@@ -1,4 +1,4 @@
-"""What callers may write where a node has a list of integers: integers of any library, and one for all axes."""
+"""Arguments for a list of integers of a node: integers of any library, or one integer for all axes."""
 
 import operator
 from typing import Any
@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is of PLAIN, or a list or tuple of such."""
+    """True if a value is of PLAIN, or a list or tuple of such."""
     if type(value) in (list, tuple):
         return all(type(each) in PLAIN for each in value)
     return type(value) in PLAIN

@@ -62,7 +62,7 @@ class Row:
 
     @cached_property
     def label(self) -> str:
-        """How error messages call this row, such as `MaxPool-12`."""
+        """Name of this row in error messages, such as `MaxPool-12`."""
         version = "" if self.since_version is None else f"-{self.since_version}"
         domain = f" ({self.domain})" if self.domain and self.since_version is not None else ""
         return f"{self.operator}{version}{domain}"
@@ -74,7 +74,7 @@ class Row:
 
     @property
     def is_channels_last(self) -> bool:
-        """Whether input 0 and output 0 are (N, D1..Dk, C)."""
+        """True if input 0 and output 0 are (N, D1..Dk, C)."""
         return self.domain == NHWC
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
@@ -182,7 +182,7 @@ def row(operator: str, domain: str, opset: int) -> Row:
 
 @cache
 def newest(operator: str, *, channels_last: bool) -> Row:
-    """What a call without an opset obeys: the newest version, with activations, in either layout."""
+    """Row for a call without an opset: the newest version, with activations, in either layout."""
     last = rows_of(operator, "")[-1]
     attributes = MappingProxyType({**last.attributes, **_ACTIVATION})
     return replace(last, domain=NHWC if channels_last else "", since_version=None, attributes=attributes)

@@ -34,14 +34,14 @@ class ConvTransposeSpec:
     group: int
     activation: Activation | None
     is_exact: bool = False
-    """Whether every product is formed as it is written: no sums of inputs or weights before."""
+    """True if every product is formed as it is written: no sums of inputs or weights before."""
     algorithm: str | None = None
     """The algorithm that autotuning chose; None for the one of least cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisRule:
-    """What the attributes and W say of one spatial axis; `asked` is its part of `output_shape`."""
+    """Attributes and window of one spatial axis; `asked` is its part of `output_shape`."""
 
     window: Window
     pads: tuple[int, int]
@@ -221,7 +221,7 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
 
 
 def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, int]:
-    """How many cells of the full scatter are cut at the beginning, and the output size."""
+    """Number of cells cut at the beginning of the full scatter, and the output size."""
     full = upsampled_size(small, rule.window, extra=rule.extra)
     if rule.asked is not None:
         return split_begin(full - rule.asked, _odd_side_of_output_shape(spec)), rule.asked

@@ -187,7 +187,7 @@ def run_node(
 
 
 def supports_device(device: str) -> bool:
-    """Whether models can run on the device: "CPU", with or without a number.
+    """True if models can run on the device: "CPU", with or without a number.
 
     >>> supports_device("CPU"), supports_device("CUDA")
     (True, False)
@@ -196,7 +196,7 @@ def supports_device(device: str) -> bool:
 
 
 def is_compatible(model: ModelSource, device: str | None = "CPU", **kwargs: Any) -> bool:
-    """Whether every node of the model can run here; an invalid model raises as `prepare` does."""
+    """True if every node of the model can run here; an invalid model raises as `prepare` does."""
     if device is not None and not supports_device(device):
         return False
     try:

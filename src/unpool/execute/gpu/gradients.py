@@ -187,7 +187,7 @@ def _problem(
 
 
 def _to_same_order(*tensors: torch.Tensor) -> tuple[bool, tuple[torch.Tensor, ...]]:
-    """Whether the first tensor lies channels-last in memory, and all of them without gaps in its order."""
+    """True if the first tensor lies channels-last in memory, and all of them without gaps in its order."""
     first = tensors[0]
     last = (0, *range(2, first.dim()), 1)
     is_last = not first.is_contiguous() and first.permute(last).is_contiguous()

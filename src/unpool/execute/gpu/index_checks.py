@@ -68,7 +68,7 @@ def raise_known() -> None:
 
 
 def _has_arrived(event: Any) -> bool:
-    """Whether a result is on the host; no event is queried while a CUDA graph is captured, since that ends it."""
+    """True if a result is on the host; no event is queried while a CUDA graph is captured, since that ends it."""
     return event is None or (not torch.cuda.is_current_stream_capturing() and event.query())
 
 

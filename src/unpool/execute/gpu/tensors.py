@@ -77,7 +77,7 @@ def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
-    """How elements of X are stored and computed; refuses a type that this version does not have."""
+    """Storage and compute types of the elements of X; refuses a type that this version does not have."""
     return check_type(row, activation, numpy_dtype(row.label, "X", dtype))
 
 
@@ -120,7 +120,7 @@ def output_buffers(
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the spans of memory of two tensors meet."""
+    """True if the spans of memory of two tensors meet."""
     (first, end), (other, other_end) = _span(a), _span(b)
     return first < other_end and other < end
 

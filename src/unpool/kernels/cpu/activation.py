@@ -26,12 +26,12 @@ class Epilogue:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is an activation."""
+        """True if there is an activation."""
         return self.name is not None
 
     @property
     def is_simple(self) -> bool:
-        """Whether slope and bounds describe the activation."""
+        """True if slope and bounds describe the activation."""
         is_known = self.name in (None, "Relu", "LeakyRelu", "Clip")
         return is_known and not any(math.isnan(each) for each in self.params)
 

@@ -7,7 +7,7 @@ import torch
 import triton
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
-"""Whether Triton's interpreter runs the kernels, on tensors of the CPU: TRITON_INTERPRET=1 when Triton was imported.
+"""True if Triton's interpreter runs the kernels, on tensors of the CPU: TRITON_INTERPRET=1 when Triton was imported.
 
 Kernels differ there in one thing: the interpreter keeps bfloat16 as integers, and its matrix product multiplies those,
 so operands are widened to float32 before it.

@@ -176,7 +176,7 @@ class PlanBuilder:
         )
 
     def _is_for_openvino(self, position: int) -> bool:
-        """Whether OpenVINO is asked to compute a node of unpool's operators."""
+        """True if OpenVINO is asked to compute a node of unpool's operators."""
         node = self._graph.nodes[position]
         if self._openvino is None or not self._options.openvino_conv_transpose or node.op_type != "ConvTranspose":
             return False

@@ -68,7 +68,7 @@ class CudaMemory:
 
     @staticmethod
     def is_available() -> bool:
-        """Whether torch can use such devices."""
+        """True if torch can use such devices."""
         return torch.cuda.is_available()
 
     @contextmanager
@@ -194,7 +194,7 @@ def ort_value_of(x: torch.Tensor) -> onnxruntime.OrtValue:
 
 @cache
 def can_share(type_name: str) -> bool:
-    """Whether onnxruntime and torch share tensors of this type, which is onnxruntime's name of it.
+    """True if onnxruntime and torch share tensors of this type, which is onnxruntime's name of it.
 
     >>> can_share("tensor(float)"), can_share("tensor(string)")
     (True, False)
@@ -223,7 +223,7 @@ def _shared(array: AnyArray) -> torch.Tensor:
 
 
 def _skips_wait(run_options: RunOptions | None) -> bool:
-    """Whether a caller disables onnxruntime's wait for its streams at the end of a run."""
+    """True if a caller disables onnxruntime's wait for its streams at the end of a run."""
     if run_options is None:
         return False
     try:
@@ -265,7 +265,7 @@ class CudaPartition(OrtPartition):
 
 
 def _stays_on_gpu(output: onnxruntime.NodeArg) -> bool:
-    """Whether an output stays in the memory of the GPU."""
+    """True if an output stays in the memory of the GPU."""
     is_count = output.type in _COUNTS and len(output.shape) < 2
     return not is_count and can_share(output.type)
 

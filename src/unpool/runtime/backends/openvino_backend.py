@@ -241,7 +241,7 @@ class OpenVinoLoader:
         self.unfit: dict[Step, str] = {}
 
     def takes(self, position: int, types: Types) -> bool:
-        """Whether OpenVINO computes a node as it is written, as far as is known before the graph is partitioned."""
+        """True if OpenVINO computes a node as it is written, as far as is known before the graph is partitioned."""
         try:
             require_node(self._graph.nodes[position], self._graph, types, self._counts)
         except UnfitError:

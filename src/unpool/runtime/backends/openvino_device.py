@@ -39,7 +39,7 @@ _MAX_MESSAGE = 200
 
 
 def is_installed() -> bool:
-    """Whether the package openvino is installed; it is not loaded for that."""
+    """True if the package openvino is installed; it is not loaded for that."""
     return find_spec("openvino") is not None
 
 

@@ -146,7 +146,7 @@ def ort_message(error: Exception) -> str:
 
 
 def exceeds_message_limit(tensors: Iterable[onnx.TensorProto]) -> bool:
-    """Whether those of the tensors that can leave the model have too many bytes to stay inside."""
+    """True if those of the tensors that can leave the model have too many bytes to stay inside."""
     sizes = (_ITEM_SIZES[tensor.data_type] * math.prod(tensor.dims) for tensor in tensors if _can_leave(tensor))
     return bool(sum(sizes) > MAX_WEIGHT_BYTES)
 

@@ -334,7 +334,7 @@ def temporary_attributes(
 
 
 def reads_model_config() -> bool:
-    """Whether options are read from models."""
+    """True if options are read from models."""
     return os.environ.get(CONFIG_VARIABLE) == "1"
 
 

@@ -115,7 +115,7 @@ def _shared(array: AnyArray) -> onnxruntime.OrtValue:
 
 @cache
 def has_dlpack_bool() -> bool:
-    """Whether onnxruntime takes DLPack's own type code for booleans, without a flag."""
+    """True if onnxruntime takes DLPack's own type code for booleans, without a flag."""
     array: AnyArray = np.zeros(1, np.bool_)
     try:
         _pybind_state.OrtValue.from_dlpack(array.__dlpack__())

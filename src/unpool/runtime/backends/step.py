@@ -57,7 +57,7 @@ class Partition(ABC):
     """
 
     stops_itself: ClassVar[bool] = False
-    """Whether the runtime itself obeys `RunOptions.terminate`."""
+    """True if the runtime itself obeys `RunOptions.terminate`."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -51,7 +51,7 @@ class DimExpr(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """Whether nothing is added to it or divided."""
+        """True if nothing is added to it or divided."""
         return self.plus == 0 and self.by == 1
 
 
@@ -214,7 +214,7 @@ def _conv_transposed_dim(spec: ConvTransposeSpec, kernel: Sequence[Dim], number:
 
 
 def _apply(resize: Resize, size: Dim) -> Dim:
-    """What `resize` makes of a size, which may be unknown.
+    """Result of `resize` for a size, which may be unknown.
 
     `resize` never falls when the size grows, so where it gives the same for the least and the greatest size, it gives
     that for all sizes between them.
@@ -236,7 +236,7 @@ def _attempt(resize: Resize, size: int) -> int | None:
 
 
 def _merge_dims(first: Dim, second: Dim) -> Dim:
-    """What is known of a size that two tensors share."""
+    """Known value of a size that two tensors share."""
     return second if isinstance(second, int) or first is None else first
 
 

@@ -23,7 +23,7 @@ from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
 from unpool.runtime.graph.weights import LARGE, is_large
 
 RESHAPES = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")
-"""What leaves the elements and their order as they are."""
+"""Operators that keep the elements and their order."""
 
 
 INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -54,7 +54,7 @@ class DimFlow:
         return None if known is None else tuple(_expr_of(name, axis, dim) for axis, dim in enumerate(known))
 
     def rank(self, name: str) -> int | None:
-        """How many axes a value has."""
+        """Number of axes of a value."""
         known = shapes.dims(self.types.get(name))
         return None if known is None else len(known)
 
@@ -137,33 +137,33 @@ class DimFlow:
         return tuple(DimExpr(1, (f"{name}({place})",)) for place in range(count)) if count <= MAX_NAMED_VALUES else None
 
     def shape(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Shape node makes."""
+        """Output of a Shape node."""
         known, given = self.dims(node.input[0]), attributes(node)
         return None if known is None else known[given.get("start", 0) : given.get("end")]
 
     def concat(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Concat of vectors makes."""
+        """Output of a Concat of vectors."""
         parts = [self.values(name) for name in node.input]
         known = [part for part in parts if part is not None]
         fits = len(known) == len(parts) and sum(map(len, known)) <= LARGE
         return tuple(chain.from_iterable(known)) if fits else None
 
     def gather(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Gather from a vector makes."""
+        """Output of a Gather from a vector."""
         values, places = self.values(node.input[0]), self.constant(node.input[1])
         if values is None or places is None or any(not -len(values) <= one < len(values) for one in places.flat):
             return None
         return tuple(values[int(one)] for one in places.flat)
 
     def slice(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Slice of a vector makes."""
+        """Output of a Slice of a vector."""
         values, bounds = self.values(node.input[0]), slice_bounds(self, node)
         if values is None or bounds is None or bounds.axes not in ((0,), (-1,)) or bounds.steps != (1,):
             return None
         return values[bounds.starts[0] : bounds.ends[0]]
 
     def mul(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Mul makes of two vectors, or of a vector and one number."""
+        """Output of a Mul of two vectors, or of a vector and one number."""
         first, second = (self.values(name) for name in node.input)
         if first is None or second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
             return None
@@ -172,15 +172,15 @@ class DimFlow:
         return tuple(multiply(pair) for pair in pairs)
 
     def add(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What an Add makes of a vector and one known number."""
+        """Output of an Add of a vector and one known number."""
         return self._shift(node.input[0], node.input[1], 1) or self._shift(node.input[1], node.input[0], 1)
 
     def sub(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Sub of one known number makes of a vector."""
+        """Output of a Sub of one known number from a vector."""
         return self._shift(node.input[0], node.input[1], -1)
 
     def div(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a Div of a vector by one known number makes."""
+        """Output of a Div of a vector by one known number."""
         values, divisor = self.values(node.input[0]), self._single_int(node.input[1])
         if values is None or divisor is None or divisor < 1:
             return None
@@ -198,7 +198,7 @@ class DimFlow:
         return as_int(values[0]) if values is not None and len(values) == 1 else None
 
     def reduce_prod(self, node: onnx.NodeProto) -> DimExprs | None:
-        """What a ReduceProd of all its elements makes."""
+        """Output of a ReduceProd over all elements."""
         values = self.values(node.input[0])
         return None if values is None or self.rank(node.input[0]) not in (0, 1) else (multiply(values),)
 

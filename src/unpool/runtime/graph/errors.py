@@ -32,7 +32,7 @@ def model_errors(source: object) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise ShapeError(
-            f"{source_name(source)}: expected a model that fits into memory, got too little of it. Split the model."
+            f"{source_name(source)}: out of memory while loading the model. Free memory, or split the model."
         ) from error
     except Exception as error:
         raise ModelError(
@@ -44,7 +44,7 @@ def model_errors(source: object) -> Iterator[None]:
 def step_error(step: str, error: Exception) -> UnpoolError:
     """The UnpoolError to raise when a step of a plan fails with a foreign exception."""
     if isinstance(error, MemoryError):
-        return ShapeError(f"step {step!r}: expected values that fit into memory, got too little of it. Reduce sizes.")
+        return ShapeError(f"out of memory in step {step!r}. Reduce the sizes of the inputs, or run the image in tiles.")
     return UnpoolError(
         f"step {step!r}: expected values that it can work on, got {type(error).__name__}: {short_message(error)}. "
         "Correct the inputs or the model."

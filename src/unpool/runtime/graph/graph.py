@@ -80,7 +80,7 @@ class Graph:
         return tuple(value.name for value in self.outputs)
 
     def uses(self) -> Counter[str]:
-        """How many nodes and graph outputs read each value; a node that reads it twice counts twice."""
+        """Number of nodes and graph outputs that read each value; a node that reads it twice counts twice."""
         counts = Counter(self.output_names)
         for node in self.nodes:
             counts.update(node.input)
@@ -89,7 +89,7 @@ class Graph:
 
 
 def has_type(value: onnx.ValueInfoProto) -> bool:
-    """Whether the model states a type, which it need not do of outputs and of values in between."""
+    """True if the model states a type, which it need not do of outputs and of values in between."""
     return value.type.WhichOneof("value") is not None
 
 

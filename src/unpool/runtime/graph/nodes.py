@@ -17,7 +17,7 @@ def domain(node: onnx.NodeProto) -> str:
 
 
 def is_unpool_op(node: onnx.NodeProto) -> bool:
-    """Whether the node is a MaxPool, MaxUnpool or ConvTranspose of one of our domains."""
+    """True if the node is a MaxPool, MaxUnpool or ConvTranspose of one of our domains."""
     return node.op_type in OPERATORS and domain(node) in DOMAINS
 
 
@@ -66,7 +66,7 @@ def with_subgraph_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodePr
 
 
 def has_subgraphs(node: onnx.NodeProto) -> bool:
-    """Whether the node may have sub-graphs."""
+    """True if the node may have sub-graphs."""
     return any(one.type == onnx.AttributeProto.GRAPH or one.graphs for one in node.attribute)
 
 

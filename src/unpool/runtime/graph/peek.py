@@ -24,7 +24,7 @@ _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of s
 
 
 def contains_op(content: Content, names: Sequence[bytes]) -> bool:
-    """Whether a node of the model, or one in a subgraph of it, mentions one of the names, as an operator or otherwise.
+    """True if a node of the model, or one in a subgraph of it, mentions one of the names, as an operator or otherwise.
 
     Raises:
         ValueError: these bytes have such a name, and are no model.
@@ -41,14 +41,14 @@ def contains_op(content: Content, names: Sequence[bytes]) -> bool:
 
 
 class ModelHeader(NamedTuple):
-    """What a model says beside its graph: the version of ONNX's operators, 0 if none, and whether it has functions."""
+    """Header of a model: the version of ONNX's operators, 0 if none, and whether it has functions."""
 
     opset: int
     has_functions: bool
 
 
 def read_header(content: Content) -> ModelHeader:
-    """What a model says beside its graph.
+    """Header of a model, without its graph.
 
     Raises:
         ValueError: these bytes are no model.
@@ -135,14 +135,14 @@ _TEXT = frozenset(string.printable.encode())
 
 
 class FileKind(NamedTuple):
-    """What was found instead of a model, and what to do."""
+    """Kind of a file that is not a model, and what to do with it."""
 
     kind: str
     advice: str
 
 
 def detect_file_kind(content: bytes) -> FileKind | None:
-    """What these bytes are, None if nobody knows; asked of bytes that are no model.
+    """Kind of bytes that are not a model; None if it is unknown.
 
     >>> detect_file_kind(b"<!DOCTYPE html><html>")
     FileKind(kind='a web page', advice='Download the file itself, not the page that shows it')

@@ -44,7 +44,7 @@ WHOLE = 2**63  # bytes; a tensor without a length uses its file to the end
 
 @dataclass(frozen=True)
 class ExternalFiles:
-    """What a model file keeps in data files: the file of each tensor, and how many bytes of each it uses at most."""
+    """External data of a model file: the file of each tensor, and the largest number of bytes used of each."""
 
     files: dict[str, str]
     used: dict[str, int]
@@ -215,7 +215,7 @@ def _stored(model: onnx.ModelProto) -> list[str]:
 
 
 def _may_go(model: onnx.ModelProto, tensor: onnx.TensorProto) -> bool:
-    """Whether an initializer has its data inside, can be mapped, and cannot be fed."""
+    """True if an initializer has its data inside, can be mapped, and cannot be fed."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.name in {value.name for value in model.graph.input}:
         return False
     return can_be_mapped(tensor, _bytes(tensor))

@@ -24,7 +24,7 @@ VALUE_INPUTS = {"MaxPool": {0: "X"}, "MaxUnpool": {0: "X"}, "ConvTranspose": {0:
 
 @dataclass(frozen=True)
 class Semantics:
-    """How the three operators are read: the session's `compat`, `index_space` and `exact`."""
+    """Interpretation of the three operators: the session's `compat`, `index_space` and `exact`."""
 
     compat: str = "spec"
     index_space: str = "auto"

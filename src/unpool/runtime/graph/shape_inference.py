@@ -56,7 +56,7 @@ class ResolvedNode:
 
 @dataclass(frozen=True)
 class Inference:
-    """What is known of a graph.
+    """Inferred types and shapes of a graph.
 
     Attributes:
         types: the type of every value of the graph itself, without the values whose type is unknown.
@@ -70,7 +70,7 @@ class Inference:
 
 
 def infer(graph: Graph, semantics: Semantics) -> Inference:
-    """What is known of every value and of the inputs of nodes of unpool.
+    """Infer the types and shapes of all values, and resolve the nodes of unpool.
 
     Raises:
         ModelError: onnx's inference fails on the model.
@@ -184,7 +184,7 @@ class _GraphInference:
         return made
 
     def _by_onnx(self, nodes: Sequence[onnx.NodeProto], made: Types) -> onnx.GraphProto:
-        """What onnx infers of some nodes, given what is known of all that they read."""
+        """Types that onnx infers for some nodes from the types of their inputs."""
         own = [name for node in nodes for name in writes(node)]
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         given = self._types | made if made else self._types

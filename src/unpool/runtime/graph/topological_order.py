@@ -43,7 +43,7 @@ def sort_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
-    """Whether every node, in subgraphs too, reads only what comes before it."""
+    """True if every node, in subgraphs too, reads only what comes before it."""
     makers = _makers(nodes)
     for position, node in enumerate(nodes):
         if has_subgraphs(node):

@@ -48,7 +48,7 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def _is_plain(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor is all its numbers as bytes, of which the checker has nothing to say but copies it."""
+    """True if a tensor is all its numbers as bytes, of which the checker has nothing to say but copies it."""
     if tensor.data_type not in _NUMBERS or any(len(getattr(tensor, name)) for name in _LISTS):
         return False
     size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
@@ -56,7 +56,7 @@ def _is_plain(tensor: onnx.TensorProto) -> bool:
 
 
 def _is_message(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor fits into a message; to count its bytes takes as long as to write it, so few are counted."""
+    """True if a tensor fits into a message; to count its bytes takes as long as to write it, so few are counted."""
     return LARGEST_ELEMENT * math.prod(tensor.dims) < LARGEST_MESSAGE or not is_too_large(tensor)
 
 

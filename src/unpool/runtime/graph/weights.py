@@ -51,7 +51,7 @@ def restore_initializers(skeleton: onnx.ModelProto, model: onnx.ModelProto) -> o
 
 
 def is_large(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor is left out of a skeleton."""
+    """True if a tensor is left out of a skeleton."""
     return bool(math.prod(tensor.dims) > LARGE)
 
 
@@ -75,7 +75,7 @@ _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CL
 _FOLDER_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_DIRECTORY", "O_CLOEXEC"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _WALKS = os.open in os.supports_dir_fd and _NO_LINK != 0
-"""Whether a file can be opened folder by folder; Windows cannot."""
+"""True if a file can be opened folder by folder; Windows cannot."""
 
 
 class OutsideFolderError(ValueError):
@@ -178,7 +178,7 @@ _PACKED = {
 
 
 def can_be_mapped(tensor: onnx.TensorProto, length: int) -> bool:
-    """Whether a tensor of so many bytes in a file can be mapped: it is large, and its elements are whole bytes."""
+    """True if a tensor of so many bytes in a file can be mapped: it is large, and its elements are whole bytes."""
     if not is_large(tensor) or tensor.data_type in _PACKED or sys.byteorder != "little":
         return False
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
@@ -307,7 +307,7 @@ def try_serialize(model: onnx.ModelProto) -> bytes | None:
 
 
 def is_too_large(one: onnx.ModelProto | onnx.TensorProto) -> bool:
-    """Whether a model or a tensor does not fit into one protobuf message."""
+    """True if a model or a tensor does not fit into one protobuf message."""
     try:
         return bool(one.ByteSize() > LARGEST_MESSAGE)
     except EncodeError:  # how protobuf says that it cannot count so far

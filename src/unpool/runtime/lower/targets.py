@@ -176,7 +176,7 @@ _NAMED = (OPENVINO, TENSORRT, COREML, TFLITE, ONNXRUNTIME_WEB)
 
 
 def _intersection(targets: Iterable[LoweringTarget]) -> LoweringTarget:
-    """What all targets without a fallback take."""
+    """Operators that all targets without a fallback support."""
     strict = [target for target in targets if not target.fallback_note]
     return LoweringTarget(
         name="any",

@@ -1,1 +1,1 @@
-"""How long a model takes, and random inputs for it."""
+"""Run times of a model, on random inputs."""

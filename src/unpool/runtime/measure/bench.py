@@ -106,7 +106,7 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
 
 
 def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns in a process of its own."""
+    """Result of a function that is called in a process of its own."""
     context, ending = get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
     with ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=ending) as pool:
         with _without_main():
@@ -156,7 +156,7 @@ def _steps(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, st
 
 
 def _is_step(event: Mapping[str, Any]) -> bool:
-    """Whether an event is that of a step: not of a run, of a folded node, or of a node in a partition."""
+    """True if an event is that of a step: not of a run, of a folded node, or of a node in a partition."""
     words = event["args"]
     return "op_name" in words and "folded_into" not in words and "node_index" not in words
 

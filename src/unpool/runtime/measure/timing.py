@@ -14,7 +14,7 @@ SHORTEST_SAMPLE = 20e-6  # seconds; shorter calls are timed several at once, so 
 
 @dataclass(frozen=True)
 class Effort:
-    """How often a call is repeated.
+    """Number of repetitions of a call.
 
     Attributes:
         warmup: calls between the first and the first sample, which do not count; fewer if they would take longer than
@@ -32,7 +32,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured, in seconds per call.
+    """Measured times, in seconds per call.
 
     Attributes:
         median: of the samples.

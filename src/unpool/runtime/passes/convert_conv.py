@@ -117,7 +117,7 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
 def _pays(
     given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int, ranks: Collection[int]
 ) -> bool:
-    """Whether a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
+    """True if a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.static_dims(x) or (None,)
@@ -137,7 +137,7 @@ def _pays(
 
 
 def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
-    """What onnxruntime takes for a Conv, in multiply-adds at the processor's peak."""
+    """Cost of a Conv in onnxruntime, in multiply-adds at the processor's peak."""
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms

@@ -107,14 +107,14 @@ class _FoldPass:
 
 
 def _data_inputs(node: onnx.NodeProto) -> int:
-    """How many of the first inputs may come from the ConvTranspose."""
+    """Number of the first inputs that may come from the ConvTranspose."""
     if node.domain != "":
         return 0
     return {"BatchNormalization": 1, "Mul": 2, "Add": 2}.get(node.op_type, 0)
 
 
 def _scaling(node: onnx.NodeProto, constants: Sequence[Array], channels: int, rank: int) -> Scaling | None:
-    """What the node does to each channel; None when it does something else."""
+    """Scale and shift of each channel; None if the node does something else."""
     if node.op_type == "BatchNormalization":
         return _normalization(node, constants, channels)
     (constant,) = constants

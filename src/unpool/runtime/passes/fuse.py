@@ -59,7 +59,7 @@ def _with_output(node: onnx.NodeProto, name: str) -> onnx.NodeProto:
 
 
 def _activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:
-    """What the node applies to each element; None for any other node, or bounds that are not constant."""
+    """Activation of the node; None for any other node, or bounds that are not constant."""
     if domain(node) != "" or node.op_type not in PARAMETERS:
         return None
     given = DEFAULTS.get(node.op_type, {}) | attributes(node)

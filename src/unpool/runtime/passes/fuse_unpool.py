@@ -100,7 +100,7 @@ def match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> S
 
 
 def _is_zero(flow: DimFlow, name: str) -> bool:
-    """Whether every element is +0."""
+    """True if every element is +0."""
     name = flow.before_reshapes(name)
     node = flow.maker(name, "ConstantOfShape")
     if node is not None:
@@ -128,7 +128,7 @@ def _shape(flow: DimFlow, end: onnx.NodeProto, data: str) -> tuple[str, DimExprs
 
 
 def _is_filled(asked: DimExprs, filled: DimExprs) -> bool:
-    """Whether Reshape to `asked` gives `filled`: they are equal, but for one -1."""
+    """True if Reshape to `asked` gives `filled`: they are equal, but for one -1."""
     if len(asked) != len(filled) or None in filled:
         return False
     others = [one for one, other in zip(asked, filled, strict=True) if one != other]
@@ -136,14 +136,14 @@ def _is_filled(asked: DimExprs, filled: DimExprs) -> bool:
 
 
 def _keeps_values(flow: DimFlow, x: str) -> bool:
-    """Whether MaxUnpool has the type of the values in this opset."""
+    """True if MaxUnpool has the type of the values in this opset."""
     dtype = shapes.dtype(flow.types.get(x))
     row = contract.row("MaxUnpool", "", flow.graph.opsets[""])
     return dtype is not None and dtype.name in row.value_types
 
 
 def _missing_axes(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> int | None:
-    """How many axes X and the output share before the spatial ones; None if they share none."""
+    """Number of axes that X and the output share before the spatial ones; None if they share none."""
     known = flow.dims(x) or ()
     pooled = 0 if source.pool is None else len(attributes(source.pool)["kernel_shape"])
     wished = (1, 2) if pooled and len(sizes) == pooled + 1 else (2, 1)
@@ -154,13 +154,13 @@ def _missing_axes(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> in
 
 
 def _has_matching_dims(x: DimExprs | None, i: DimExprs | None) -> bool:
-    """Whether two shapes may be equal."""
+    """True if two shapes may be equal."""
     pairs = zip(x or (), i or (), strict=True)
     return all(as_int(one) in (None, as_int(other)) or as_int(other) is None for one, other in pairs)
 
 
 def _is_evident(source: Indices, spatial: DimExprs) -> bool:
-    """Whether the indices come from a pool and count in a whole tensor, or have the offsets of the output's planes."""
+    """True if the indices come from a pool and count in a whole tensor, or have the offsets of the output's planes."""
     if source.is_plane:
         return as_int(source.planes) == 1
     return source.pool is not None or (source.step is not None and source.step == multiply(spatial))

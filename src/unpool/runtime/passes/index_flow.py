@@ -25,7 +25,7 @@ from unpool.runtime.graph.weights import array_of
 
 @dataclass(frozen=True)
 class Offsets:
-    """What is known of a value that holds one offset per plane.
+    """A value that holds one offset per plane.
 
     Attributes:
         planes: how many planes there are, and so how many offsets.
@@ -42,7 +42,7 @@ class Offsets:
 
 @dataclass(frozen=True)
 class Indices:
-    """What is known of indices.
+    """Origin of indices: their pool, and the tensor that they count in.
 
     Attributes:
         pool: the MaxPool that found them; None if only the offsets that were added to them are known.
@@ -63,7 +63,7 @@ class Indices:
 
 
 def trace(flow: DimFlow, name: str) -> Indices | None:
-    """What is known of the indices in a value; None if nothing is recognised."""
+    """Origin of the indices in a value; None if it is not recognised."""
     name = flow.before_reshapes(name)
     node = flow.makers.get(name)
     if node is None:
@@ -76,7 +76,7 @@ def trace(flow: DimFlow, name: str) -> Indices | None:
 
 
 def offsets(flow: DimFlow, name: str) -> Offsets | None:
-    """What is known of the offsets in a value; None if it is not recognised as offsets of planes."""
+    """Offsets of planes in a value; None if they are not recognised."""
     array = flow.constant(name)
     if array is None and name in flow.graph.constants:
         return None
@@ -130,7 +130,7 @@ def _divisor(flow: DimFlow, node: onnx.NodeProto) -> str:
 
 
 def _belong(source: Indices, taken: Offsets) -> bool:
-    """Whether the offsets are those of the planes of the tensor that the indices count in."""
+    """True if the offsets are those of the planes of the tensor that the indices count in."""
     if taken.tensor and taken.tensor == source.tensor:
         return True
     has_planes = source.planes is not None and source.planes == taken.planes
@@ -147,7 +147,7 @@ def _added(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
 
 
 def _is_aligned(flow: DimFlow, name: str, other: str, found: Offsets) -> bool:
-    """Whether indices and offsets are so shaped that each plane of the indices meets the offset of its own plane."""
+    """True if indices and offsets are so shaped that each plane of the indices meets the offset of its own plane."""
     known = flow.dims(name)
     if known is None or flow.rank(other) != len(known) or found.planes is None:
         return False
@@ -219,7 +219,7 @@ def _computed_offsets(flow: DimFlow, name: str) -> Offsets | None:
 
 
 def _count(flow: DimFlow, name: str) -> DimExpr | None:
-    """How many planes a value counts as 0, 1, 2 ..; None if it does something else."""
+    """Number of planes that a value counts as 0, 1, 2 ..; None for any other value."""
     array = flow.constant(name)
     if array is not None:
         is_count = array.dtype.kind == "i" and np.array_equal(array.reshape(-1), np.arange(array.size))
@@ -236,7 +236,7 @@ def _count(flow: DimFlow, name: str) -> DimExpr | None:
 
 
 def _count_of_ones(flow: DimFlow, node: onnx.NodeProto) -> DimExpr | None:
-    """How many elements a vector of ones has, whose NonZero counts them, as a Range is written before opset 11."""
+    """Number of elements of a vector of ones, whose NonZero stands for a Range before opset 11."""
     ones = flow.maker(node.input[0], "ConstantOfShape")
     fill = None if ones is None else attributes(ones).get("value")
     length = None if ones is None else flow.values(ones.input[0])
@@ -245,17 +245,17 @@ def _count_of_ones(flow: DimFlow, node: onnx.NodeProto) -> DimExpr | None:
 
 
 def _is_per_plane(shape: tuple[object, ...]) -> bool:
-    """Whether a shape is that of one number per plane: nothing varies behind the first two axes."""
+    """True if a shape is that of one number per plane: nothing varies behind the first two axes."""
     return len(shape) > 2 and all(size == 1 for size in shape[2:])
 
 
 def _axes(shape: tuple[object, ...]) -> int:
-    """How many axes there are up to the last that is not 1."""
+    """Number of axes up to the last that is not 1."""
     return max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
 
 
 def never_empty(flow: DimFlow, pool: onnx.NodeProto | None) -> bool:
-    """Whether every window of a MaxPool meets an element, so that no index is -1."""
+    """True if every window of a MaxPool meets an element, so that no index is -1."""
     if pool is None:
         return False
     where = domain(pool)
@@ -276,7 +276,7 @@ def _meets_data(spec: MaxPoolSpec, axis: int, size: int | None) -> bool:
 
 
 def is_identity(pool: onnx.NodeProto) -> bool:
-    """Whether the values of a MaxPool are its input: windows and strides of 1, no padding."""
+    """True if the values of a MaxPool are its input: windows and strides of 1, no padding."""
     given = attributes(pool)
     lists = [*given.get("kernel_shape", ()), *given.get("strides", ())]
     return all(one == 1 for one in lists) and not any(given.get("pads", ())) and not given.get("storage_order", 0)

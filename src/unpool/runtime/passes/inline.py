@@ -25,7 +25,7 @@ FunctionName: TypeAlias = tuple[str, str, str]
 
 
 class InlinedSize(NamedTuple):
-    """How large a function or a model is once every call in it is replaced by nodes."""
+    """Size of a function or a model once every call in it is replaced by nodes."""
 
     nodes: int
     bytes: int

@@ -27,7 +27,7 @@ RENAMED = {"Pad": ("paddings", "pads")}
 
 
 def is_prepared(node: onnx.NodeProto) -> bool:
-    """Whether the converter must not touch the node on the way to opset 6.
+    """True if the converter must not touch the node on the way to opset 6.
 
     Either it is ours, or `prepare` has changed it, or the converter has no adapter for it and `align` changes it later.
     """
@@ -35,7 +35,7 @@ def is_prepared(node: onnx.NodeProto) -> bool:
 
 
 def is_aligned(node: onnx.NodeProto) -> bool:
-    """Whether the converter must not touch the node on the way to opset 7: it is ours, or changed here already."""
+    """True if the converter must not touch the node on the way to opset 7: it is ours, or changed here already."""
     return is_prepared(node) or (domain(node) == "" and node.op_type in ALIGNED)
 
 
@@ -89,7 +89,7 @@ def _align(subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names
 
 
 def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> int:
-    """How many axes of size 1 the second operand lacks at its end."""
+    """Number of axes of size 1 that the second operand lacks at its end."""
     given = attributes(node)
     if node.op_type == "PRelu":
         axis = 1

@@ -85,14 +85,14 @@ def counts(graph: Graph) -> frozenset[str]:
 
 
 def _counts(node: onnx.NodeProto, counted: set[str]) -> bool:
-    """Whether the node makes counts."""
+    """True if the node makes counts."""
     if node.op_type in _MOVES:
         return node.input[0] in counted
     return node.op_type in _COUNT or (node.op_type in _COMBINE and counted.issuperset(reads(node)))
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
-    """Whether a constant is small enough for a count; large tensors are weights."""
+    """True if a constant is small enough for a count; large tensors are weights."""
     kind = shapes.dtype(shapes.tensor_type(tensor.data_type, None))
     if kind is None or kind.kind not in "iuf" or (kind.kind == "f" and np.prod(tensor.dims) > _MOST_ELEMENTS):
         return False

@@ -38,7 +38,7 @@ _ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # withi
 
 @dataclass(frozen=True)
 class Step:
-    """What runs in one go: one node of ours, or a partition of the graph.
+    """A unit of execution: one node of unpool, or a partition of the graph.
 
     Attributes:
         runner: who runs it.
@@ -161,7 +161,7 @@ def _inside(control_flow: PlanRow, subgraph: str, record: PlanRow) -> PlanRow:
 
 
 def _leaves(step: Step, graph: Graph, has_unpool_ops: bool) -> bool:
-    """Whether a step runs where the partitions of onnxruntime run."""
+    """True if a step runs where the partitions of onnxruntime run."""
     is_node = step.runner == "unpool" and is_unpool_op(graph.nodes[step.nodes[0]])
     return step.runner == "onnxruntime" or (has_unpool_ops and is_node)
 

@@ -63,7 +63,7 @@ def static_shapes(graph: Graph, types: Types) -> Types:
 
 
 def _is_plain(node: onnx.NodeProto) -> bool:
-    """Whether onnx's inference, or ours for nodes of unpool, is right about it."""
+    """True if onnx's inference, or ours for nodes of unpool, is right about it."""
     pads = attributes(node).get("auto_pad", b"NOTSET")
     return is_unpool_op(node) or (domain(node) == "" and node.op_type in _PLAIN and pads in (b"NOTSET", b""))
 
@@ -80,7 +80,7 @@ CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 FIRST_SCAN_OF_AXES = 9  # Scan-8 has a batch and then a sequence axis instead
 
 MOST_ROUNDS = 4
-"""How often sizes are opened one by one; then all sizes of values that change hands are open."""
+"""Number of rounds that make single sizes dynamic; then all sizes of loop-carried values become dynamic."""
 
 Carried: TypeAlias = tuple[tuple[int, int], ...]
 Maybe: TypeAlias = onnx.TypeProto | None
@@ -111,7 +111,7 @@ class Subgraph:
 
 
 def has_unpool_subgraphs(node: onnx.NodeProto) -> bool:
-    """Whether unpool can run the subgraphs of a node."""
+    """True if unpool can run the subgraphs of a node."""
     return domain(node) == "" and node.op_type in CONTROL_FLOW
 
 

@@ -78,7 +78,7 @@ def _spatial(row: Row, dims: Dims | None, rank: int) -> Dims:
 
 
 def _is_finite_constant(editable: EditableModel, name: str) -> bool:
-    """Whether the name stands for a constant, wherever it occurs, without infinities or NaN."""
+    """True if the name stands for a constant, wherever it occurs, without infinities or NaN."""
     found = [editable.graph.constants[name]] if name in editable.graph.constants else []
     for node in with_subgraph_nodes(editable.graph.nodes):
         for _, body in subgraphs(node):
@@ -93,5 +93,5 @@ def _is_finite_constant(editable: EditableModel, name: str) -> bool:
 
 
 def _is_finite(array: AnyArray) -> bool:
-    """Whether no element is an infinity or NaN; a type that NumPy lacks is converted, and numbers it has are not."""
+    """True if no element is an infinity or NaN; a type that NumPy lacks is converted, and numbers it has are not."""
     return bool(np.isfinite(array if array.dtype.kind == "f" else array.astype(np.float64)).all())

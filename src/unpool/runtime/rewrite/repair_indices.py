@@ -51,7 +51,7 @@ class Unpooling:
 
     @property
     def is_inferred(self) -> bool:
-        """Whether output_shape certainly is the size that follows from the attributes."""
+        """True if output_shape certainly is the size that follows from the attributes."""
         pairs = zip(self.spec.windows, self.spec.pads, strict=True)
         rests = [window.reach - window.stride - sum(pads) for window, pads in pairs]
         found = tuple(map(upsample, self.small, (window.stride for window in self.spec.windows), rests))
@@ -59,7 +59,7 @@ class Unpooling:
 
     @property
     def has_offsets_of_asked(self) -> bool:
-        """Whether the offsets of planes in its indices are those of output_shape, so that they count there."""
+        """True if the offsets of planes in its indices are those of output_shape, so that they count there."""
         source = self.source
         if source is None or source.is_plane or not self.asked:
             return False
@@ -67,13 +67,13 @@ class Unpooling:
 
     @property
     def has_plane_indices(self) -> bool:
-        """Whether its indices certainly count inside planes, of which there may be several."""
+        """True if its indices certainly count inside planes, of which there may be several."""
         source = self.source
         return source is not None and source.is_plane and as_int(source.planes) != 1
 
     @property
     def has_column_indices(self) -> bool:
-        """Whether its indices certainly come from a MaxPool with storage_order 1."""
+        """True if its indices certainly come from a MaxPool with storage_order 1."""
         pool = None if self.source is None else self.source.pool
         return pool is not None and bool(attributes(pool).get("storage_order", 0))
 
@@ -104,7 +104,7 @@ def unpoolings(flow: DimFlow) -> Iterator[Unpooling]:
 
 
 def counts_in(flow: DimFlow, one: Unpooling, spatial: DimExprs) -> bool:
-    """Whether its indices count in a tensor of these spatial sizes, or did before offsets were taken away.
+    """True if its indices count in a tensor of these spatial sizes, or did before offsets were taken away.
 
     The tensor may lack axes of one element behind the others, as for torch's 1-D unpooling, which is a 2-D one.
     """

@@ -51,7 +51,7 @@ COMPUTED = (
 """Operators of which shapes are computed."""
 
 MOST_ROUNDS = 8
-"""How often the types of a graph are inferred, each time with what was found the time before."""
+"""Number of passes of type inference; each starts from the result of the one before."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -70,7 +70,7 @@ class Workload(NamedTuple):
     is_empty: bool
 
     def without(self, other: "Workload") -> "Workload":
-        """What is left when a run of another size is done."""
+        """Remaining budget after a run of another size."""
         return Workload(self.elements - other.elements, self.products - other.products, self.is_empty)
 
 
@@ -200,7 +200,7 @@ class Trials:
 
 
 def _followed(graph: Graph, semantics: Semantics) -> tuple[DimFlow, Inference]:
-    """What is known of a graph whose inputs have shapes, where the shapes that it computes are known too.
+    """Inferred shapes of a graph for given input shapes, those that it computes included.
 
     Where a node chooses elements by their values, it is taken to choose all of them.
     """
@@ -286,7 +286,7 @@ def _body_graph(graph: Graph, body: onnx.GraphProto, types: Mapping[str, onnx.Ty
 
 
 def _times(flow: DimFlow, node: onnx.NodeProto) -> int:
-    """How often the body of a node surely runs; a constant trip count of a Loop is only where it ends at the latest."""
+    """Number of times that the subgraph of a node certainly runs; a Loop may end before its constant trip count."""
     if node.op_type == "Loop" and node.input[0] and node.input[0] not in flow.graph.constants:
         known = flow.values(node.input[0])
         times = as_int(known[0]) if known else None
@@ -314,7 +314,7 @@ def _shape(flow: DimFlow, name: str) -> tuple[int, ...] | None:
 
 
 def _products(flow: DimFlow, node: onnx.NodeProto) -> int:
-    """How often a node multiplies or compares, as far as its sizes are known."""
+    """Number of multiplications or comparisons of a node, as far as its sizes are known."""
     x, y = (_shape(flow, name) if name else None for name in (*node.input[:1], *node.output[:1], "", "")[:2])
     w = _shape(flow, node.input[1]) if len(node.input) > 1 and node.input[1] else None
     if node.op_type in ("MaxPool", "AveragePool", "LpPool") and x and y:

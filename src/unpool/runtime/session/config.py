@@ -73,7 +73,7 @@ class SessionConfig:
 
     @property
     def converts_conv(self) -> bool:
-        """Whether unpool may compute a Conv."""
+        """True if unpool may compute a Conv."""
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         level = highest if self.options is None else self.options.graph_optimization_level
         has_fast_conv = self.all_providers.cuda is not None or self.all_providers.openvino is not None

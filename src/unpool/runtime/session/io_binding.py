@@ -174,7 +174,7 @@ class PlanBinding(IOBinding):
         return self._session.cuda
 
     def _is_on_gpu(self, device_type: str, device_id: int) -> bool:
-        """Whether a device is the session's GPU and not the CPU; other devices are refused."""
+        """True if a device is the session's GPU and not the CPU; other devices are refused."""
         kind = onnxruntime.OrtDevice.make(device_type, device_id).device_type()
         if kind == onnxruntime.OrtDevice.make("cpu", 0).device_type():
             return False

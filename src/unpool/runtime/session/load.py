@@ -205,12 +205,12 @@ def _needed_caller_options(
 
 
 def has_providers(options: onnxruntime.SessionOptions) -> bool:
-    """Whether providers were added to the options; older releases of onnxruntime cannot add any."""
+    """True if providers were added to the options; older releases of onnxruntime cannot add any."""
     return bool(getattr(options, "has_providers", bool)())
 
 
 def needs_libraries(model: onnx.ModelProto) -> bool:
-    """Whether a node is of a domain that neither the model's functions nor onnxruntime itself have."""
+    """True if a node is of a domain that neither the model's functions nor onnxruntime itself have."""
     known = {*_BUILT_IN, *(function.domain for function in model.functions)}
     nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
     return any(domain(node) not in known for node in with_subgraph_nodes(nodes))

@@ -152,7 +152,7 @@ def try_passthrough(config: SessionConfig) -> OrtModel | None:
 
 
 def _has_no_unpool_op(source: ModelSource, *, converts_conv: bool) -> bool:
-    """Whether the model certainly has no part for unpool; False where it cannot be read.
+    """True if the model certainly has no part for unpool; False where it cannot be read.
 
     A model with functions may have one: onnxruntime inlines functions without a limit, however often they double.
     """
@@ -183,7 +183,7 @@ def _content(source: ModelSource) -> Iterator[peek.Content]:
 
 @cache
 def _is_in_numpy(type_name: str) -> bool:
-    """Whether NumPy has the type of a tensor, or of the tensors in a sequence, a map or an optional."""
+    """True if NumPy has the type of a tensor, or of the tensors in a sequence, a map or an optional."""
     element = f"tensor({type_name.rpartition('(')[2].rstrip(')')})"
     has_elements = element == "tensor(string)" or (element in KINDS and element not in NUMPY_LACKS)
     return has_elements and not type_name.startswith("sparse_tensor")

@@ -102,7 +102,7 @@ class AcceptedInput:
 
     @property
     def is_optional(self) -> bool:
-        """Whether the input may be omitted."""
+        """True if the input may be omitted."""
         return self.info.type.startswith("optional(")
 
     def accept(self, value: Any, cuda: "CudaMemory | None" = None) -> Any:

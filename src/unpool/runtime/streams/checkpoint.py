@@ -150,7 +150,7 @@ class Journal:
         self.finished[part] = fingerprint
 
     def is_in_place(self) -> bool:
-        """Whether the path still names this file: the user may have deleted it, and another run begun there."""
+        """True if the path still names this file: the user may have deleted it, and another run begun there."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
         except FileNotFoundError:
@@ -238,7 +238,7 @@ def _valid_settings(fields: Mapping[str, Any]) -> Settings:
 
 
 def _is_plain(value: object, depth: int) -> bool:
-    """Whether a value is of JSON's types, finite, and nested `depth` times at most."""
+    """True if a value is of JSON's types, finite, and nested `depth` times at most."""
     if isinstance(value, dict):
         return depth > 0 and all(isinstance(name, str) and _is_plain(item, depth - 1) for name, item in value.items())
     if isinstance(value, list):

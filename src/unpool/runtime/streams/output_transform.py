@@ -46,7 +46,7 @@ class ScoreFormat:
 
     @property
     def writes_classes(self) -> bool:
-        """Whether class numbers are written."""
+        """True if class numbers are written."""
         return self.argmax or self.threshold is not None
 
     def class_count(self, shape: Shape, channel: int | None, where: str) -> int:

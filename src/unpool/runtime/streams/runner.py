@@ -96,7 +96,7 @@ class RunResult:
 
     @property
     def was_complete(self) -> bool:
-        """Whether an earlier run had written everything, so that nothing was computed."""
+        """True if an earlier run had written everything, so that nothing was computed."""
         return self.progress.was_complete
 
     @property

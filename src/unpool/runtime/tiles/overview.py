@@ -85,7 +85,7 @@ class _AxisProbe:
         return SizeRange(self.size - low * step, step)
 
     def _accepts(self, size: int) -> bool:
-        """Whether the model accepts an image of another size; other images change with the first one."""
+        """True if the model accepts an image of another size; other images change with the first one."""
         resized = dict(self.shapes)
         for name, own in self._own_axes().items():
             shape = list(resized[name])

@@ -121,7 +121,7 @@ class Tiler:
         return image_inputs(shapes, self._layout, self._inputs)
 
     def accepts(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether the model accepts these shapes: no value is empty, and joined values have equal sizes."""
+        """True if the model accepts these shapes: no value is empty, and joined values have equal sizes."""
         try:
             whole = self._trace(shapes, self.images(shapes))
         except UnpoolError:
@@ -197,7 +197,7 @@ class Tiler:
 
 
 def _fits(edges: Sequence[Edge], sizes: Mapping[str, int | None]) -> bool:
-    """Whether along one axis every value has elements, and joined values have equal sizes."""
+    """True if along one axis every value has elements, and joined values have equal sizes."""
     return all(
         (sizes[edge.value] or 0) > 0
         and (sizes[edge.source] or 0) >= edge.link.least

@@ -116,7 +116,7 @@ class GraphWalk:
         )
 
     def is_tiled(self, node: onnx.NodeProto) -> bool:
-        """Whether a node reads a field."""
+        """True if a node reads a field."""
         return any(name in self.fields for name in reads(node))
 
     def field(self, node: onnx.NodeProto) -> Field:
@@ -192,7 +192,7 @@ class GraphWalk:
         self._numbers[node_name(node), node.output[0]] = np.array(places, np.int64).tobytes()
 
     def is_sized(self, node: onnx.NodeProto) -> bool:
-        """Whether a node reads numbers that depend on the size of the image."""
+        """True if a node reads numbers that depend on the size of the image."""
         return not self._sized.isdisjoint(reads(node))
 
     def set_indexed_value(self, indices: str, large: str) -> None:

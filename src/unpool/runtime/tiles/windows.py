@@ -146,7 +146,7 @@ class Windows:
                 for name in self.names}  # fmt: skip
 
     def _reaches(self, band: int, other: int) -> bool:
-        """Whether windows of a band contribute to the rows of another band."""
+        """True if windows of a band contribute to the rows of another band."""
         count = len(self.starts[0])
         is_same_image = band // count == other // count
         return is_same_image and band <= other and self.begin(band) + self.roi[0] > self.begin(other)

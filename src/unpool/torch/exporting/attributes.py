@@ -165,7 +165,7 @@ def unpool_windows(
 
 
 def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[UnpoolWindow]) -> bool:
-    """Whether all sizes are static and the windows alone lead from `small` to `large`."""
+    """True if all sizes are static and the windows alone lead from `small` to `large`."""
     return all(
         isinstance(size, int) and window.output_size(size) == unpooled
         for size, unpooled, window in zip(small, large, windows, strict=True)

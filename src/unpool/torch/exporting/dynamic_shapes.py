@@ -83,7 +83,7 @@ def _hint(dim: Dim) -> Any:
 
 
 def _is_derived(dim: Any) -> bool:
-    """Whether a Dim is computed from another one, as 2 * Dim("n"): then torch needs both."""
+    """True if a Dim is computed from another one, as 2 * Dim("n"): then torch needs both."""
     root = torch_internal_attribute(dim, "torch.export.dynamic_shapes._DerivedDim.root")
     return isinstance(dim, Dim) and root is not None
 

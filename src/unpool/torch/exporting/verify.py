@@ -202,7 +202,7 @@ class _Comparison:
     names: list[str]
 
     def compare(self, leaves: list[Any], tensors: list[torch.Tensor], sizes: Mapping[str, int]) -> bool:
-        """Whether the module takes these inputs; raises an error if the file then differs."""
+        """True if the module takes these inputs; raises an error if the file then differs."""
         args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
         try:
             with torch.no_grad():

@@ -124,7 +124,7 @@ def _conv_transpose(
 def _is_small(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Ints, Ints, Ints, Ints]
 ) -> bool:
-    """Whether the call is torch's own."""
+    """True if the call is torch's own."""
     products = x.numel() * weight.numel() // max(1, len(weight))
     if not is_small(products, CONV_TRANSPOSE, x, weight, bias):
         return False

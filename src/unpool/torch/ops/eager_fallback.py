@@ -45,7 +45,7 @@ DISJOINT_CONV_TRANSPOSE = Thresholds(1 << 21, 1 << 24)
 
 
 def is_small(size: int, thresholds: Thresholds, first: Tensor, *others: Tensor | None) -> bool:
-    """Whether PyTorch runs a call of this size on these tensors: they have to be row-major floats on the CPU."""
+    """True if PyTorch runs a call of this size on these tensors: they have to be row-major floats on the CPU."""
     if (
         not 0 < size <= thresholds.with_gradient
         or first.dtype not in _TYPES
@@ -71,7 +71,7 @@ def hashable(setting: Any) -> Any:
 def has_full_windows(
     where: str, shape: torch.Size, size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> bool:
-    """Whether no window of a pool holds padding.
+    """True if no window of a pool holds padding.
 
     Raises:
         ArgumentError: a setting that torch rejects too.

@@ -41,7 +41,7 @@ def in_full_precision(x: Tensor) -> Tensor:
 
 
 def _is_cast(x: Tensor, kind: str) -> bool:
-    """Whether autocast converts tensors like this one on devices of this kind."""
+    """True if autocast converts tensors like this one on devices of this kind."""
     return kind in _DEVICES and torch.is_autocast_enabled(kind) and x.dtype in _CAST
 
 

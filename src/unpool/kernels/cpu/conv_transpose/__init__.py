@@ -89,7 +89,7 @@ def _is_gemm_1x1(problem: ConvTransposeProblem) -> bool:
 
 
 def _is_listed(axes: tuple[Axis, ...]) -> bool:
-    """Whether phases and taps are few enough for tables."""
+    """True if phases and taps are few enough for tables."""
     taps = math.prod(axis.window.size for axis in axes)
     return max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) <= MOST_TAPS
 
@@ -98,7 +98,7 @@ def _is_listed(axes: tuple[Axis, ...]) -> bool:
 def _is_phases_cheaper(
     axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool
 ) -> bool:
-    """Whether phases cost less than rows, unfilled tiles and padding counted."""
+    """True if phases cost less than rows, unfilled tiles and padding counted."""
     taps = math.prod(axis.window.size for axis in axes)
     packing = (PACKING * channels * maps * taps + (0 if is_cached else PACK_CALL)) / batch
     return phases_plan.blocking(axes, channels, maps, size).cost + packing < _cost_of_rows(axes, channels, maps)

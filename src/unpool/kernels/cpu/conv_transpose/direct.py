@@ -65,12 +65,12 @@ FAR = 8
 
 
 def is_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
-    """Whether this algorithm is the fastest, for channels and maps of a group, and elements of `size` bytes."""
+    """True if this algorithm is the fastest, for channels and maps of a group, and elements of `size` bytes."""
     return _relative_products(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
 
 
 def may_be_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
-    """Whether this algorithm may be the fastest on some machine; arguments are those of `is_cheapest`."""
+    """True if this algorithm may be the fastest on some machine; arguments are those of `is_cheapest`."""
     return _relative_products(axes, channels, maps, size) <= FAR and fits(axes, channels, size)
 
 
@@ -87,7 +87,7 @@ def _relative_products(axes: tuple[Axis, ...], channels: int, maps: int, size: i
 
 
 def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
-    """Whether the stride along the lanes is supported, and the tables and the panel are small.
+    """True if the stride along the lanes is supported, and the tables and the panel are small.
 
     Args:
         axes: one per spatial axis, none of them empty.

@@ -64,7 +64,7 @@ class GemmParams(NamedTuple):
 
 
 def activates(problem: ConvTransposeProblem) -> bool:
-    """Whether `writer` can activate: if y consists of whole windows, and of many."""
+    """True if `writer` can activate: if y consists of whole windows, and of many."""
     return _is_whole(problem) and not _is_narrow(problem, problem.taps)
 
 

@@ -194,7 +194,7 @@ def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: in
 
 
 def is_cheapest(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> bool:
-    """Whether a call costs less than a product for every tap."""
+    """True if a call costs less than a product for every tap."""
     return share(axes, batch, channels, maps, size, is_cached=is_cached) < 1
 
 

@@ -36,7 +36,7 @@ SPIN = 200e-6
 Python and, for Winograd's tiles, a check of x."""
 
 SLEEP = 1 if _IS_WINDOWS else 30
-"""How long a caller sleeps between checks for running workers: milliseconds on Windows, microseconds elsewhere."""
+"""Sleep of a caller between two checks for running workers: milliseconds on Windows, microseconds elsewhere."""
 
 FIRST, STOP, THREADS, PARTS, DONE, TICKS, SLOTS = range(6, 13)
 """Words of a task: jobs, threads, parts of each, workers that have helped, ticks before sleeping, the first slot."""

@@ -63,7 +63,7 @@ def place_type(element: str, *, is_wide: bool):
 
 
 def is_wide(count: int, size: int) -> bool:
-    """Whether `count` places need more bits than usual, next to elements of `size` bytes."""
+    """True if `count` places need more bits than usual, next to elements of `size` bytes."""
     return count >= 1 << (_place_bits(size) - 1)
 
 
@@ -140,7 +140,7 @@ def narrow_marked_nan(value, element):
 
 @overload_by_type(inline=True)
 def has_nan(x, y, infinity):
-    """Whether two registers of elements as stored hold a NaN, as a mask."""
+    """True if two registers of elements as stored hold a NaN, as a mask."""
     lanes, kind = x.lanes, x.element
     if isinstance(kind, types.Float):
         return lambda x, y, infinity: unordered(x, y)

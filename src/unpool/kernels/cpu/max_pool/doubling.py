@@ -35,7 +35,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def is_worthwhile(pool: PoolProblem) -> bool:
-    """Whether a walk of every window visits elements too often."""
+    """True if a walk of every window visits elements too often."""
     plane = pool.plane
     leading = math.prod(min(axis.window.size, -(-axis.large // axis.window.dilation)) for axis in plane.leading)
     visits = plane.small * leading * plane.lanes.window.size

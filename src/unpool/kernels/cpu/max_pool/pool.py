@@ -145,12 +145,12 @@ class PoolProblem:
 
     @property
     def is_far(self) -> bool:
-        """Whether arrays come from memory, rather than from a cache."""
+        """True if arrays come from memory, rather than from a cache."""
         return self.nbytes > FAR_BYTES
 
     @property
     def has_prefetch(self) -> bool:
-        """Whether prefetching x pays."""
+        """True if prefetching x pays."""
         return self.size * self.elements.size > CACHE_BYTES
 
     @property

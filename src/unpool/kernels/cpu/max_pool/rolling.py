@@ -93,7 +93,7 @@ class RollingPoolParams(NamedTuple):
 
 
 def is_possible(pool: PoolProblem) -> bool:
-    """Whether windows are small, overlap, step alike along both axes, and hold an element of the plane each.
+    """True if windows are small, overlap, step alike along both axes, and hold an element of the plane each.
 
     The maxima of the rows above, and their places, have to fit into registers: otherwise each row loads and stores
     them, and pooling axis by axis is faster. No kernel is compiled for the window of a small call.
@@ -134,7 +134,7 @@ def launch(pool: PoolProblem) -> Launch:
 
 
 def _has_prefetch(pool: PoolProblem) -> bool:
-    """Whether x is prefetched: with indices, whose stores take longer, an x in a cache arrives in time."""
+    """True if x is prefetched: with indices, whose stores take longer, an x in a cache arrives in time."""
     return pool.is_far or (pool.has_prefetch and not pool.has_indices)
 
 
@@ -147,7 +147,7 @@ def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:
 
 
 def indices_fill_lines(small: int, element: str) -> bool:
-    """Whether blocks of indices are whole lines of memory, in rows of `small` outputs."""
+    """True if blocks of indices are whole lines of memory, in rows of `small` outputs."""
     in_line, lanes = LINE // 8, compare_lanes(element)
     return small % in_line == 0 and lanes % in_line == 0 and small >= lanes
 

@@ -235,7 +235,7 @@ _FAR = 1.5  # factor of moved elements in memory, whose latency is hidden less t
 
 
 def is_possible(pool: PoolProblem) -> bool:
-    """Whether places fit their type, channels fill a register, and laid out lines are short, one and all."""
+    """True if places fit their type, channels fill a register, and laid out lines are short, one and all."""
     plane, size = pool.plane, pool.plane.large
     padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
     if math.prod(padded) > _MOST_PADDING * (size + plane.small):
@@ -246,7 +246,7 @@ def is_possible(pool: PoolProblem) -> bool:
 
 
 def is_cheaper(pool: PoolProblem) -> bool:
-    """Whether the elements that the separable kernel moves in caches cost less than the taps of all windows."""
+    """True if the elements that the separable kernel moves in caches cost less than the taps of all windows."""
     plane, far = pool.plane, _FAR if pool.has_indices and pool.is_far else 1
     spatial = plane.spatial
     now = math.prod(padded_size(axis) for axis in spatial)

@@ -177,7 +177,7 @@ def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
 
 
 def fills_lines(size: int, small: int, block: int) -> bool:
-    """Whether rows of blocks, of elements of `size` bytes, are whole lines of memory if the first begins one."""
+    """True if rows of blocks, of elements of `size` bytes, are whole lines of memory if the first begins one."""
     return small % block == 0 and small * size % LINE == 0
 
 

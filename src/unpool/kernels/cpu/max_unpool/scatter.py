@@ -48,7 +48,7 @@ def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[
 
 
 def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | None) -> bool:
-    """Whether every index, decoded in the large sizes of the axes, lies in its own plane and its own window."""
+    """True if every index, decoded in the large sizes of the axes, lies in its own plane and its own window."""
     if planes == 0 or indices.size == 0:
         return True
     return all(_window_check(indices.size, tuple(axes), planes).run((), threads, readonly(indices)))

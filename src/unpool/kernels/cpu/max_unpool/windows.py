@@ -85,7 +85,7 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool)
 
 
 def is_worth_non_temporal(size: int, row: int) -> bool:
-    """Whether y, of `size` bytes, `row` of them in a row, is large, and its rows are whole cache lines.
+    """True if y, of `size` bytes, `row` of them in a row, is large, and its rows are whole cache lines.
 
     New memory is in the cache anyway, because the system zeroes its lines when they are first touched.
     """

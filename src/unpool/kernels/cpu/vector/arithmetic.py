@@ -81,7 +81,7 @@ def widen_mask(context, mask, like):
 
 @intrinsic
 def any_of(context, mask):
-    """Whether a mask, narrow or wide, is set in any lane."""
+    """True if a mask, narrow or wide, is set in any lane."""
     bits = ir.IntType(mask.lanes * bits_of(mask.element))
 
     def emit(ctx, builder, signature, arguments):

@@ -58,7 +58,7 @@ def llvm_element(element):
 
 
 def is_float(kind):
-    """Whether the elements of a vector are floats."""
+    """True if the elements of a vector are floats."""
     return isinstance(kind.element, types.Float)
 
 

@@ -33,7 +33,7 @@ from unpool.kernels.gpu.elements import narrow
 from unpool.kernels.gpu.launch import INTERPRETED, power_of_two
 
 IS_WIDENED = tl.constexpr(INTERPRETED)
-"""Whether operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
+"""True if operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
 
 _FEW_MAPS = 32
 _DENSE_BLOCKS = {
@@ -167,7 +167,7 @@ SUMS = ConvKernel(add_sums, _sum_block)
 
 @triton.jit
 def _is_finite(check):
-    """Whether all weights are finite: their sum is, then. A sum too large for float32 counts as infinite."""
+    """True if all weights are finite: their sum is, then. A sum too large for float32 counts as infinite."""
     total = tl.load(check)
     return total - total == 0
 

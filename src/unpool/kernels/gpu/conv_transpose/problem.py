@@ -46,7 +46,7 @@ class GpuConvProblem:
 
     @property
     def is_dense(self) -> bool:
-        """Whether its groups are large enough for dense products."""
+        """True if its groups are large enough for dense products."""
         return _is_dense(self.kind, self.channels, self.maps)
 
 

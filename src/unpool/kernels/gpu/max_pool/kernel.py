@@ -248,7 +248,7 @@ def narrow_bits(kept, kind: tl.constexpr):
 
 @triton.jit
 def is_greater(other, kept, kind: tl.constexpr, nan_last: tl.constexpr):
-    """Whether a later element replaces the one kept; both come from `widen_bits`."""
+    """True if a later element replaces the one kept; both come from `widen_bits`."""
     a = _number(other, kind)
     b = _number(kept, kind)
     if kind == "int8" or kind == "uint8":

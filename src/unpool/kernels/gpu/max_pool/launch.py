@@ -246,13 +246,13 @@ def _dim(axes: Axes, number: int, is_column_major: bool) -> PoolDim:
 
 
 def _is_padded(axis: Axis) -> bool:
-    """Whether a tap lies in the padding."""
+    """True if a tap lies in the padding."""
     end = (axis.small - 1) * axis.window.stride + axis.window.reach - axis.begin
     return axis.begin > 0 or end > axis.large
 
 
 def _has_empty(axis: Axis) -> bool:
-    """Whether a window may have no data."""
+    """True if a window may have no data."""
     window, corner = axis.window, (axis.small - 1) * axis.window.stride - axis.begin
     return window.reach <= axis.begin or corner >= axis.large or window.dilation > axis.large
 

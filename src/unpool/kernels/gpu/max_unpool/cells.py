@@ -110,7 +110,7 @@ class CellMeta:
 
 
 def fits(axes: tuple[Axis, ...], *, is_channels_last: bool) -> bool:
-    """Whether this kernel takes a call: its windows are small, and its tensors row-major."""
+    """True if this kernel takes a call: its windows are small, and its tensors row-major."""
     sizes, strides = (math.prod(getattr(axis.window, name) for axis in axes) for name in ("size", "stride"))
     is_small = math.prod(reach_of(axes).counts) <= _MAX_WINDOWS and max(sizes, strides) <= _MAX_TAPS
     return is_small and not is_channels_last and all(axis.begin >= 0 for axis in axes)
@@ -326,7 +326,7 @@ def _tap_row(number: tl.constexpr, coords, args, rows: tl.constexpr, meta: tl.co
 
 @triton.jit
 def _is_in(place, size, below: tl.constexpr):
-    """Whether places are inside an axis; if `below` is 0, none is negative."""
+    """True if places are inside an axis; if `below` is 0, none is negative."""
     is_in = place < size
     if below > 0:
         is_in = is_in & (place >= 0)
@@ -335,7 +335,7 @@ def _is_in(place, size, below: tl.constexpr):
 
 @triton.jit
 def _is_in_window(local, coords, args, meta: tl.constexpr):
-    """Whether places, counted from the first one of their cell, are inside its window and inside y."""
+    """True if places, counted from the first one of their cell, are inside its window and inside y."""
     sizes: tl.constexpr = meta.sizes
     strides: tl.constexpr = meta.strides
     begins: tl.constexpr = meta.begins

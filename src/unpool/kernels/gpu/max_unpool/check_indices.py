@@ -148,7 +148,7 @@ def _check_space(position, read, coords, result, args, meta: tl.constexpr, space
 
 @triton.jit
 def _is_in_window(coords, inside, args, space: tl.constexpr):
-    """Whether places of a plane lie in the windows of the elements at `coords`."""
+    """True if places of a plane lie in the windows of the elements at `coords`."""
     is_in = inside >= 0
     for number in tl.static_range(len(args.dims) - 1, -1, -1):
         dim = args.dims[number]
@@ -172,7 +172,7 @@ def record_first(place, position, is_fault):
 
 @triton.jit
 def read_result(result, spaces: tl.constexpr):
-    """Whether indices count in space 1, whether all are in range, and whether all are in their windows."""
+    """True if indices count in space 1, whether all are in range, and whether all are in their windows."""
     no_fault: tl.constexpr = 9223372036854775807
     uses_inferred = False
     all_in_range = tl.load(result) == no_fault

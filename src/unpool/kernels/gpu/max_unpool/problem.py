@@ -58,6 +58,6 @@ class GpuUnpoolProblem:
 
     @property
     def is_wide(self) -> bool:
-        """Whether places have 64 bits."""
+        """True if places have 64 bits."""
         reach = max(axis.small * axis.window.stride + axis.window.size + axis.begin for axis in self.axes)
         return max(self.planes * max(self.large, self.small), reach) >= LIMIT32

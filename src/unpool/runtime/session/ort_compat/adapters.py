@@ -90,7 +90,7 @@ def without_adapters(run_options: onnxruntime.RunOptions) -> onnxruntime.RunOpti
 
 
 def _has_adapters(run_options: onnxruntime.RunOptions) -> bool:
-    """Whether an adapter is active, for a model without inputs."""
+    """True if an adapter is active, for a model without inputs."""
     try:
         _empty_probe().run(None, {}, run_options)
     except Exception as error:

@@ -93,7 +93,7 @@ def select_providers(
 
 
 def _can_start_cuda(providers: Providers) -> bool:
-    """Whether a session of onnxruntime really has CUDA, tried with a tiny model."""
+    """True if a session of onnxruntime really has CUDA, tried with a tiny model."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     try:

@@ -66,7 +66,7 @@ class Overrides:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the model stays as it is."""
+        """True if the model stays as it is."""
         return not self.tensors and not self.sizes
 
 
@@ -182,7 +182,7 @@ def _probe(tensors: Sequence[TensorProto], inputs: Mapping[str, bytes]) -> bytes
 
 
 def _has_file(options: onnxruntime.SessionOptions, file: str) -> bool:
-    """Whether the options hold the content of a data file: onnxruntime then reads it in an empty folder."""
+    """True if the options hold the content of a data file: onnxruntime then reads it in an empty folder."""
     tensor = helper.make_tensor(_OUTPUT, TensorProto.INT8, [1], b"0", raw=True)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL

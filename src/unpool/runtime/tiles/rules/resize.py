@@ -49,7 +49,7 @@ class _Placement(NamedTuple):
 
     @property
     def rounds(self) -> bool:
-        """Whether "nearest" may also read the element after the position."""
+        """True if "nearest" may also read the element after the position."""
         return self.is_half or self.nearest != b"floor"
 
 
@@ -163,7 +163,7 @@ def _floats(walk: GraphWalk, node: onnx.NodeProto, place: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def _is_exact(size: int, rate: Fraction, placement: _Placement) -> bool:
-    """Whether floats give every position exactly: x itself, or for "nearest" the element that x rounds to.
+    """True if floats give every position exactly: x itself, or for "nearest" the element that x rounds to.
 
     What holds for all p of the image holds for those of a tile, which are fewer.
     """
@@ -181,7 +181,7 @@ def _is_exact(size: int, rate: Fraction, placement: _Placement) -> bool:
 
 
 def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placement: _Placement) -> bool:
-    """Whether places, as floats give them, are x for elements at positions of the result, or round to what x does."""
+    """True if places, as floats give them, are x for elements at positions of the result, or round to what x does."""
     computed = places.astype(np.float64)
     count = 2 * rate.numerator  # x is above / count
     above = 2 * position * rate.denominator

@@ -66,13 +66,13 @@ def plane_indices(walk: GraphWalk, node: onnx.NodeProto) -> None:
 
 
 def _gives_place(source: PoolIndices, divisor: np.ndarray[Any, Any]) -> bool:
-    """Whether the remainder is the index in a plane; a window without data has the index -1, and no remainder."""
+    """True if the remainder is the index in a plane; a window without data has the index -1, and no remainder."""
     has_data = all((pooling_walk(axis).count > 0).all() for axis in source.call.axes)
     return has_data and divisor.size == 1 and int(divisor.reshape(-1)[0]) == source.plane
 
 
 def _gives_index(source: PoolIndices, offsets: np.ndarray[Any, Any]) -> bool:
-    """Whether every plane gets its own offset in the pooled tensor."""
+    """True if every plane gets its own offset in the pooled tensor."""
     large = source.call.large
     shape = (large.batch, large.channels, *(1,) * len(large.spatial))
     expected = np.arange(large.batch * large.channels).reshape(shape) * source.plane
@@ -152,7 +152,7 @@ def _check_index_space(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoo
 
 
 def _is_inside(pooled: Axis, unpooled: Axis) -> bool:
-    """Whether the windows of a pool lie in those of an unpooling, so that its indices refer to the output."""
+    """True if the windows of a pool lie in those of an unpooling, so that its indices refer to the output."""
     ends = (unpooled.window.size - unpooled.begin, pooled.window.reach - pooled.begin)
     return unpooled.window.stride == pooled.window.stride and unpooled.begin >= pooled.begin and ends[0] >= ends[1]
 

@@ -77,7 +77,7 @@ def _lacks(name: str) -> UnsupportedError:
 
 
 def _is_registered_by_caller(name: str, version: int) -> bool:
-    """Whether the caller has registered a translation, at this version or an older one, that would be hidden."""
+    """True if the caller has registered a translation, at this version or an older one, that would be hidden."""
     group = torch_internal(f"{REGISTRATION}.registry.get_function_group")(name)
     if group is None:
         return False

@@ -218,7 +218,7 @@ def _bias_gradient(grad: Tensor) -> Tensor:
 
 
 def _uses_products(x: Tensor, weight: Tensor, settings: Settings) -> bool:
-    """Whether the gradients are products: windows are disjoint, memory is row-major, and the type fits."""
+    """True if the gradients are products: windows are disjoint, memory is row-major, and the type fits."""
     stride, padding, _, _, dilation = settings
     if x.dtype not in _MULTIPLIED or not x.numel() or not x.is_contiguous():
         return False
@@ -229,7 +229,7 @@ def _uses_products(x: Tensor, weight: Tensor, settings: Settings) -> bool:
 def has_disjoint_windows(
     sizes: torch.Size, window: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
 ) -> bool:
-    """Whether no two windows share an element of the result; only a single one may have padding, none is dilated."""
+    """True if no two windows share an element of the result; only a single one may have padding, none is dilated."""
     if all(size == 1 for size in sizes):
         return all(spread == 1 for spread in dilation)
     axes = zip(sizes, window, stride, dilation, strict=True)

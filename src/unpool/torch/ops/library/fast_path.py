@@ -24,11 +24,11 @@ _key, _key_set = torch_internal("torch._C.DispatchKey"), torch_internal("torch._
 _any_requires_grad = torch_internal("torch._C._any_requires_grad")
 
 HAS_FAST_PATH = all(torch_internal(name) is not None for name in (*FORWARD_MODE, *FAST_PATH))
-"""Whether this torch allows calls without the dispatcher."""
+"""True if this torch allows calls without the dispatcher."""
 
 
 def can_bypass_dispatcher(*tensors: Tensor | None) -> bool:
-    """Whether only autograd and the kernel would observe a call on these tensors, on the CPU or a CUDA device."""
+    """True if only autograd and the kernel would observe a call on these tensors, on the CPU or a CUDA device."""
     if not HAS_FAST_PATH or torch.compiler.is_compiling() or has_torch_function(tensors):
         return False
     if _included().raw_repr() not in _plain_threads() or is_in_forward_mode() or _is_profiling():
@@ -41,7 +41,7 @@ def can_bypass_dispatcher(*tensors: Tensor | None) -> bool:
 
 
 def is_in_forward_mode() -> bool:
-    """Whether the caller is inside forward mode, where tensors can carry tangents."""
+    """True if the caller is inside forward mode, where tensors can carry tangents."""
     level = torch_internal_attribute(forward_ad, "torch.autograd.forward_ad._current_level")
     return level is None or level >= 0
 

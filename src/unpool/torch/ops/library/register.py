@@ -84,7 +84,7 @@ _is_forward_enabled = torch_internal("torch._C._is_fwd_grad_enabled")
 _set_forward = torch_internal("torch.autograd.forward_ad._set_fwd_grad_enabled")
 
 HAS_FORWARD_MODE = all(torch_internal(name) is not None for name in FORWARD_MODE)
-"""Whether operators have derivatives in forward mode."""
+"""True if operators have derivatives in forward mode."""
 
 
 def operator(

@@ -25,7 +25,7 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def is_channels_last(x: torch.Tensor) -> bool:
-    """Whether torch treats a batched tensor as channels-last, and gives its results that format.
+    """True if torch treats a batched tensor as channels-last, and gives its results that format.
 
     Its strides then increase from the channels over the last spatial axis to the batch; gaps are allowed. Axes of one
     element can have any stride; they are treated as torch treats them.
