@@ -186,7 +186,9 @@ class _UnpoolWriter:
         x = scatter.x if has_batch else self._unsqueeze(scatter.x, opset)
         inputs = [x, self._indices(x, opset), shape if has_batch else self._shape_with_batch(shape)]
         output = scatter.end.output[0] if has_batch else self._names.fresh(f"{scatter.end.output[0]}_batch")
-        nodes.append(helper.make_node("MaxUnpool", inputs, [output], name=scatter.node.name, **attributes))
+        node = helper.make_node("MaxUnpool", inputs, [output], name=scatter.node.name)
+        node.attribute.extend(helper.make_attribute(name, values) for name, values in attributes.items())
+        nodes.append(node)
         if not has_batch:
             end = onnx.NodeProto()
             end.CopyFrom(scatter.end)
