@@ -365,7 +365,7 @@ def test_inputs_are_never_overwritten(bright, here):
         (("-i", "broken.npz", "-o", "y.npy"), "broken.npz"),
         (("-i", "broken.png", "-o", "y.npy"), "broken.png"),
         (("-i", "extra.npz", "-o", "y.npy"), "also holds other"),
-        (("-i", "double.npy", "-o", "y.npy"), "cannot hold every number exactly"),
+        (("-i", "double.npy", "-o", "y.npy"), "cannot represent exactly"),
         (("-i", "flat.npy", "-o", "y.npy"), "takes 1x1x?x?, got 7"),
         (("-i", "empty", "-o", "y/"), "found none"),
         (("-i", "notes.txt", "-o", "y.npy"), ".txt"),

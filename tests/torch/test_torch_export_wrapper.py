@@ -219,6 +219,21 @@ def test_legacy_translations_are_put_back(quiet):
     assert registered() == before
 
 
+class FixedUnpool(nn.Module):
+    """A pool and its unpooling to a size in numbers."""
+
+    def forward(self, x):
+        y, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
+        return nn.functional.max_unpool2d(y, indices, 2, output_size=[4, 6])
+
+
+def test_torch_names_the_operator_after_an_export(quiet):
+    """The refusal of an unpooling by torch says which operator it does not support, as before."""
+    legacy(RoundTrip(2, True, 2), noise(1, 2, 5, 6))
+    with pytest.raises(Exception, match=r"'aten::max_unpool2d' .* is not supported"):
+        torch.onnx.export(FixedUnpool(), (noise(1, 2, 4, 6),), io.BytesIO(), dynamo=False)
+
+
 def test_legacy_translations_nest(quiet):
     """The inner statement leaves the outer one's translations alone."""
     before = registered()

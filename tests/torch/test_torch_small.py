@@ -47,6 +47,9 @@ def test_errors_of_small_calls_are_ours():
     y, indices = F.max_pool2d(x, 2, return_indices=True)
     with pytest.raises(ArgumentError, match="kernel_size"):
         ours.max_pool2d(x, 0)
+    ours.max_pool2d(x, 2)
+    with pytest.raises(ArgumentError, match=r"kernel_size needs an int or 2 ints, got 2\.0"):
+        ours.max_pool2d(x, 2.0)  # which equals the size of the call before
     with pytest.raises(TensorIndicesError, match="0 to 35"):
         ours.max_unpool2d(y, indices + 30, 2)
     with pytest.raises(ArgumentError, match="output_size"):

@@ -63,6 +63,7 @@ FALLBACKS = {
 ATTRIBUTE_FALLBACKS = {
     "torch.autograd.forward_ad._current_level": "every call of an operator is recorded as if it had a tangent",
     f"{REGISTRATION}._SymbolicFunctionGroup._functions": "an export with dynamo=False is refused",
+    f"{REGISTRATION}.SymbolicRegistry._registry": "torch names no operator when it refuses an unpooling afterwards",
     "torch.SymInt.node": "dynamic dimensions count as fixed: a Dim does not name them, verify=True runs no other sizes",
     "torch.fx.experimental.sym_node.SymNode.expr": "likewise",
     "torch.fx.experimental.sym_node.SymNode.shape_env": "no warning if a model takes only some sizes of a range",

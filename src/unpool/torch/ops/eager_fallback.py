@@ -67,7 +67,7 @@ def hashable(setting: Any) -> Any:
     return tuple(setting) if isinstance(setting, list) else setting
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # 2.0 equals 2, and is no size
 def has_full_windows(
     where: str, shape: torch.Size, size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> bool:

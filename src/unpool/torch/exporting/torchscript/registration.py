@@ -22,6 +22,8 @@ SIZE_CHECK = "_check_unpool_output_size"
 
 GROUP_FUNCTIONS = f"{REGISTRATION}._SymbolicFunctionGroup._functions"
 
+REGISTRY_GROUPS = f"{REGISTRATION}.SymbolicRegistry._registry"
+
 LOCK = threading.RLock()
 
 
@@ -52,6 +54,7 @@ def legacy_translations() -> Iterator[None]:
 
     with LOCK, ExitStack() as undo:
         for name, symbolic in SYMBOLICS.items():
+            undo.callback(_remove_empty_group, name)
             for version in [one for one in VERSIONS if not _is_registered_by_caller(name, one)]:
                 torch_internal("torch.onnx.utils.register_custom_op_symbolic")(name, symbolic, version)
                 undo.callback(torch_internal("torch.onnx.utils.unregister_custom_op_symbolic"), name, version)
@@ -60,6 +63,14 @@ def legacy_translations() -> Iterator[None]:
             setattr(torch.nn.functional, SIZE_CHECK, _unless_tracing(check))
             undo.callback(setattr, torch.nn.functional, SIZE_CHECK, check)
         yield
+
+
+def _remove_empty_group(name: str) -> None:
+    """Remove an operator without symbolics from torch's registry: torch fails on it when it names what it supports."""
+    get_group = torch_internal(f"{REGISTRATION}.registry.get_function_group")
+    group, groups = get_group(name), torch_internal_attribute(get_group.__self__, REGISTRY_GROUPS)
+    if group is not None and groups is not None and not list(torch_internal_attribute(group, GROUP_FUNCTIONS)):
+        del groups[name]
 
 
 def _check_torch() -> None:
