@@ -48,7 +48,7 @@ def _nothing(*_: object, **__: object) -> None:
     return None
 
 
-def _without_turning(graph: Any, *_: object) -> Any:
+def _without_converting(graph: Any, *_: object) -> Any:
     return graph
 
 
@@ -126,7 +126,7 @@ MECHANISMS = {
     "Conv as ConvTranspose": Mechanism(
         "onnxruntime's Conv",
         ("network/*",),
-        _replaced("unpool.runtime.passes.pipeline:as_conv_transpose", by=_without_turning),
+        _replaced("unpool.runtime.passes.pipeline:convert_conv", by=_without_converting),
     ),
     "partitions sleep": Mechanism(
         "threads of onnxruntime spin between the nodes of a partition",

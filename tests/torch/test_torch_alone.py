@@ -218,6 +218,7 @@ def test_private_attributes_are_there():
     owners = {
         "forward_ad": torch.autograd.forward_ad,
         "_SymbolicFunctionGroup": registry.get_function_group("aten::relu"),
+        "SymbolicRegistry": registry,
         "SymInt": value.shape[0],
         "SymNode": node,
         "ShapeEnv": node.shape_env,

@@ -68,8 +68,9 @@ def legacy_translations() -> Iterator[None]:
 def _remove_empty_group(name: str) -> None:
     """Remove an operator without symbolics from torch's registry: torch fails on it when it names what it supports."""
     get_group = torch_internal(f"{REGISTRATION}.registry.get_function_group")
-    group, groups = get_group(name), torch_internal_attribute(get_group.__self__, REGISTRY_GROUPS)
-    if group is not None and groups is not None and not list(torch_internal_attribute(group, GROUP_FUNCTIONS)):
+    groups = torch_internal_attribute(get_group.__self__, REGISTRY_GROUPS)
+    functions = torch_internal_attribute(get_group(name), GROUP_FUNCTIONS)
+    if groups is not None and functions is not None and not list(functions):
         del groups[name]
 
 
