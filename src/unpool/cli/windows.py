@@ -211,7 +211,7 @@ def open_feed(
         ShapeError: the run takes more memory than it may have; nothing is read then.
     """
     notes: list[str] = []
-    feed = {name: _opened(source, slots[name], config, notes) for name, source in item.sources.items()}
+    feed = {name: _open_input(source, slots[name], config, notes) for name, source in item.sources.items()}
     check(feed)
     is_bounded = config.max_memory is not None
     if is_bounded:
@@ -250,7 +250,7 @@ def _require_memory(
         raise ShapeError(memory_limit_message("--max-memory", most, used, needed) + less)
 
 
-def _opened(source: InputFile, slot: Slot, config: RunConfig, notes: list[str]) -> Any:
+def _open_input(source: InputFile, slot: Slot, config: RunConfig, notes: list[str]) -> Any:
     """A file as an input of a model: to be read in windows where its format allows, else to be read whole."""
     if source.member is not None or source.content is not None or formats.ending_of(source.path) is None:
         return _unread(source, slot, config, lambda: _whole(source, slot, config, notes))

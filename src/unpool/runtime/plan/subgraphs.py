@@ -139,7 +139,10 @@ def build_subgraphs(
             )
         graph, known = _settled(around, subgraph, types, semantics, (fed, carried))
         graph = replace(
-            graph, outputs_before_indices=_chosen(graph, subgraph, carried, has_indices_after=has_indices_after)
+            graph,
+            outputs_before_indices=_outputs_before_indices(
+                graph, subgraph, carried, has_indices_after=has_indices_after
+            ),
         )
         yield Subgraph(
             name, graph, known, tuple(subgraph.input), tuple(value.name for value in graph.inputs[len(fed) :])
@@ -264,7 +267,9 @@ def _value(value: onnx.ValueInfoProto, type_: Maybe) -> onnx.ValueInfoProto:
     return helper.make_value_info(value.name, shapes.without_shape(value.type) if type_ is None else type_)
 
 
-def _chosen(graph: Graph, subgraph: onnx.GraphProto, carried: Carried, *, has_indices_after: bool) -> frozenset[str]:
+def _outputs_before_indices(
+    graph: Graph, subgraph: onnx.GraphProto, carried: Carried, *, has_indices_after: bool
+) -> frozenset[str]:
     """The outputs of a subgraph on which Indices depend, of a MaxPool after the node or in a later iteration."""
     chosen = {value.name for value in subgraph.output} if has_indices_after else set()
     while True:
