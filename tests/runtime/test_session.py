@@ -567,10 +567,10 @@ INVALID = {
     ),
     "domain without import": (
         node_model(helper.make_node("MaxPool", ["x"], ["y"], "p1", domain=models.NHWC, kernel_shape=[2, 2])),
-        r"MaxPool node 'p1': expected the model to import domain 'com.ms.internal.nhwc'",
+        r"MaxPool node 'p1': the model does not import domain 'com.ms.internal.nhwc'",
     ),
-    "unknown operator": (node_model(helper.make_node("Pool", ["x"], ["y"])), r"model: expected a valid ONNX model"),
-    "unconnected": (node_model(helper.make_node("Relu", ["q"], ["y"])), r"model: expected a valid ONNX model.*q"),
+    "unknown operator": (node_model(helper.make_node("Pool", ["x"], ["y"])), r"model: invalid ONNX model"),
+    "unconnected": (node_model(helper.make_node("Relu", ["q"], ["y"])), r"model: invalid ONNX model.*q"),
     "wrong types of another operator": (
         node_model(helper.make_node("Add", ["x", "z"], ["y"]), inputs=(*BYTES, ("z", TensorProto.FLOAT, [1]))),
         r"node 'Add->y': the graph is invalid",

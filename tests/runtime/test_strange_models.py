@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import unpool
 from tests.support import models
 from unpool.errors import ModelError
-from unpool.runtime.graph import topological_order
 from unpool.runtime.graph.load import load
+from unpool.runtime.graph.nodes import sort_nodes
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.passes.inline import MOST_NODES
 from unpool.runtime.rewrite.canonicalise import canonicalise
@@ -150,7 +150,7 @@ def test_whatever_else_goes_wrong_is_ours(reader, kind, tmp_path, monkeypatch):
     monkeypatch.setattr("unpool.runtime.passes.pipeline.lift_constants", fail)
     monkeypatch.setattr("unpool.runtime.rewrite.open_model.lift_constants", fail)
     said = {"path": r"m\.onnx", "bytes": r"the \d+ bytes", "proto": "the ModelProto"}[kind]
-    with pytest.raises(unpool.ModelError, match=rf"{said}: expected a valid ONNX model, got KeyError: 'surprise'"):
+    with pytest.raises(unpool.ModelError, match=rf"{said}: invalid ONNX model, KeyError: 'surprise'"):
         READERS[reader](given[kind])
 
 
@@ -220,7 +220,7 @@ def test_strings_may_be_bytes(kind):
 def test_what_is_no_text_is_refused(given):
     """Bytes that are no UTF-8, half of a pair, and objects of other kinds are named with the input."""
     session = unpool.InferenceSession(models.model("g (string[N] x) => (string[N] y) { y = Identity (x) }"))
-    with pytest.raises(unpool.UnpoolError, match="input 'x': expected"):
+    with pytest.raises(unpool.UnpoolError, match=r"input 'x': (expected|.* is not text)"):
         session.run(None, {"x": np.array([given], object)})
 
 
@@ -347,7 +347,7 @@ def test_a_large_tensor_with_two_values_is_refused(field):
     graph = onnx.helper.make_graph([node], "g", [x], [y], [w])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
 
-    with pytest.raises(unpool.UnpoolError, match="expected a valid ONNX model, got"):
+    with pytest.raises(unpool.UnpoolError, match="invalid ONNX model"):
         unpool.InferenceSession(model.SerializeToString())
 
 
@@ -380,10 +380,10 @@ def test_sorted_nodes_keep_their_places():
     """Only nodes that come too early move, and a model in order is not copied."""
     nodes = [helper.make_node("Relu", [read], [made]) for read, made in ("xa", "cb", "xc", "xd", "de")]
     model = helper.make_model(helper.make_graph(nodes, "g", [], []))
-    ordered = topological_order.sort_nodes(model)
+    ordered = sort_nodes(model)
 
     assert [node.output[0] for node in ordered.graph.node] == ["a", "c", "b", "d", "e"]
-    assert topological_order.sort_nodes(ordered) is ordered
+    assert sort_nodes(ordered) is ordered
 
 
 def test_a_cycle_in_a_body_is_refused_by_its_nodes():
@@ -394,7 +394,5 @@ def test_a_cycle_in_a_body_is_refused_by_its_nodes():
                         else_branch = b () => (float[4] q) { q = Identity (x) }>
         }"""
     )
-    with pytest.raises(
-        unpool.ModelError, match=r"acyclic graph, got nodes that need each other: 'Add->s', 'Relu->p', "
-    ):
+    with pytest.raises(unpool.ModelError, match=r"a cycle, nodes that need each other: 'Add->s', 'Relu->p', "):
         unpool.InferenceSession(model)

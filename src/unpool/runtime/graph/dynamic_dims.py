@@ -5,10 +5,12 @@ every call. onnx's inference names no size that a Conv or a MaxPool has changed;
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -17,14 +19,125 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.geometry import Window, pooled_quotient
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dims import MULTIPLE, Dim, DimExpr, DimExprs, as_int, divide, multiply, upsample
 from unpool.runtime.graph.graph import Graph, constant_array
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
+from unpool.runtime.graph.shapes import Dim
 from unpool.runtime.graph.weights import LARGE, is_large
+
+MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")
+"""The name of a size such as 2*half, as torch writes the multiples of a Dim."""
+
+MAX_NAMES = 32
+MAX_LETTERS = 2000
+MAX_BITS = 128
+"""Names in a product, letters of these, and bits of its factor: without a limit, a size that is squared again and again
+doubles all of them."""
+
+
+class DimExpr(NamedTuple):
+    """`factor` times the product of the named sizes, plus `plus`, divided by `by` and rounded down; names are sorted.
+
+    Negative numbers only come from axes shorter than a window, which no call can have, so how a division rounds them
+    is of no interest.
+
+    >>> str(DimExpr(1, ("height",), 1, 2))
+    '(height+1)//2'
+    """
+
+    factor: int
+    names: tuple[str, ...] = ()
+    plus: int = 0
+    by: int = 1
+
+    def __str__(self) -> str:
+        factor = [str(self.factor)] if self.factor != 1 or not self.names else []
+        text = "*".join((*factor, *self.names)) + (f"{self.plus:+}" if self.plus else "")
+        return f"({text})//{self.by}" if self.by > 1 else text
+
+    @property
+    def is_product(self) -> bool:
+        """True if nothing is added to it or divided."""
+        return self.plus == 0 and self.by == 1
+
+
+DimExprs: TypeAlias = tuple[DimExpr | None, ...]
+
+
+def divide(size: DimExpr, plus: int, by: int) -> DimExpr | None:
+    """(size + plus) // by; None where the numbers grow too long.
+
+    >>> half = divide(DimExpr(1, ("height",)), 0, 2)
+    >>> divide(half, 0, 2) == divide(DimExpr(1, ("height",)), 0, 4)
+    True
+    >>> divide(DimExpr(4, ("height",)), 1, 2)
+    DimExpr(factor=2, names=('height',), plus=0, by=1)
+    """
+    plus, by = size.plus + plus * size.by, by * size.by
+    if not size.names:
+        return DimExpr((size.factor + plus) // by)
+    common = math.gcd(size.factor, by)
+    if max(abs(plus), by).bit_length() > MAX_BITS:
+        return None
+    return DimExpr(size.factor // common, size.names, plus // common, by // common)
+
+
+def multiply(sizes: Sequence[DimExpr | None]) -> DimExpr | None:
+    """All sizes multiplied; None if one is unknown.
+
+    >>> multiply([DimExpr(2), DimExpr(3, ("n",))])
+    DimExpr(factor=6, names=('n',), plus=0, by=1)
+    >>> str(multiply([DimExpr(2), DimExpr(1, ("height",), -2, 2)]))
+    '2*(height)//2-2'
+    """
+    known = [size for size in sizes if size is not None]
+    names = [name for size in known for name in size.names]
+    is_long = len(names) > MAX_NAMES or sum(map(len, names)) > MAX_LETTERS
+    bits = sum(max(size.factor, abs(size.plus)).bit_length() for size in known)
+    if len(known) < len(sizes) or is_long or bits > MAX_BITS:
+        return None
+    return reduce(_multiply_two, known, DimExpr(1))
+
+
+def _multiply_two(one: DimExpr, other: DimExpr) -> DimExpr:
+    if DimExpr(1) in (one, other):
+        return other if one == DimExpr(1) else one
+    if not (one.names and other.names) and not (one.is_product and other.is_product):
+        return _multiply_by_int(*((one.factor, other) if not one.names else (other.factor, one)))
+    first, second = (size if size.is_product else DimExpr(1, (str(size),)) for size in (one, other))
+    return DimExpr(first.factor * second.factor, tuple(sorted(first.names + second.names)))
+
+
+def _multiply_by_int(count: int, size: DimExpr) -> DimExpr:
+    """So many times a size, multiples of a divisor outside of its division: 2 * ((h - 2) // 2) is 2 * (h // 2) - 2."""
+    steps, rest = divmod(size.plus, size.by)
+    whole = size._replace(plus=rest)
+    factor, names = (whole.factor, whole.names) if whole.is_product else (1, (str(whole),))
+    return DimExpr(factor * count, names, steps * count)
+
+
+def upsample(size: DimExpr | None, stride: int, rest: int) -> DimExpr | None:
+    """Size * stride + rest, an axis that windows have enlarged; None if the size is unknown.
+
+    >>> upsample(DimExpr(3), 2, 1), str(upsample(DimExpr(1, ("height",), 0, 2), 2, 1))
+    (DimExpr(factor=7, names=(), plus=0, by=1), '2*(height)//2+1')
+    """
+    steps = multiply((size, DimExpr(stride)))
+    return steps and divide(steps, rest, 1)
+
+
+def as_int(size: DimExpr | None) -> int | None:
+    """The size as an int, if it is one."""
+    return None if size is None or size.names else size.factor
+
+
+def as_ints(sizes: Sequence[DimExpr | None]) -> tuple[int, ...] | None:
+    """The sizes as ints, if all of them are."""
+    ints = tuple(size.factor for size in sizes if size is not None and not size.names)
+    return ints if len(ints) == len(sizes) else None
+
 
 RESHAPES = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")
 """Operators that keep the elements and their order."""
-
 
 INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 MAX_NAMED_VALUES = 8
@@ -51,7 +164,7 @@ class DimFlow:
         if name in self._dims:
             return self._dims[name]
         known = shapes.dims(self.types.get(name))
-        return None if known is None else tuple(_expr_of(name, axis, dim) for axis, dim in enumerate(known))
+        return None if known is None else tuple(_to_expr(name, axis, dim) for axis, dim in enumerate(known))
 
     def rank(self, name: str) -> int | None:
         """Number of axes of a value."""
@@ -68,7 +181,7 @@ class DimFlow:
 
     @contextmanager
     def deeper(self) -> Iterator[bool]:
-        """Counts one node more on the way back from a value, and says whether the way is short enough to go on."""
+        """Counts one more node on the way back from a value; False beyond MAX_DEPTH nodes."""
         self.depth += 1
         try:
             yield self.depth <= MAX_DEPTH
@@ -81,138 +194,135 @@ class DimFlow:
         return None if tensor is None or is_large(tensor) else numpy_helper.to_array(tensor)
 
     def maker(self, name: str, *operators: str) -> onnx.NodeProto | None:
-        """The node of ONNX's own domain that makes a value, if it is one of these operators."""
+        """The node that makes a value, if it is one of these operators of ONNX's own domain."""
         node = self.makers.get(name)
         return node if node is not None and domain(node) == "" and node.op_type in operators else None
 
     def before_reshapes(self, name: str, rank: int | None = None) -> str:
         """The value before the nodes that only reshape it.
 
-        With a rank, it is the nearest such value that has this rank, or the value itself if there is none.
+        With a rank, the nearest such value that has this rank, or the value itself if there is none.
         """
-        now = name
+        source = name
         for _ in range(MAX_DEPTH):
-            if rank is not None and self.rank(now) == rank:
-                return now
-            node = self.maker(now, *RESHAPES)
+            if rank is not None and self.rank(source) == rank:
+                return source
+            node = self.maker(source, *RESHAPES)
             if node is None:
                 break
-            now = node.input[0]
-        return now if rank is None else name
+            source = node.input[0]
+        return source if rank is None else name
 
     def _infer_dynamic_dims(self) -> None:
-        """Find the sizes that have neither a number nor a name yet, in the order of the nodes."""
+        """Infer the sizes that have neither a number nor a name yet, in the order of the nodes."""
         for node in self.graph.nodes:
             for name in filter(None, node.output):
                 known = shapes.dims(self.types.get(name))
                 if known is None or None not in known:
                     continue
-                found = infer_output_dims(self, node, len(known)) or (None,) * len(known)
-                pairs = enumerate(zip(known, found, strict=True))
+                rule = _DIM_RULES.get(node.op_type) if domain(node) == "" else None
+                inferred = None if rule is None else rule(self, node)
+                if inferred is None or len(inferred) != len(known):
+                    inferred = (None,) * len(known)
                 self._dims[name] = tuple(
-                    size if dim is None and size is not None else _expr_of(name, axis, dim)
-                    for axis, (dim, size) in pairs
+                    size if dim is None and size is not None else _to_expr(name, axis, dim)
+                    for axis, (dim, size) in enumerate(zip(known, inferred, strict=True))
                 )
 
     def _infer_values(self, name: str) -> DimExprs | None:
         array = self.constant(name)
         if array is not None:
-            is_integer = array.dtype.kind in "iu"
-            return tuple(DimExpr(int(one)) for one in array.reshape(-1)) if is_integer else None
-        node = self.maker(name, *_VALUE_RULES, *RESHAPES, "Cast")
+            return tuple(map(DimExpr, array.reshape(-1).tolist())) if array.dtype.kind in "iu" else None
         if shapes.element(self.types.get(name)) not in INTEGERS:
             return None
-        if node is None:
-            return self._named_values(name)
-        rule = _VALUE_RULES.get(node.op_type)
-        return (self.values(node.input[0]) if rule is None else rule(self, node)) or self._named_values(name)
+        node = self.maker(name, *_VALUE_RULES)
+        return (None if node is None else _VALUE_RULES[node.op_type](self, node)) or self._named_values(name)
 
     def _named_values(self, name: str) -> DimExprs | None:
         """The integers in a value of which nothing is known, each under a name of its own."""
-        known = self.types.get(name)
-        sizes = shapes.static_dims(known)
-        if shapes.element(known) not in INTEGERS or sizes is None or None in sizes:
+        sizes = shapes.static_dims(self.types.get(name))
+        if sizes is None or None in sizes:
             return None
         count = math.prod(size for size in sizes if size is not None)
         return tuple(DimExpr(1, (f"{name}({place})",)) for place in range(count)) if count <= MAX_NAMED_VALUES else None
 
-    def shape(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Shape node."""
-        known, given = self.dims(node.input[0]), attributes(node)
-        return None if known is None else known[given.get("start", 0) : given.get("end")]
 
-    def concat(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Concat of vectors."""
-        parts = [self.values(name) for name in node.input]
-        known = [part for part in parts if part is not None]
-        fits = len(known) == len(parts) and sum(map(len, known)) <= LARGE
-        return tuple(chain.from_iterable(known)) if fits else None
-
-    def gather(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Gather from a vector."""
-        values, places = self.values(node.input[0]), self.constant(node.input[1])
-        if values is None or places is None or any(not -len(values) <= one < len(values) for one in places.flat):
-            return None
-        return tuple(values[int(one)] for one in places.flat)
-
-    def slice(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Slice of a vector."""
-        values, bounds = self.values(node.input[0]), slice_bounds(self, node)
-        if values is None or bounds is None or bounds.axes not in ((0,), (-1,)) or bounds.steps != (1,):
-            return None
-        return values[bounds.starts[0] : bounds.ends[0]]
-
-    def mul(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Mul of two vectors, or of a vector and one number."""
-        first, second = (self.values(name) for name in node.input)
-        if first is None or second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
-            return None
-        length = max(len(first), len(second)) if first and second else 0
-        pairs = zip(*(part * length if len(part) == 1 else part for part in (first, second)), strict=True)
-        return tuple(multiply(pair) for pair in pairs)
-
-    def add(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of an Add of a vector and one known number."""
-        return self._shift(node.input[0], node.input[1], 1) or self._shift(node.input[1], node.input[0], 1)
-
-    def sub(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Sub of one known number from a vector."""
-        return self._shift(node.input[0], node.input[1], -1)
-
-    def div(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a Div of a vector by one known number."""
-        values, divisor = self.values(node.input[0]), self._single_int(node.input[1])
-        if values is None or divisor is None or divisor < 1:
-            return None
-        return tuple(size and divide(size, 0, divisor) for size in values)
-
-    def _shift(self, name: str, other: str, sign: int) -> DimExprs | None:
-        values, plus = self.values(name), self._single_int(other)
-        if values is None or plus is None:
-            return None
-        return tuple(size and divide(size, sign * plus, 1) for size in values)
-
-    def _single_int(self, name: str) -> int | None:
-        """The number that a value holds, if it is one known number."""
-        values = self.values(name)
-        return as_int(values[0]) if values is not None and len(values) == 1 else None
-
-    def reduce_prod(self, node: onnx.NodeProto) -> DimExprs | None:
-        """Output of a ReduceProd over all elements."""
-        values = self.values(node.input[0])
-        return None if values is None or self.rank(node.input[0]) not in (0, 1) else (multiply(values),)
+def _to_expr(name: str, axis: int, dim: Dim) -> DimExpr:
+    if isinstance(dim, int):
+        return DimExpr(dim)
+    multiple = MULTIPLE.fullmatch(dim or "")
+    if multiple is not None:
+        return DimExpr(int(multiple[1]), (multiple[2],))
+    return DimExpr(1, (dim or f"{name}[{axis}]",))
 
 
-_VALUE_RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], DimExprs | None]] = {
-    "Shape": DimFlow.shape,
-    "Concat": DimFlow.concat,
-    "Gather": DimFlow.gather,
-    "Slice": DimFlow.slice,
-    "Mul": DimFlow.mul,
-    "ReduceProd": DimFlow.reduce_prod,
-    "Add": DimFlow.add,
-    "Sub": DimFlow.sub,
-    "Div": DimFlow.div,
+def _shape_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    known, given = flow.dims(node.input[0]), attributes(node)
+    return None if known is None else known[given.get("start", 0) : given.get("end")]
+
+
+def _concat_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    parts = [flow.values(name) for name in node.input]
+    known = [part for part in parts if part is not None]
+    fits = len(known) == len(parts) and sum(map(len, known)) <= LARGE
+    return tuple(chain.from_iterable(known)) if fits else None
+
+
+def _gather_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    values, places = flow.values(node.input[0]), flow.constant(node.input[1])
+    if values is None or places is None or any(not -len(values) <= place < len(values) for place in places.flat):
+        return None
+    return tuple(values[int(place)] for place in places.flat)
+
+
+def _slice_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    values, bounds = flow.values(node.input[0]), slice_bounds(flow, node)
+    if values is None or bounds is None or bounds.axes not in ((0,), (-1,)) or bounds.steps != (1,):
+        return None
+    return values[bounds.starts[0] : bounds.ends[0]]
+
+
+def _mul_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    """Output of a Mul of two vectors, or of a vector and one number."""
+    first, second = (flow.values(name) for name in node.input)
+    if first is None or second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
+        return None
+    length = max(len(first), len(second)) if first and second else 0
+    pairs = zip(*(part * length if len(part) == 1 else part for part in (first, second)), strict=True)
+    return tuple(multiply(pair) for pair in pairs)
+
+
+def _linear_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    """Output of an Add, a Sub or a Div of a vector and one known number."""
+    for name, other in [node.input, node.input[::-1]] if node.op_type == "Add" else [node.input]:
+        values, numbers = flow.values(name), as_ints(flow.values(other) or ())
+        if values is None or numbers is None or len(numbers) != 1 or (node.op_type == "Div" and numbers[0] < 1):
+            continue
+        plus, by = {"Add": (numbers[0], 1), "Sub": (-numbers[0], 1), "Div": (0, numbers[0])}[node.op_type]
+        return tuple(size and divide(size, plus, by) for size in values)
+    return None
+
+
+def _reduce_prod_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    values = flow.values(node.input[0])
+    return None if values is None or flow.rank(node.input[0]) not in (0, 1) else (multiply(values),)
+
+
+def _same_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    return flow.values(node.input[0])
+
+
+Rule: TypeAlias = Callable[[DimFlow, onnx.NodeProto], DimExprs | None]
+
+_VALUE_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys((*RESHAPES, "Cast"), _same_values),
+    **dict.fromkeys(("Add", "Sub", "Div"), _linear_values),
+    "Concat": _concat_values,
+    "Gather": _gather_values,
+    "Mul": _mul_values,
+    "ReduceProd": _reduce_prod_values,
+    "Shape": _shape_values,
+    "Slice": _slice_values,
 }
 
 
@@ -227,34 +337,21 @@ class SliceBounds(NamedTuple):
 
 def slice_bounds(flow: DimFlow, node: onnx.NodeProto) -> SliceBounds | None:
     """Bounds of a Slice node of any version, if they are constants."""
-    starts: Any
-    ends: Any
-    axes: Any
-    steps: Any
+    parts: list[Any]
     if len(node.input) == 1:
         given = attributes(node)
-        starts, ends = given["starts"], given["ends"]
-        axes = given.get("axes", range(len(starts)))
-        steps = [1] * len(starts)
+        parts = [given.get(word) for word in ("starts", "ends", "axes", "steps")]
     else:
-        read = [flow.constant(name) if name else None for name in node.input[1:]]
-        if any(array is None for array, name in zip(read, node.input[1:], strict=True) if name) or len(read) < 2:
+        names = [*node.input[1:], *[""] * 4][:4]
+        parts = [flow.constant(name) if name else None for name in names]
+        if any(name and part is None for name, part in zip(names, parts, strict=True)):
             return None
-        starts, ends = read[0], read[1]
-        axes, steps = (*read[2:], None, None)[:2]
-        assert starts is not None
-        axes = np.arange(len(starts)) if axes is None else axes
-        steps = np.ones(len(starts), np.int64) if steps is None else steps
-    return SliceBounds(*(tuple(int(one) for one in part) for part in (starts, ends, axes, steps)))
-
-
-def _expr_of(name: str, axis: int, dim: Dim) -> DimExpr:
-    if isinstance(dim, int):
-        return DimExpr(dim)
-    multiple = MULTIPLE.fullmatch(dim or "")
-    if multiple is not None:
-        return DimExpr(int(multiple[1]), (multiple[2],))
-    return DimExpr(1, (dim or f"{name}[{axis}]",))
+    starts, ends, axes, steps = parts
+    if starts is None or ends is None:
+        return None
+    axes = range(len(starts)) if axes is None else axes
+    steps = np.ones(len(starts)) if steps is None else steps
+    return SliceBounds(*(tuple(map(int, part)) for part in (starts, ends, axes, steps)))
 
 
 SAME_SHAPE = (
@@ -263,21 +360,6 @@ SAME_SHAPE = (
     *("PRelu", "Relu", "Selu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Tanh", "ThresholdedRelu"),
 )
 """Operators whose output has the shape of the first input."""
-
-
-def infer_output_dims(flow: DimFlow, node: onnx.NodeProto, rank: int) -> DimExprs | None:
-    """Sizes of the outputs of a node of ONNX's own domain, each None where it is not known; None if none is.
-
-    Args:
-        flow: what is known of the sizes before the node.
-        node: of which a rule tells the sizes; of others nothing is known.
-        rank: of the outputs.
-    """
-    if domain(node) != "":
-        return None
-    rule = _same_dims if node.op_type in SAME_SHAPE else _DIM_RULES.get(node.op_type)
-    found = None if rule is None else rule(flow, node)
-    return found if found is not None and len(found) == rank else None
 
 
 def _same_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
@@ -290,13 +372,9 @@ def _broadcast_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     if len(known) < len(parts) or "axis" in attributes(node):  # before opset 7 it says where the second one lies
         return None
     rank = max(map(len, known))
-    longer = [(DimExpr(1),) * (rank - len(part)) + part for part in known]
-    return tuple(_common_dim([size for size in sizes if size != DimExpr(1)]) for sizes in zip(*longer, strict=True))
-
-
-def _common_dim(sizes: Sequence[DimExpr | None]) -> DimExpr | None:
-    """The size that all of them are, if that is known."""
-    return DimExpr(1) if not sizes else sizes[0] if len(set(sizes)) == 1 else None
+    columns = zip(*((DimExpr(1),) * (rank - len(part)) + part for part in known), strict=True)
+    sizes_of_axes = [set(column) - {DimExpr(1)} or {DimExpr(1)} for column in columns]
+    return tuple(sizes.pop() if len(sizes) == 1 else None for sizes in sizes_of_axes)
 
 
 def _concat_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
@@ -308,7 +386,7 @@ def _concat_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
 
 
 def _pad_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Sizes behind a Pad: those before it and the pads, an attribute before opset 11, a constant input since."""
+    """Sizes before the Pad plus its pads, an attribute before opset 11, a constant input since."""
     known, pads = flow.dims(node.input[0]), attributes(node).get("pads")
     if pads is None and len(node.input) > 1 and not any(node.input[3:]):
         array = constant_array(flow.graph, node.input[1])
@@ -318,91 +396,73 @@ def _pad_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     return tuple(size and divide(size, sum(pads[axis :: len(known)]), 1) for axis, size in enumerate(known))
 
 
-def _unsqueeze_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    known, axes = flow.dims(node.input[0]), _constant_axes(flow, node)
-    if known is None or axes is None:
-        return None
-    rank, rest = len(known) + len(axes), iter(known)
-    new = {axis % rank for axis in axes}
-    return tuple(DimExpr(1) if axis in new else next(rest) for axis in range(rank)) if len(new) == len(axes) else None
-
-
 def _squeeze_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    known, axes = flow.dims(node.input[0]), _constant_axes(flow, node)
+    """Sizes after a Squeeze or Unsqueeze; its axes are an attribute before opset 13, a constant input since."""
+    known, axes = flow.dims(node.input[0]), attributes(node).get("axes")
+    if axes is None and len(node.input) > 1:
+        array = flow.constant(node.input[1])
+        axes = None if array is None else array.reshape(-1).tolist()
     if known is None or axes is None:
         return None
-    gone = {axis % len(known) for axis in axes}
-    return tuple(size for axis, size in enumerate(known) if axis not in gone)
+    if node.op_type == "Squeeze":
+        dropped = {axis % len(known) for axis in axes}
+        return tuple(size for axis, size in enumerate(known) if axis not in dropped)
+    rank, sizes = len(known) + len(axes), iter(known)
+    new = {axis % rank for axis in axes}
+    return tuple(DimExpr(1) if axis in new else next(sizes) for axis in range(rank)) if len(new) == len(axes) else None
 
 
-def _constant_axes(flow: DimFlow, node: onnx.NodeProto) -> tuple[int, ...] | None:
-    """The axes of a Squeeze or Unsqueeze: an attribute before opset 13, a constant input since."""
-    given = attributes(node).get("axes")
-    if given is None and len(node.input) > 1:
-        array = flow.constant(node.input[1])
-        given = None if array is None else array.reshape(-1).tolist()
-    return None if given is None else tuple(given)
+def _windows(flow: DimFlow, node: onnx.NodeProto) -> list[Window] | None:
+    """The windows of a pool or a convolution; None if a size is unknown or there are not as many as spatial axes."""
+    given = attributes(node)
+    w_dims = flow.dims(node.input[1]) if len(node.input) > 1 else None
+    sizes = given.get("kernel_shape") or as_ints((w_dims or ())[2:])
+    if not sizes or flow.rank(node.input[0]) != len(sizes) + 2:
+        return None
+    ones = [1] * len(sizes)
+    return list(map(Window, sizes, given.get("strides") or ones, given.get("dilations") or ones))
 
 
 def _pool_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Sizes behind a MaxPool, AveragePool or Conv: `pooled_quotient` of each spatial size."""
-    large, given = flow.dims(node.input[0]), attributes(node)
-    sizes = given.get("kernel_shape") or _window_dims(flow, node)
-    if large is None or sizes is None or len(large) != len(sizes) + 2:
-        return None
-    rank, pads, word = len(sizes), given.get("pads"), given.get("auto_pad", b"NOTSET")
-    if word not in (b"", b"NOTSET") or (given.get("ceil_mode") and not is_unpool_op(node)):
-        return None
-    pads = pads or [0] * (2 * rank)
-    windows = map(Window, sizes, given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank)
+    """Sizes after a MaxPool, AveragePool or Conv: `pooled_quotient` of each spatial size."""
+    large, windows, given = flow.dims(node.input[0]), _windows(flow, node), attributes(node)
     ceil = bool(given.get("ceil_mode"))
-    rules = [pooled_quotient(one, *pads[axis::rank], ceil=ceil) for axis, one in enumerate(windows)]
+    if large is None or windows is None or (ceil and not is_unpool_op(node)):
+        return None
+    if given.get("auto_pad", b"NOTSET") not in (b"", b"NOTSET"):
+        return None
+    rank = len(windows)
+    pads = given.get("pads") or [0] * (2 * rank)
+    rules = [pooled_quotient(window, *pads[axis::rank], ceil=ceil) for axis, window in enumerate(windows)]
     spatial = [size and divide(size, *rule) for size, rule in zip(large[2:], rules, strict=True)]
     return (large[0], None if node.op_type == "Conv" else large[1], *spatial)
 
 
-def _window_dims(flow: DimFlow, node: onnx.NodeProto) -> tuple[int, ...] | None:
-    known = (flow.dims(node.input[1]) or ())[2:] if len(node.input) > 1 else ()
-    sizes = [as_int(size) for size in known]
-    return tuple(size for size in sizes if size is not None) if sizes and None not in sizes else None
+def _upsample_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
+    """Sizes after a ConvTranspose or MaxUnpool: size * stride + reach - stride - padding + output_padding."""
+    small, windows, given = flow.dims(node.input[0]), _windows(flow, node), attributes(node)
+    if small is None or windows is None:
+        return None
+    rank, outer = len(windows), (small[0], None if node.op_type == "ConvTranspose" else small[1])
+    if given.get("output_shape") or given.get("auto_pad", b"NOTSET") not in (b"", b"NOTSET"):
+        return (*outer, *[None] * rank)
+    pads, extra = given.get("pads") or [0] * (2 * rank), given.get("output_padding") or [0] * rank
+    rests = [window.reach - window.stride - sum(pads[axis::rank]) + extra[axis] for axis, window in enumerate(windows)]
+    return (*outer, *map(upsample, small[2:], [window.stride for window in windows], rests))
 
 
 def _unpool_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Sizes behind a MaxUnpool: those that are asked for, or those that its windows reach."""
-    if len(node.input) > 2 and node.input[2]:
-        return flow.values(node.input[2])
-    return _upsample_dims(flow, node)
+    has_shape = len(node.input) > 2 and node.input[2]
+    return flow.values(node.input[2]) if has_shape else _upsample_dims(flow, node)
 
 
-def _upsample_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Sizes behind a ConvTranspose or MaxUnpool: size * stride + reach - stride - padding + output_padding."""
-    small, given = flow.dims(node.input[0]), attributes(node)
-    sizes = given.get("kernel_shape") or _window_dims(flow, node)
-    if small is None or sizes is None or len(small) != len(sizes) + 2:
-        return None
-    rank, outer = len(sizes), (small[0], None if node.op_type == "ConvTranspose" else small[1])
-    if given.get("output_shape") or given.get("auto_pad", b"NOTSET") not in (b"", b"NOTSET"):
-        return (*outer, *[None] * rank)
-    strides, pads = given.get("strides") or [1] * rank, given.get("pads") or [0] * (2 * rank)
-    windows = map(Window, sizes, strides, given.get("dilations") or [1] * rank)
-    extra = given.get("output_padding") or [0] * rank
-    rests = [one.reach - one.stride - sum(pads[axis::rank]) + extra[axis] for axis, one in enumerate(windows)]
-    return (*outer, *map(upsample, small[2:], strides, rests))
-
-
-_DIM_RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], DimExprs | None]] = {
-    "Add": _broadcast_dims,
-    "AveragePool": _pool_dims,
+_DIM_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(SAME_SHAPE, _same_dims),
+    **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _broadcast_dims),
+    **dict.fromkeys(("AveragePool", "Conv", "MaxPool"), _pool_dims),
+    **dict.fromkeys(("Squeeze", "Unsqueeze"), _squeeze_dims),
     "Concat": _concat_dims,
-    "Conv": _pool_dims,
     "ConvTranspose": _upsample_dims,
-    "Div": _broadcast_dims,
-    "MaxPool": _pool_dims,
     "MaxUnpool": _unpool_dims,
-    "Mod": _broadcast_dims,
-    "Mul": _broadcast_dims,
     "Pad": _pad_dims,
-    "Squeeze": _squeeze_dims,
-    "Sub": _broadcast_dims,
-    "Unsqueeze": _unsqueeze_dims,
 }

@@ -6,25 +6,18 @@ from contextlib import contextmanager
 
 from unpool.errors import ModelError, ShapeError, UnpoolError
 
-LONGEST = 300  # characters that our messages quote of a foreign one
+LONGEST = 300  # characters quoted of another library's message
 
 
 @contextmanager
 def model_errors(source: object) -> Iterator[None]:
-    """Turns any foreign exception raised inside into an UnpoolError that says which model was read.
-
-    Args:
-        source: path of a model, its bytes, or a ModelProto.
-
-    Raises:
-        ShapeError: in place of MemoryError.
-        ModelError: in place of any other exception; the first one is its cause.
+    """Turns an exception of another class into a ModelError, or MemoryError into a ShapeError, that names the model.
 
     >>> with model_errors("a.onnx"):
     ...     {}["x"]
     Traceback (most recent call last):
         ...
-    unpool.errors.ModelError: a.onnx: expected a valid ONNX model, got KeyError: 'x'. Export it again.
+    unpool.errors.ModelError: a.onnx: invalid ONNX model, KeyError: 'x'. Export it again.
     """
     try:
         yield
@@ -36,23 +29,22 @@ def model_errors(source: object) -> Iterator[None]:
         ) from error
     except Exception as error:
         raise ModelError(
-            f"{source_name(source)}: expected a valid ONNX model, got {type(error).__name__}: {short_message(error)}. "
+            f"{source_name(source)}: invalid ONNX model, {type(error).__name__}: {short_message(error)}. "
             "Export it again."
         ) from error
 
 
 def step_error(step: str, error: Exception) -> UnpoolError:
-    """The UnpoolError to raise when a step of a plan fails with a foreign exception."""
+    """The UnpoolError to raise when a step of a plan fails with an exception of another class."""
     if isinstance(error, MemoryError):
         return ShapeError(f"out of memory in step {step!r}. Reduce the sizes of the inputs, or run the image in tiles.")
     return UnpoolError(
-        f"step {step!r}: expected values that it can work on, got {type(error).__name__}: {short_message(error)}. "
-        "Correct the inputs or the model."
+        f"step {step!r} failed with {type(error).__name__}: {short_message(error)}. Check the inputs and the model."
     )
 
 
 def source_name(source: object) -> str:
-    """The name that error messages give to the source of a model.
+    """The name that messages give to the source of a model.
 
     >>> source_name(b"0123"), source_name("a.onnx")
     ('the 4 bytes', 'a.onnx')
@@ -65,11 +57,11 @@ def source_name(source: object) -> str:
 
 
 def short_message(error: Exception) -> str:
-    """The message of an error on one line, at most LONGEST characters of it; its type if it has no message."""
+    """The first LONGEST characters of `one_line`."""
     message = one_line(error)
     return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
 
 
 def one_line(error: Exception) -> str:
-    """The whole message of an error on one line, without the full stop; its type if it has no message."""
+    """The message of an error on one line without the full stop; its type if it has no message."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__

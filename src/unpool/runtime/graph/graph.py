@@ -1,7 +1,7 @@
 """The graph record that passes change and the plan cuts into partitions, its constants, and unused names."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,10 +19,9 @@ FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in execution order and the values around them. Graphs share their protos, so nobody may change one.
+    """Nodes in topological order and the values around them. Graphs share their protos, which are never changed.
 
     Attributes:
-        nodes: in an order in which every value is made before it is read.
         constants: tensors that no caller can override.
         sparse_constants: the same, stored sparsely.
         defaults: initializers that are also inputs: the caller may feed them.
@@ -30,7 +29,6 @@ class Graph:
         outputs: graph outputs; one whose type the model does not state has none.
         declared: types that the model states for values in between.
         opsets: version by domain, "" for ONNX.
-        ir_version: of the model.
         folded_nodes: by the first output of a node, the names of the nodes that were folded into it.
         activations: by the first output of a node of unpool, the activation that it applies to every element at
             its end.
@@ -68,15 +66,20 @@ class Graph:
             sparse_constants={sparse.values.name: sparse for sparse in graph.sparse_initializer},
             defaults=defaults,
             inputs=tuple(value for value in graph.input if value.name not in constants),
-            outputs=tuple(_with_type(value, declared) for value in graph.output),
+            outputs=tuple(
+                helper.make_value_info(value.name, declared[value.name])
+                if not has_type(value) and value.name in declared
+                else value
+                for value in graph.output
+            ),
             declared=declared,
-            opsets={one.domain: one.version for one in model.opset_import},
+            opsets={entry.domain: entry.version for entry in model.opset_import},
             ir_version=model.ir_version,
         )
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of the graph outputs."""
+        """Of the graph outputs."""
         return tuple(value.name for value in self.outputs)
 
     def uses(self) -> Counter[str]:
@@ -89,25 +92,18 @@ class Graph:
 
 
 def has_type(value: onnx.ValueInfoProto) -> bool:
-    """True if the model states a type, which it need not do of outputs and of values in between."""
+    """True if the model states a type, which is optional for outputs and values in between."""
     return value.type.WhichOneof("value") is not None
-
-
-def _with_type(value: onnx.ValueInfoProto, declared: Mapping[str, onnx.TypeProto]) -> onnx.ValueInfoProto:
-    """An output with the type that the model states of it, there or among the values in between."""
-    if has_type(value) or value.name not in declared:
-        return value
-    return helper.make_value_info(value.name, declared[value.name])
 
 
 def drop_constant_data(graph: Graph) -> Graph:
     """The graph whose large constants have a type and a shape, and no elements."""
-    bare = {name: _bare(tensor) if is_large(tensor) else tensor for name, tensor in graph.constants.items()}
-    return replace(graph, constants=bare)
-
-
-def _bare(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    bare = {
+        name: onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        for name, tensor in graph.constants.items()
+        if is_large(tensor)
+    }
+    return replace(graph, constants={**graph.constants, **bare})
 
 
 def to_dense(sparse: onnx.SparseTensorProto) -> AnyArray:
@@ -122,7 +118,7 @@ def to_dense(sparse: onnx.SparseTensorProto) -> AnyArray:
 
 
 class FreshNames:
-    """Gives out each name once, and none that is taken already.
+    """Returns each name once, and none that is taken already.
 
     >>> names = FreshNames(["x"])
     >>> names.fresh("x"), names.fresh("x"), names.fresh("y")
@@ -133,12 +129,11 @@ class FreshNames:
         self._taken = set(taken)
 
     def fresh(self, wish: str) -> str:
-        """The wished name, with as many underscores behind it as it takes until no value has that name."""
-        name = wish
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
+        """The wished name, with as many underscores after it as make it unused."""
+        while wish in self._taken:
+            wish += "_"
+        self._taken.add(wish)
+        return wish
 
 
 def unused_names(graph: Graph) -> FreshNames:
@@ -161,23 +156,16 @@ def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
 
 
 def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
-    yield from (one.name for one in (*graph.input, *graph.output, *graph.initializer))
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
 DEEPEST = 16
-"""Nodes that are followed back from a value to the constants that it is made of."""
+"""Nodes that are followed back from a value to its constants."""
 
 _MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
-_AS_ARRAY: Mapping[str, Callable[[Any], Any]] = {
-    "value_float": lambda value: np.array(value, np.float32),
-    "value_floats": lambda value: np.array(value, np.float32),
-    "value_int": lambda value: np.array(value, np.int64),
-    "value_ints": lambda value: np.array(value, np.int64),
-    "value_string": lambda value: np.array(value, object),
-    "value_strings": lambda value: np.array(value, object),
-}
+_TYPE_OF_ATTRIBUTE: Mapping[str, Any] = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
 
 
 def lift_constants(graph: Graph) -> Graph:
@@ -186,7 +174,14 @@ def lift_constants(graph: Graph) -> Graph:
     nodes = []
     for node in graph.nodes:
         if domain(node) == "" and node.op_type == "Constant":
-            _store(node, constants, sparse)
+            (kind, value), *_ = attributes(node).items()
+            if kind == "value":
+                constants[node.output[0]] = value
+            elif kind == "sparse_value":
+                sparse[node.output[0]] = value
+            else:
+                array = np.array(value, _TYPE_OF_ATTRIBUTE[kind.removesuffix("s")])
+                constants[node.output[0]] = numpy_helper.from_array(array, node.output[0])
         elif domain(node) == "" and node.op_type == "Identity" and node.input[0] in constants:
             constants[node.output[0]] = constants[node.input[0]]
         else:
@@ -211,9 +206,9 @@ def prune(graph: Graph) -> Graph:
 
 
 def constant_array(graph: Graph, name: str) -> AnyArray | None:
-    """The small array that a value is in every run; None if it is large, or if that is not known.
+    """The small array that a value is in every run; None if it is large or unknown.
 
-    It is a constant, or made of constants by nodes that move or convert numbers: torch's exporter behind dynamo=False
+    It is a constant, or made of constants by nodes that move or convert numbers: torch's exporter with dynamo=False
     writes the pads of a Pad with seven of them.
     """
     makers = {output: node for node in graph.nodes for output in writes(node)}
@@ -226,8 +221,8 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
         return None if is_large(tensor) else array_of(tensor)
     if node is None or domain(node) or node.op_type not in _MOVES or not depth:
         return None
-    feed = {one: _constant_array(graph, makers, one, depth - 1) for one in filter(None, node.input)}
-    known = {one: array for one, array in feed.items() if array is not None}
+    feed = {source: _constant_array(graph, makers, source, depth - 1) for source in filter(None, node.input)}
+    known = {source: array for source, array in feed.items() if array is not None}
     is_large_one = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
     if len(known) < len(feed) or is_large_one:
         return None
@@ -235,36 +230,17 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
 
 
 def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
-    """The first output of a node of ONNX's own domain, by onnx's ReferenceEvaluator; None where that raises.
-
-    Args:
-        graph: whose opset it is.
-        node: without subgraphs.
-        feed: an array for every input.
-    """
+    """The first output of a node of ONNX's domain without subgraphs, by onnx's ReferenceEvaluator; None on an error."""
     from onnx.reference import ReferenceEvaluator
 
-    inputs = [helper.make_tensor_value_info(one, 0, None) for one in feed]
+    inputs = [helper.make_tensor_value_info(name, 0, None) for name in feed]
     outputs = [helper.make_tensor_value_info(node.output[0], 0, None)]
     model = helper.make_model(
         helper.make_graph([node], "constant", inputs, outputs),
         opset_imports=[helper.make_opsetid("", graph.opsets[""])],
     )
     try:
-        (made,) = ReferenceEvaluator(model).run(None, dict(feed))
+        (output,) = ReferenceEvaluator(model).run(None, dict(feed))
     except Exception:  # it raises whatever Python and NumPy raise
         return None
-    return np.asarray(made)
-
-
-def _store(
-    node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], sparse: dict[str, onnx.SparseTensorProto]
-) -> None:
-    (kind, value), *_ = attributes(node).items()
-    name = node.output[0]
-    if kind == "value":
-        constants[name] = value
-    elif kind == "sparse_value":
-        sparse[name] = value
-    else:
-        constants[name] = numpy_helper.from_array(_AS_ARRAY[kind](value), name)
+    return np.asarray(output)

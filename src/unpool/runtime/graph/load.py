@@ -1,7 +1,10 @@
-"""Models from paths, bytes or ModelProtos, with their external data read or mapped."""
+"""Models from paths, bytes or ModelProtos, with their external data read or mapped; and the check of a model."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -13,58 +16,54 @@ from unpool import memory
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import LONGEST, short_message, source_name
-from unpool.runtime.graph.nodes import with_subgraph_nodes
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
+from unpool.runtime.graph.nodes import sort_nodes, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.peek import FileKind, detect_file_kind
-from unpool.runtime.graph.topological_order import sort_nodes
 from unpool.runtime.graph.weights import (
+    LARGEST_MESSAGE,
     DataFile,
     OutsideFolderError,
     byte_size,
     can_be_mapped,
     find_data_file,
     folder_of,
+    is_large,
+    is_too_large,
     keep_in_file,
+    strip_initializers,
     with_data_inside,
 )
 
 FOLDERS_ENTRY = "unpool.external_data_folders"
 """The session config entry that names further folders in which data files may be, separated as in PATH."""
 
-_ADVICE = "Keep the data file beside the model."
+_ADVICE = "Keep the data file next to the model."
 
 
 def read_external_data(
     model: onnx.ModelProto, path: Path, folders: Iterable[str] = (), *, leaves_weights: bool = False
 ) -> None:
-    """Put the data of every external tensor into the model, which is changed.
+    """Put the data of every external tensor, of initializers and nodes, into the model, which is changed.
 
-    Args:
-        model: its initializers, and the tensors in nodes.
-        path: of the model; the files are beside it.
-        folders: in which files may be too, if links lead there.
-        leaves_weights: whether large initializers that nobody can feed stay in their files, where these are in one
-            folder.
-
-    Raises:
-        MissingFileError: a file of data does not exist.
-        FileError: a place outside of the folders, or one that is not in its file; or the file cannot be read.
-        ShapeError: all tensors together have more bytes than this machine has memory.
+    The files are next to `path` or, if links lead there, in `folders`. With `leaves_weights`, large initializers that
+    cannot be fed stay in their files, where these are in one folder. A file that is missing, unreadable, too short or
+    in another folder is a FileError; more bytes than this machine has memory are a ShapeError.
     """
-    found = list(external_tensors(model))
-    places = _DataFiles(path, tuple(folders))
-    parts = [places.part(tensor) for tensor in found]
-    memory.check((sum(part.length for part in parts),), np.dtype(np.uint8), f"{path}: external data")
+    tensors = list(external_tensors(model))
+    files = _DataFiles(path, tuple(folders))
+    ranges = [files.data_range(tensor) for tensor in tensors]
+    memory.check((sum(data.length for data in ranges),), np.dtype(np.uint8), f"{path}: external data")
     fed = {value.name for value in model.graph.input}
     initializers = list(model.graph.initializer)  # held, so that no other object gets their ids
-    mappable = {id(one) for one in initializers if one.name not in fed} if leaves_weights else set()
+    mappable = {id(tensor) for tensor in initializers if tensor.name not in fed} if leaves_weights else set()
     folder: str | None = None
-    for tensor, part in zip(found, parts, strict=True):
-        stays = id(tensor) in mappable and can_be_mapped(tensor, part.length)
-        if stays and folder in (None, part.file.folder):
-            folder = part.file.folder
-            keep_in_file(tensor, part.file)
+    for tensor, data in zip(tensors, ranges, strict=True):
+        stays = id(tensor) in mappable and can_be_mapped(tensor, data.length)
+        if stays and folder in (None, data.file.folder):
+            folder = data.file.folder
+            keep_in_file(tensor, data.file)
         else:
-            _read_tensor(tensor, part, path)
+            _read_tensor(tensor, data, path)
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -72,39 +71,34 @@ def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
     It may be an initializer or an attribute, dense or sparse, inside of a subgraph or a function or outside.
     """
-    for tensor in _tensors(model.graph):
+    of_functions = chain.from_iterable(_tensors_of_nodes(function.node) for function in model.functions)
+    for tensor in chain(_initializers(model.graph), _tensors_of_nodes(model.graph.node), of_functions):
         if external_data_helper.uses_external_data(tensor):
             yield tensor
-    for function in model.functions:
-        for tensor in _of_nodes(function.node):
-            if external_data_helper.uses_external_data(tensor):
-                yield tensor
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     yield from _sparse_parts(graph.sparse_initializer)
-    yield from _of_nodes(graph.node)
 
 
-def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
     for node in with_subgraph_nodes(nodes):
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors
             yield from _sparse_parts([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else ())
             yield from _sparse_parts(attribute.sparse_tensors)
             for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield from subgraph.initializer
-                yield from _sparse_parts(subgraph.sparse_initializer)
+                yield from _initializers(subgraph)
 
 
 def _sparse_parts(sparse: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.TensorProto]:
-    for one in sparse:
-        yield from (one.values, one.indices)
+    for tensor in sparse:
+        yield from (tensor.values, tensor.indices)
 
 
 class _DataRange(NamedTuple):
-    """Where the data of a tensor are: so many bytes of a file, from an offset on."""
+    """The data of a tensor: so many bytes of a file, from an offset on."""
 
     file: DataFile
     offset: int
@@ -118,52 +112,46 @@ class _DataFiles:
         self._path, self._folders = path, folders
         self._files: dict[str, tuple[DataFile, int]] = {}
 
-    def part(self, tensor: onnx.TensorProto) -> _DataRange:
-        """Where the data of a tensor are, once it is certain that they are there."""
+    def data_range(self, tensor: onnx.TensorProto) -> _DataRange:
+        """The data of a tensor, which are certain to be there."""
+        where = _where(tensor, self._path)
         try:
-            place = external_data_helper.ExternalDataInfo(tensor)
-            if place.location not in self._files:
-                self._files[place.location] = self._file(place.location)
-            file, size = self._files[place.location]
+            entry = external_data_helper.ExternalDataInfo(tensor)
+            if entry.location not in self._files:
+                file = find_data_file(self._path, entry.location, self._folders)
+                with file.open() as stream:
+                    self._files[entry.location] = file, os.fstat(stream.fileno()).st_size
+            file, size = self._files[entry.location]
         except OutsideFolderError as error:
             advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS_ENTRY}."
             raise FileError(
-                f"{_expected(tensor, self._path)}. External data path validation failed: {short_message(error)}. "
+                f"{where}. External data path validation failed: {short_message(error)}. "
                 f"{advice if error.is_link else _ADVICE}"
             ) from error
         except FileNotFoundError as error:
-            raise MissingFileError(f"{_expected(tensor, self._path)}, got no such file. {_ADVICE}") from error
+            raise MissingFileError(f"{where}, got no such file. {_ADVICE}") from error
         except (OSError, ValueError) as error:
-            raise FileError(f"{_expected(tensor, self._path)}, got: {short_message(error)}. {_ADVICE}") from error
-        offset = place.offset or 0
-        length = size - offset if place.length is None else place.length
+            raise FileError(f"{where}, got: {short_message(error)}. {_ADVICE}") from error
+        offset = entry.offset or 0
+        length = size - offset if entry.length is None else entry.length
         if min(offset, length) < 0 or offset + length > size:
-            raise FileError(
-                f"{_expected(tensor, self._path)}, got bytes {offset} to {offset + length} of a file of {size} bytes. "
-                f"{_ADVICE}"
-            )
+            raise FileError(f"{where}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}")
         return _DataRange(file, offset, length)
 
-    def _file(self, location: str) -> tuple[DataFile, int]:
-        """A data file, and its bytes."""
-        file = find_data_file(self._path, location, self._folders)
-        with file.open() as stream:
-            return file, os.fstat(stream.fileno()).st_size
 
-
-def _read_tensor(tensor: onnx.TensorProto, part: _DataRange, path: Path) -> None:
+def _read_tensor(tensor: onnx.TensorProto, data: _DataRange, path: Path) -> None:
     try:
-        with part.file.open() as stream:
-            stream.seek(part.offset)
-            tensor.raw_data = stream.read(part.length)
+        with data.file.open() as stream:
+            stream.seek(data.offset)
+            tensor.raw_data = stream.read(data.length)
     except Exception as error:
-        raise FileError(f"{_expected(tensor, path)}, got: {short_message(error)}. {_ADVICE}") from error
+        raise FileError(f"{_where(tensor, path)}, got: {short_message(error)}. {_ADVICE}") from error
     tensor.data_location = onnx.TensorProto.DEFAULT
     del tensor.external_data[:]
 
 
-def _expected(tensor: onnx.TensorProto, path: Path) -> str:
-    location = next((one.value for one in tensor.external_data if one.key == "location"), "")
+def _where(tensor: onnx.TensorProto, path: Path) -> str:
+    location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
     return f"{path}: tensor {tensor.name!r} expects its data in {repr(location)[:LONGEST]}"
 
 
@@ -185,11 +173,11 @@ def load(
     """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
     Args:
-        source: path of a model, with external data beside it; or its bytes; or a ModelProto.
-        change: takes the model before external data are read, and gives the one to go on with.
+        source: path of a model, with external data next to it; or its bytes; or a ModelProto.
+        change: takes the model before external data are read, and returns the one to continue with.
         folder: where the data of bytes and of a ModelProto are; "" if they have none.
         folders: in which data files may be too, if links lead there.
-        leaves_weights: whether large weights stay in their files, for `weight_files` to map.
+        leaves_weights: whether large weights stay in their files, for `weights.array_of` to map.
 
     Raises:
         MissingFileError: the file, or a file of its external data, does not exist.
@@ -197,33 +185,42 @@ def load(
         ModelError: these bytes are no ONNX model, or a node needs its own output.
         UnpoolError: `source` is none of the three.
     """
+    where = source_name(source)
+    path: Path | None = None
     if isinstance(source, onnx.ModelProto):
         model = source
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        model = _parse(bytes(source), None, source_name(source))
+        model = _parse(bytes(source), None, where)
     elif isinstance(source, (str, os.PathLike)):
-        return _from_file(Path(source), change, folders, leaves_weights=leaves_weights)
+        path = Path(source)
+        model = _parse(_read(path), path, where)
     else:
         raise error_class(UnpoolError, TypeError)(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
         )
-    _require_graph(model, source_name(source))
+    if not model.HasField("graph"):
+        raise error_class(ModelError, "InvalidArgument")(f"{where}: an ONNX model without a graph. Export it again.")
     model = sort_nodes(model)
     model = model if change is None else change(model)
-    if folder and any(True for _ in external_tensors(model)):
-        model = _own(model, source)
-        read_external_data(model, Path(folder, "model"), folders, leaves_weights=leaves_weights)
-    _refuse_external(model, source_name(source))
+    if path is None and folder and any(True for _ in external_tensors(model)):
+        path = Path(folder, "model")
+        model = deepcopy(model) if model is source else model
+    if path is not None:
+        read_external_data(model, path, folders, leaves_weights=leaves_weights)
+        return model
+    for tensor in external_tensors(model):
+        if folder_of(tensor) is None:
+            raise ModelError(
+                f"{where}: tensor {tensor.name!r} has external data. Pass the path of the model, or call "
+                "onnx.load on it first."
+            )
     return model
 
 
 def load_for_command(source: ModelSource, most: int | None = None) -> onnx.ModelProto:
     """The model as `load` gives it, for commands: weights of more bytes than `most`, or 1 GiB, stay in files.
 
-    `model_files` writes such a model; `onnx.save` does not know where they are.
-
-    Raises:
-        UnpoolError: as `load` does.
+    `save.ModelWriter` writes such a model; `onnx.save` does not know where they are.
     """
     model = load(source, leaves_weights=True)
     stored = [tensor for tensor in model.graph.initializer if folder_of(tensor) is not None]
@@ -234,18 +231,9 @@ def load_for_command(source: ModelSource, most: int | None = None) -> onnx.Model
     return model
 
 
-def _own(model: onnx.ModelProto, source: ModelSource) -> onnx.ModelProto:
-    """The model, or a copy of it, if the caller has it too."""
-    if model is not source:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
-
-
-def _from_file(path: Path, change: Change | None, folders: Sequence[str], *, leaves_weights: bool) -> onnx.ModelProto:
+def _read(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: expected an ONNX model, got no such file. Check the path.") from error
     except IsADirectoryError as error:
@@ -253,15 +241,7 @@ def _from_file(path: Path, change: Change | None, folders: Sequence[str], *, lea
             f"{path}: expected an ONNX model, got a folder. Name the file in it."
         ) from error
     except (OSError, ValueError) as error:
-        raise FileError(
-            f"{path}: expected a readable ONNX model, got: {short_message(error)}. Check its name and permissions."
-        ) from error
-    model = _parse(content, path, str(path))
-    _require_graph(model, str(path))
-    model = sort_nodes(model)
-    model = model if change is None else change(model)
-    read_external_data(model, path, folders, leaves_weights=leaves_weights)
-    return model
+        raise FileError(f"{path}: cannot be read: {short_message(error)}. Check its name and permissions.") from error
 
 
 def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
@@ -282,18 +262,71 @@ def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
         ) from error
 
 
-def _require_graph(model: onnx.ModelProto, where: str) -> None:
-    if not model.HasField("graph"):
-        raise error_class(ModelError, "InvalidArgument")(
-            f"{where}: expected an ONNX model, got no graph in it. Export it again."
-        )
+LARGEST_ELEMENT = 16
+"""Bytes of an element of the largest type of numbers."""
+
+_ELEMENTS = frozenset(onnx.TensorProto.DataType.values())
+_NUMBERS = _ELEMENTS - {onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING}
+_LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
-def _refuse_external(model: onnx.ModelProto, where: str) -> None:
-    for tensor in external_tensors(model):
-        if folder_of(tensor) is not None:
-            continue
-        raise ModelError(
-            f"{where}: expected all tensors inside the model, got tensor {tensor.name!r} with external data. "
-            "Pass the path of the model, or call onnx.load on it first."
-        )
+def check_model(model: onnx.ModelProto) -> None:
+    """Check the model by onnx's checker, and the element types, which it lacks; raises a ModelError.
+
+    Before IR version 4 every initializer had to be an input too. No runtime insists on it, and neither does this check.
+    """
+    _check_elements(model.graph)
+    skeleton = strip_initializers(model)
+    if skeleton.ir_version == FIRST_IR_WITH_DEFAULTS - 1:
+        skeleton.ir_version = FIRST_IR_WITH_DEFAULTS
+    for value in skeleton.graph.output:
+        if not has_type(value):
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT  # the checker wants one, onnxruntime infers it
+    for value in (*skeleton.graph.input, *skeleton.graph.output):
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            value.type.tensor_type.shape.SetInParent()  # the checker wants one, no runtime does
+    try:
+        onnx.checker.check_model(skeleton)
+        for tensor in model.graph.initializer:
+            if is_large(tensor) and folder_of(tensor) is None and not _is_plain(tensor) and _fits_message(tensor):
+                onnx.checker.check_tensor(tensor)
+    except Exception as error:
+        lines = [line.strip()[:LONGEST] for line in str(error).splitlines() if line.strip()]
+        reason = "; ".join(lines[:3]).rstrip(".") or type(error).__name__
+        raise ModelError(f"model: invalid ONNX model, {reason}. Export it again.") from error
+
+
+def _is_plain(tensor: onnx.TensorProto) -> bool:
+    """True if a tensor has all its numbers as bytes; the checker finds nothing in it, but copies it."""
+    if tensor.data_type not in _NUMBERS or any(len(getattr(tensor, name)) for name in _LISTS):
+        return False
+    return len(tensor.raw_data) == byte_size(tensor)
+
+
+def _fits_message(tensor: onnx.TensorProto) -> bool:
+    """True if a tensor fits into a message; to count its bytes takes as long as to write it, so few are counted."""
+    return LARGEST_ELEMENT * math.prod(tensor.dims) < LARGEST_MESSAGE or not is_too_large(tensor)
+
+
+def _check_elements(graph: onnx.GraphProto) -> None:
+    """Refuse types, of the graph and of its subgraphs, that are made of element types unknown to the standard."""
+    inner = (subgraph for node in with_subgraph_nodes(graph.node) for _, subgraph in subgraphs(node))
+    for each in (graph, *inner):
+        for value in (*each.input, *each.output, *each.value_info):
+            unknown = set(_elements(value.type)) - _ELEMENTS
+            if unknown:
+                raise ModelError(
+                    f"model: value {value.name!r}: expected an element type of ONNX, from 0 to {max(_ELEMENTS)}, "
+                    f"got {unknown.pop()}. Export it again."
+                )
+
+
+def _elements(type_: onnx.TypeProto) -> Iterator[int]:
+    kind = type_.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        yield getattr(type_, kind).elem_type
+    elif kind in ("sequence_type", "optional_type"):
+        yield from _elements(getattr(type_, kind).elem_type)
+    elif kind == "map_type":
+        yield type_.map_type.key_type
+        yield from _elements(type_.map_type.value_type)

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 Content: TypeAlias = bytes | mmap.mmap
 
 SMALL = 2**20
-"""Bytes up to which a name is sought everywhere first: that is faster than to find the nodes."""
+"""Bytes up to which all content is searched for a name first: that is faster than to find the nodes."""
 
 _GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
 _NODES = 1  # field of GraphProto
@@ -26,8 +26,7 @@ _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of s
 def contains_op(content: Content, names: Sequence[bytes]) -> bool:
     """True if a node of the model, or one in a subgraph of it, mentions one of the names, as an operator or otherwise.
 
-    Raises:
-        ValueError: these bytes have such a name, and are no model.
+    Raises a ValueError for bytes that have such a name, and are no model.
 
     >>> from onnx import parser
     >>> model = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float x) => (float y) { y = Abs (x) }')
@@ -36,7 +35,7 @@ def contains_op(content: Content, names: Sequence[bytes]) -> bool:
     """
     if len(content) <= SMALL and all(content.find(name) < 0 for name in names):
         return False
-    rows = (content[begin:end] for begin, end in _rows(content))
+    rows = (content[begin:end] for begin, end in _rows_of_nodes(content))
     return any(row.find(name) >= 0 for row in rows for name in names)
 
 
@@ -48,33 +47,24 @@ class ModelHeader(NamedTuple):
 
 
 def read_header(content: Content) -> ModelHeader:
-    """Header of a model, without its graph.
-
-    Raises:
-        ValueError: these bytes are no model.
-    """
+    """Header of a model, without its graph; raises a ValueError for bytes that are no model."""
     opset, has_functions = 0, False
     for number, begin, end in _fields(content, 0, len(content)):
-        if number == _OPSETS:
-            opset = opset or _opset(content[begin:end])
+        if number == _OPSETS and opset == 0:
+            try:
+                opset_import = onnx.OperatorSetIdProto.FromString(content[begin:end])
+            except DecodeError as error:
+                raise ValueError("expected an import of protobuf, got something else") from error
+            opset = int(opset_import.version) if opset_import.domain in ("", "ai.onnx") else 0
         has_functions = has_functions or number == _FUNCTIONS
     return ModelHeader(opset, has_functions)
 
 
-def _opset(content: bytes) -> int:
-    """The version that an import names; 0 unless it is that of ONNX's own operators."""
-    try:
-        found = onnx.OperatorSetIdProto.FromString(content)
-    except DecodeError as error:
-        raise ValueError("expected an import of protobuf, got something else") from error
-    return int(found.version) if found.domain in ("", "ai.onnx") else 0
-
-
-def _rows(content: Content) -> Iterator[tuple[int, int]]:
+def _rows_of_nodes(content: Content) -> Iterator[tuple[int, int]]:
     """Begin and end of every row of nodes without another field between them."""
     for field, begin, end in _fields(content, 0, len(content)):
         inner = _fields(content, begin, end) if field == _GRAPH else ()
-        for is_node, row in groupby(inner, key=lambda one: one[0] == _NODES):
+        for is_node, row in groupby(inner, key=lambda each: each[0] == _NODES):
             if is_node:
                 nodes = list(row)
                 yield nodes[0][1], nodes[-1][2]
@@ -102,16 +92,14 @@ def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, 
 
 def _number(content: Content, begin: int, end: int) -> tuple[int, int]:
     """A number of seven bits per byte, and where it ends."""
-    if begin < end and content[begin] < 128:
+    if begin < end and content[begin] < 128:  # nearly all numbers, and this is the inner loop
         return content[begin], begin + 1
-    found, shift = 0, 0
-    while begin < end and shift < 70:
-        byte = content[begin]
-        begin += 1
-        found |= (byte & 127) << shift
+    number = 0
+    for shift, place in enumerate(range(begin, min(end, begin + 10))):
+        byte = content[place]
+        number |= (byte & 127) << 7 * shift
         if byte < 128:
-            return found, begin
-        shift += 7
+            return number, place + 1
     raise ValueError("expected a number of protobuf, of at most 10 bytes, got no end of one")
 
 
@@ -127,7 +115,7 @@ BEGINNINGS = (
     (4, b"tfl3", "a TensorFlow Lite model", "Take the ONNX file that it was made from"),
     (4, b"ortm", "a model in the format of onnxruntime (.ort)", "Take the ONNX file that it was made from"),
 )
-"""Where the bytes are that tell it, in small letters; what it is; and what to do."""
+"""Offset and bytes, in lower case, that identify a kind of file; the kind; and the advice."""
 
 LOOKED_AT = 64
 QUOTED = 30

@@ -5,9 +5,8 @@ and loads a model a dozen times; with a gigabyte of weights inside, that is most
 `spill_weights` leaves weights in the data files of a path, and moves others to a temporary file.
 """
 
-import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,44 +43,39 @@ WHOLE = 2**63  # bytes; a tensor without a length uses its file to the end
 
 @dataclass(frozen=True)
 class ExternalFiles:
-    """External data of a model file: the file of each tensor, and the largest number of bytes used of each."""
+    """External data of a model file: the data file of each tensor, and the most bytes of each file that are used."""
 
     files: dict[str, str]
     used: dict[str, int]
 
     def paths(self, model: Path) -> list[Path]:
-        """The data files."""
+        """Of all data files."""
         return [model.parent / name for name in self.used]
 
 
 def external_files(path: Path) -> ExternalFiles:
-    """Where the tensors of a model file are kept; nothing is known of a file that holds no model."""
+    """The data files of a model file; none for a file that holds no model."""
     files: dict[str, str] = {}
     used: dict[str, int] = {}
     try:
         model = onnx.load(str(path), load_external_data=False)
         for tensor in external_tensors(model):
-            place = ExternalDataInfo(tensor)
-            files[tensor.name] = place.location
-            used[place.location] = used.get(place.location, 0) + PADDING + (place.length or WHOLE)
-    except Exception:  # whoever reads the model says what is wrong with it
+            entry = ExternalDataInfo(tensor)
+            files[tensor.name] = entry.location
+            used[entry.location] = used.get(entry.location, 0) + PADDING + (entry.length or WHOLE)
+    except Exception:  # loading the model reports it
         return ExternalFiles({}, {})
     return ExternalFiles(files, used)
 
 
 class ModelWriter:
-    """Where a rewritten model is written, with its data files.
+    """Writes a rewritten model from the file `source` to the file `output`, with its data files.
 
-    A model written to a new place has one data file of its own, called after it: `m.onnx.data`. A model that replaces
-    its source also replaces the data files of its source.
+    A new model has one data file, called after it: `m.onnx.data`. A model that replaces its source also replaces the
+    data files of its source. A FileError says that it cannot be written there, or that its data file is another's.
     """
 
     def __init__(self, source: Path, output: Path) -> None:
-        """`source` is the file of the model that was rewritten, `output` the file to be written.
-
-        Raises:
-            FileError: it cannot be written there, or a file is in the place of its data.
-        """
         self._output = output
         self._outside = external_files(source)
         self._is_source = is_same(source, output)
@@ -94,13 +88,9 @@ class ModelWriter:
             self._refuse_other(source)
 
     def write(self, model: onnx.ModelProto) -> list[Path]:
-        """Write all files or, when one of them fails, none.
+        """Write all files or, when one of them fails, none; returns the data files.
 
-        Args:
-            model: loses the data of the tensors that are written into data files.
-
-        Returns:
-            the data files that were written.
+        The model loses the data of the tensors that are written into data files.
         """
         is_large = is_too_large(model)
         if is_large and not self._outside.used:
@@ -110,7 +100,7 @@ class ModelWriter:
             name = self._data_file(tensor, is_large)
             if folder_of(tensor) is not None:
                 moved.setdefault(name or self._name, []).append(tensor)
-            elif name is not None and tensor.HasField("raw_data"):
+            elif name and tensor.HasField("raw_data"):
                 moved.setdefault(name, []).append(tensor)
         with FileSet() as files:
             for name, tensors in moved.items():
@@ -121,12 +111,13 @@ class ModelWriter:
                 stream.write(serialize(model, str(self._output)))
         return [self._output.parent / name for name in moved]
 
-    def _data_file(self, tensor: onnx.TensorProto, is_large: bool) -> str | None:
-        was = self._outside.files.get(tensor.name)
-        if was is not None and self._is_source:
-            return was
-        wanted = was is not None or (len(tensor.raw_data) >= LARGE and (is_large or self._outside.used))
-        return self._name if wanted else None
+    def _data_file(self, tensor: onnx.TensorProto, is_large: bool) -> str:
+        """The data file of a tensor; "" if its data stay inside."""
+        before = self._outside.files.get(tensor.name)
+        if before is not None and self._is_source:
+            return before
+        is_moved = before is not None or (len(tensor.raw_data) >= LARGE and (is_large or self._outside.used))
+        return self._name if is_moved else ""
 
     def _refuse_shared(self) -> None:
         """Refuse to replace a data file that holds more than the tensors of the source."""
@@ -135,8 +126,8 @@ class ModelWriter:
             size = os.path.getsize(data) if os.path.exists(data) else 0
             if size > used:
                 raise FileError(
-                    f"{data}: expected the data of {self._output} only, got {size} bytes, of which it uses at most "
-                    f"{used}. Choose another place for the model."
+                    f"{data}: has {size} bytes, of which {self._output} uses at most {used}. "
+                    "Choose another place for the model."
                 )
 
     def _refuse_other(self, source: Path) -> None:
@@ -145,11 +136,10 @@ class ModelWriter:
         resolve_target(data)
         if not data.exists():
             return
-        theirs = [] if is_same(source, self._output) else self._outside.paths(source)
-        if is_any(data, theirs) or not is_any(data, external_files(self._output).paths(self._output)):
+        of_source = [] if is_same(source, self._output) else self._outside.paths(source)
+        if is_any(data, of_source) or not is_any(data, external_files(self._output).paths(self._output)):
             raise FileError(
-                f"{data}: expected a free place for the data of {self._output}, got a file that is not its own. "
-                "Move it, or choose another name."
+                f"{data}: exists, and is no data file of {self._output} alone. Move it, or choose another name."
             )
 
 
@@ -161,7 +151,7 @@ def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
-    """Write the data of a tensor into its data file `name`, where the tensor finds it from now on."""
+    """Write the data of a tensor into its data file `name`, which the tensor refers to from now on."""
     is_stored = folder_of(tensor) is not None
     size = byte_size(tensor) if is_stored else len(tensor.raw_data)
     stream.write(bytes(-stream.tell() % (PAGE_BYTES if size >= PAGE_BYTES else 64)))
@@ -170,13 +160,13 @@ def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
         stream.writelines(read_chunks(tensor))
     else:
         stream.write(tensor.raw_data)
-    tensor.raw_data = b""  # what `set_external_data` asks for
+    tensor.raw_data = b""  # set_external_data requires the field
     set_external_data(tensor, name, offset, size)
     tensor.ClearField("raw_data")
 
 
 MIN_SPILLED_BYTES = 2**26
-"""Bytes of weights for which a file is worth it."""
+"""Bytes of weights that are worth a file."""
 
 SPILL_FILE = "weights"
 
@@ -185,21 +175,23 @@ Restore: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 @contextmanager
 def spill_weights(source: ModelSource) -> Iterator[tuple[onnx.ModelProto, Restore]]:
-    """The model with its large weights in files, and what puts them back into another model with the same weights.
+    """The model with its large weights in files, and a function that puts them back into a model with these weights.
 
-    A ModelProto is not changed. Weights that it keeps in files itself are not put into it.
-
-    Raises:
-        UnpoolError: as `load` does.
+    A ModelProto is not changed, and does not get the data of weights that it keeps in files itself.
     """
     model = load_for_command(source, MIN_SPILLED_BYTES)
     of_source = set(_stored(model)) if isinstance(source, onnx.ModelProto) else set()
     with TemporaryDirectory(prefix="unpool-", ignore_cleanup_errors=True) as folder:
-        if (
-            not _stored(model)
-            and sum(byte_size(one) for one in model.graph.initializer if _may_go(model, one)) > MIN_SPILLED_BYTES
-        ):
-            model = _spilled(model, Path(os.path.realpath(folder)))
+        fed = {value.name for value in model.graph.input}
+        spilled = {
+            tensor.name: tensor
+            for tensor in model.graph.initializer
+            if tensor.name not in fed
+            and tensor.data_location != onnx.TensorProto.EXTERNAL
+            and can_be_mapped(tensor, byte_size(tensor))
+        }
+        if not _stored(model) and sum(map(byte_size, spilled.values())) > MIN_SPILLED_BYTES:
+            model = _spilled(model, spilled, Path(os.path.realpath(folder)))
 
         def restore(other: onnx.ModelProto) -> onnx.ModelProto:
             for tensor in other.graph.initializer:
@@ -214,37 +206,21 @@ def _stored(model: onnx.ModelProto) -> list[str]:
     return [tensor.name for tensor in model.graph.initializer if folder_of(tensor) is not None]
 
 
-def _may_go(model: onnx.ModelProto, tensor: onnx.TensorProto) -> bool:
-    """True if an initializer has its data inside, can be mapped, and cannot be fed."""
-    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.name in {value.name for value in model.graph.input}:
-        return False
-    return can_be_mapped(tensor, _bytes(tensor))
-
-
-def _bytes(tensor: onnx.TensorProto) -> int:
-    """The length of the data of a tensor, as its type and dimensions say."""
-    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return int(math.prod(tensor.dims) * kind.itemsize)
-
-
-def _spilled(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """A copy of the model whose large weights are in a file of the folder."""
+def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> onnx.ModelProto:
+    """A copy of the model whose `spilled` weights are in a file of the folder, each from a new page on."""
     copy = onnx.ModelProto()
     copy_fields(model, copy, exclude="graph")
     copy_fields(model.graph, copy.graph, exclude="initializer")
     with (folder / SPILL_FILE).open("wb") as file:
         for tensor in model.graph.initializer:
-            copy.graph.initializer.append(_moved(tensor, file, folder) if _may_go(model, tensor) else tensor)
+            if tensor.name not in spilled:
+                copy.graph.initializer.append(tensor)
+                continue
+            file.write(bytes(-file.tell() % PAGE_BYTES))
+            bare = copy.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            bare.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", SPILL_FILE), ("offset", file.tell()), ("length", byte_size(tensor))):
+                bare.external_data.add(key=key, value=str(value))
+            file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
+            keep_in_file(bare, DataFile(str(folder), SPILL_FILE))
     return copy
-
-
-def _moved(tensor: onnx.TensorProto, file: BinaryIO, folder: Path) -> onnx.TensorProto:
-    """The tensor with its data written to the file, from the next page on."""
-    file.write(bytes(-file.tell() % PAGE_BYTES))
-    bare = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    bare.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", SPILL_FILE), ("offset", file.tell()), ("length", _bytes(tensor))):
-        bare.external_data.add(key=key, value=str(value))
-    file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
-    keep_in_file(bare, DataFile(str(folder), SPILL_FILE))
-    return bare

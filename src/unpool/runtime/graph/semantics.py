@@ -40,7 +40,7 @@ class Semantics:
 
 @contextmanager
 def naming(node: onnx.NodeProto) -> Iterator[None]:
-    """Puts the name of the node into errors of unpool that are raised inside."""
+    """Adds the name of the node to errors of unpool that are raised inside."""
     try:
         yield
     except UnpoolError as error:
@@ -48,7 +48,7 @@ def naming(node: onnx.NodeProto) -> Iterator[None]:
 
 
 def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
-    """The error with the node's name in it, right behind the operator and its version."""
+    """The error with the node's name in it, right after the operator and its version."""
     operator, colon, rest = str(error).partition(": ")
     if not operator.startswith(node.op_type):
         operator, colon, rest = node.op_type, ": ", str(error)
@@ -56,13 +56,7 @@ def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
 
 
 def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], semantics: Semantics) -> None:
-    """Check nodes of unpool, inside subgraphs too, and refuse any other operator of the channels-last domain.
-
-    Raises:
-        ModelError: the model does not import a node's domain, or a node has a wrong number of inputs or outputs.
-        UnsupportedError: this version has no such operator, attribute or output.
-        UnpoolError: an attribute breaks the contract.
-    """
+    """Check nodes of unpool, inside subgraphs too, and refuse any other operator of the channels-last domain."""
     for node in with_subgraph_nodes(nodes):
         if is_unpool_op(node):
             spec_of(node, opsets, semantics)
@@ -74,12 +68,7 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], sema
 
 
 def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
-    """Check the types of the nodes of unpool as far as they are known.
-
-    Raises:
-        UnsupportedError: this version does not have the type.
-        UnpoolError: the inputs have different types.
-    """
+    """Check the types of the nodes of unpool as far as they are known."""
     for node in with_subgraph_nodes(graph.nodes):
         if is_unpool_op(node):
             row = spec_of(node, graph.opsets, semantics).row
@@ -88,17 +77,19 @@ def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
 
 
 def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantics) -> Spec:
-    """The spec of one of nodes of unpool.
+    """The spec of a node of unpool.
 
     Raises:
-        UnpoolError: as `check_nodes`.
+        ModelError: the model does not import the node's domain, or it has a wrong number of inputs or outputs.
+        UnsupportedError: this version has no such operator, attribute or output.
+        UnpoolError: an attribute breaks the contract.
     """
     with naming(node):
         where = domain(node)
         if where not in opsets:
             raise ModelError(
-                f"{node.op_type}: expected the model to import domain {where or 'ai.onnx'!r}, "
-                f"got imports of {', '.join(map(repr, opsets)) or 'nothing'}. Add an opset_import."
+                f"{node.op_type}: the model does not import domain {where or 'ai.onnx'!r}, only "
+                f"{', '.join(map(repr, opsets)) or 'none'}. Add an opset_import."
             )
         _check_arity(node, contract.row(node.op_type, where, opsets[where]))
         spec = resolve.spec(
@@ -116,11 +107,11 @@ def _check_arity(node: onnx.NodeProto, row: Row) -> None:
     inputs, outputs = len(node.input), len(node.output)
     if not row.min_inputs <= inputs <= row.max_inputs or not all(node.input[: row.min_inputs]):
         raise ModelError(
-            f"{row.label}: expected {row.min_inputs} to {row.max_inputs} inputs, got {list(node.input)}. "
-            "Correct the node."
+            f"{row.label}: expected {row.min_inputs} to {row.max_inputs} inputs, got {list(node.input)}. Export the "
+            "model again."
         )
     if not any(node.output[:1]):
-        raise ModelError(f"{row.label}: expected a name for its first output, got {list(node.output)}. Name it.")
+        raise ModelError(f"{row.label}: its first output has no name. Name it.")
     if outputs > row.max_outputs:
         advice = "Indices exist from opset 8 on" if row.operator == "MaxPool" else "Drop the others"
         raise UnsupportedError(
@@ -129,16 +120,15 @@ def _check_arity(node: onnx.NodeProto, row: Row) -> None:
 
 
 def _check_types(node: onnx.NodeProto, row: Row, types: Types) -> None:
-    known = [shapes.dtype(types.get(name)) if name else None for name in node.input]
-    first = known[0]
-    for position, name in VALUE_INPUTS[row.operator].items():
-        found = known[position] if position < len(known) else None
-        if found is None:
-            continue
-        tensors.value_type(row, name, found)
-        if first is not None:
-            tensors.same_type(row, f"X and {name}", first, found)
-    for position, name in INT64_INPUTS.get(row.operator, {}).items():
-        found = known[position] if position < len(known) else None
-        if found is not None:
-            tensors.index_type(row.label, name, found)
+    known = {place: shapes.dtype(types.get(name)) for place, name in enumerate(node.input) if name}
+    first = known.get(0)
+    for place, name in VALUE_INPUTS[row.operator].items():
+        dtype = known.get(place)
+        if dtype is not None:
+            tensors.value_type(row, name, dtype)
+            if first is not None:
+                tensors.same_type(row, f"X and {name}", first, dtype)
+    for place, name in INT64_INPUTS.get(row.operator, {}).items():
+        dtype = known.get(place)
+        if dtype is not None:
+            tensors.index_type(row.label, name, dtype)

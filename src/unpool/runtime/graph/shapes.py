@@ -1,7 +1,12 @@
-"""Element types, shapes and names of ONNX types, and text as arrays of str."""
+"""Element types, shapes and names of ONNX types, shapes of the three operators' outputs, and text as arrays of str.
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+`output_dims` goes axis by axis: a known size becomes the size that the operator computes. A dynamic size keeps its name
+if the operator does not change it, becomes an int if the result does not depend on it, and otherwise becomes None.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -9,9 +14,17 @@ from onnx import TensorProto, helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, suggest_name
-from unpool.runtime.graph.dims import Dims
+from unpool.operators import conv_transpose, max_pool, max_unpool
+from unpool.operators.contract import Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.resolve import Spec
 
 Types = dict[str, onnx.TypeProto]
+Dim: TypeAlias = int | str | None
+Dims: TypeAlias = tuple[Dim, ...]
+Resize: TypeAlias = Callable[[int], int]
 
 
 def dims(type_: onnx.TypeProto | None) -> Dims | None:
@@ -28,17 +41,13 @@ def dims(type_: onnx.TypeProto | None) -> Dims | None:
 
 
 def static_dims(type_: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
-    """Sizes of a tensor type, None for each unknown one; None when the rank is unknown.
-
-    >>> static_dims(onnx.helper.make_tensor_type_proto(1, [1, "h", None, 8]))
-    (1, None, None, 8)
-    """
+    """`dims` with None in place of names."""
     known = dims(type_)
     return None if known is None else tuple(dim if isinstance(dim, int) else None for dim in known)
 
 
 def dtype(type_: onnx.TypeProto | None) -> np.dtype[Any] | None:
-    """NumPy type of a tensor type; None when it is unknown or not a tensor of numbers."""
+    """NumPy type of a tensor type, object for strings; None when it is unknown or no tensor."""
     if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.elem_type:
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type))
@@ -50,15 +59,13 @@ def tensor_type(element: int, known: Sequence[int | str | None] | None) -> onnx.
 
 
 def rank_only(type_: onnx.TypeProto) -> onnx.TypeProto:
-    """The type with its rank, every size left open."""
-    known = static_dims(type_)
-    if known is None:
-        return type_
-    return tensor_type(type_.tensor_type.elem_type, [None] * len(known))
+    """The type with its rank and no sizes."""
+    known = dims(type_)
+    return type_ if known is None else tensor_type(element(type_), [None] * len(known))
 
 
 def without_shape(type_: onnx.TypeProto) -> onnx.TypeProto:
-    """The type with its rank and sizes left open."""
+    """A copy of the type without rank and sizes."""
     copy = onnx.TypeProto()
     copy.CopyFrom(type_)
     if copy.HasField("tensor_type"):
@@ -74,15 +81,7 @@ def element(type_: onnx.TypeProto | None) -> int:
 
 
 def check_size_names(sizes: Mapping[str, int], dims: Iterable[int | str | None]) -> None:
-    """Refuse sizes for names that no input of a model has.
-
-    Args:
-        sizes: by name.
-        dims: of all inputs.
-
-    Raises:
-        UnpoolError: a name is none of theirs.
-    """
+    """Refuse sizes by name whose names are not among the `dims` of all inputs."""
     names = sorted({dim for dim in dims if isinstance(dim, str) and dim})
     unknown = sorted(set(sizes) - set(names))
     if unknown:
@@ -92,12 +91,12 @@ def check_size_names(sizes: Mapping[str, int], dims: Iterable[int | str | None])
         )
 
 
-_BY_WORD = {word.lower(): number for word, number in TensorProto.DataType.items()}
-_WORDS = {number: word for word, number in _BY_WORD.items()}
+_NUMBERS = {word.lower(): number for word, number in TensorProto.DataType.items()}
+_WORDS = {number: word for word, number in _NUMBERS.items()}
 
 
 def type_name(type_: onnx.TypeProto) -> str:
-    """The type in onnxruntime's type_name.
+    """The type in onnxruntime's notation.
 
     >>> type_name(onnx.helper.make_tensor_type_proto(16, None))
     'tensor(bfloat16)'
@@ -105,80 +104,171 @@ def type_name(type_: onnx.TypeProto) -> str:
     'seq(tensor(int64))'
     """
     kind = type_.WhichOneof("value")
-    if kind == "tensor_type":
-        return f"tensor({_WORDS[type_.tensor_type.elem_type]})"
-    if kind == "sparse_tensor_type":
-        return f"sparse_tensor({_WORDS[type_.sparse_tensor_type.elem_type]})"
-    if kind == "sequence_type":
-        return f"seq({type_name(type_.sequence_type.elem_type)})"
-    if kind == "optional_type":
-        return f"optional({type_name(type_.optional_type.elem_type)})"
+    if kind is None:
+        return "undefined"
+    content = getattr(type_, kind)
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        return f"{kind.removesuffix('_type')}({_WORDS[content.elem_type]})"
+    if kind in ("sequence_type", "optional_type"):
+        return f"{'seq' if kind == 'sequence_type' else 'optional'}({type_name(content.elem_type)})"
     if kind == "map_type":
-        return f"map({_WORDS[type_.map_type.key_type]},{type_name(type_.map_type.value_type)})"
+        return f"map({_WORDS[content.key_type]},{type_name(content.value_type)})"
     return "undefined"
 
 
 def parse_type(type_name: str) -> onnx.TypeProto | None:
-    """The type that the name stands for, without shapes; None for a type that ONNX does not have, or a sparse one.
+    """The type of that name, without shapes; None for a type that ONNX does not have, or a sparse one.
 
     >>> parse_type("tensor(double)").tensor_type.elem_type, parse_type("opaque(a,b)")
     (11, None)
-    >>> type_name(parse_type("seq(map(int64,tensor(float)))"))
-    'seq(map(int64,tensor(float)))'
+    >>> parse_type("seq(map(int64,tensor(float)))").sequence_type.elem_type.map_type.key_type
+    7
     """
     kind, _, rest = type_name.partition("(")
     inside = rest.removesuffix(")")
     if kind == "tensor":
-        return helper.make_tensor_type_proto(_BY_WORD[inside], None) if inside in _BY_WORD else None
+        return helper.make_tensor_type_proto(_NUMBERS[inside], None) if inside in _NUMBERS else None
     if kind == "map":
         key, _, inside = inside.partition(",")
         value = parse_type(inside)
-        return helper.make_map_type_proto(_BY_WORD[key], value) if key in _BY_WORD and value is not None else None
+        return helper.make_map_type_proto(_NUMBERS[key], value) if key in _NUMBERS and value is not None else None
     make = {"seq": helper.make_sequence_type_proto, "optional": helper.make_optional_type_proto}.get(kind)
-    held = None if make is None else parse_type(inside)
-    return None if make is None or held is None else make(held)
+    content = None if make is None else parse_type(inside)
+    return None if make is None or content is None else make(content)
 
 
 def numpy_type(type_name: str) -> np.dtype[Any] | None:
-    """NumPy's type of the elements of a tensor; None for every other type, and for text.
+    """NumPy's type of the elements of a tensor of numbers; None for every other type.
 
     >>> str(numpy_type("tensor(float)"))
     'float32'
     """
-    parsed = parse_type(type_name)
-    if parsed is None or not parsed.HasField("tensor_type") or type_name == "tensor(string)":
-        return None
-    return np.dtype(helper.tensor_dtype_to_np_dtype(parsed.tensor_type.elem_type))
+    return None if type_name == "tensor(string)" else dtype(parse_type(type_name))
 
 
 def to_strings(array: AnyArray, name: str) -> AnyArray:
-    r"""The array as one of str; bytes are read as UTF-8, which is how ONNX stores strings.
-
-    Args:
-        array: of NumPy's kinds of text, of bytes of one size (`void`), or of objects.
-        name: how errors call it.
-
-    Raises:
-        UnpoolError: bytes that are no UTF-8, or an element that is no text.
+    r"""The array, which errors call `name`, as one of str; bytes are read as UTF-8, which is how ONNX stores strings.
 
     >>> to_strings(np.array([b"gr\xc3\xbcn", "rot"], object), "x").tolist()
     ['grün', 'rot']
     """
-    flat = [_text(one, name) for one in array.astype(object, copy=False).reshape(-1)]
-    made = np.empty(len(flat), object)
-    made[:] = flat
-    return made.reshape(array.shape)
+    strings = np.empty(array.size, object)
+    strings[:] = [_decode(text, name) for text in array.astype(object, copy=False).reshape(-1)]
+    return strings.reshape(array.shape)
 
 
-def _text(one: object, name: str) -> str:
+def _decode(text: object, name: str) -> str:
     try:
-        if isinstance(one, (bytes, np.void)):
-            return (one if isinstance(one, bytes) else one.tobytes()).decode("utf-8")
-        if isinstance(one, str):
-            one.encode("utf-8")
-            return one
+        if isinstance(text, (bytes, np.void)):
+            return (text if isinstance(text, bytes) else text.tobytes()).decode("utf-8")
+        if isinstance(text, str):
+            text.encode("utf-8")
+            return text
     except UnicodeError as error:
-        raise UnpoolError(
-            f"{name}: expected text that UTF-8 can hold, got {one!r}. Leave out lone surrogates."
-        ) from error
-    raise UnpoolError(f"{name}: expected strings, or bytes in UTF-8, got {type(one).__name__} {one!r}. Use str(...).")
+        raise UnpoolError(f"{name}: {text!r} is not text that UTF-8 can hold. Leave out lone surrogates.") from error
+    raise UnpoolError(f"{name}: expected strings or UTF-8 bytes, got {type(text).__name__} {text!r}. Use str(...).")
+
+
+BEYOND_ALL = 2**40  # a size that no pads or output_padding can move to another size's result
+
+
+def output_dims(spec: Spec, inputs: Sequence[Dims | None], output_shape: Dims | None = None) -> tuple[Dims | None, ...]:
+    """Dims of each output, two for MaxPool, that hold whenever a call succeeds.
+
+    None stands for an unknown rank, and for a size where every call fails. `output_shape` is the value of MaxUnpool's
+    third input: () when it is unknown, None when it is not connected.
+
+    >>> from unpool.operators import resolve
+    >>> pool = resolve.spec("MaxPool", {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [0, 1, 0, 1]}, opset=22)
+    >>> output_dims(pool, [("batch", 3, 9, "width")])[0]
+    ('batch', 3, 4, 'width')
+    """
+    if isinstance(spec, MaxPoolSpec):
+        n, c, *large = _in_onnx_order(spec.row, inputs[0], len(spec.windows))
+        small = [_apply(partial(_pooled_dim, spec, axis), size) for axis, size in enumerate(large)]
+        return _in_layout(spec.row, (n, c, *small)), (n, c, *small)
+    if isinstance(spec, MaxUnpoolSpec):
+        return (_max_unpool(spec, inputs, output_shape),)
+    return (_conv_transpose(spec, *inputs[:2]),)
+
+
+def _max_unpool(spec: MaxUnpoolSpec, inputs: Sequence[Dims | None], output_shape: Dims | None) -> Dims:
+    rank = len(spec.windows)
+    n, c, *small = map(_merge_dims, _in_onnx_order(spec.row, inputs[0], rank), _of_rank(inputs[1], rank))
+    if output_shape is not None:
+        shape = _of_rank(output_shape, rank)
+        return _in_layout(spec.row, (_merge_dims(n, shape[0]), _merge_dims(c, shape[1]), *shape[2:]))
+    large = [_apply(partial(max_unpool.inferred_size, spec, axis), size) for axis, size in enumerate(small)]
+    return _in_layout(spec.row, (n, c, *large))
+
+
+def _conv_transpose(spec: ConvTransposeSpec, x: Dims | None, w: Dims | None) -> Dims | None:
+    if spec.kernel_shape is not None:
+        rank = len(spec.kernel_shape)
+    else:
+        rank = next((len(known) - 2 for known in (w, x) if known is not None and len(known) > 2), 0)
+        if rank == 0:
+            return None
+    n, _, *small = _in_onnx_order(spec.row, x, rank)
+    _, maps, *window = _of_rank(w, rank)
+    if spec.group > 1:
+        maps = maps * spec.group if isinstance(maps, int) else None
+    window_sizes = window if spec.kernel_shape is None else spec.kernel_shape
+    large = [_conv_transposed_dim(spec, window_sizes, axis, size) for axis, size in enumerate(small)]
+    return _in_layout(spec.row, (n, maps, *large))
+
+
+def _pooled_dim(spec: MaxPoolSpec, axis: int, large: int) -> int:
+    return max_pool.axis(spec, axis, large).small
+
+
+def _conv_transposed_dim(spec: ConvTransposeSpec, kernel: Sequence[Dim], axis: int, size: Dim) -> Dim:
+    """Size of one axis; where the window is unknown, the size that every window gives, or None."""
+
+    def by_window(unknown: int, small: int) -> int:
+        sizes = tuple(size if isinstance(size, int) else unknown for size in kernel)
+        return conv_transpose.axis(spec, axis, conv_transpose.axis_rules(spec, sizes)[axis], small).large
+
+    narrow, wide = (_apply(partial(by_window, unknown), size) for unknown in (1, 2))
+    return narrow if narrow == wide else None
+
+
+def _apply(resize: Resize, size: Dim) -> Dim:
+    """Result of `resize` for a size, which may be unknown.
+
+    `resize` never falls when the size grows, so where it gives the same for the least and the greatest size, it gives
+    that for all sizes between them.
+    """
+    if isinstance(size, int):
+        return _attempt(resize, size)
+    least, most = _attempt(resize, 1), _attempt(resize, BEYOND_ALL)
+    if least == most:
+        return least
+    return size if most == BEYOND_ALL else None
+
+
+def _attempt(resize: Resize, size: int) -> int | None:
+    try:
+        result = resize(size)
+    except (UnpoolError, IndexError):
+        return None
+    return result if result >= 0 else None
+
+
+def _merge_dims(first: Dim, second: Dim) -> Dim:
+    """The more precise one of two statements about the same size."""
+    return second if isinstance(second, int) or first is None else first
+
+
+def _of_rank(known: Dims | None, rank: int) -> Dims:
+    """Dims with so many spatial axes; all unknown where there are more or fewer."""
+    return (None,) * (rank + 2) if known is None or len(known) != rank + 2 else known
+
+
+def _in_onnx_order(row: Row, known: Dims | None, rank: int) -> Dims:
+    n, *others = _of_rank(known, rank)
+    return (n, others[-1], *others[:-1]) if row.is_channels_last else (n, *others)
+
+
+def _in_layout(row: Row, known: Dims) -> Dims:
+    return (known[0], *known[2:], known[1]) if row.is_channels_last else known

@@ -1,9 +1,9 @@
 """Weights of models: taken out of a model, mapped from files, and kept within the 2 GiB of a protobuf message.
 
 onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one without its large initializers. Large weights
-that stay in the files beside a model are mapped where they are read, and never copied. Such a tensor has one entry more
-among its external data: the folder of its file, with all links resolved. `without_folder` takes that entry out again.
-Its key is random in every process, so that no file can contain it.
+that stay in the files next to a model are mapped where they are read, and never copied. Such a tensor has one entry
+more among its external data: the folder of its file, with all links resolved. `without_folder` takes that entry out
+again. Its key is random in every process, so that no file can contain it.
 """
 
 import math
@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ def is_large(tensor: onnx.TensorProto) -> bool:
 
 
 def as_input(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    """An input of the type and shape of a tensor."""
+    """An input of the name, type and shape of a tensor."""
     return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
 
 
@@ -87,26 +88,20 @@ class OutsideFolderError(ValueError):
 
 
 class DataFile(NamedTuple):
-    """A file by a folder and its name in there, in neither of which is a link.
-
-    Attributes:
-        folder: an absolute path.
-        name: relative to the folder.
-    """
+    """A file by a folder, an absolute path, and its name relative to it, neither of which contains a link."""
 
     folder: str
     name: str
 
     @property
     def path(self) -> str:
-        """Both together."""
+        """Folder and name joined."""
         return os.path.join(self.folder, self.name)
 
     def open(self) -> BinaryIO:
-        """The file, to be read; a link that replaced a part of its name meanwhile is not followed.
+        """The file, opened for reading.
 
-        Raises:
-            OSError: it is not there, is no regular file, or has a link in its name now.
+        Raises an OSError where it is missing, is no regular file, or a link has replaced a part of its name.
         """
         descriptor = self._descriptor()
         try:
@@ -144,16 +139,8 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
     2. in the folder of the file that the model is a link to, or
     3. in a folder that the caller named.
 
-    Its name is relative, and does not leave the folder of the model by "..".
-
-    Args:
-        model: its path, which may be a link.
-        location: as the model has it.
-        folders: that the caller named.
-
-    Raises:
-        OutsideError: it lies in none of the folders in which it may be.
-        IsADirectoryError: it is the folder itself.
+    Its name is relative, and does not leave the folder of the model by "..". Any other place is an OutsideFolderError,
+    the folder itself an IsADirectoryError.
     """
     name = os.path.normpath(location)
     own = os.path.realpath(os.path.dirname(os.path.abspath(model)))
@@ -179,10 +166,8 @@ _PACKED = {
 
 def can_be_mapped(tensor: onnx.TensorProto, length: int) -> bool:
     """True if a tensor of so many bytes in a file can be mapped: it is large, and its elements are whole bytes."""
-    if not is_large(tensor) or tensor.data_type in _PACKED or sys.byteorder != "little":
-        return False
-    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    return length == kind.itemsize * int(np.prod(tensor.dims, dtype=object))
+    is_plain = is_large(tensor) and tensor.data_type not in _PACKED and sys.byteorder == "little"
+    return is_plain and length == byte_size(tensor)
 
 
 def keep_in_file(tensor: onnx.TensorProto, file: DataFile) -> None:
@@ -197,17 +182,15 @@ def folder_of(tensor: onnx.TensorProto) -> str | None:
     """The folder of the file that has the data of a tensor; None if the tensor has them itself."""
     if not external_data_helper.uses_external_data(tensor):
         return None
-    return next((one.value for one in tensor.external_data if one.key == FOLDER_KEY), None)
+    return next((entry.value for entry in tensor.external_data if entry.key == FOLDER_KEY), None)
 
 
 def array_of(tensor: onnx.TensorProto) -> AnyArray:
     """The elements of a tensor; those in a file are mapped and cannot be changed.
 
-    Raises:
-        FileError: the file is gone, or shorter than it was.
+    Raises a FileError where the file is gone, or shorter than it was.
     """
-    folder = folder_of(tensor)
-    if folder is None:
+    if folder_of(tensor) is None:
         return numpy_helper.to_array(tensor)
     file, offset = _data_location(tensor)
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
@@ -220,41 +203,36 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
 
 
 def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
-    """The file of a tensor, and how many bytes come before its data."""
-    place = ExternalDataInfo(without_folder(tensor))
-    return DataFile(folder_of(tensor) or "", place.location), place.offset or 0
+    """The file of a tensor, and the offset of its data in bytes."""
+    entry = ExternalDataInfo(without_folder(tensor))
+    return DataFile(folder_of(tensor) or "", entry.location), entry.offset or 0
 
 
 def _missing_data(tensor: onnx.TensorProto, file: DataFile, error: Exception) -> FileError:
     return FileError(
-        f"{file.path}: expected the data of tensor {tensor.name!r}, got: {short_message(error)}. Leave the file where "
+        f"{file.path}: the data of tensor {tensor.name!r} cannot be read: {short_message(error)}. Leave the file where "
         "it was."
     )
 
 
 def byte_size(tensor: onnx.TensorProto) -> int:
-    """Bytes of the elements of a tensor that can be mapped."""
-    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    return int(math.prod(tensor.dims) * kind.itemsize)
+    """Bytes of the elements of a tensor whose elements are whole bytes."""
+    return int(math.prod(tensor.dims) * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize)
 
 
 def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
-    """The bytes of a tensor in a file, a piece at a time.
-
-    Raises:
-        FileError: the file is gone, or shorter than it was.
-    """
+    """The bytes of a tensor in a file, at most CHUNK at a time; errors as of `array_of`."""
     file, offset = _data_location(tensor)
-    left = byte_size(tensor)
+    remaining = byte_size(tensor)
     try:
         with file.open() as source:
             source.seek(offset)
-            while left:
-                piece = source.read(min(CHUNK, left))
-                if not piece:
-                    raise ValueError(f"{left} bytes too few")
-                left -= len(piece)
-                yield piece
+            while remaining:
+                chunk = source.read(min(CHUNK, remaining))
+                if not chunk:
+                    raise ValueError(f"{remaining} bytes too few")
+                remaining -= len(chunk)
+                yield chunk
     except (OSError, ValueError) as error:
         raise _missing_data(tensor, file, error) from error
 
@@ -263,19 +241,15 @@ def without_folder(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """The tensor without the entry of unpool; itself, if it has none."""
     if folder_of(tensor) is None:
         return tensor
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
-    kept = [one for one in copy.external_data if one.key != FOLDER_KEY]
+    copy = deepcopy(tensor)
     del copy.external_data[:]
-    copy.external_data.extend(kept)
+    copy.external_data.extend(entry for entry in tensor.external_data if entry.key != FOLDER_KEY)
     return copy
 
 
 def with_data_inside(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """The tensor with its data inside, read from its file; itself, if it has them."""
-    if folder_of(tensor) is None:
-        return tensor
-    return numpy_helper.from_array(np.array(array_of(tensor)), tensor.name)
+    return tensor if folder_of(tensor) is None else numpy_helper.from_array(np.array(array_of(tensor)), tensor.name)
 
 
 LARGEST_MESSAGE = 2**31 - 1
@@ -283,16 +257,12 @@ LARGEST_MESSAGE = 2**31 - 1
 
 
 def serialize(model: onnx.ModelProto, where: str) -> bytes:
-    """The bytes of a model, which errors call `where`.
-
-    Raises:
-        UnsupportedError: it does not fit into one protobuf message.
-    """
+    """The bytes of a model, which errors call `where`; an UnsupportedError if it does not fit into one message."""
     content = try_serialize(model)
     if content is None:
         raise UnsupportedError(
-            f"{where}: expected at most 2 GiB, the limit of an ONNX file, got more, weights included. Save it with "
-            "its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its path."
+            f"{where}: the model exceeds 2 GiB, weights included, the limit of an ONNX file. Save it with its weights "
+            "in a data file (onnx.save, save_as_external_data=True), and pass its path."
         )
     return content
 
@@ -306,20 +276,19 @@ def try_serialize(model: onnx.ModelProto) -> bytes | None:
     return content if len(content) <= LARGEST_MESSAGE else None
 
 
-def is_too_large(one: onnx.ModelProto | onnx.TensorProto) -> bool:
+def is_too_large(message: onnx.ModelProto | onnx.TensorProto) -> bool:
     """True if a model or a tensor does not fit into one protobuf message."""
     try:
-        return bool(one.ByteSize() > LARGEST_MESSAGE)
-    except EncodeError:  # how protobuf says that it cannot count so far
+        return bool(message.ByteSize() > LARGEST_MESSAGE)
+    except EncodeError:  # protobuf cannot count so far
         return True
 
 
 def initializers_as_inputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
-    """The model as it can be serialized, and what is to be fed to its last inputs beside the feed of the caller.
+    """The model as it can be serialized, and the arrays by name to feed to its last inputs.
 
-    Returns:
-        the model itself and nothing, if its weights are inside and fit into a message; else one in which large
-        initializers are inputs, and their arrays by name, those of weights in files mapped.
+    The model itself and no arrays if its weights are inside and fit into a message; otherwise one in which large
+    initializers are inputs.
     """
     is_stored = any(folder_of(tensor) is not None for tensor in model.graph.initializer)
     if not is_stored and not is_too_large(model):

@@ -16,8 +16,7 @@ from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.dims import DimExpr, as_ints
-from unpool.runtime.graph.dynamic_dims import DimFlow
+from unpool.runtime.graph.dynamic_dims import DimExpr, DimFlow, as_ints
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node

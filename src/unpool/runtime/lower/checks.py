@@ -22,7 +22,7 @@ from unpool.geometry import Window
 from unpool.numerics import BITWISE, LOWERING, diff_arrays
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.dims import as_ints
+from unpool.runtime.graph.dynamic_dims import as_ints
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import attributes, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics

@@ -26,13 +26,12 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, unused_names
-from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.load import ModelSource, check_model
 from unpool.runtime.graph.nodes import domain, is_unpool_op, node_name, reads, subgraph_nodes
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.validity import check_model
 from unpool.runtime.lower.checks import RuntimeCheck, check_lowering, expected_results, test_model
 from unpool.runtime.lower.node_edits import channels_first_edits, pad_ceil_pools
 from unpool.runtime.lower.targets import LoweringTarget, find_target, unsupported_nodes

@@ -16,8 +16,7 @@ from unpool.geometry import Window
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dims import as_ints
-from unpool.runtime.graph.dynamic_dims import DimFlow
+from unpool.runtime.graph.dynamic_dims import DimFlow, as_ints
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.lower.emit_unpool import (

@@ -24,8 +24,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import window_attributes
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multiply
-from unpool.runtime.graph.dynamic_dims import DimFlow
+from unpool.runtime.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int, as_ints, multiply
 from unpool.runtime.graph.graph import FreshNames, Graph, prune, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.shapes import Types

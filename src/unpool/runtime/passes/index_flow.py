@@ -17,8 +17,7 @@ from unpool.geometry import pooling_walk
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dims import DimExpr, as_int, multiply
-from unpool.runtime.graph.dynamic_dims import DimFlow, slice_bounds
+from unpool.runtime.graph.dynamic_dims import DimExpr, DimFlow, as_int, multiply, slice_bounds
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
 from unpool.runtime.graph.weights import array_of
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import onnx
 
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
+from unpool.runtime.graph.load import check_model
 from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.convert_conv import convert_conv, values_before_indices
 from unpool.runtime.passes.fold import fold
 from unpool.runtime.passes.fuse import fuse

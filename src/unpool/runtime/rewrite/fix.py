@@ -25,12 +25,11 @@ from unpool.errors import UnsupportedError
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, prune, unused_names
-from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.load import ModelSource, check_model
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model

@@ -10,13 +10,12 @@ from unpool.errors import UnsupportedError
 from unpool.operators.contract import Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.dims import Dims
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.load import ModelSource, check_model, load
 from unpool.runtime.graph.nodes import attributes, domain, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import Inference, ResolvedNode, infer
-from unpool.runtime.graph.validity import check_model
+from unpool.runtime.graph.shapes import Dims
 from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.legacy_nodes import lift_opset

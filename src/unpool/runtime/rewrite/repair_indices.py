@@ -13,8 +13,7 @@ from onnx import helper
 from unpool.geometry import window_between
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
-from unpool.runtime.graph.dims import DimExpr, DimExprs, as_int, as_ints, multiply, upsample
-from unpool.runtime.graph.dynamic_dims import DimFlow
+from unpool.runtime.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int, as_ints, multiply, upsample
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.runtime.passes.fuse_unpool import short_attributes, windows_undoing, write_plane_size

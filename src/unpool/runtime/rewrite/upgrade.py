@@ -23,11 +23,10 @@ from unpool.operators import contract
 from unpool.operators.contract import Row
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.load import ModelSource, load
+from unpool.runtime.graph.load import ModelSource, check_model, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.graph.validity import check_model
 from unpool.runtime.passes.legacy_nodes import TARGET, lift_opset
 from unpool.runtime.passes.rewrite import NodeChange
 from unpool.runtime.passes.upgrade_opset import convert_opset, update_ir_version

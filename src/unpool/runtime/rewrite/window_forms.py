@@ -25,10 +25,10 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape
-from unpool.runtime.graph.dims import Dim, Dims
 from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
 from unpool.runtime.graph.shape_inference import ResolvedNode
+from unpool.runtime.graph.shapes import Dim, Dims
 from unpool.runtime.passes.rewrite import NodeChange
 
 WindowedSpec: TypeAlias = MaxPoolSpec | ConvTransposeSpec

@@ -17,8 +17,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.operators.contract import NHWC
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dims import as_int
-from unpool.runtime.graph.dynamic_dims import DimFlow
+from unpool.runtime.graph.dynamic_dims import DimFlow, as_int
 from unpool.runtime.graph.graph import Graph, evaluate_node
 from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, writes
 from unpool.runtime.graph.semantics import Semantics

@@ -21,7 +21,7 @@ from unpool.runtime.graph import peek
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.topological_order import sort_nodes
+from unpool.runtime.graph.nodes import sort_nodes
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig

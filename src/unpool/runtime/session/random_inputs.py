@@ -6,7 +6,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.graph.dims import MULTIPLE
+from unpool.runtime.graph.dynamic_dims import MULTIPLE
 from unpool.runtime.graph.shapes import check_size_names, dtype, parse_type
 from unpool.runtime.session.signature import ValueInfo
 
