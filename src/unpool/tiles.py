@@ -9,11 +9,18 @@ write_tile(outputs, tiling[7], results)                          writes its resu
 """
 
 from unpool.runtime.tiles.blending import blend
-from unpool.runtime.tiles.fitting import TilingFit, fit_tiling
-from unpool.runtime.tiles.grid import Extent
-from unpool.runtime.tiles.run import compute_tile, read_tile, run, run_tile, run_tiling, write_tile
+from unpool.runtime.tiles.run import (
+    TilingFit,
+    compute_tile,
+    fit_tiling,
+    read_tile,
+    run,
+    run_tile,
+    run_tiling,
+    write_tile,
+)
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Tile, Tiling
+from unpool.runtime.tiles.tiling import Extent, Tile, Tiling
 
 __all__ = [
     "Extent",

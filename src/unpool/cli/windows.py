@@ -30,8 +30,8 @@ from unpool.memory_limits import rss, trim
 from unpool.runtime.streams.jobs import ExactTilePlan, TileRequest
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import ProgressCallback, RunResult
-from unpool.runtime.tiles.fitting import memory_limit_message
-from unpool.runtime.tiles.windows import BlendOptions
+from unpool.runtime.tiles.blending import BlendOptions
+from unpool.runtime.tiles.run import memory_limit_message
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession

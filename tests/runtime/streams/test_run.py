@@ -124,7 +124,7 @@ def test_best_channels_are_written(session, tmp_path):
 
 def test_the_limit_of_memory_chooses_tiles_of_one_shape(session, tmp_path, monkeypatch):
     """A limit cuts the image, and what every tile reads has one shape, so that memory for one serves all."""
-    monkeypatch.setattr("unpool.runtime.tiles.fitting.rss", lambda: 0)
+    monkeypatch.setattr("unpool.runtime.tiles.run.rss", lambda: 0)
     read = set()
     plain = jobs.read_tile
 

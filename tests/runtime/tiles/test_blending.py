@@ -9,8 +9,7 @@ import pytest
 from tests.support import models
 from unpool import InferenceSession, tiles
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.tiles.blending import BlendAccumulator
-from unpool.runtime.tiles.windows import BlendOptions, find_windows
+from unpool.runtime.tiles.blending import BlendAccumulator, BlendOptions, find_windows
 
 
 @pytest.fixture(scope="module")

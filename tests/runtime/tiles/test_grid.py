@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 
 from unpool.geometry import Span, Window, pooled_size, span_reaching, span_read, upsampled_size
-from unpool.runtime.tiles.grid import AxisGeometry, axis_cells, extent
 from unpool.runtime.tiles.links import Edge, Link, Strides
+from unpool.runtime.tiles.tiling import AxisGeometry, axis_cells, extent
 
 WINDOWS = st.builds(Window, st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
 

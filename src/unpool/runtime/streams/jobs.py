@@ -29,12 +29,18 @@ from unpool.runtime.streams.output_transform import (
     tensor_spec,
 )
 from unpool.runtime.streams.runner import PIPELINE_DEPTH, RUNTIME_OVERHEAD_BYTES, PartResult, Stage, run_pipeline
-from unpool.runtime.tiles.blending import Bands, BlendAccumulator
-from unpool.runtime.tiles.fitting import MAX_SIZE, fit_tiling, least_bytes, memory_limit_message
-from unpool.runtime.tiles.run import compute_tile, read_tile
+from unpool.runtime.tiles.blending import (
+    Array,
+    Bands,
+    BlendAccumulator,
+    BlendOptions,
+    WindowBatch,
+    Windows,
+    find_windows,
+)
+from unpool.runtime.tiles.run import MAX_SIZE, compute_tile, fit_tiling, least_bytes, memory_limit_message, read_tile
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling
-from unpool.runtime.tiles.windows import Array, BlendOptions, WindowBatch, Windows, find_windows
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession

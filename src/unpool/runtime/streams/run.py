@@ -15,7 +15,7 @@ from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest, blend_
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.partial_output import require_apart, require_distinct, require_replaceable
 from unpool.runtime.streams.runner import ProgressCallback, RunResult, run_job
-from unpool.runtime.tiles.windows import BlendOptions
+from unpool.runtime.tiles.blending import BlendOptions
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession

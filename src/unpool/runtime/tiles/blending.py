@@ -7,18 +7,29 @@ the end, so they depend on where windows start; `tiles.run` has no such error. W
 window of a band, all rows before the next band are final, and memory holds only the rows that later windows reach.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from unpool.errors import ShapeError
-from unpool.runtime.tiles.walk import Shape
-from unpool.runtime.tiles.windows import Array, BlendOptions, Slices, WindowBatch, Windows, find_windows
+from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.tiles.tiling import Slices
+from unpool.runtime.tiles.walk import Shape, image_inputs
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+MODES = ("constant", "gaussian")
+PADDING_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+"""Padding modes of MONAI, and those of NumPy."""
+
+MIN_WEIGHT = 1e-3
 
 
 def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
@@ -87,17 +98,172 @@ def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
     return results
 
 
-class Bands:
-    """The places of bands in one output.
+@dataclass(frozen=True)
+class BlendOptions:
+    """The arguments of `blend` that say how windows overlap and how their results are averaged."""
 
-    Args:
-        windows: of the images.
-        name: of the output, for errors.
-        result: the output for some windows.
+    roi_size: Sequence[int] | int
+    sw_batch_size: int = 1
+    overlap: float | Sequence[float] = 0.25
+    mode: str = "constant"
+    sigma_scale: float | Sequence[float] = 0.125
+    padding_mode: str = "constant"
+    cval: float = 0.0
 
-    Raises:
-        ShapeError: it is no image of floats.
+    def __post_init__(self) -> None:
+        require(self.mode in MODES, "mode", f"one of {', '.join(MODES)}", self.mode)
+        known = f"one of {', '.join(PADDING_MODES)}"
+        require(self.padding_mode in PADDING_MODES, "padding_mode", known, self.padding_mode)
+        require(self.sw_batch_size > 0, "sw_batch_size", "1 or more", self.sw_batch_size)
+
+    def per_axis(self, value: float | Sequence[float], count: int) -> list[float]:
+        """A share by spatial axis."""
+        return [float(share) for share in value] if isinstance(value, Sequence) else [float(value)] * count
+
+    def roi(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Elements of a window by spatial axis of an image of these sizes."""
+        lengths = [self.roi_size] * len(sizes) if isinstance(self.roi_size, int) else list(self.roi_size)
+        require(len(lengths) == len(sizes), "roi_size", f"{len(sizes)} sizes, one per spatial axis", self.roi_size)
+        return tuple(length if length > 0 else size for length, size in zip(lengths, sizes, strict=True))
+
+
+@dataclass(frozen=True)
+class WindowBatch:
+    """Starts of windows of one band that the session runs together; the last batch of a requested band completes it."""
+
+    band: int
+    starts: tuple[Shape, ...]
+    completes_band: bool
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of a batch of images. Those of an image with the same start along its first axis form a band.
+
+    `names` are the inputs that are cut, `axes` their spatial axes, and `sizes` those of one of the `images`.
     """
+
+    names: tuple[str, ...]
+    axes: tuple[int, ...]
+    images: int
+    sizes: Shape
+    blending: BlendOptions
+
+    @cached_property
+    def roi(self) -> Shape:
+        """Elements of a window by spatial axis."""
+        return self.blending.roi(self.sizes)
+
+    @cached_property
+    def starts(self) -> tuple[tuple[int, ...], ...]:
+        """The starts of windows, by spatial axis."""
+        overlap = self.blending.per_axis(self.blending.overlap, len(self.roi))
+        return tuple(tuple(window_starts(*axis)) for axis in zip(self.padded_sizes, self.roi, overlap, strict=True))
+
+    def __len__(self) -> int:
+        """Number of bands."""
+        return self.images * len(self.starts[0])
+
+    @property
+    def padded_sizes(self) -> Shape:
+        """The sizes of an image, padded where it is smaller than a window."""
+        return tuple(max(pair) for pair in zip(self.sizes, self.roi, strict=True))
+
+    def begin(self, band: int) -> int:
+        """The start of a band along the first axis."""
+        return self.starts[0][band % len(self.starts[0])]
+
+    def end(self, band: int) -> int:
+        """The start of the next band along the first axis: rows before it are in no later window."""
+        following = band % len(self.starts[0]) + 1
+        return self.starts[0][following] if following < len(self.starts[0]) else self.padded_sizes[0]
+
+    def batches(self, bands: Collection[int]) -> Iterator[WindowBatch]:
+        """The windows that reach into some requested bands, in the order of the bands, the last axis fastest."""
+        count, size = len(self.starts[0]), self.blending.sw_batch_size
+        for band in range(len(self)):
+            begin, image = self.begin(band), band // count
+            later = [other for other in bands if other >= band and other // count == image]
+            if not any(self.begin(other) < begin + self.roi[0] for other in later):
+                continue
+            starts = list(product((begin,), *self.starts[1:]))
+            for first in range(0, len(starts), size):
+                is_last = first + size >= len(starts)
+                yield WindowBatch(band, tuple(starts[first : first + size]), is_last and band in bands)
+
+    def read(self, feed: Mapping[str, Any], batch: WindowBatch) -> dict[str, Array]:
+        """The arrays for the inputs that are cut."""
+        return {name: np.concatenate([self._window(feed[name], batch.band, start) for start in batch.starts])
+                for name in self.names}  # fmt: skip
+
+    def _window(self, source: Any, band: int, start: Shape) -> Array:
+        """A window of an image, as a batch of one; half of its padding is before the image."""
+        rank, image = len(source.shape), band // len(self.starts[0])
+        window, widths = [slice(image, image + 1)] + [slice(None)] * (rank - 1), [(0, 0)] * rank
+        for axis, first, length, size in zip(self.axes, start, self.roi, self.sizes, strict=True):
+            missing = max(0, length - size)
+            window[axis], widths[axis] = slice(first, first + length - missing), (missing // 2, missing - missing // 2)
+        part: Array = np.asarray(source[tuple(window)])
+        if not any(after for _, after in widths):
+            return part
+        mode: Any = PADDING_MODES[self.blending.padding_mode]
+        options = {"constant_values": part.dtype.type(self.blending.cval)} if mode == "constant" else {}
+        return np.pad(part, widths, mode, **options)
+
+
+def find_windows(shapes: Mapping[str, Shape], blending: BlendOptions, layout: str) -> Windows:
+    """The windows of inputs of these shapes; those of the highest rank are cut, and must have the same sizes."""
+    tiled = image_inputs(shapes, layout, None)
+    axes = tuple(axis for axis, spatial in enumerate(next(iter(tiled.values()))) if spatial is not None)
+    sizes = {tuple(shapes[name][axis] for axis in axes) for name in tiled}
+    if len(sizes) > 1:
+        raise ShapeError(f"tiles: expected inputs of one size, got {sorted(sizes)}. Blend them one by one.")
+    images = {shapes[name][0] for name in tiled}
+    if len(images) > 1:
+        raise ShapeError(f"tiles: expected batches of one size, got {sorted(images)}. Blend them one by one.")
+    windows = Windows(tuple(tiled), axes, images.pop(), sizes.pop(), blending)
+    require(len(windows) > 0, "tiles", "images that have elements", [windows.images, *windows.sizes])
+    return windows
+
+
+def window_starts(size: int, length: int, overlap: float) -> Iterator[int]:
+    """The starts of windows along one axis: a step apart, and the last window ends with the image.
+
+    >>> list(window_starts(10, 4, 0.25))
+    [0, 3, 6]
+    """
+    require(0 <= overlap < 1, "overlap", "0 or more and below 1", overlap)
+    step = length if length == size else max(1, int(length * (1 - overlap)))
+    count = -(-(size - length) // step) + 1
+    return (min(number * step, size - length) for number in range(count))
+
+
+def window_weights(roi: Sequence[int], mode: str, sigma_scale: Sequence[float]) -> Array:
+    """The weights of the results of a window, float32.
+
+    "gaussian": exp(-(x - (n - 1) / 2)² / (2 (sigma_scale n)²)) along each axis of n elements, and at least 0.001.
+
+    >>> window_weights([3], "gaussian", [0.5]).round(3).tolist()
+    [0.8009999990463257, 1.0, 0.8009999990463257]
+    """
+    weights = np.ones(tuple(roi), np.float32)
+    if mode == "gaussian":
+        for axis, (length, share) in enumerate(zip(roi, sigma_scale, strict=True)):
+            position = np.arange(length, dtype=np.float32) - np.float32((length - 1) / 2)
+            along = np.exp(position**2 / np.float32(-2 * (share * length) ** 2))
+            weights *= along.reshape([-1 if other == axis else 1 for other in range(len(roi))])
+        weights = np.maximum(weights, np.float32(MIN_WEIGHT))
+    return weights
+
+
+def require(holds: bool, name: str, expected: str, got: Any) -> None:
+    """Refuse an argument that is out of its range."""
+    if not holds:
+        raise UnpoolError(f"{name}: expected {expected}; got {got!r}.")
+
+
+class Bands:
+    """The places of bands in one output, from its `result` for some windows, which must be an image of floats."""
 
     def __init__(self, windows: Windows, name: str, result: Array) -> None:
         if result.ndim <= max(windows.axes) or result.dtype.kind != "f":
@@ -106,7 +272,7 @@ class Bands:
         self.sizes = tuple(result.shape[axis] for axis in windows.axes)
         self.rates = [size / length for size, length in zip(self.sizes, windows.roi, strict=True)]
         self.padded_sizes = tuple(int(size * rate) for size, rate in zip(windows.padded_sizes, self.rates, strict=True))
-        self.image_spans = tuple(map(self._image_span, range(len(self.sizes))))
+        self.image_spans = tuple(map(_image_span, windows.sizes, windows.padded_sizes, self.padded_sizes))
 
     @property
     def shape(self) -> Shape:
@@ -158,29 +324,21 @@ class Bands:
         along = dict(zip(self.windows.axes, sizes, strict=True))
         return (images, *(along.get(axis, size) for axis, size in enumerate(self.sample_shape, 1)))
 
-    def _image_span(self, axis: int) -> slice:
-        """The elements of the padded output that belong to the image."""
-        size, padded, length = self.windows.sizes[axis], self.windows.padded_sizes[axis], self.padded_sizes[axis]
-        begin = (padded - size) // 2
-        return slice(round(begin * length / padded), round((begin + size) * length / padded))
-
 
 class BandAverage:
     """The averages of one output; memory holds those of one band."""
 
     def __init__(self, bands: Bands) -> None:
-        self._bands, self._axes = bands, bands.windows.axes
+        self._bands, self._axes, options = bands, bands.windows.axes, bands.windows.blending
         self._sums = np.zeros(bands.buffer_shape, bands.dtype)
         self._totals = np.zeros([bands.buffer_shape[axis] for axis in self._axes], bands.dtype)
-        self._weights = _resize_nearest(bands.windows.weights, bands.sizes).astype(bands.dtype)
+        roi = bands.windows.roi
+        weights = window_weights(roi, options.mode, options.per_axis(options.sigma_scale, len(roi)))
+        self._weights = _resize_nearest(weights, bands.sizes).astype(bands.dtype)
         self._band: int | None = None
 
     def add(self, batch: WindowBatch, results: Array) -> None:
-        """Add the results of some windows.
-
-        Raises:
-            ShapeError: their shape differs from that of earlier results.
-        """
+        """Add the results of some windows, which must have the shape of earlier ones."""
         if results.shape != (len(batch.starts), *self._bands.sample_shape):
             raise _no_image(self._bands.name, results)
         self._begin(batch.band)
@@ -229,17 +387,19 @@ class BlendAccumulator:
         self._averages: dict[str, BandAverage] = {}
 
     def add(self, batch: WindowBatch, results: Sequence[Array]) -> Mapping[str, Array] | None:
-        """The averages of the final rows of every output, where a batch completes a band; else None.
-
-        Raises:
-            ShapeError: an output is no image of floats.
-        """
+        """The averages of the final rows of every output, where a batch completes a band; else None."""
         for name, array in zip(self._names, results, strict=True):
             if name not in self.bands:
                 self.bands[name] = Bands(self._windows, name, array)
                 self._averages[name] = BandAverage(self.bands[name])
             self._averages[name].add(batch, array)
         return {name: self._averages[name].final() for name in self._names} if batch.completes_band else None
+
+
+def _image_span(size: int, padded: int, length: int) -> slice:
+    """The part of a padded output that belongs to the image: `size` of `padded` elements, which give `length`."""
+    begin = (padded - size) // 2
+    return slice(round(begin * length / padded), round((begin + size) * length / padded))
 
 
 def _expand_slices(axes: Sequence[int], window: Sequence[slice], rank: int) -> Slices:

@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from unpool.errors import UnpoolError
-from unpool.runtime.session.signature import ValueInfo
-from unpool.runtime.tiles.grid import Extent
 from unpool.runtime.tiles.tiler import Tiler
+from unpool.runtime.tiles.tiling import Extent
 from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
@@ -21,11 +20,9 @@ DEFAULT_SIZES = {3: 4096, 4: 512, 5: 128}
 
 @dataclass(frozen=True)
 class SizeRange:
-    """The sizes that a model accepts along one spatial axis.
+    """The sizes that a model accepts along one spatial axis, in elements: the smallest one, and the distance of others.
 
-    Attributes:
-        least: the smallest size, in elements.
-        step: from one accepted size to the next, in elements; 0 where there is one only.
+    `step` is 0 where there is one size only.
     """
 
     least: int
@@ -38,67 +35,42 @@ def accepted_sizes(
     """By spatial axis, the sizes of the first image that a model accepts while the other axes keep theirs.
 
     A graph treats sizes alike that differ by a multiple of its total stride. A smaller size is accepted as long as no
-    value is empty, no padding repeats more elements than there are, and joined values have equal sizes.
-
-    Args:
-        tiler: of the session.
-        shapes: of all inputs that are fed.
-        is_dynamic: whether the model has a dynamic dimension, by spatial axis.
-
-    Returns:
-        None where the model does not accept `shapes`.
-
-    Raises:
-        UnsupportedError: a node does not treat every position of the image alike; the message names it.
+    value is empty, no padding repeats more elements than there are, and joined values have equal sizes. None means that
+    the model does not accept `shapes`. `is_dynamic` says, by spatial axis, whether the model has a dynamic dimension.
     """
     if not tiler.accepts(shapes):
         return None
-    probes = [_AxisProbe(tiler, shapes, axis) for axis in range(len(is_dynamic))]
-    return tuple(
-        probe.size_range(stride) if can_change else SizeRange(probe.size, 0)
-        for probe, stride, can_change in zip(probes, tiler.strides(shapes), is_dynamic, strict=True)
-    )
+    strides = tiler.strides(shapes)
+    pairs = enumerate(zip(strides, is_dynamic, strict=True))
+    return tuple(_size_range(tiler, shapes, axis, stride if changes else 0) for axis, (stride, changes) in pairs)
 
 
-@dataclass(frozen=True)
-class _AxisProbe:
-    """Checks of sizes along one spatial axis of the image."""
+def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: int) -> SizeRange:
+    """The accepted sizes along one spatial axis, of which that of `shapes` is one; other images change with the first.
 
-    tiler: Tiler
-    shapes: Mapping[str, Shape]
-    axis: int
+    With `stride` 0, the size is fixed.
+    """
+    own_axes = {name: axes.index(axis) for name, axes in tiler.images(shapes).items()}
+    size = next(shapes[name][own] for name, own in own_axes.items())
 
-    @property
-    def size(self) -> int:
-        """Of the first image, in elements."""
-        name, own = next(iter(self._own_axes().items()))
-        return self.shapes[name][own]
-
-    def size_range(self, stride: int) -> SizeRange:
-        """The accepted sizes; that of the image is one of them."""
-        divisors = (step for step in range(1, stride) if stride % step == 0)
-        step = next((step for step in divisors if self._accepts(self.size + step)), stride)
-        low, high = 0, (self.size - 1) // step  # steps that the image is known to exceed the minimum by, and may exceed
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._accepts(self.size - middle * step) else (low, middle - 1)
-        return SizeRange(self.size - low * step, step)
-
-    def _accepts(self, size: int) -> bool:
-        """True if the model accepts an image of another size; other images change with the first one."""
-        resized = dict(self.shapes)
-        for name, own in self._own_axes().items():
-            shape = list(resized[name])
-            length = Fraction(shape[own] * size, self.size)
+    def accepts(other: int) -> bool:
+        resized = dict(shapes)
+        for name, own in own_axes.items():
+            length = Fraction(shapes[name][own] * other, size)
             if length.denominator != 1:
                 return False
-            shape[own] = int(length)
-            resized[name] = tuple(shape)
-        return self.tiler.accepts(resized)
+            resized[name] = (*shapes[name][:own], int(length), *shapes[name][own + 1 :])
+        return tiler.accepts(resized)
 
-    def _own_axes(self) -> dict[str, int]:
-        """By image, the number of this axis."""
-        return {name: axes.index(self.axis) for name, axes in self.tiler.images(self.shapes).items()}
+    if not stride:
+        return SizeRange(size, 0)
+    divisors = (step for step in range(1, stride) if stride % step == 0)
+    step = next((step for step in divisors if accepts(size + step)), stride)
+    low, high = 0, (size - 1) // step  # steps that the image is known to exceed the minimum by, and may exceed
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if accepts(size - middle * step) else (low, middle - 1)
+    return SizeRange(size - low * step, step)
 
 
 @dataclass(frozen=True)
@@ -124,14 +96,15 @@ class Overview:
 
 
 def overview(session: "InferenceSession", sizes: Mapping[str, int], layout: str = "NCHW") -> Overview:
-    """The tiling of a model for given sizes.
-
-    Args:
-        session: of the model.
-        sizes: of dynamic dimensions, by name; others get a default.
-        layout: of the inputs, "NCHW" or "NHWC".
-    """
-    shapes = {info.name: _shape(info, sizes) for info in session.get_inputs()}
+    """The tiling of a model for the sizes of dynamic dimensions, by name; others get a default."""
+    shapes = {}
+    for info in session.get_inputs():
+        dims = info.shape or ()
+        default = DEFAULT_SIZES.get(len(dims), 1)
+        shapes[info.name] = tuple(
+            size if isinstance(size, int) else sizes.get(size or "", default if axis else 1)
+            for axis, size in enumerate(dims)
+        )
     try:
         tiler = Tiler(session, layout=layout)
         sizes_accepted = accepted_sizes(tiler, shapes, _dynamic_axes(session, tiler, shapes))
@@ -151,13 +124,3 @@ def _dynamic_axes(session: "InferenceSession", tiler: Tiler, shapes: Mapping[str
     }
     axes = {axis for own in images.values() for axis in own if axis is not None}
     return [axis not in fixed for axis in sorted(axes)]
-
-
-def _shape(info: ValueInfo, sizes: Mapping[str, int]) -> Shape:
-    """A shape that an input accepts."""
-    shape: Sequence[int | str | None] = info.shape or ()
-    default = DEFAULT_SIZES.get(len(shape), 1)
-    return tuple(
-        size if isinstance(size, int) else sizes.get(size or "", default if axis else 1)
-        for axis, size in enumerate(shape)
-    )

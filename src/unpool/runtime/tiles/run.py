@@ -1,22 +1,36 @@
-"""Runs tiles in memory: reads a tile, computes it, and writes its results into the outputs of the image."""
+"""Runs tiles in memory: reads a tile, computes it, and writes its results into the outputs of the image.
+
+Tiles are of a given size, or the largest ones whose run fits into a memory limit.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.indices import from_part
+from unpool.memory_limits import available, rss
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.tiles.fitting import fit_tiling
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Tile, Tiling
+from unpool.runtime.tiles.tiling import Tile, Tiling, balance_length
+from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Progress = Callable[[Iterable[Tile]], Iterable[Tile]]
+
+FREE_SHARE = 0.5
+"""Default share of the free memory that a run may take."""
+
+FORECAST_MARGIN = 0.25
+"""Share by which a run may exceed its forecast."""
+
+MAX_SIZE = 2**40
+"""A size that no image exceeds."""
 
 
 def run(
@@ -87,8 +101,8 @@ def run_tile(session: "InferenceSession", tiling: Tiling, tile: Tile, feed: Mapp
         session: whose model the tiling was made for.
         tiling: of the whole image.
         tile: one of its tiles.
-        feed: every input; of those that are cut, anything that gives an array for `feed[name][slices]`: an array, a
-            memory map, a Zarr array.
+        feed: every input; of those that are cut, anything that gives an array for `feed[name][slices]`, such as an
+            array, a memory map or a Zarr array.
 
     Returns:
         by output, the elements for `tile.targets`; also the outputs that are equal for every tile. Indices are those
@@ -114,8 +128,17 @@ def compute_tile(
     names = [*tile.crops, *tiling.constant_outputs]
     if not names:  # outputs that end before the image may have no elements in its last corner
         return {}
-    results = zip(names, session.run(names, read, run_options), strict=True)
-    return {name: _crop(name, tile, array) if name in tile.crops else array for name, array in results}
+    results = dict(zip(names, session.run(names, read, run_options), strict=True))
+    for name, crop in tile.crops.items():
+        array = results[name]
+        if array.shape != tile.output_shapes[name]:
+            raise UnsupportedError(
+                f"tiles: output {name!r} of tile {tile.number}: expected the shape {list(tile.output_shapes[name])} by "
+                f"the graph, got {list(array.shape)}. Run the image whole."
+            )
+        shift = tile.index_shifts.get(name)
+        results[name] = array[crop] if shift is None else from_part(array[crop], shift.part, shift.whole, shift.shift)
+    return results
 
 
 def write_tile(outputs: Mapping[str, Any], tile: Tile, results: Mapping[str, Any]) -> None:
@@ -149,13 +172,86 @@ def run_tiling(
     return outputs
 
 
-def _crop(name: str, tile: Tile, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The part of a tile's output that belongs to the image; indices become those in the image."""
-    if array.shape != tile.output_shapes[name]:
-        raise UnsupportedError(
-            f"tiles: output {name!r} of tile {tile.number}: expected the shape {list(tile.output_shapes[name])} by "
-            f"the graph, got {list(array.shape)}. Run the image whole."
-        )
-    part = array[tile.crops[name]]
-    shift = tile.index_shifts.get(name)
-    return part if shift is None else from_part(part, shift.part, shift.whole, shift.shift)
+class TilingFit(NamedTuple):
+    """A tiling, a forecast of the bytes that a run of one of its tiles takes, and the size of its cells."""
+
+    tiling: Tiling
+    bytes: int
+    tile: tuple[int, ...]
+
+
+def fit_tiling(
+    tiler: Tiler,
+    shapes: Mapping[str, Shape],
+    max_memory: int | None,
+    buffer_bytes: Callable[[Tiling], int] | None = None,
+) -> TilingFit:
+    """The tiling with the largest tiles that fit: the whole image, or else cells of about equal length on all axes.
+
+    All tiles read parts of one shape, so that backends can use their memory of the first one for all.
+
+    Args:
+        tiler: of the session.
+        shapes: of all inputs that are fed.
+        max_memory: limit of the memory of the process in bytes, with the inputs in memory and the outputs of the whole
+            image; by default the memory in use, and half of what is free.
+        buffer_bytes: memory in addition to the run of a tile; by default the outputs of the whole image.
+
+    Raises:
+        ShapeError: even the smallest tile exceeds the limit.
+        UnsupportedError: the graph cannot be tiled exactly.
+    """
+    strides = tiler.strides(shapes)
+    buffers = tiler.output_bytes if buffer_bytes is None else buffer_bytes
+    whole = _fit(tiler, shapes, [MAX_SIZE] * len(strides))
+    used = rss()
+    budget = int(available() * FREE_SHARE) if max_memory is None else max_memory - used
+    if _peak_bytes(whole, buffers) <= budget:
+        return whole
+    sizes = [axis.size for axis in whole.tiling.axes]
+    unit = max(strides)
+    low, high, best = 1, max(sizes) // unit, None
+    while low <= high:
+        middle = (low + high) // 2
+        candidate = _fit(tiler, shapes, [middle * unit] * len(sizes))
+        if _peak_bytes(candidate, buffers) <= budget:
+            low, best = middle + 1, candidate
+        else:
+            high = middle - 1
+    if best is None:
+        needed = least_bytes(tiler, shapes, buffer_bytes)
+        limit = used + max(0, budget) if max_memory is None else max_memory
+        raise ShapeError(f"tiles: {memory_limit_message('max_memory', limit, used, needed)}")
+    return _fit(tiler, shapes, [balance_length(*axis) for axis in zip(sizes, best.tile, strides, strict=True)])
+
+
+def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], buffer_bytes: Callable[[Tiling], int] | None = None) -> int:
+    """Bytes that a run in the smallest tiles takes in addition to the process; arguments as for `fit_tiling`."""
+    strides = tiler.strides(shapes)
+    buffers = tiler.output_bytes if buffer_bytes is None else buffer_bytes
+    return min(_peak_bytes(_fit(tiler, shapes, [size] * len(strides)), buffers) for size in (max(strides), MAX_SIZE))
+
+
+def memory_limit_message(limit: str, max_memory: int, used: int, needed: int) -> str:
+    """The sentence about a memory limit in bytes, by its name, that a run would exceed.
+
+    The process has `used` bytes in use, and the run takes `needed` ones in addition.
+
+    >>> memory_limit_message("--max-memory", 700 << 20, 600 << 20, 569 << 20)
+    '--max-memory 700 MiB is too small: this run needs at least about 1.2 GiB (569 MiB more than is used already).'
+    """
+    least = used + needed
+    text = f"{ceil(least / 2**20 / 10) * 10} MiB" if least < 2**30 else f"{ceil(least / 2**30 * 10) / 10} GiB"
+    return (
+        f"{limit} {max_memory / 2**20:.0f} MiB is too small: this run needs at least about {text} "
+        f"({needed / 2**20:.0f} MiB more than is used already)."
+    )
+
+
+def _fit(tiler: Tiler, shapes: Mapping[str, Shape], tile: Sequence[int]) -> TilingFit:
+    tiling = tiler.tiling(shapes, tile, is_even=True)
+    return TilingFit(tiling, tiler.run_bytes(shapes, tiling.max_input_shapes()), tuple(tile))
+
+
+def _peak_bytes(fit: TilingFit, buffers: Callable[[Tiling], int]) -> int:
+    return int(fit.bytes * (1 + FORECAST_MARGIN)) + buffers(fit.tiling)

@@ -1,5 +1,6 @@
 """The tiles for a session and the shapes of its inputs."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -9,23 +10,14 @@ from typing import TYPE_CHECKING
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.graph import Graph, drop_constant_data, prune
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import Types, dtype
+from unpool.runtime.graph.graph import drop_constant_data, prune
+from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.session.inspect import prepared_graph
-from unpool.runtime.tiles.grid import (
-    AxisCell,
-    AxisGeometry,
-    Extent,
-    axis_cells,
-    equal_length_cells,
-    extent,
-    round_length,
-)
-from unpool.runtime.tiles.links import Edge
-from unpool.runtime.tiles.memory import RunSizes, run_bytes
+from unpool.runtime.tiles import tiling as grid
+from unpool.runtime.tiles.links import Edge, Strides
+from unpool.runtime.tiles.memory import run_bytes
 from unpool.runtime.tiles.rules.table import apply
-from unpool.runtime.tiles.tiling import Tiling
+from unpool.runtime.tiles.tiling import AxisCell, AxisGeometry, Extent, Tiling
 from unpool.runtime.tiles.walk import SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
 
 if TYPE_CHECKING:
@@ -83,19 +75,18 @@ class Tiler:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
             UnpoolError: no input is an image, or `tile` does not fit it.
         """
-        tiled = self.images(shapes)
-        whole = self._trace(shapes, tiled)
-        axes = self._axes(whole, tiled)
+        tiled, whole, axes = self._geometry(shapes)
         if len(tile) != len(axes) or min(tile) < 1:
             raise UnpoolError(
                 f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. "
                 f"Pass {len(axes)}, such as {[512] * len(axes)}."
             )
-        grid = [list(axis_cells(axis, round_length(size, axis.stride))) for axis, size in zip(axes, tile, strict=True)]
-        cells = tuple(tuple(equal_length_cells(along) if is_even else along) for along in grid)
-        outputs = tuple(name for name in self.outputs if name in whole.fields)
+        cells = []
+        for axis, size in zip(axes, tile, strict=True):
+            along = list(grid.axis_cells(axis, grid.round_length(size, axis.stride)))
+            cells.append(tuple(grid.equal_length_cells(along) if is_even else along))
         constant = tuple(name for name in self.outputs if name not in whole.fields)
-        tiling = Tiling(axes, cells, whole, tuple(tiled), outputs, constant)
+        tiling = Tiling(axes, tuple(cells), whole, tuple(tiled), axes[0].outputs, constant)
         for cell in tiling.distinct_cells():
             self._require_same_geometry(whole, axes, shapes, tiled, cell)
         return tiling
@@ -109,12 +100,10 @@ class Tiler:
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
         """
-        tiled = self.images(shapes)
-        whole = self._trace(shapes, tiled)
-        axes = self._axes(whole, tiled)
+        tiled, whole, axes = self._geometry(shapes)
         larger = [AxisCell(0, -axis.stride, {}) for axis in axes]
         self._require_same_geometry(whole, axes, shapes, tiled, larger)
-        return {name: tuple(extent(axis, name) for axis in axes) for name in self.outputs if name in whole.fields}
+        return {name: tuple(grid.extent(axis, name) for axis in axes) for name in axes[0].outputs}
 
     def images(self, shapes: Mapping[str, Shape]) -> dict[str, Axes]:
         """The spatial axis of the image that each axis is, for every input that is cut."""
@@ -126,15 +115,12 @@ class Tiler:
             whole = self._trace(shapes, self.images(shapes))
         except UnpoolError:
             return False
-        sizes = [
-            {name: field.sizes().get(axis) for name, field in whole.fields.items()} for axis in range(len(whole.edges))
-        ]
-        return all(map(_fits, whole.edges, sizes))
+        sizes = {name: field.sizes() for name, field in whole.fields.items()}
+        return all(_fits(edge, number, sizes) for number, edges in enumerate(whole.edges) for edge in edges)
 
     def strides(self, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
         """The total stride along each spatial axis, in elements of the first input."""
-        tiled = self.images(shapes)
-        return tuple(axis.stride for axis in self._axes(self._trace(shapes, tiled), tiled))
+        return tuple(axis.stride for axis in self._geometry(shapes)[2])
 
     def run_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
         """Forecast of the peak memory of a run in bytes, without its inputs and the session.
@@ -143,10 +129,9 @@ class Tiler:
             shapes: of all inputs that are fed.
             tile: shapes of the inputs that are cut; by default the whole ones.
         """
-        tiled = self.images(shapes)
-        fields = self._trace({**shapes, **(tile or {})}, tiled).fields
+        fields = self._trace({**shapes, **(tile or {})}, self.images(shapes)).fields
         sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
-        return run_bytes(RunSizes(self._nodes, self.session.plan, sizes))
+        return run_bytes(self._nodes, self.session.plan, Counter(sizes))
 
     def output_bytes(self, tiling: Tiling) -> int:
         """Bytes of all outputs of the image."""
@@ -157,9 +142,21 @@ class Tiler:
         return item_type.itemsize if item_type is not None else MAX_ITEM_BYTES
 
     def _trace(self, shapes: Mapping[str, Shape], tiled: Mapping[str, Axes]) -> Trace:
-        return trace_graph(self._graph, self._types, self._semantics, shapes, tiled)
+        """The dependence of every value on the inputs that are cut."""
+        walk = GraphWalk(self._graph, self._types, self._semantics, shapes, tiled)
+        for node in self._graph.nodes:
+            try:
+                apply(walk, node)
+            except UnpoolError:
+                raise
+            except (ArithmeticError, LookupError, ValueError) as error:  # sizes for which no runtime has a result
+                raise refusal(node, f"cannot run on this size ({short_message(error)})") from error
+        return walk.trace()
 
-    def _axes(self, whole: Trace, tiled: Mapping[str, Axes]) -> tuple[AxisGeometry, ...]:
+    def _geometry(self, shapes: Mapping[str, Shape]) -> tuple[dict[str, Axes], Trace, tuple[AxisGeometry, ...]]:
+        """The inputs that are cut, the trace of the whole image, and the geometry of each spatial axis."""
+        tiled = self.images(shapes)
+        whole = self._trace(shapes, tiled)
         outputs = tuple(name for name in self.outputs if name in whole.fields)
         unordered = [name for name in outputs if name in whole.indices and name not in whole.indexed_values]
         if unordered:
@@ -167,7 +164,12 @@ class Tiler:
                 f"tiles: output {unordered[0]!r}: expected indices in row-major order of an NCHW tensor, got others. "
                 "Choose other outputs."
             )
-        return tuple(_geometry(whole, number, tuple(tiled), outputs) for number in range(len(whole.edges)))
+        axes, inputs = [], tuple(tiled)
+        for number, edges in enumerate(whole.edges):
+            sizes = {name: field.sizes()[number] for name, field in whole.fields.items()}
+            steps = {name: _step(whole.strides[number], name, inputs, sizes) for name in sizes}
+            axes.append(AxisGeometry(sizes[inputs[0]], sizes, steps, edges, inputs, outputs))
+        return tiled, whole, tuple(axes)
 
     def _require_same_geometry(
         self,
@@ -196,26 +198,15 @@ class Tiler:
         require_same_trace(whole, part, removed)
 
 
-def _fits(edges: Sequence[Edge], sizes: Mapping[str, int | None]) -> bool:
-    """True if along one axis every value has elements, and joined values have equal sizes."""
-    return all(
-        (sizes[edge.value] or 0) > 0
-        and (sizes[edge.source] or 0) >= edge.link.least
-        and (edge.link != SAME or sizes[edge.value] == sizes[edge.source])
-        for edge in edges
-    )
+def _fits(edge: Edge, axis: int, sizes: Mapping[str, Mapping[int, int]]) -> bool:
+    """True if the values of an edge have elements along a spatial axis, and equal sizes where they are joined."""
+    size, source = (sizes[name].get(axis, 0) for name in (edge.value, edge.source))
+    return size > 0 and source >= edge.link.least and (edge.link != SAME or size == source)
 
 
-def _geometry(whole: Trace, number: int, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> AxisGeometry:
-    """The geometry of one spatial axis."""
-    sizes = {name: field.sizes()[number] for name, field in whole.fields.items()}
-    steps = {name: _step(whole, number, name, inputs, sizes) for name in sizes}
-    return AxisGeometry(sizes[inputs[0]], sizes, steps, whole.edges[number], inputs, outputs)
-
-
-def _step(whole: Trace, number: int, name: str, inputs: tuple[str, ...], sizes: Mapping[str, int]) -> Fraction:
+def _step(strides: Strides, name: str, inputs: tuple[str, ...], sizes: Mapping[str, int]) -> Fraction:
     """Elements of the first input per element of a value; derived from the sizes where no node joins them."""
-    strides, first = whole.strides[number], inputs[0]
+    first = inputs[0]
     joined = strides.between(name, first)
     if joined is not None:
         return joined
@@ -229,42 +220,11 @@ def _step(whole: Trace, number: int, name: str, inputs: tuple[str, ...], sizes: 
     return own * ratio
 
 
-def trace_graph(
-    graph: Graph, types: Types, semantics: Semantics, inputs: Mapping[str, Shape], tiled: Mapping[str, Axes]
-) -> Trace:
-    """The dependence of every value on the tiled inputs.
-
-    Args:
-        graph: with constants lifted.
-        types: of its values.
-        semantics: of the operators of unpool.
-        inputs: the shape of every input that is fed.
-        tiled: the spatial axis of the image that each axis is, for the inputs that are cut.
-
-    Raises:
-        UnsupportedError: a node does not treat every position of the image alike; the message names it.
-    """
-    walk = GraphWalk(graph, types, semantics, inputs, tiled)
-    for node in graph.nodes:
-        try:
-            apply(walk, node)
-        except UnpoolError:
-            raise
-        except (ArithmeticError, LookupError, ValueError) as error:  # sizes for which no runtime has a result
-            raise refusal(node, f"cannot run on this size ({short_message(error)})") from error
-    return walk.trace()
-
-
 def require_same_trace(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Fraction]]) -> None:
-    """Refuse a graph that treats an image of another size differently.
+    """Refuse a graph that treats an image of another size differently, by the traces of the image and of a tile.
 
-    Args:
-        whole: of the image.
-        part: of a tile.
-        removed: the elements that the tile lacks, by spatial axis and value.
-
-    Raises:
-        UnsupportedError: a size does not follow that of the image, or a padding or a factor changes with it.
+    `removed` are the elements that the tile lacks, by spatial axis and value. A size has to follow that of the image,
+    and no padding, factor or number may change with it.
     """
     for name, field in whole.fields.items():
         less = [Fraction(0) if axis is None else removed[axis][name] for axis in field.axes]

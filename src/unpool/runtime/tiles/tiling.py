@@ -1,27 +1,149 @@
-"""The tiles of one image: the part of the input that each reads, and the part of the output that it gives."""
+"""The tiles of one image: ints -> ints, from the cells along one axis to the slices that each tile reads and gives.
+
+A tile begins at a multiple of the total stride, and ends a multiple of it before the end of the image. So the size of
+every value in it is that of the whole value less a whole number of elements, and everything that depends on how a size
+divides by a stride (ceil_mode, auto_pad, sizes that a stride cuts short) is the same in a tile and in the image.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
-from math import prod
+from math import ceil, lcm, prod
 from typing import TypeAlias
 
 from unpool.geometry import Span
-from unpool.runtime.tiles.grid import AxisCell, AxisGeometry
+from unpool.runtime.tiles.links import Edge, receptive_spans, required_spans
 from unpool.runtime.tiles.walk import Axes, Field, Shape, Trace
 
 Slices: TypeAlias = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class IndexShift:
-    """The way from an index in a tile to one in the image.
+class AxisGeometry:
+    """One spatial axis of a graph: its size in the image, and by value, its size and the step in elements of the image.
+
+    `edges` are in the order of the nodes, `inputs` are those that are cut, and `outputs` the requested ones.
+    """
+
+    size: int
+    sizes: Mapping[str, int]
+    steps: Mapping[str, Fraction]
+    edges: tuple[Edge, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def stride(self) -> int:
+        """The total stride: the smallest shift of the image that shifts every value by whole elements."""
+        return lcm(*(step.numerator for step in self.steps.values()))
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The receptive field of an element of an output along one axis, in elements of the image.
 
     Attributes:
-        part: shape of the indexed tensor in the tile.
-        whole: its shape in the image.
-        shift: the difference of indices in `whole`, between the same coordinates of the tile and of the image.
+        step: from one element of the output to the next.
+        field: the receptive field: from the first to the last element that one element of the output depends on.
+        before: the halo: the maximum by which that begins before the element's own position.
+        after: the maximum by which it ends after it.
     """
+
+    step: Fraction
+    field: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class AxisCell:
+    """One cell of the grid along one axis: the distances of its tile from both ends of the image, in elements.
+
+    `output_spans` are, by output, the elements that the tile gives, as the whole output counts them.
+    """
+
+    begin: int
+    end: int
+    output_spans: Mapping[str, Span]
+
+    def span(self, axis: AxisGeometry, name: str) -> Span:
+        """The elements of a value that the tile has, as the whole value counts them."""
+        step = axis.steps[name]
+        return Span(int(self.begin / step), axis.sizes[name] - int(self.end / step))
+
+
+def extent(axis: AxisGeometry, output: str) -> Extent:
+    """The receptive field of an output: the maximum over all its elements in one total stride."""
+    step, extents = axis.steps[output], []
+    for position in range(int(axis.stride / step)):
+        spans = receptive_spans(axis.edges, output, Span(position, position + 1))
+        ends = [(spans[name], axis.steps[name]) for name in axis.inputs if name in spans]
+        low, high = (min(span.first * unit for span, unit in ends), max(span.stop * unit for span, unit in ends))
+        extents.append((high - low, position * step - low, high - (position + 1) * step))
+    return Extent(step, *(max(0, ceil(max(values))) for values in zip(*extents, strict=True)))
+
+
+def axis_cells(axis: AxisGeometry, length: int) -> Iterator[AxisCell]:
+    """The cells along one axis, each of `length` elements of the image, a multiple of the total stride.
+
+    The last cell has all elements of an output that remain.
+    """
+    for first in range(0, axis.size, length):
+        is_last, spans = first + length >= axis.size, {}
+        for name in axis.outputs:
+            step, size = axis.steps[name], axis.sizes[name]
+            stop = size if is_last else min(size, int((first + length) / step))
+            spans[name] = Span(min(size, int(first / step)), stop)
+        if any(span.first < span.stop for span in spans.values()):
+            yield _cell(axis, spans)
+
+
+def _cell(axis: AxisGeometry, spans: Mapping[str, Span]) -> AxisCell:
+    """The smallest tile with everything on which the elements of a cell depend, in which no value is empty."""
+    outputs = {name: span for name, span in spans.items() if span.first < span.stop}
+    wanted = {name: span if name in outputs else Span(span.first - 1, span.first) for name, span in spans.items()}
+    read = required_spans(axis.edges, axis.sizes, wanted)
+    begin = min(span.first * axis.steps[name] for name, span in read.items())
+    end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in read.items())
+    stride = axis.stride
+    return AxisCell(int(begin // stride) * stride, int(end // stride) * stride, outputs)
+
+
+def equal_length_cells(cells: Sequence[AxisCell]) -> list[AxisCell]:
+    """The cells in tiles of the length of the longest one; a tile discards the results for its extra elements.
+
+    >>> cells = equal_length_cells([AxisCell(0, 40, {}), AxisCell(8, 16, {}), AxisCell(40, 0, {})])
+    >>> [(cell.begin, cell.end) for cell in cells]
+    [(0, 24), (8, 16), (24, 0)]
+    """
+    outside = min((cell.begin + cell.end for cell in cells), default=0)
+    ends = [max(0, outside - cell.begin) for cell in cells]
+    return [AxisCell(outside - end, end, cell.output_spans) for end, cell in zip(ends, cells, strict=True)]
+
+
+def balance_length(size: int, length: int, stride: int) -> int:
+    """The smallest length of a cell that gives the same number of cells.
+
+    >>> balance_length(2000, 816, 8)
+    672
+    """
+    count = -(-size // round_length(length, stride))
+    return -(-size // (count * stride)) * stride
+
+
+def round_length(length: int, stride: int) -> int:
+    """The length of a cell rounded down to a multiple of the total stride; one stride at least.
+
+    >>> round_length(500, 32), round_length(5, 32)
+    (480, 32)
+    """
+    return max(stride, length // stride * stride)
+
+
+@dataclass(frozen=True)
+class IndexShift:
+    """Shapes of an indexed tensor in the tile (`part`) and in the image, and the shift of indices in the latter."""
 
     part: Shape
     whole: Shape
@@ -100,13 +222,11 @@ class Tiling:
 
     def max_output_shape(self, name: str) -> Shape:
         """The shape of the part of an output that a tile gives, the maximum along each axis."""
-        field = self.trace.fields[name]
         lengths = [
             max((span.stop - span.first for cell in cells if (span := cell.output_spans.get(name))), default=1)
             for cells in self.cells
         ]
-        sizes = zip(field.shape, field.axes, strict=True)
-        return tuple(size if axis is None else lengths[axis] for size, axis in sizes)
+        return self.trace.fields[name].shape_for(lengths)
 
     def _tile(self, number: int, cell: Sequence[AxisCell]) -> Tile:
         fields = self.trace.fields
@@ -114,11 +234,10 @@ class Tiling:
         names = [name for name in self.outputs if all(name in part.output_spans for part in cell)]
         crops, targets = {}, {}
         for name in names:
-            output_spans = [part.output_spans[name] for part in cell]
-            targets[name] = _slices(fields[name].axes, output_spans)
-            crops[name] = _slices(
-                fields[name].axes, [_relative(*pair) for pair in zip(output_spans, spans[name], strict=True)]
-            )
+            wanted, axes = [part.output_spans[name] for part in cell], fields[name].axes
+            targets[name] = _slices(axes, wanted)
+            pairs = zip(wanted, spans[name], strict=True)
+            crops[name] = _slices(axes, [Span(own.first - tile.first, own.stop - tile.first) for own, tile in pairs])
         inputs = {name: _slices(fields[name].axes, spans[name]) for name in self.inputs}
         indexed = {name: self.trace.indexed_values[name] for name in names if name in self.trace.indexed_values}
         index_shifts = {name: _index_shift(fields[large], self._spans(large, cell)) for name, large in indexed.items()}
@@ -133,19 +252,11 @@ def _slices(axes: Axes, spans: Sequence[Span]) -> Slices:
     return tuple(slice(None) if axis is None else slice(*spans[axis]) for axis in axes)
 
 
-def _relative(span: Span, around: Span) -> Span:
-    return Span(span.first - around.first, span.stop - around.first)
-
-
 def _shape(field: Field, spans: Sequence[Span]) -> Shape:
-    """The shape of the part of a field that a tile has."""
-    sizes = [span.stop - span.first for span in spans]
-    pairs = zip(field.shape, field.axes, strict=True)
-    return tuple(size if axis is None else sizes[axis] for size, axis in pairs)
+    return field.shape_for([span.stop - span.first for span in spans])
 
 
 def _index_shift(field: Field, spans: Sequence[Span]) -> IndexShift:
-    """The way from indices in these spans of a field to indices in the whole field."""
     shift = 0
     for size, axis in zip(field.shape, field.axes, strict=True):
         shift = shift * size + (0 if axis is None else spans[axis].first)

@@ -45,6 +45,11 @@ class Field:
         """Elements by spatial axis."""
         return {axis: size for axis, size in zip(self.axes, self.shape, strict=True) if axis is not None}
 
+    def shape_for(self, lengths: Sequence[int]) -> Shape:
+        """The shape with these elements by spatial axis."""
+        pairs = zip(self.shape, self.axes, strict=True)
+        return tuple(size if axis is None else lengths[axis] for size, axis in pairs)
+
     def links(self, links: Sequence[Link]) -> Links:
         """By spatial axis, the links of the axes of this tensor from the first to the last."""
         return {axis: link for axis, link in zip(self.axes, links, strict=True) if axis is not None}
@@ -104,27 +109,15 @@ class GraphWalk:
 
     def trace(self) -> Trace:
         """The result, after the last node."""
-        edges = tuple(map(tuple, self._edges))
-        return Trace(
-            self.fields,
-            edges,
-            self._strides,
-            frozenset(self.pool_indices),
-            self._indexed_values,
-            self._numbers,
-            self._nodes,
-        )
+        edges, indices = tuple(map(tuple, self._edges)), frozenset(self.pool_indices)
+        return Trace(self.fields, edges, self._strides, indices, self._indexed_values, self._numbers, self._nodes)
 
     def is_tiled(self, node: onnx.NodeProto) -> bool:
         """True if a node reads a field."""
         return any(name in self.fields for name in reads(node))
 
     def field(self, node: onnx.NodeProto) -> Field:
-        """The field that a node works on, its first input.
-
-        Raises:
-            UnsupportedError: it is no field; the node reads one as a parameter.
-        """
+        """The field that a node works on, its first input; a node that reads a field as a parameter is refused."""
         if node.input[0] not in self.fields:
             raise refusal(node, "is parametrised by values of the image")
         return self.fields[node.input[0]]
@@ -135,10 +128,9 @@ class GraphWalk:
             return self.fields[name].shape
         if name in self._values:
             return tuple(self._values[name].shape)
-        if name in self._constants:
-            return tuple(self._constants[name].dims)
-        if name in self._sparse:
-            return tuple(self._sparse[name].dims)
+        constant = self._constants.get(name) or self._sparse.get(name)
+        if constant is not None:
+            return tuple(constant.dims)
         dims = self._inputs.get(name, shapes.static_dims(self._types.get(name)))
         return None if dims is None or None in dims else tuple(size for size in dims if size is not None)
 
@@ -152,9 +144,6 @@ class GraphWalk:
         """The elements of an input that holds axes; None where there is no such input.
 
         Where they depend on the size of the image, they have to be equal for every tile.
-
-        Raises:
-            UnsupportedError: they are not known.
         """
         if len(node.input) <= place or not node.input[place]:
             return None
@@ -200,16 +189,10 @@ class GraphWalk:
         self._indexed_values[indices] = large
 
     def add_field(self, node: onnx.NodeProto, name: str, field: Field, sources: Mapping[str, Links]) -> None:
-        """Record a field that a node computes.
+        """Record a field that a node computes, unless its name is "".
 
-        Args:
-            node: that computes it.
-            name: of the value; nothing is recorded where it is "".
-            field: its shape and axes.
-            sources: its inputs that are fields, with their links by spatial axis; an axis without one is unchanged.
-
-        Raises:
-            UnsupportedError: the node joins fields whose elements are not equally far apart.
+        `sources` are its inputs that are fields, with their links by spatial axis; an axis without one is unchanged.
+        A node that joins fields whose elements are not equally far apart is refused.
         """
         if not name:
             return
@@ -220,6 +203,14 @@ class GraphWalk:
                 self._edges[axis].append(Edge(name, source, link, self._nodes[name]))
                 if not self._strides[axis].tie(name, source, link.rate):
                     raise refusal(node, "joins values of different strides")
+
+    def add_permuted(self, node: onnx.NodeProto, parts: Sequence[tuple[int, int | None]]) -> None:
+        """Record the output with the elements of the first input in places by other axes, by their spatial axes.
+
+        `parts` are the (size, spatial axis) of each axis.
+        """
+        shape, axes = zip(*parts, strict=True) if parts else ((), ())
+        self.add_field(node, node.output[0], Field(tuple(shape), tuple(axes)), {node.input[0]: {}})
 
     def evaluate(self, node: onnx.NodeProto) -> None:
         """Compute the outputs of a node that reads no field, where its inputs are known."""
@@ -238,12 +229,12 @@ class GraphWalk:
                 raise refusal(node, "fills a tensor of the size of the image")
             return
         try:
-            evaluated = _evaluate(node, self.opsets, read)
+            outputs = _evaluate(node, self.opsets, read)
         except Exception as error:
             if sized:
                 raise refusal(node, f"fails for this size of the image ({short_message(error)})") from error
             return
-        for name, values in zip(node.output, evaluated, strict=True):
+        for name, values in zip(node.output, outputs, strict=True):
             if sized and np.size(values) > LARGE:
                 raise refusal(node, "makes a tensor of the size of the image")
             self.set_numbers(name, np.asarray(values), is_sized=sized)
@@ -258,11 +249,10 @@ def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
 
 
 def _evaluate(node: onnx.NodeProto, opsets: Mapping[str, int], read: Mapping[str, Any]) -> Sequence[Any]:
-    """The outputs of a small node, by onnx's ReferenceEvaluator."""
-    values = [onnx.ValueInfoProto(name=name) for name in read]
-    evaluated = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    inputs = [onnx.ValueInfoProto(name=name) for name in read]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     imports = [helper.make_opsetid("", opsets.get("", 1))]
-    model = helper.make_model(helper.make_graph([node], "sizes", values, evaluated), opset_imports=imports)
+    model = helper.make_model(helper.make_graph([node], "sizes", inputs, outputs), opset_imports=imports)
     with np.errstate(all="ignore"):  # a size of a tile may be a divisor of 0
         results = iter(ReferenceEvaluator(model).run(None, dict(read)))
     return [next(results) if name else np.zeros(0) for name in node.output]
@@ -274,14 +264,7 @@ LAYOUTS = ("NCHW", "NHWC")
 def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] | None) -> dict[str, Axes]:
     """The spatial axis of the image that each axis is, for every input that is cut.
 
-    Args:
-        shapes: of all inputs that are fed.
-        layout: "NCHW" where channels come before the one to three spatial axes, or "NHWC".
-        names: the inputs to cut. By default: all of the highest rank that have more than one element on a spatial axis.
-
-    Raises:
-        UnpoolError: no input is an image, or a named one is not.
-        ShapeError: an image has no elements.
+    By default, these are the inputs of the highest rank that have more than one element on a spatial axis.
 
     >>> image_inputs({"x": (1, 3, 64, 48), "time": (1,)}, "NCHW", None)
     {'x': (None, None, 0, 1)}
@@ -293,9 +276,10 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
     chosen = list(shapes) if names is None else list(names)
     for name in chosen:
         if name not in shapes:
-            raise UnpoolError(f"tiles: expected inputs among {', '.join(shapes)}; got {name!r}. Choose one.")
+            raise UnpoolError(f"tiles: expected inputs among {', '.join(shapes)}; got {name!r}.")
     rank = max((len(shapes[name]) for name in chosen), default=0)
-    fitting = [name for name in chosen if len(shapes[name]) == rank > 2 and max(_spatial(shapes[name], layout)) > 1]
+    spatial = slice(2, rank) if layout == "NCHW" else slice(1, rank - 1)
+    fitting = [name for name in chosen if len(shapes[name]) == rank > 2 and max(shapes[name][spatial]) > 1]
     if not fitting or (names is not None and len(fitting) < len(chosen)):
         raise UnpoolError(
             "tiles: expected an input of batch, channels and one spatial axis or more, "
@@ -304,10 +288,6 @@ def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] 
     for name in fitting:
         if 0 in shapes[name]:
             raise ShapeError(f"tiles: input {name!r} of shape {list(shapes[name])} has no elements. Run it whole.")
-    spatial = tuple(range(rank - 2))
-    axes: Axes = (None, None, *spatial) if layout == "NCHW" else (None, *spatial, None)
+    numbers = tuple(range(rank - 2))
+    axes: Axes = (None, None, *numbers) if layout == "NCHW" else (None, *numbers, None)
     return dict.fromkeys(fitting, axes)
-
-
-def _spatial(shape: Shape, layout: str) -> Shape:
-    return shape[2:] if layout == "NCHW" else shape[1:-1]

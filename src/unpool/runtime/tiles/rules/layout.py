@@ -11,14 +11,14 @@ import onnx
 from unpool.geometry import Window
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
-from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, Shape, refusal
+from unpool.runtime.tiles.walk import Field, GraphWalk, Shape, refusal
 
 
 def transpose(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Transpose: y[p(s)] = x[s], for an order p of the axes that is written down."""
     field = walk.field(node)
     order = attributes(node).get("perm", range(len(field.shape))[::-1])
-    _add_permuted(walk, node, [(field.shape[axis], field.axes[axis]) for axis in order])
+    walk.add_permuted(node, [(field.shape[axis], field.axes[axis]) for axis in order])
 
 
 def unsqueeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -27,7 +27,7 @@ def unsqueeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
     axes = attributes(node).get("axes") or walk.ints(node, 1) or []
     rank = len(field.shape) + len(axes)
     added, own = {axis % rank for axis in axes}, zip(field.shape, field.axes, strict=True)
-    _add_permuted(walk, node, [(1, None) if place in added else next(own) for place in range(rank)])
+    walk.add_permuted(node, [(1, None) if place in added else next(own) for place in range(rank)])
 
 
 def squeeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -40,7 +40,7 @@ def squeeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if any(field.axes[axis] is not None for axis in dropped):
         raise refusal(node, "drops a spatial axis of the image")
     own = enumerate(zip(field.shape, field.axes, strict=True))
-    _add_permuted(walk, node, [part for place, part in own if place not in dropped])
+    walk.add_permuted(node, [part for place, part in own if place not in dropped])
 
 
 def concat(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -81,7 +81,7 @@ def gather(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if field.axes[axis] is not None:
         raise refusal(node, "gathers positions of the image")
     own = list(zip(field.shape, field.axes, strict=True))
-    _add_permuted(walk, node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
+    walk.add_permuted(node, [*own[:axis], *((size, None) for size in shape), *own[axis + 1 :]])
 
 
 def slice_axes(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -202,20 +202,10 @@ def expand(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if field is None:
         raise refusal(node, "fills a tensor of the size of the image")
     rank = max(len(requested), len(field.shape))
-    old_shape, axes = _align(field, rank)
+    missing = rank - len(field.shape)
+    old_shape, axes = (*(1,) * missing, *field.shape), (*(None,) * missing, *field.axes)
     wanted = (*(1,) * (rank - len(requested)), *requested)
     shape = tuple(max(pair) for pair in zip(old_shape, wanted, strict=True))
     if any(axis is not None and size != own for axis, size, own in zip(axes, shape, old_shape, strict=True)):
         raise refusal(node, "stretches the image")
     walk.add_field(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
-
-
-def _align(field: Field, rank: int) -> tuple[Shape, Axes]:
-    missing = rank - len(field.shape)
-    return (*(1,) * missing, *field.shape), (*(None,) * missing, *field.axes)
-
-
-def _add_permuted(walk: GraphWalk, node: onnx.NodeProto, parts: list[tuple[int, int | None]]) -> None:
-    """Record a value with permuted elements of the image, by (size, spatial axis) of each axis."""
-    output = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
-    walk.add_field(node, node.output[0], output, {node.input[0]: {}})

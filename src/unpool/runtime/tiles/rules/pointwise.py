@@ -29,23 +29,18 @@ def elementwise(walk: GraphWalk, node: onnx.NodeProto) -> None:
     except ValueError as error:
         raise refusal(node, f"joins shapes that do not fit, {', '.join(map(str, known))}") from error
     axes: list[int | None] = [None] * len(full)
-    for field in (walk.fields[name] for name in names if name in walk.fields):
-        _merge(node, axes, field.axes)
+    sources = [name for name in names if name in walk.fields]
+    for own in (walk.fields[name].axes for name in sources):
+        for place, axis in enumerate(own, len(axes) - len(own)):  # axes are aligned at the end
+            if axis is not None and axes[place] not in (None, axis):
+                raise refusal(node, "joins different axes of the image")
+            axes[place] = axes[place] if axis is None else axis
     for name, shape in zip(names, known, strict=True):
         own = walk.fields[name].axes if name in walk.fields else (None,) * len(shape)
         _check_axes(node, (name, own, shape), axes, full)
     output = Field(tuple(full), tuple(axes))
     for name in node.output:
-        walk.add_field(node, name, output, {source: {} for source in names if source in walk.fields})
-
-
-def _merge(node: onnx.NodeProto, axes: list[int | None], own: Axes) -> None:
-    """Add the spatial axes of one operand, which are aligned at the end."""
-    begin = len(axes) - len(own)
-    for place, axis in enumerate(own, begin):
-        if axis is not None and axes[place] not in (None, axis):
-            raise refusal(node, "joins different axes of the image")
-        axes[place] = axes[place] if axis is None else axis
+        walk.add_field(node, name, output, {source: {} for source in sources})
 
 
 def _check_axes(
@@ -69,18 +64,12 @@ def per_channel(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if node.op_type == "BatchNormalization" and (attrs.get("training_mode") or any(node.output[1:])):
         raise refusal(node, "normalises over the image")
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
-        _check_dropout(walk, node)
-    for axis in _channel_axes(walk, node, field):
-        _require_no_spatial_axis(node, field, [axis])
+        mode = walk.numbers(node.input[2])
+        if mode is None or mode.any():
+            raise refusal(node, "drops elements by chance")
+    _require_no_spatial_axis(node, field, _channel_axes(walk, node, field))
     for name in node.output:
         walk.add_field(node, name, field, {node.input[0]: {}})
-
-
-def _check_dropout(walk: GraphWalk, node: onnx.NodeProto) -> None:
-    """Refuse a Dropout that drops elements, which are others in every run."""
-    mode = walk.numbers(node.input[2])
-    if mode is None or mode.any():
-        raise refusal(node, "drops elements by chance")
 
 
 def _channel_axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> list[int]:
@@ -100,9 +89,13 @@ def _channel_axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> list[i
 def along_axis(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators along one axis, or from one axis to the last, that keep the shape: y[:, s] = f(x[:, s])."""
     field = walk.field(node)
-    default = 1 if node.op_type in _FLATTENING and walk.opsets[""] < 13 else -1
-    axis = _axis(walk, node, default) % len(field.axes)
-    is_open = node.op_type == "LayerNormalization" or (node.op_type in _FLATTENING and walk.opsets[""] < 13)
+    is_flattening = node.op_type in _FLATTENING and walk.opsets[""] < 13
+    if node.op_type == "CumSum":
+        (axis,) = walk.ints(node, 1) or [0]
+    else:
+        axis = attributes(node).get("axis", 1 if is_flattening else -1)
+    axis %= len(field.axes)
+    is_open = is_flattening or node.op_type == "LayerNormalization"
     _require_no_spatial_axis(node, field, range(axis, len(field.axes)) if is_open else [axis])
     if any(node.output[1:]):
         raise refusal(node, "gives the mean, too, which no rule describes")
@@ -116,13 +109,6 @@ def along_axis(walk: GraphWalk, node: onnx.NodeProto) -> None:
 
 _FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
 """Operators that before opset 13 took all axes from the given one for one axis."""
-
-
-def _axis(walk: GraphWalk, node: onnx.NodeProto, default: int) -> int:
-    if node.op_type == "CumSum":
-        (axis,) = walk.ints(node, 1) or [0]
-        return axis
-    return int(attributes(node).get("axis", default))
 
 
 def reduce(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -141,8 +127,7 @@ def reduce(walk: GraphWalk, node: onnx.NodeProto) -> None:
         for place, (size, axis) in enumerate(zip(field.shape, field.axes, strict=True))
         if keeps_axes or place not in reduced
     ]
-    output = Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts))
-    walk.add_field(node, node.output[0], output, {node.input[0]: {}})
+    walk.add_permuted(node, parts)
 
 
 def top_k(walk: GraphWalk, node: onnx.NodeProto) -> None:

@@ -13,109 +13,82 @@ from unpool.runtime.tiles.walk import GraphWalk, refusal
 
 Rule: TypeAlias = Callable[[GraphWalk, onnx.NodeProto], None]
 
-_ELEMENTWISE = (
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
-    "BitwiseOr", "BitwiseXor", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
-    "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu",
-    "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow",
-    "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
-    "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+_UNARY = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp",
+    "Floor", "HardSwish", "Identity", "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid",
+    "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
 )  # fmt: skip
-_PER_CHANNEL = (
-    "BatchNormalization", "Cast", "CastLike", "DequantizeLinear", "Dropout", "LRN", "QuantizeLinear",
-)  # fmt: skip
-_ALONG = (
-    "CumSum", "Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "Softmax",
+_BROADCASTING = (
+    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
+    "LessOrEqual", "Max", "Mean", "Min", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
 )  # fmt: skip
 _REDUCING = (
-    "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
+_WINDOW = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **dict.fromkeys(_ELEMENTWISE, pointwise.elementwise),
-        **dict.fromkeys(_PER_CHANNEL, pointwise.per_channel),
-        **dict.fromkeys(_ALONG, pointwise.along_axis),
-        **dict.fromkeys(_REDUCING, pointwise.reduce),
-        "MatMul": pointwise.mat_mul,
-        "TopK": pointwise.top_k,
-        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), windows.conv),
-        **dict.fromkeys(("AveragePool", "LpPool"), windows.pool),
-        "MaxPool": windows.max_pool_rule,
-        "MaxUnpool": windows.max_unpool_rule,
-        "ConvTranspose": windows.conv_transpose_rule,
-        "Concat": layout.concat,
-        **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), layout.depth_to_space),
-        "Expand": layout.expand,
-        "Gather": layout.gather,
-        "Pad": layout.pad,
-        **dict.fromkeys(("Flatten", "Reshape"), layout.reshape),
-        "Slice": layout.slice_axes,
-        "Split": layout.split,
-        "Squeeze": layout.squeeze,
-        "Transpose": layout.transpose,
-        "Unsqueeze": layout.unsqueeze,
-        **dict.fromkeys(("Resize", "Upsample"), resize.resize),
-    }
-)
+_ROWS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
+    (pointwise.elementwise, (*_UNARY, *_BROADCASTING), ()),
+    (pointwise.elementwise, ("BitShift",), ("direction",)),
+    (pointwise.elementwise, ("Celu", "Elu", "LeakyRelu", "Swish", "ThresholdedRelu"), ("alpha",)),
+    (pointwise.elementwise, ("Clip",), ("min", "max")),
+    (pointwise.elementwise, ("Gelu",), ("approximate",)),
+    (pointwise.elementwise, ("HardSigmoid",), ("alpha", "beta")),
+    (pointwise.elementwise, ("IsInf",), ("detect_negative", "detect_positive")),
+    (pointwise.elementwise, ("Mod",), ("fmod",)),
+    (pointwise.elementwise, ("Selu",), ("alpha", "gamma")),
+    (pointwise.elementwise, ("Shrink",), ("bias", "lambd")),
+    (pointwise.per_channel, ("BatchNormalization",), ("epsilon", "momentum", "training_mode")),
+    (pointwise.per_channel, ("Cast",), ("to", "saturate", "round_mode")),
+    (pointwise.per_channel, ("CastLike",), ("saturate", "round_mode")),
+    (pointwise.per_channel, ("DequantizeLinear",), ("axis", "output_dtype")),
+    (pointwise.per_channel, ("QuantizeLinear",), ("axis", "saturate", "output_dtype", "precision")),
+    (pointwise.per_channel, ("Dropout",), ("ratio", "seed")),
+    (pointwise.per_channel, ("LRN",), ("alpha", "beta", "bias", "size")),
+    (pointwise.along_axis, ("CumSum",), ("exclusive", "reverse")),
+    (pointwise.along_axis, ("Hardmax", "LogSoftmax", "Softmax"), ("axis",)),
+    (pointwise.along_axis, ("LayerNormalization",), ("axis", "epsilon", "stash_type")),
+    (pointwise.along_axis, ("LpNormalization",), ("axis", "p")),
+    (pointwise.reduce, ("ArgMax", "ArgMin"), ("axis", "keepdims", "select_last_index")),
+    (pointwise.reduce, _REDUCING, ("axes", "keepdims", "noop_with_empty_axes")),
+    (pointwise.mat_mul, ("MatMul",), ()),
+    (pointwise.top_k, ("TopK",), ("axis", "k", "largest", "sorted")),
+    (windows.conv, ("Conv", "ConvInteger", "QLinearConv"), (*_WINDOW, "group")),
+    (windows.pool, ("AveragePool",), (*_WINDOW, "ceil_mode", "count_include_pad")),
+    (windows.pool, ("LpPool",), (*_WINDOW, "ceil_mode", "p")),
+    (windows.max_pool_rule, ("MaxPool",), (*_WINDOW, "ceil_mode", "storage_order")),
+    (windows.max_unpool_rule, ("MaxUnpool",), ("kernel_shape", "strides", "pads")),
+    (windows.conv_transpose_rule, ("ConvTranspose",), (*_WINDOW, "group", "output_padding", "output_shape")),
+    (layout.concat, ("Concat",), ("axis",)),
+    (layout.depth_to_space, ("DepthToSpace",), ("blocksize", "mode")),
+    (layout.depth_to_space, ("SpaceToDepth",), ("blocksize",)),
+    (layout.expand, ("Expand",), ()),
+    (layout.gather, ("Gather",), ("axis",)),
+    (layout.pad, ("Pad",), ("mode", "pads", "value")),
+    (layout.reshape, ("Flatten",), ("axis",)),
+    (layout.reshape, ("Reshape",), ("allowzero",)),
+    (layout.slice_axes, ("Slice",), ("axes", "ends", "starts")),
+    (layout.split, ("Split",), ("axis", "num_outputs", "split")),
+    (layout.squeeze, ("Squeeze",), ("axes",)),
+    (layout.transpose, ("Transpose",), ("perm",)),
+    (layout.unsqueeze, ("Unsqueeze",), ("axes",)),
+    (resize.resize, ("Resize",), (
+        "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
+        "extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode",
+    )),
+    (resize.resize, ("Upsample",), ("mode", "scales")),
+)  # fmt: skip
+"""Rules, their operators, and the attributes of these that the rule describes; a node with any other is refused.
+`python -m tests.campaigns.tiles` draws every value of each attribute."""
 
-_NORM = ("axis", "epsilon", "stash_type")
-_REDUCED = ("axes", "keepdims", "noop_with_empty_axes")
-_WINDOWED = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
-_QUANTIZED = ("axis", "saturate", "output_dtype", "precision")
+RULES: Mapping[str, Rule] = MappingProxyType({name: rule for rule, names, _ in _ROWS for name in names})
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "BitShift": ("direction",),
-        **dict.fromkeys(("Celu", "Elu", "LeakyRelu", "Swish", "ThresholdedRelu"), ("alpha",)),
-        "Clip": ("min", "max"),
-        "Gelu": ("approximate",),
-        "HardSigmoid": ("alpha", "beta"),
-        "IsInf": ("detect_negative", "detect_positive"),
-        "Mod": ("fmod",),
-        "Selu": ("alpha", "gamma"),
-        "Shrink": ("bias", "lambd"),
-        "BatchNormalization": ("epsilon", "momentum", "training_mode"),
-        "Cast": ("to", "saturate", "round_mode"),
-        "CastLike": ("saturate", "round_mode"),
-        "DequantizeLinear": ("axis", "output_dtype"),
-        "QuantizeLinear": _QUANTIZED,
-        "Dropout": ("ratio", "seed"),
-        "LRN": ("alpha", "beta", "bias", "size"),
-        "CumSum": ("exclusive", "reverse"),
-        **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), ("axis",)),
-        "LayerNormalization": _NORM,
-        "LpNormalization": ("axis", "p"),
-        **dict.fromkeys(("ArgMax", "ArgMin"), ("axis", "keepdims", "select_last_index")),
-        **dict.fromkeys(_REDUCING[2:], _REDUCED),
-        "TopK": ("axis", "k", "largest", "sorted"),
-        **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), (*_WINDOWED, "group")),
-        "AveragePool": (*_WINDOWED, "ceil_mode", "count_include_pad"),
-        "LpPool": (*_WINDOWED, "ceil_mode", "p"),
-        "MaxPool": (*_WINDOWED, "ceil_mode", "storage_order"),
-        "MaxUnpool": ("kernel_shape", "strides", "pads"),
-        "ConvTranspose": (*_WINDOWED, "group", "output_padding", "output_shape"),
-        **dict.fromkeys(("Concat", "Flatten", "Gather"), ("axis",)),
-        "DepthToSpace": ("blocksize", "mode"),
-        "SpaceToDepth": ("blocksize",),
-        "Pad": ("mode", "pads", "value"),
-        "Reshape": ("allowzero",),
-        "Slice": ("axes", "ends", "starts"),
-        "Split": ("axis", "num_outputs", "split"),
-        **dict.fromkeys(("Squeeze", "Unsqueeze"), ("axes",)),
-        "Transpose": ("perm",),
-        "Resize": (
-            "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside",
-            "extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode",
-        ),
-        "Upsample": ("mode", "scales"),
-    }
-)  # fmt: skip
-"""By operator, the attributes that its rule describes. A node with any other is refused; operators without any are
-not listed. `python -m tests.campaigns.tiles` draws every value of each of them."""
+    {name: described for _, names, described in _ROWS for name in names}
+)
 
-IN_PLACE = frozenset((*_ELEMENTWISE, *_PER_CHANNEL))
+IN_PLACE = frozenset(name for name, rule in RULES.items() if rule in (pointwise.elementwise, pointwise.per_channel))
 """Operators that may write their output over an input."""
 
 ROUNDED = frozenset(
@@ -144,17 +117,16 @@ REASONS: Mapping[str, str] = MappingProxyType(
 
 
 def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
-    """Record the outputs of a node.
-
-    Raises:
-        UnsupportedError: it cannot be tiled exactly; the message says why.
-    """
+    """Record the outputs of a node; one that cannot be tiled exactly is refused with the reason."""
     if not walk.is_tiled(node):
         walk.evaluate(node)
     elif has_subgraphs(node):
         raise refusal(node, "has a body of its own")
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
-        _shape_numbers(walk, node)
+        shape, attrs = walk.fields[node.input[0]].shape, attributes(node)
+        sizes = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
+        numbers = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(sizes, np.int64)
+        walk.set_numbers(node.output[0], np.asarray(numbers), is_sized=True)
     elif any(
         name in walk.pool_indices
         for number, name in enumerate(node.input)
@@ -162,25 +134,10 @@ def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
     ):
         windows.plane_indices(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_unpool_op(node)):
-        _check_attributes(node)
+        unknown = [attribute.name for attribute in node.attribute if attribute.name not in ATTRIBUTES[node.op_type]]
+        if unknown and not is_unpool_op(node):  # those of unpool's operators are checked with their versions
+            raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
         RULES[node.op_type](walk, node)
         walk.record_numbers(node)
     else:
         raise refusal(node, REASONS.get(node.op_type, "has no rule of exact tiles"))
-
-
-def _check_attributes(node: onnx.NodeProto) -> None:
-    """Refuse attributes that no rule describes; those of operators of ours are checked with their versions."""
-    known = ATTRIBUTES.get(node.op_type, ())
-    unknown = [attribute.name for attribute in node.attribute if attribute.name not in known]
-    if unknown and not is_unpool_op(node):
-        raise refusal(node, f"has the attribute {unknown[0]!r}, which no rule of exact tiles describes")
-
-
-def _shape_numbers(walk: GraphWalk, node: onnx.NodeProto) -> None:
-    """Shape and Size: numbers that depend on the size of the image."""
-    shape = walk.fields[node.input[0]].shape
-    attrs = attributes(node)
-    sizes = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
-    numbers = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(sizes, np.int64)
-    walk.set_numbers(node.output[0], np.asarray(numbers), is_sized=True)
