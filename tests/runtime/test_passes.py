@@ -10,7 +10,7 @@ import unpool
 from tests.support import models
 from unpool.runtime.graph import graph as graphs
 from unpool.runtime.graph.graph import lift_constants, prune
-from unpool.runtime.passes.fold import fold
+from unpool.runtime.passes.fuse_conv_transpose import fold
 from unpool.runtime.passes.inline import inline
 
 CHANNELS = models.random(4, seed=3)

@@ -295,7 +295,7 @@ def test_a_function_may_return_its_input():
 
 def test_a_function_that_does_not_make_its_output_is_refused():
     """The error names the function and the output."""
-    with pytest.raises(ModelError, match="that its nodes make, got 'z'"):
+    with pytest.raises(ModelError, match=r"no node of the function .* makes its output 'z'"):
         unpool.InferenceSession(identity("z", "w = Relu (x)"))
 
 

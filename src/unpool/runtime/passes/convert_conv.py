@@ -1,14 +1,14 @@
-"""A Conv of stride 1 is a ConvTranspose with its window flipped, which our kernels may compute faster.
+"""A Conv of stride 1 is a ConvTranspose with its window flipped, which unpool's kernels may compute faster.
 
     y[m, p] = sum over channels c, taps t: W[m, c, t] * x[c, p + t * dilation - begin]
 
     is the ConvTranspose of W'[c, m, t] = W[m, c, last - t], cut at last * dilation - begin; last = window - 1
 
 Both sum the same products. Over two axes onnxruntime takes one per tap, with an output channel in every lane of a
-vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and our
-lanes are positions. For each row of its output it goes through the weights again, which for a large window come from
-far. Over three axes it first copies x for every tap. A Conv is converted where that saves more than it costs to leave
-onnxruntime and to come back.
+vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and the
+lanes of unpool's are positions. For each row of its output it reads the weights again, which for a large window are not
+in a near cache. Over three axes it first copies x for every tap. A Conv is converted where that saves more than leaving
+onnxruntime and returning costs.
 
 A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
 positions among nearly equal elements, and MaxUnpool would put whole values there.
@@ -37,36 +37,23 @@ from unpool.runtime.graph.weights import array_of
 STEP_COST = 4_000_000
 """Multiply-adds in the time, about 70 microseconds, that one more step and one more partition take."""
 
-ELEMENT_COST = 40
-"""Multiply-adds in the time that an element takes from one layout to another."""
-
-COPY_COST = 10
-"""Multiply-adds in the time of one of onnxruntime's copies."""
-
-RELOAD_COST = 10
-"""Multiply-adds in the time of reading a weight that was not kept in a cache."""
-
+ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one layout to another
+COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
+RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
 VECTORS = 4
-"""Of output channels, whose weights onnxruntime goes through together, row by row of its output; 1x1 has no rows."""
+"""Of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows."""
 
-KEPT_BYTES = 1 << 20
-"""So many bytes of these weights stay in the second cache from one row to the next."""
-
+KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
-CONV_RANKS = (2, 3)
-"""Numbers of spatial axes."""
+CONV_RANKS = (2, 3)  # numbers of spatial axes
 
 
 def convert_conv(
     graph: Graph, types: Types, excluded: Collection[str] = (), ranks: Collection[int] = CONV_RANKS
 ) -> Graph:
-    """The graph in which every Conv is converted that is faster so; `raised` says which ones.
+    """The graph, constants lifted, in which every Conv is converted that is faster so; `origins` lists these.
 
-    Args:
-        graph: constants lifted.
-        types: what is known of the values.
-        excluded: values; a Conv that makes one of them stays.
-        ranks: numbers of spatial axes; so does a Conv over any other.
+    A Conv that makes one of the `excluded` values stays, and one over another number of spatial axes than `ranks`.
     """
     names = unused_names(graph)
     nodes, constants, origins = list(graph.nodes), dict(graph.constants), dict(graph.origins)
@@ -89,12 +76,12 @@ def convert_conv(
 
 def values_before_indices(graph: Graph) -> set[str]:
     """Values on which the Indices of some MaxPool depend, in subgraphs too and outside of the graph."""
-    found = set(graph.outputs_before_indices)
+    values = set(graph.outputs_before_indices)
     for node in reversed(graph.nodes):
-        chooses = any(one.op_type == "MaxPool" and any(one.output[1:]) for one in with_subgraph_nodes([node]))
-        if chooses or not found.isdisjoint(node.output):
-            found.update(reads(node))
-    return found
+        pools = (inner for inner in with_subgraph_nodes([node]) if inner.op_type == "MaxPool")
+        if any(any(pool.output[1:]) for pool in pools) or not values.isdisjoint(node.output):
+            values.update(reads(node))
+    return values
 
 
 def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] | None:
@@ -117,7 +104,7 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
 def _pays(
     given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int, ranks: Collection[int]
 ) -> bool:
-    """True if a step of ours saves more time than it costs; False if shapes are unknown or do not fit."""
+    """True if a step of unpool saves more time than it costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.static_dims(x) or (None,)
@@ -128,11 +115,11 @@ def _pays(
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        ours = cost(spec, x_shape, converted, dtype)
+        cost_in_unpool = cost(spec, x_shape, converted, dtype)
         y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
     except UnpoolError:
         return False
-    saved = _cost_in_onnxruntime(w.dims, y_shape, group, dtype) - ours
+    saved = _cost_in_onnxruntime(w.dims, y_shape, group, dtype) - cost_in_unpool
     return bool(saved > STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)))
 
 
@@ -151,7 +138,7 @@ def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: 
 
 
 def _flip_window(w: AnyArray, group: int) -> AnyArray:
-    """Weights (M, C/group, k...) of a Conv as (C, M/group, k...), every window converted."""
+    """Weights (M, C/group, k...) of a Conv as (C, M/group, k...), every window flipped."""
     maps, channels, *window = w.shape
     converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
     return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)

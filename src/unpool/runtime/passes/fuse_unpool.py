@@ -9,6 +9,7 @@ also writes a second pool that only finds where every plane begins; a Mod takes 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trac
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph
 
 FIRST_MAX_UNPOOL = 9
+FIRST_MOD = 10
 FIRST_AXES_INPUT = 13  # before it, the axes of Unsqueeze were an attribute
 
 
@@ -42,14 +44,13 @@ class Scatter:
     """A ScatterND that is an unpooling.
 
     Attributes:
-        node: the ScatterND.
-        end: the Reshape behind it.
+        end: the Reshape after it.
         x: the values, of the rank of the output.
         i: the indices, of that rank.
-        source: what is known of the indices.
+        source: the origin of the indices.
         shape: the name of a value that holds the shape of the output; "" if there is none, and all sizes are numbers.
         sizes: the shape of the output.
-        lead: how many axes are before the spatial ones: 2, or 1 without a batch.
+        lead: number of axes before the spatial ones: 2, or 1 without a batch.
     """
 
     node: onnx.NodeProto
@@ -62,8 +63,8 @@ class Scatter:
     lead: int
 
 
-def find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
-    """An edit for every ScatterND that is an unpooling."""
+def _find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
+    """A rewrite for every ScatterND that is an unpooling."""
     if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
         return
     uses = flow.graph.uses()
@@ -71,29 +72,33 @@ def find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
     for node in flow.graph.nodes:
         if domain(node) == "" and node.op_type == "ScatterND" and uses[node.output[0]] == 1:
             end = readers.get(node.output[0])
-            is_end = (
-                end is not None and domain(end) == "" and end.op_type == "Reshape" and end.input[0] == node.output[0]
-            )
-            found = match_scatter(flow, node, end) if end is not None and is_end else None
-            if found is not None:
-                yield _UnpoolWriter(flow, names, found).rewrite()
+            if end is None or domain(end) or end.op_type != "Reshape" or end.input[0] != node.output[0]:
+                continue
+            scatter = _match_scatter(flow, node, end)
+            if scatter is not None:
+                yield _UnpoolWriter(flow, names, scatter).rewrite()
 
 
-def match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
-    """The unpooling that a ScatterND and the Reshape behind it do; None if they do something else."""
+def _match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
+    """The unpooling that a ScatterND and the Reshape after it do; None if they do something else."""
     data, places, values = node.input
-    ranks = (flow.rank(data), flow.rank(places), flow.rank(values))
-    last = shapes.dims(flow.types.get(places)) or (None,)
-    is_flat = ranks == (1, 2, 1) and last[-1] == 1
-    if not is_flat or attributes(node).get("reduction", b"none") != b"none" or not _is_zero(flow, data):
+    is_flat = (flow.rank(data), flow.rank(places), flow.rank(values)) == (1, 2, 1)
+    if not is_flat or (shapes.dims(flow.types.get(places)) or (None,))[-1] != 1:
         return None
-    shape, sizes = _shape(flow, end, data)
+    if attributes(node).get("reduction", b"none") != b"none" or not _is_zero(flow, data):
+        return None
+    shape, sizes = _output_shape(flow, end, data)
     x, i = (flow.before_reshapes(name, len(sizes)) for name in (values, places))
-    source = trace(flow, i)
-    if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)) or not _keeps_values(flow, x):
+    x_dims, i_dims, source = flow.dims(x) or (), flow.dims(i) or (), trace(flow, i)
+    if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)):
         return None
-    lead = _missing_axes(flow, x, sizes, source)
-    if lead is None or not _has_matching_dims(flow.dims(x), flow.dims(i)) or not _is_evident(source, sizes[lead:]):
+    dtype = shapes.dtype(flow.types.get(x))
+    if dtype is None or dtype.name not in contract.row("MaxUnpool", "", flow.graph.opsets[""]).value_types:
+        return None
+    lead = _lead(x_dims, sizes, source)
+    pairs = zip(map(as_int, x_dims), map(as_int, i_dims), strict=True)
+    may_be_equal = all(one == other or None in (one, other) for one, other in pairs)
+    if lead is None or not may_be_equal or not _is_evident(source, sizes[lead:]):
         return None
     return Scatter(node, end, x, i, source, shape, sizes, lead)
 
@@ -110,52 +115,37 @@ def _is_zero(flow: DimFlow, name: str) -> bool:
 
 
 def _is_positive_zero(array: AnyArray) -> bool:
-    return array.dtype.kind in "fV" and not array.view(np.uint8).any() if array.size else False
+    return array.size > 0 and array.dtype.kind in "fV" and not array.view(np.uint8).any()
 
 
-def _shape(flow: DimFlow, end: onnx.NodeProto, data: str) -> tuple[str, DimExprs]:
+def _output_shape(flow: DimFlow, end: onnx.NodeProto, data: str) -> tuple[str, DimExprs]:
     """Name and sizes of the output's shape; no sizes if neither is known."""
-    asked, made = flow.values(end.input[1]), flow.maker(flow.before_reshapes(data), "ConstantOfShape")
-    filled = None if made is None else flow.values(made.input[0])
-    if made is not None and asked is not None and filled is not None and _is_filled(asked, filled):
-        return made.input[0], filled
-    if min(as_ints(asked or ()) or (0,)) > 0 and asked is not None:
-        return end.input[1], asked
+    target, zeros = flow.values(end.input[1]), flow.maker(flow.before_reshapes(data), "ConstantOfShape")
+    filled = None if zeros is None else flow.values(zeros.input[0])
+    if zeros is not None and target is not None and filled is not None and _is_reshape_to(target, filled):
+        return zeros.input[0], filled
+    if target is not None and min(as_ints(target) or (0,)) > 0:
+        return end.input[1], target
     known = shapes.dims(flow.types.get(end.output[0])) or ()
-    found = tuple(DimExpr(size) for size in known if isinstance(size, int))
-    return "", found if len(found) == len(known) else ()
+    sizes = tuple(DimExpr(size) for size in known if isinstance(size, int))
+    return "", sizes if len(sizes) == len(known) else ()
 
 
-def _is_filled(asked: DimExprs, filled: DimExprs) -> bool:
-    """True if Reshape to `asked` gives `filled`: they are equal, but for one -1."""
-    if len(asked) != len(filled) or None in filled:
+def _is_reshape_to(target: DimExprs, filled: DimExprs) -> bool:
+    """True if Reshape to `target` gives `filled`: they are equal, but for one -1."""
+    if len(target) != len(filled) or None in filled:
         return False
-    others = [one for one, other in zip(asked, filled, strict=True) if one != other]
+    others = [one for one, other in zip(target, filled, strict=True) if one != other]
     return not others or others == [DimExpr(-1)]
 
 
-def _keeps_values(flow: DimFlow, x: str) -> bool:
-    """True if MaxUnpool has the type of the values in this opset."""
-    dtype = shapes.dtype(flow.types.get(x))
-    row = contract.row("MaxUnpool", "", flow.graph.opsets[""])
-    return dtype is not None and dtype.name in row.value_types
-
-
-def _missing_axes(flow: DimFlow, x: str, sizes: DimExprs, source: Indices) -> int | None:
+def _lead(x: DimExprs, sizes: DimExprs, source: Indices) -> int | None:
     """Number of axes that X and the output share before the spatial ones; None if they share none."""
-    known = flow.dims(x) or ()
     pooled = 0 if source.pool is None else len(attributes(source.pool)["kernel_shape"])
-    wished = (1, 2) if pooled and len(sizes) == pooled + 1 else (2, 1)
-    for lead in wished:
-        if len(sizes) > lead and all(one is not None for one in sizes[:lead]) and known[:lead] == sizes[:lead]:
+    for lead in (1, 2) if pooled and len(sizes) == pooled + 1 else (2, 1):
+        if len(sizes) > lead and None not in sizes[:lead] and x[:lead] == sizes[:lead]:
             return lead
     return None
-
-
-def _has_matching_dims(x: DimExprs | None, i: DimExprs | None) -> bool:
-    """True if two shapes may be equal."""
-    pairs = zip(x or (), i or (), strict=True)
-    return all(as_int(one) in (None, as_int(other)) or as_int(other) is None for one, other in pairs)
 
 
 def _is_evident(source: Indices, spatial: DimExprs) -> bool:
@@ -172,48 +162,42 @@ class _UnpoolWriter:
         self._flow = flow
         self._names = names
         self._scatter = scatter
+        self._opset = flow.graph.opsets[""]
         self._writer = GraphWriter(names, scatter.end.output[0])
 
     def rewrite(self) -> Rewrite:
         """The rewrite that puts a MaxUnpool in the place of the Reshape after the ScatterND."""
         scatter, nodes = self._scatter, self._writer.nodes
-        opset = self._flow.graph.opsets[""]
         pooled, windows = self._windows()
-        attributes = short_attributes(windows)
+        given = short_attributes(windows)
         has_batch = scatter.lead == 2
         shape = scatter.shape or self._writer.constant([as_int(size) for size in scatter.sizes], "shape")
-        x = scatter.x if has_batch else self._unsqueeze(scatter.x, opset)
-        inputs = [x, self._indices(x, opset), shape if has_batch else self._shape_with_batch(shape)]
+        x = scatter.x if has_batch else self._unsqueeze(scatter.x)
+        inputs = [x, self._indices(x), shape if has_batch else self._shape_with_batch(shape)]
         output = scatter.end.output[0] if has_batch else self._names.fresh(f"{scatter.end.output[0]}_batch")
         node = helper.make_node("MaxUnpool", inputs, [output], name=scatter.node.name)
-        node.attribute.extend(helper.make_attribute(name, values) for name, values in attributes.items())
+        node.attribute.extend(helper.make_attribute(name, values) for name, values in given.items())
         nodes.append(node)
         if not has_batch:
-            end = onnx.NodeProto()
-            end.CopyFrom(scatter.end)
-            end.input[0] = output
-            nodes.append(end)
-        row = contract.row("MaxUnpool", "", opset)
-        shown = ", ".join(f"{key}={value}" for key, value in attributes.items()) + self._other_window(pooled, windows)
-        change = NodeChange(node_name(scatter.node), "ScatterND into zeros", f"{row.label} ({shown})")
+            nodes.append(deepcopy(scatter.end))
+            nodes[-1].input[0] = output
+        shown = ", ".join(f"{key}={value}" for key, value in given.items()) + self._other_window(pooled, windows)
+        after = f"{contract.row('MaxUnpool', '', self._opset).label} ({shown})"
+        change = NodeChange(node_name(scatter.node), "ScatterND into zeros", after)
         reason = f"fused from ScatterND {node_name(scatter.node)!r}"
         return Rewrite(scatter.end.output[0], tuple(nodes), self._writer.constants, change, output, reason)
 
     def _windows(self) -> tuple[list[UnpoolWindow | None], list[UnpoolWindow]]:
         """By spatial axis, the window that undoes the pool, and the one that also leads to the size of the output."""
         scatter = self._scatter
-        spatial = scatter.sizes[scatter.lead :]
+        large = scatter.sizes[scatter.lead :]
         small = (self._flow.dims(scatter.x) or ())[scatter.lead :]
-        pooled = windows_undoing(scatter.source.pool, self._flow.graph.opsets[""], len(spatial))
-        windows = [
-            window_between(as_int(one), as_int(two), three)
-            for one, two, three in zip(small, spatial, pooled, strict=True)
-        ]
-        return pooled, windows
+        pooled = windows_undoing(scatter.source.pool, self._opset, len(large))
+        return pooled, list(map(window_between, map(as_int, small), map(as_int, large), pooled))
 
     def _other_window(self, pooled: Sequence[UnpoolWindow | None], windows: Sequence[UnpoolWindow]) -> str:
-        """Why kernel_shape is not the pool's, where it is not."""
-        have, need = [None if one is None else one.size for one in pooled], [one.size for one in windows]
+        """The reason why kernel_shape is not the pool's, where it is not."""
+        have, need = [window and window.size for window in pooled], [window.size for window in windows]
         sizes = as_ints(self._scatter.sizes[self._scatter.lead :])
         if None in have or have == need or sizes is None:
             return ""
@@ -221,15 +205,14 @@ class _UnpoolWriter:
         shown = f"for the {odd}size {format_shape(sizes)}"
         return f"; {format_shape(need)} rather than the pool's {format_shape(have)}, {shown}"
 
-    def _indices(self, x: str, opset: int) -> str:
+    def _indices(self, x: str) -> str:
         """The indices in the shape of X: the pool's own, if the offsets that were taken from them were added again."""
         scatter = self._scatter
         source = scatter.source
         if source.pool is None or source.is_plane or not source.is_whole:
-            return scatter.i if scatter.lead == 2 else self._unsqueeze(scatter.i, opset)
+            return scatter.i if scatter.lead == 2 else self._unsqueeze(scatter.i)
         whole: str = source.pool.output[1]
-        rank = len(scatter.sizes) + 2 - scatter.lead
-        if self._flow.rank(whole) == rank:
+        if self._flow.rank(whole) == len(scatter.sizes) + 2 - scatter.lead:
             return whole
         known = as_ints(self._flow.dims(scatter.x) or (None,))
         if known is None:
@@ -238,8 +221,8 @@ class _UnpoolWriter:
             shape = self._writer.constant([1] * (2 - scatter.lead) + list(known), "shape_of_x")
         return self._writer.node("Reshape", [whole, shape], "indices")
 
-    def _unsqueeze(self, name: str, opset: int) -> str:
-        if opset < FIRST_AXES_INPUT:
+    def _unsqueeze(self, name: str) -> str:
+        if self._opset < FIRST_AXES_INPUT:
             return self._writer.node("Unsqueeze", [name], "batch", axes=[0])
         return self._writer.node("Unsqueeze", [name, self._writer.constant([0], "first")], "batch")
 
@@ -251,11 +234,11 @@ class _UnpoolWriter:
 
 
 MAX_ROUNDS = 64
-"""Rounds at most; each looks at the whole graph, and an unpooling behind more than so many others stays decomposed."""
+"""Rounds at most; each looks at the whole graph, and an unpooling after more than so many others stays decomposed."""
 
 
 class FusionResult(NamedTuple):
-    """The graph after all edits, the known types of its values, and the edits, round by round."""
+    """The graph after all rewrites, the known types of its values, and the rewrites, round by round."""
 
     graph: Graph
     types: Types
@@ -263,23 +246,19 @@ class FusionResult(NamedTuple):
 
     @property
     def edits(self) -> tuple[Rewrite, ...]:
-        """The edits of all rounds."""
-        return tuple(edit for one in self.rounds for edit in one)
+        """The rewrites of all rounds."""
+        return tuple(edit for edits in self.rounds for edit in edits)
 
 
 def fuse_unpool_patterns(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> FusionResult:
-    """Replace everything that can be replaced; results stay the same, bit for bit.
+    """The graph, constants lifted, with every pattern replaced; results stay the same, bit for bit.
 
-    Indices outside of the output, which ScatterND may refuse or count from its end, are refused then. A MaxUnpool says
-    more of its output than the Reshape before, so the next one may be recognised only after it.
-
-    Args:
-        graph: constants lifted.
-        types: what is known of the values.
-        infer: gives the same for another graph.
+    Indices outside of the output, which ScatterND may refuse or count from its end, are refused then. A MaxUnpool tells
+    more about its output than the Reshape before, so the next one may be recognised only after it: `infer` gives the
+    types of another graph.
     """
     rounds: list[tuple[Rewrite, ...]] = []
-    finders = [find_unpool_patterns, find_doubled_pools]
+    finders = [_find_unpool_patterns, _find_doubled_pools]
     while finders and len(rounds) < MAX_ROUNDS:
         edits = tuple(finders[0](DimFlow(graph, types), unused_names(graph)))
         if edits:
@@ -291,28 +270,23 @@ def fuse_unpool_patterns(graph: Graph, types: Types, infer: Callable[[Graph], Ty
     return FusionResult(graph, types, tuple(rounds))
 
 
-FIRST_MOD = 10
-
-
-def find_doubled_pools(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
-    """An edit for every Sub that takes away offsets which a pool with a window of 1 has found."""
+def _find_doubled_pools(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
+    """A rewrite to a Mod for every Sub of offsets which a pool with a window of 1 has found."""
     if flow.graph.opsets.get("", 0) < FIRST_MOD:
         return
     for node in flow.graph.nodes:
-        if domain(node) == "" and node.op_type == "Sub":
-            taken, source = offsets(flow, node.input[1]), trace(flow, node.output[0])
-            if taken is not None and taken.tensor and source is not None and never_empty(flow, source.pool):
-                yield _merge_pool(names, node, source)
-
-
-def _merge_pool(names: FreshNames, node: onnx.NodeProto, source: Indices) -> Rewrite:
-    writer = GraphWriter(names, node.output[0])
-    inputs = [node.input[0], write_plane_size(writer, source)]
-    writer.nodes.append(helper.make_node("Mod", inputs, [node.output[0]], name=node.name))
-    step = as_int(source.step)
-    after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
-    change = NodeChange(node_name(node), "MaxPool of window 1, Slice and Sub", after)
-    return Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
+        if domain(node) != "" or node.op_type != "Sub":
+            continue
+        taken, source = offsets(flow, node.input[1]), trace(flow, node.output[0])
+        if taken is None or not taken.tensor or source is None or not never_empty(flow, source.pool):
+            continue
+        writer = GraphWriter(names, node.output[0])
+        inputs = [node.input[0], write_plane_size(writer, source)]
+        writer.nodes.append(helper.make_node("Mod", inputs, [node.output[0]], name=node.name))
+        step = as_int(source.step)
+        after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
+        change = NodeChange(node_name(node), "MaxPool of window 1, Slice and Sub", after)
+        yield Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
 
 
 def write_plane_size(writer: GraphWriter, source: Indices) -> str:
@@ -321,26 +295,24 @@ def write_plane_size(writer: GraphWriter, source: Indices) -> str:
     step = as_int(source.step)
     if step is not None:
         return writer.constant([step], "plane")
-    axes = range(len(attributes(source.pool)["kernel_shape"]))
     first = 1 if source.pool.domain else 2
     shape = writer.node("Shape", [source.pool.input[0]], "shape")
-    return writer.product(shape, [first + axis for axis in axes])
+    return writer.product(shape, range(first, first + len(attributes(source.pool)["kernel_shape"])))
 
 
 def windows_undoing(pool: onnx.NodeProto | None, opset: int, rank: int) -> list[UnpoolWindow | None]:
-    """For each of `rank` spatial axes the window with which an unpooling undoes a MaxPool.
+    """For each of `rank` spatial axes the window with which an unpooling undoes a MaxPool, see `window_undoing`.
 
-    Returns:
-        `window_undoing` per axis; None where there is no pool, and for axes that it pads unevenly or by auto_pad.
+    None where there is no pool, and for axes that it pads unevenly or by auto_pad.
     """
     spec = None if pool is None else resolve_spec("MaxPool", attributes(pool), domain=domain(pool), opset=opset)
     if not isinstance(spec, MaxPoolSpec):
         return [None] * rank
-    found: list[UnpoolWindow | None] = []
-    for window, (begin, end) in zip(spec.windows, spec.pads, strict=True):
-        is_plain = spec.padding == "NOTSET" and begin == end
-        found.append(window_undoing(window, begin, ceil=spec.ceil) if is_plain else None)
-    return (found + [None] * rank)[:rank]
+    windows: list[UnpoolWindow | None] = [
+        window_undoing(window, begin, ceil=spec.ceil) if spec.padding == "NOTSET" and begin == end else None
+        for window, (begin, end) in zip(spec.windows, spec.pads, strict=True)
+    ]
+    return (windows + [None] * rank)[:rank]
 
 
 def short_attributes(windows: Sequence[UnpoolWindow]) -> dict[str, list[int]]:

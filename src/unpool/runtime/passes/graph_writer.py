@@ -15,15 +15,9 @@ TO_THE_END = 2**31 - 1
 
 
 class GraphWriter:
-    """Nodes and constants; every method that writes a node returns the name of its output.
+    """Nodes in topological order and constants by name; methods that write a node return the name of its output.
 
-    Args:
-        names: gives out names.
-        stem: beginning of the names of new values.
-
-    Attributes:
-        nodes: in order of execution.
-        constants: by name.
+    The names of new values begin with `stem`.
     """
 
     def __init__(self, names: FreshNames, stem: str) -> None:
@@ -33,7 +27,7 @@ class GraphWriter:
         self.constants: dict[str, AnyArray] = {}
 
     def node(self, operator: str, inputs: Sequence[str], stem: str = "", *, output: str = "", **attributes: Any) -> str:
-        """A node whose output has the name `output` or, if that is empty, a new one."""
+        """A node whose output is named `output` or, if that is empty, by `stem` or the operator."""
         name = output or self._names.fresh(f"{self._stem}_{stem or operator.lower()}")
         self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}->{name}", **attributes))
         return name
@@ -72,7 +66,7 @@ class GraphWriter:
         return self.node("Slice", inputs, "cut", output=output)
 
     def pad(self, value: str, begins: Sequence[int], ends: Sequence[int], fill: Any, dtype: Any) -> str:
-        """The value with `fill` around its spatial axes; the value itself if there is nothing to put around it."""
+        """The value with `fill` around its spatial axes; the value itself if it gets no padding."""
         if not any((*begins, *ends)):
             return value
         pads = self.constant([0, 0, *begins, 0, 0, *ends], "pads")

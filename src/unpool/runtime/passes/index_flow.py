@@ -1,18 +1,18 @@
-"""Finds out which MaxPool a value of indices comes from, and which tensor these indices count in.
+"""Traces a value of indices to the MaxPool that found them, and to the tensor that they count in.
 
 A MaxPool counts in the whole (N, C, D1..Dk) tensor that it pools. PyTorch counts inside one (n, c) plane, so its
-exporters take the offset of every plane away, and add that of the tensor that is scattered into:
+exporters subtract the offset of every plane, and add that of the tensor that is scattered into:
 
     offset(n, c) = (n * C + c) * D1 * .. * Dk
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx
 
+from unpool.dtypes import AnyArray
 from unpool.geometry import pooling_walk
 from unpool.operators import max_pool, resolve
 from unpool.operators.max_pool import MaxPoolSpec
@@ -27,10 +27,10 @@ class Offsets:
     """A value that holds one offset per plane.
 
     Attributes:
-        planes: how many planes there are, and so how many offsets.
+        planes: number of planes, and so of offsets.
         axes: the offsets vary over so many of the first axes, and over no other.
-        step: how many elements a plane has; None if the only offset is 0.
-        tensor: the value whose planes these are, if a MaxPool with a window of 1 counted them; else "".
+        step: number of elements of a plane; None if the only offset is 0.
+        tensor: the value whose planes these are, if a MaxPool with a window of 1 counted them; otherwise "".
     """
 
     planes: DimExpr | None
@@ -45,10 +45,10 @@ class Indices:
 
     Attributes:
         pool: the MaxPool that found them; None if only the offsets that were added to them are known.
-        is_plane: whether they count inside a plane; if not, they count in a whole tensor.
-        planes: how many planes that tensor has.
-        step: how many elements one of its planes has.
-        tensor: the name of that tensor, if it is the input of the pool; else "".
+        is_plane: whether they count inside a plane, and not in a whole tensor.
+        planes: number of planes of that tensor.
+        step: number of elements of one of its planes.
+        tensor: the name of that tensor, if it is the input of the pool; otherwise "".
         is_whole: whether they are the pool's own indices, element for element; if they count inside a plane, whether
             they would be these once the offsets of the planes were added.
     """
@@ -68,7 +68,7 @@ def trace(flow: DimFlow, name: str) -> Indices | None:
     if node is None:
         return None
     if is_unpool_op(node) and node.op_type == "MaxPool" and name in node.output[1:]:
-        return _pooled(flow, node)
+        return _of_pool(flow, node)
     rule = _RULES.get(node.op_type) if domain(node) == "" else None
     with flow.deeper() as is_near:
         return rule(flow, node) if rule is not None and is_near else None
@@ -77,55 +77,46 @@ def trace(flow: DimFlow, name: str) -> Indices | None:
 def offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets of planes in a value; None if they are not recognised."""
     array = flow.constant(name)
-    if array is None and name in flow.graph.constants:
-        return None
     if array is not None:
         return _constant_offsets(array)
+    if name in flow.graph.constants:
+        return None
     return _sliced_offsets(flow, name) or _computed_offsets(flow, name)
 
 
-def _pooled(flow: DimFlow, pool: onnx.NodeProto) -> Indices:
+def _of_pool(flow: DimFlow, pool: onnx.NodeProto) -> Indices:
     known = flow.dims(pool.input[0]) or ()
     if pool.domain:
         known = (*known[:1], *known[-1:], *known[1:-1])
-    rank = len(attributes(pool).get("kernel_shape", ()))
-    if len(known) != rank + 2:
-        return Indices(pool, False, None, None, pool.input[0], is_whole=True)
-    return Indices(pool, False, multiply(known[:2]), multiply(known[2:]), pool.input[0], is_whole=True)
+    is_known = len(known) == len(attributes(pool).get("kernel_shape", ())) + 2
+    planes, step = (multiply(known[:2]), multiply(known[2:])) if is_known else (None, None)
+    return Indices(pool, False, planes, step, pool.input[0], is_whole=True)
 
 
-def _remainder(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
+def _mod(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     return _in_plane(flow, node.input[0], node.input[1])
 
 
 def _in_plane(flow: DimFlow, name: str, divisor: str) -> Indices | None:
     """The remainders of indices by a number; None unless that is the size of a plane."""
-    source, size = trace(flow, name), flow.values(divisor)
-    if source is None or source.step is None or size is None or len(size) != 1 or size[0] != source.step:
+    source = trace(flow, name)
+    if source is None or source.step is None or flow.values(divisor) != (source.step,):
         return None
     return replace(source, is_plane=True, is_whole=source.is_whole and never_empty(flow, source.pool))
 
 
-def _taken_away(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
-    divisor = _divisor(flow, node)
-    if divisor:
-        return _in_plane(flow, node.input[0], divisor)
-    source, taken = trace(flow, node.input[0]), offsets(flow, node.input[1])
+def _sub(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
+    """A Sub of offsets; or one that is x - x / d * d, as a Mod is written before opset 10."""
+    name, subtracted = node.input
+    product = flow.maker(subtracted, "Mul")
+    for quotient, divisor in () if product is None else (product.input, reversed(product.input)):
+        div = flow.maker(quotient, "Div")
+        if div is not None and list(div.input) == [name, divisor]:
+            return _in_plane(flow, name, divisor)
+    source, taken = trace(flow, name), offsets(flow, subtracted)
     if source is None or taken is None or source.is_plane or not _belong(source, taken):
         return None
-    if not _is_aligned(flow, node.input[0], node.input[1], taken):
-        return None
-    return replace(source, is_plane=True)
-
-
-def _divisor(flow: DimFlow, node: onnx.NodeProto) -> str:
-    """The d of a Sub that is x - x / d * d, as a Mod is written before opset 10; "" for any other Sub."""
-    whole = flow.maker(node.input[1], "Mul")
-    for quotient, divisor in () if whole is None else (whole.input, reversed(whole.input)):
-        div = flow.maker(quotient, "Div")
-        if div is not None and list(div.input) == [node.input[0], divisor]:
-            return str(divisor)
-    return ""
+    return replace(source, is_plane=True) if _is_aligned(flow, name, subtracted, taken) else None
 
 
 def _belong(source: Indices, taken: Offsets) -> bool:
@@ -137,30 +128,30 @@ def _belong(source: Indices, taken: Offsets) -> bool:
     return has_planes and (has_step or as_int(taken.planes) == 1)
 
 
-def _added(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
+def _add(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     for name, other in (node.input, reversed(node.input)):
-        put = offsets(flow, other)
-        if put is not None:
-            return _moved(trace(flow, name), put) if _is_aligned(flow, name, other, put) else None
+        added = offsets(flow, other)
+        if added is not None:
+            return _with_offsets(trace(flow, name), added) if _is_aligned(flow, name, other, added) else None
     return None
 
 
-def _is_aligned(flow: DimFlow, name: str, other: str, found: Offsets) -> bool:
-    """True if indices and offsets are so shaped that each plane of the indices meets the offset of its own plane."""
+def _is_aligned(flow: DimFlow, name: str, other: str, plane_offsets: Offsets) -> bool:
+    """True if the shapes of indices and offsets bring each plane of the indices to its own offset."""
     known = flow.dims(name)
-    if known is None or flow.rank(other) != len(known) or found.planes is None:
+    if known is None or flow.rank(other) != len(known) or plane_offsets.planes is None:
         return False
-    return multiply(known[: found.axes]) == found.planes
+    return multiply(known[: plane_offsets.axes]) == plane_offsets.planes
 
 
-def _moved(source: Indices | None, put: Offsets) -> Indices | None:
+def _with_offsets(source: Indices | None, added: Offsets) -> Indices | None:
     if source is None:
-        return Indices(None, False, put.planes, put.step)
+        return Indices(None, False, added.planes, added.step)
     if not source.is_plane:
         return None
-    if _belong(source, put):
+    if _belong(source, added):
         return replace(source, is_plane=False)
-    return replace(source, is_plane=False, step=put.step, planes=put.planes, tensor="", is_whole=False)
+    return replace(source, is_plane=False, step=added.step, planes=added.planes, tensor="", is_whole=False)
 
 
 def _cast(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
@@ -168,52 +159,51 @@ def _cast(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
 
 
 _RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], Indices | None]] = {
-    "Add": _added,
+    "Add": _add,
     "Cast": _cast,
-    "Mod": _remainder,
-    "Sub": _taken_away,
+    "Mod": _mod,
+    "Sub": _sub,
 }
 
 
-def _constant_offsets(array: np.ndarray[Any, np.dtype[Any]]) -> Offsets | None:
+def _constant_offsets(array: AnyArray) -> Offsets | None:
     if array.dtype.kind != "i" or array.size == 0 or not _is_per_plane(array.shape):
         return None
     flat = array.reshape(-1)
     step = int(flat[1] - flat[0]) if flat.size > 1 else 0
     if not np.array_equal(flat, np.arange(flat.size) * step) or (flat.size > 1 and step < 1):
         return None
-    return Offsets(DimExpr(flat.size), _axes(array.shape), DimExpr(step) if flat.size > 1 else None)
+    return Offsets(DimExpr(flat.size), _varying_axes(array.shape), DimExpr(step) if flat.size > 1 else None)
 
 
 def _sliced_offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets that a Slice reads off the Indices of a MaxPool with a window of 1: the first index of every plane."""
     node = flow.maker(flow.before_reshapes(name), "Slice")
     pool = None if node is None else flow.maker(node.input[0], "MaxPool")
-    if node is None or pool is None or not is_identity(pool) or node.input[0] not in pool.output[1:]:
+    if node is None or pool is None or not _is_identity(pool) or node.input[0] not in pool.output[1:]:
         return None
     bounds = slice_bounds(flow, node)
     rank = len(attributes(pool)["kernel_shape"])
-    axes = () if bounds is None else tuple(sorted(axis % (rank + 2) for axis in bounds.axes))
-    if bounds is None or axes != tuple(range(2, rank + 2)):
+    if bounds is None or sorted(axis % (rank + 2) for axis in bounds.axes) != list(range(2, rank + 2)):
         return None
     if set(bounds.starts) != {0} or set(bounds.ends) != {1} or set(bounds.steps) != {1}:
         return None
-    source, known = _pooled(flow, pool), shapes.dims(flow.types.get(name)) or ()
-    if name in node.output:
-        return Offsets(source.planes, 2, source.step, pool.input[0])
-    return Offsets(source.planes, _axes(known), source.step, pool.input[0]) if _is_per_plane(known) else None
+    source, known = _of_pool(flow, pool), shapes.dims(flow.types.get(name)) or ()
+    if name not in node.output and not _is_per_plane(known):
+        return None
+    return Offsets(source.planes, 2 if name in node.output else _varying_axes(known), source.step, pool.input[0])
 
 
 def _computed_offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets that the graph computes: Range(0, planes) times the elements of a plane, reshaped before or after."""
     known = shapes.dims(flow.types.get(name))
-    mul = flow.maker(flow.before_reshapes(name), "Mul")
-    if mul is None or known is None or not _is_per_plane(known):
+    product = flow.maker(flow.before_reshapes(name), "Mul")
+    if product is None or known is None or not _is_per_plane(known):
         return None
-    for counted, factor in (mul.input, reversed(mul.input)):
+    for counted, factor in (product.input, reversed(product.input)):
         planes, step = _count(flow, counted), flow.values(factor)
         if planes is not None and step is not None and len(step) == 1:
-            return Offsets(planes, _axes(known), step[0])
+            return Offsets(planes, _varying_axes(known), step[0])
     return None
 
 
@@ -223,32 +213,28 @@ def _count(flow: DimFlow, name: str) -> DimExpr | None:
     if array is not None:
         is_count = array.dtype.kind == "i" and np.array_equal(array.reshape(-1), np.arange(array.size))
         return DimExpr(array.size) if is_count and array.size else None
-    places = flow.maker(flow.before_reshapes(name), "NonZero")
-    if places is not None:
-        return _count_of_ones(flow, places)
-    span = flow.maker(flow.before_reshapes(name), "Range")
-    if span is None:
+    node = flow.maker(flow.before_reshapes(name), "NonZero", "Range")
+    if node is None:
         return None
-    start, limit, delta = (flow.values(one) for one in span.input)
-    is_count = start == (DimExpr(0),) and delta == (DimExpr(1),) and limit is not None and len(limit) == 1
-    return limit[0] if is_count and limit is not None else None
+    if node.op_type == "Range":
+        start, limit, delta = map(flow.values, node.input)
+        if start != (DimExpr(0),) or delta != (DimExpr(1),):
+            return None
+    else:  # of a vector of ones, which stands for a Range before opset 11
+        ones = flow.maker(node.input[0], "ConstantOfShape")
+        fill = None if ones is None else attributes(ones).get("value")
+        if ones is None or fill is None or not array_of(fill).all():
+            return None
+        limit = flow.values(ones.input[0])
+    return limit[0] if limit is not None and len(limit) == 1 else None
 
 
-def _count_of_ones(flow: DimFlow, node: onnx.NodeProto) -> DimExpr | None:
-    """Number of elements of a vector of ones, whose NonZero stands for a Range before opset 11."""
-    ones = flow.maker(node.input[0], "ConstantOfShape")
-    fill = None if ones is None else attributes(ones).get("value")
-    length = None if ones is None else flow.values(ones.input[0])
-    has_ones = fill is not None and bool(array_of(fill).all())
-    return length[0] if has_ones and length is not None and len(length) == 1 else None
-
-
-def _is_per_plane(shape: tuple[object, ...]) -> bool:
-    """True if a shape is that of one number per plane: nothing varies behind the first two axes."""
+def _is_per_plane(shape: Sequence[object]) -> bool:
+    """True if a shape is that of one number per plane: nothing varies after the first two axes."""
     return len(shape) > 2 and all(size == 1 for size in shape[2:])
 
 
-def _axes(shape: tuple[object, ...]) -> int:
+def _varying_axes(shape: Sequence[object]) -> int:
     """Number of axes up to the last that is not 1."""
     return max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
 
@@ -257,8 +243,7 @@ def never_empty(flow: DimFlow, pool: onnx.NodeProto | None) -> bool:
     """True if every window of a MaxPool meets an element, so that no index is -1."""
     if pool is None:
         return False
-    where = domain(pool)
-    spec = resolve.spec("MaxPool", attributes(pool), domain=where, opset=flow.graph.opsets[where])
+    spec = resolve.spec("MaxPool", attributes(pool), domain=domain(pool), opset=flow.graph.opsets[domain(pool)])
     assert isinstance(spec, MaxPoolSpec)
     known = shapes.static_dims(flow.types.get(pool.input[0])) or (None,) * (len(spec.windows) + 2)
     spatial = known[1:-1] if spec.row.is_channels_last else known[2:]
@@ -274,8 +259,8 @@ def _meets_data(spec: MaxPoolSpec, axis: int, size: int | None) -> bool:
     return window.dilation == 1 and max(pads) < window.size and sum(pads) < window.size
 
 
-def is_identity(pool: onnx.NodeProto) -> bool:
+def _is_identity(pool: onnx.NodeProto) -> bool:
     """True if the values of a MaxPool are its input: windows and strides of 1, no padding."""
     given = attributes(pool)
     lists = [*given.get("kernel_shape", ()), *given.get("strides", ())]
-    return all(one == 1 for one in lists) and not any(given.get("pads", ())) and not given.get("storage_order", 0)
+    return set(lists) <= {1} and not any(given.get("pads", ())) and not given.get("storage_order", 0)

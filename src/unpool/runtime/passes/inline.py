@@ -1,6 +1,7 @@
 """Model-local functions replaced by their nodes, so that the plan sees every operator, and ONNX's domain as ""."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeAlias
@@ -31,15 +32,14 @@ class InlinedSize(NamedTuple):
     bytes: int
 
     def plus(self, other: "InlinedSize") -> "InlinedSize":
-        """Both together."""
+        """The sum."""
         return InlinedSize(self.nodes + other.nodes, self.bytes + other.bytes)
 
 
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without functions; the model itself when it has none.
 
-    Raises:
-        ModelError: a function cannot be inlined, calls itself, or becomes too many nodes.
+    Raises a ModelError for a function that cannot be inlined, calls itself, or becomes too many nodes.
     """
     if not model.functions:
         return model
@@ -48,72 +48,66 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         flat = inliner.inline_local_functions(_with_own_outputs(strip_initializers(model)))
     except Exception as error:
-        raise ModelError(
-            f"model: expected functions that can be inlined, got: {one_line(error)}. Export it again."
-        ) from error
+        raise ModelError(f"model: a function cannot be inlined: {one_line(error)}. Export it again.") from error
     return restore_initializers(flat, model)
 
 
 def _check_outputs(model: onnx.ModelProto) -> None:
-    """Refuse a function that returns what nothing in it makes."""
+    """Refuse a function that returns a value which nothing in it makes."""
     for function in model.functions:
-        made = {*function.input, *(name for node in function.node for name in node.output)}
-        missing = [name for name in function.output if name not in made]
+        values = {*function.input, *(name for node in function.node for name in node.output)}
+        missing = [name for name in function.output if name not in values]
         if missing:
             raise ModelError(
-                f"model: expected outputs of the function {_text(_name(function))} that its nodes make, "
-                f"got {missing[0]!r}. Export it again."
+                f"model: no node of the function {_text(_name(function))} makes its output {missing[0]!r}. "
+                "Export it again."
             )
 
 
 def _with_own_outputs(skeleton: onnx.ModelProto) -> onnx.ModelProto:
-    """The skeleton, changed in place: an input that a function returns goes through an Identity, lest it be lost."""
-    version = next((one.version for one in skeleton.opset_import if one.domain == ""), onnx_opset_version())
+    """The skeleton, changed in place: an input that a function returns goes through an Identity; onnx would drop it."""
+    version = next((entry.version for entry in skeleton.opset_import if entry.domain == ""), onnx_opset_version())
     for function in skeleton.functions:
-        made = [name for node in function.node for name in node.output]
-        names = FreshNames([*function.input, *function.output, *made])
+        values = [name for node in function.node for name in node.output]
+        names = FreshNames([*function.input, *function.output, *values])
         for position, name in enumerate(function.output):
             if name in function.input:
                 function.output[position] = names.fresh(name)
                 function.node.append(helper.make_node("Identity", [name], [function.output[position]]))
-        if len(function.node) > 0 and all(one.domain for one in function.opset_import):
+        if len(function.node) > 0 and all(entry.domain for entry in function.opset_import):
             function.opset_import.append(helper.make_opsetid("", version))
     return skeleton
 
 
 def _check_growth(model: onnx.ModelProto) -> None:
     """Refuse a model whose functions call themselves, or become more than what can be loaded."""
-    known = {_name(one) for one in model.functions}
-    calls = {
-        _name(one): [name for name in map(_name, with_subgraph_nodes(one.node)) if name in known]
-        for one in model.functions
-    }
-    own = {
-        _name(one): InlinedSize(sum(1 for _ in with_subgraph_nodes(one.node)), one.ByteSize())
-        for one in model.functions
-    }
+    functions = {_name(function): function for function in model.functions}
+
+    def calls_in(nodes: Iterable[onnx.NodeProto]) -> list[FunctionName]:
+        return [name for name in map(_name, with_subgraph_nodes(nodes)) if name in functions]
+
+    calls = {name: calls_in(function.node) for name, function in functions.items()}
     sizes: dict[FunctionName, InlinedSize] = {}
     try:
         for name in TopologicalSorter(calls).static_order():
-            sizes[name] = reduce(InlinedSize.plus, map(sizes.__getitem__, calls[name]), own[name])
+            own_nodes = sum(1 for _ in with_subgraph_nodes(functions[name].node))
+            own = InlinedSize(own_nodes, functions[name].ByteSize())
+            sizes[name] = reduce(InlinedSize.plus, map(sizes.__getitem__, calls[name]), own)
     except CycleError as error:
-        raise ModelError(
-            f"model: expected functions that do not call themselves, got {_text(error.args[1][0])}. Export it again."
-        ) from error
-    called = [name for name in map(_name, with_subgraph_nodes(model.graph.node)) if name in known]
-    found = reduce(InlinedSize.plus, map(sizes.__getitem__, called), InlinedSize(0, 0))
-    if found.nodes > MOST_NODES or found.bytes > MOST_BYTES:
+        raise ModelError(f"model: function {_text(error.args[1][0])} calls itself. Export it again.") from error
+    called = calls_in(model.graph.node)
+    total = reduce(InlinedSize.plus, map(sizes.__getitem__, called), InlinedSize(0, 0))
+    if total.nodes > MOST_NODES or total.bytes > MOST_BYTES:
         largest = max(called, key=sizes.__getitem__)
         raise ModelError(
             f"model: expected functions that become at most {MOST_NODES} nodes of {MOST_BYTES // 2**20} MiB, got "
-            f"{found.nodes} nodes of {found.bytes // 2**20} MiB, most of them from {_text(largest)}. "
+            f"{total.nodes} nodes of {total.bytes // 2**20} MiB, most of them from {_text(largest)}. "
             "Export it without functions that call functions."
         )
 
 
-def _name(one: onnx.NodeProto | onnx.FunctionProto) -> FunctionName:
-    name = one.op_type if isinstance(one, onnx.NodeProto) else one.name
-    return one.domain, name, one.overload
+def _name(proto: onnx.NodeProto | onnx.FunctionProto) -> FunctionName:
+    return proto.domain, proto.op_type if isinstance(proto, onnx.NodeProto) else proto.name, proto.overload
 
 
 def _text(name: FunctionName) -> str:
@@ -125,17 +119,16 @@ LONG_NAME = "ai.onnx"
 
 def shorten_domains(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with "" in place of "ai.onnx"; the model itself when it does not use the long name."""
-    if not any(one.domain == LONG_NAME for one in _domain_holders(model)):
+    if all(proto.domain != LONG_NAME for proto in _protos_with_domain(model)):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for one in _domain_holders(copy):
-        if one.domain == LONG_NAME:
-            one.domain = ""
+    copy = deepcopy(model)
+    for proto in _protos_with_domain(copy):
+        if proto.domain == LONG_NAME:
+            proto.domain = ""
     return copy
 
 
-def _domain_holders(model: onnx.ModelProto) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
+def _protos_with_domain(model: onnx.ModelProto) -> Iterator[onnx.NodeProto | onnx.OperatorSetIdProto]:
     yield from model.opset_import
     yield from with_subgraph_nodes(model.graph.node)
     for function in model.functions:

@@ -10,16 +10,15 @@ from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.convert_conv import convert_conv, values_before_indices
-from unpool.runtime.passes.fold import fold
-from unpool.runtime.passes.fuse import fuse
+from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
-from unpool.runtime.passes.legacy_nodes import lift_opset
+from unpool.runtime.passes.upgrade_opset import lift_opset
 
 
 @dataclass(frozen=True)
 class PassOptions:
-    """Which of the passes change a graph.
+    """The passes that change a graph.
 
     Attributes:
         fuses_unpool: whether decomposed unpoolings become MaxUnpool again.
@@ -35,22 +34,12 @@ class PassOptions:
 
 
 def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
-    """The graph of a model in opset 7 or later, with functions inlined and Constant nodes as constants.
-
-    Args:
-        model: with shortened domains.
-        semantics: how the three operators are read.
-    """
+    """The graph, in opset 7 or later, without functions and Constant nodes, of a model with shortened domains."""
     return lift_constants(Graph.from_model(lift_opset(inline(model), semantics)))
 
 
 def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
-    """The graph of a model after all passes, and the types of its values.
-
-    Raises:
-        ModelError: the model is invalid.
-        UnpoolError: as `run_passes`.
-    """
+    """The graph of a model after the checks and all passes, and the types of its values."""
     model = shorten_domains(model)
     check_nodes(model.graph.node, {entry.domain: entry.version for entry in model.opset_import}, semantics)
     check_model(model)
@@ -60,19 +49,9 @@ def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) 
 
 
 def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
-    """The graph after all passes, pruned, and what is known of its values.
-
-    Args:
-        graph: constants lifted.
-        types: what is known of the values.
-        semantics: how the three operators are read.
-        options: the passes that may change it.
-
-    Raises:
-        UnpoolError: a node of unpool breaks its contract, or has values of types that do not fit.
-    """
+    """The graph, constants lifted, after all passes, pruned, and what is known of the types of its values."""
     if options.fuses_unpool:
-        graph, types, _ = fuse_unpool_patterns(graph, types, lambda one: infer(one, semantics).types)
+        graph, types, _ = fuse_unpool_patterns(graph, types, lambda changed: infer(changed, semantics).types)
     check_types(graph, types, semantics)
     if options.conv_ranks:
         excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)

@@ -15,7 +15,7 @@ from unpool.runtime.graph.weights import as_input
 
 @dataclass(frozen=True)
 class NodeChange:
-    """One node that is written differently: its label, and the operator, version and attributes on both sides."""
+    """One node that is written differently: its name, and operator, version and attributes before and after."""
 
     node: str
     before: str
@@ -30,12 +30,11 @@ class Rewrite:
     """Other nodes for one node.
 
     Attributes:
-        output: the first output of the node that is replaced.
-        nodes: the new nodes, one of which makes `output`.
+        output: the first output of the node that is replaced; one of `nodes` makes it.
         constants: the new constants that these nodes read, by name.
-        change: what a user is told of the edit.
-        fused_output: the first output of the one node of ours that now does what several did; "" if there is none.
-        reason: what the plan says of that node.
+        change: shown to the user.
+        fused_output: the first output of the node of unpool that replaces several nodes; "" if there is none.
+        reason: shown in the plan for that node.
     """
 
     output: str
@@ -47,7 +46,7 @@ class Rewrite:
 
 
 def apply_to_graph(graph: Graph, edits: Iterable[Rewrite]) -> Graph:
-    """The graph with the edits in it; nodes that nobody needs any more are still there."""
+    """The graph with the edits in it, not pruned."""
     by_output = {edit.output: edit for edit in edits}
     constants = dict(graph.constants)
     for edit in by_output.values():
@@ -65,12 +64,12 @@ def apply_to_model(model: onnx.ModelProto, edits: Iterable[Rewrite]) -> None:
     nodes = list(chain.from_iterable(_in_place(node, by_output) for node in graph.node))
     del graph.node[:]
     graph.node.extend(nodes)
-    made = [
+    constants = [
         numpy_helper.from_array(array, name) for edit in by_output.values() for name, array in edit.constants.items()
     ]
-    graph.initializer.extend(made)
+    graph.initializer.extend(constants)
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
-        graph.input.extend(map(as_input, made))
+        graph.input.extend(map(as_input, constants))
     _drop(graph, needed - _needed(graph))
 
 
@@ -81,12 +80,11 @@ def _in_place(node: onnx.NodeProto, edits: Mapping[str, Rewrite]) -> tuple[onnx.
 
 def _needed(graph: onnx.GraphProto) -> set[str]:
     """Names of the values that the outputs depend on."""
-    found = {value.name for value in graph.output}
+    needed = {value.name for value in graph.output}
     for node in reversed(graph.node):
-        if found.intersection(writes(node)):
-            found.update(reads(node))
-            found.update(writes(node))
-    return found
+        if needed.intersection(writes(node)):
+            needed.update((*reads(node), *writes(node)))
+    return needed
 
 
 def _drop(graph: onnx.GraphProto, useless: set[str]) -> None:

@@ -1,44 +1,54 @@
 """Nodes converted to another opset by onnx's version converter, except those of unpool's operators.
 
 The converter would also adapt the three operators, and to onnx's schemas rather than to their contract. So placeholders
-of an unknown domain stand for them while it runs.
+of an unknown domain stand for them while it runs. `lift_opset` brings models of opsets 1 to 6, which onnxruntime does
+not run, to opset 7: opsets 1 to 7 select the same rows of the three operators, and some nodes are changed here, because
+the converter has no adapter for them or puts their axes in the wrong place.
 """
 
+import logging
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 
 import onnx
-from onnx import TensorProto, helper, version_converter
+from onnx import TensorProto, defs, helper, version_converter
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names_in_proto
+from unpool.runtime.graph.nodes import (
+    attributes,
+    domain,
+    is_unpool_op,
+    node_name,
+    reads,
+    subgraphs,
+    with_subgraph_nodes,
+)
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import as_input, is_large, strip_initializers
+from unpool.runtime.graph.weights import as_input, is_large, restore_initializers, strip_initializers
 
-FIRST_IR_WITH_DEFAULTS = 4
+PLACEHOLDERS = "unpool.placeholder"
+"""Domain of the nodes that stand for hidden ones."""
 
 
 def convert_opset(
     model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_unpool_op
 ) -> onnx.ModelProto:
-    """A copy of the model with its other nodes in an opset of ONNX; nodes of unpool keep their attributes.
+    """A copy of the model in an opset of ONNX, in which the nodes that `is_hidden` selects keep their attributes.
 
-    Args:
-        model: without functions, ONNX's domain under its short name.
-        opset: to be reached.
-        types: what is known of the values; adapters of old operators need shapes.
-        is_hidden: which nodes stay as they are; ours at least.
-
-    Raises:
-        UnsupportedError: a node cannot be converted; the message names it.
+    The model has no functions, and ONNX's domain under its short name. Adapters of old operators need the shapes in
+    `types`. An UnsupportedError names the node that cannot be converted.
     """
     skeleton = _with_types(model, types)
-    hidden = hide_nodes(skeleton, is_hidden)
+    hidden = _hide_nodes(skeleton, is_hidden)
     try:
         converted = version_converter.convert_version(skeleton, opset)
     except Exception as error:
         raise _blame_node(skeleton, opset, types, error) from error
-    restore_nodes(converted, hidden)
+    _restore_nodes(converted, hidden)
     return _merge(model, converted, opset)
 
 
@@ -62,46 +72,45 @@ def _with_types(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
     graph = skeleton.graph
     for sparse in graph.sparse_initializer:
         graph.input.append(helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, sparse.dims))
-    del graph.sparse_initializer[:]
     stated = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
-    del graph.value_info[:]
-    graph.value_info.extend(helper.make_value_info(name, one) for name, one in types.items() if name not in stated)
+    del graph.sparse_initializer[:], graph.value_info[:]
+    graph.value_info.extend(helper.make_value_info(name, type_) for name, type_ in types.items() if name not in stated)
     return skeleton
 
 
 def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model with the nodes and small tensors of the converted one; everything else is as it was."""
-    merged = onnx.ModelProto()
-    merged.CopyFrom(model)
+    merged = deepcopy(model)
     for node in with_subgraph_nodes(converted.graph.node):
-        for _, subgraph in subgraphs(node):
-            _forget_sizes(subgraph)
+        for _, subgraph in subgraphs(node):  # the converter inferred sizes without unpool's operators
+            del subgraph.value_info[:]
+            for value in subgraph.output:
+                value.type.CopyFrom(shapes.rank_only(value.type))
     large = [tensor for tensor in model.graph.initializer if is_large(tensor)]
     del merged.graph.node[:], merged.graph.initializer[:]
     merged.graph.node.extend(converted.graph.node)
     merged.graph.initializer.extend([*converted.graph.initializer, *large])
-    for one in merged.opset_import:
-        if one.domain == "":
-            one.version = opset
+    for entry in merged.opset_import:
+        if entry.domain == "":
+            entry.version = opset
     return merged
-
-
-def _forget_sizes(subgraph: onnx.GraphProto) -> None:
-    """Leave the outputs of a subgraph type and rank: the converter inferred sizes without unpool's operators."""
-    del subgraph.value_info[:]
-    for value in subgraph.output:
-        value.type.CopyFrom(shapes.rank_only(value.type))
 
 
 def _blame_node(skeleton: onnx.ModelProto, opset: int, types: Types, error: Exception) -> UnsupportedError:
     """The error of the first node that cannot be converted alone; if all can, the error of the whole model."""
+    where = "model"
     for node in skeleton.graph.node:
         if node.domain == "":
             try:
                 version_converter.convert_version(_single_node_model(skeleton, node, types), opset)
             except Exception as own:
-                return _unsupported(f"node {node_name(node)!r} ({node.op_type})", opset, own)
-    return _unsupported("model", opset, error)
+                where, error = f"node {node_name(node)!r} ({node.op_type})", own
+                break
+    reason = str(error).rsplit("failed: ", 1)[-1].strip().rstrip(".")
+    return UnsupportedError(
+        f"{where}: onnx's version converter cannot take it to opset {opset}: {reason}. Replace it, or export the model "
+        "again in that opset."
+    )
 
 
 def _single_node_model(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: Types) -> onnx.ModelProto:
@@ -115,50 +124,140 @@ def _single_node_model(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: T
     return helper.make_model(graph, opset_imports=skeleton.opset_import, ir_version=skeleton.ir_version)
 
 
-def _unsupported(where: str, opset: int, error: Exception) -> UnsupportedError:
-    reason = str(error).rsplit("failed: ", 1)[-1].strip().rstrip(".")
-    return UnsupportedError(
-        f"{where}: onnx's version converter cannot take it to opset {opset}: {reason}. Replace it, or export the model "
-        "anew in that opset."
-    )
-
-
-DOMAIN = "unpool.placeholder"
-NUMBER = "number"
-
-
-def hide_nodes(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) -> list[onnx.NodeProto]:
-    """Put a placeholder with the same inputs and outputs in the place of nodes, inside subgraphs too.
-
-    Args:
-        model: is changed.
-        is_hidden: which nodes.
-
-    Returns:
-        the nodes as they were, for `restore`.
-    """
+def _hide_nodes(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) -> list[onnx.NodeProto]:
+    """Replace nodes, inside subgraphs too, by placeholders with the same inputs and outputs; returns the nodes."""
     hidden: list[onnx.NodeProto] = []
-    for node in with_subgraph_nodes(model.graph.node):
-        if is_hidden(node):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            node.domain, node.op_type = DOMAIN, "Placeholder"
-            del node.attribute[:]
-            node.attribute.append(helper.make_attribute(NUMBER, len(hidden)))
-            hidden.append(copy)
+    for node in filter(is_hidden, with_subgraph_nodes(model.graph.node)):
+        number = len(hidden)
+        hidden.append(deepcopy(node))
+        node.domain, node.op_type = PLACEHOLDERS, "Placeholder"
+        del node.attribute[:]
+        node.attribute.append(helper.make_attribute("number", number))
     if hidden:
-        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        model.opset_import.append(helper.make_opsetid(PLACEHOLDERS, 1))
     return hidden
 
 
-def restore_nodes(model: onnx.ModelProto, hidden: list[onnx.NodeProto]) -> None:
-    """Put the hidden nodes back, with the inputs and outputs that their placeholders have now; the model is changed."""
+def _restore_nodes(model: onnx.ModelProto, hidden: list[onnx.NodeProto]) -> None:
+    """Restore hidden nodes, with the inputs and outputs that their placeholders have now."""
     for node in with_subgraph_nodes(model.graph.node):
-        if node.domain == DOMAIN:
+        if node.domain == PLACEHOLDERS:
             original = hidden[node.attribute[0].i]
             node.domain, node.op_type = original.domain, original.op_type
             del node.attribute[:]
             node.attribute.extend(original.attribute)
-    kept = [one for one in model.opset_import if one.domain != DOMAIN]
+    kept = [entry for entry in model.opset_import if entry.domain != PLACEHOLDERS]
     del model.opset_import[:]
     model.opset_import.extend(kept)
+
+
+TARGET = 7
+LAST_WITH_AXIS = 6  # the last opset in which an attribute says where the axes of an operand are
+COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
+ALIGNED = ("Add", "Sub", "Mul", "Div", "Pow", "PRelu", *COMPARING)
+TRAINING = ("BatchNormalization", "Dropout")  # trains unless is_test is 1
+RENAMED = {"Pad": ("paddings", "pads")}
+
+_LOG = logging.getLogger("unpool")
+
+
+def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
+    """The model in opset 7 if it is in an older one and has nodes of other operators; otherwise the model itself.
+
+    It is valid and without functions, with ONNX's domain under its short name. An UnsupportedError names the node that
+    cannot be lifted.
+    """
+    opset = next((entry.version for entry in model.opset_import if entry.domain == ""), TARGET)
+    if opset >= TARGET or all(map(is_unpool_op, with_subgraph_nodes(model.graph.node))):
+        return model
+    _LOG.info("nodes of opset %d are lifted to opset %d; MaxPool and ConvTranspose stay", opset, TARGET)
+    skeleton = strip_initializers(model)
+    _prepare(skeleton.graph, opset)
+    skeleton = convert_opset(skeleton, LAST_WITH_AXIS, {}, _is_prepared)
+    types = infer(Graph.from_model(skeleton), semantics).types
+    _align(skeleton.graph, types, unused_names_in_proto(skeleton.graph))
+    skeleton = convert_opset(skeleton, TARGET, infer(Graph.from_model(skeleton), semantics).types, _is_aligned)
+    return restore_initializers(skeleton, model)
+
+
+def _is_prepared(node: onnx.NodeProto) -> bool:
+    """True for nodes hidden on the way to opset 6: changed by `_prepare`, or by `_align` for lack of an adapter."""
+    return is_unpool_op(node) or (domain(node) == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
+
+
+def _is_aligned(node: onnx.NodeProto) -> bool:
+    """True for nodes hidden on the way to opset 7."""
+    return _is_prepared(node) or (domain(node) == "" and node.op_type in ALIGNED)
+
+
+def _prepare(subgraph: onnx.GraphProto, opset: int) -> None:
+    """Lift Cast and Pad, and write out defaults that are others later, in subgraphs too; refuse nodes that train."""
+    for node in with_subgraph_nodes(subgraph.node):
+        if domain(node) != "":
+            continue
+        if node.op_type in TRAINING and attributes(node).get("is_test", 0) == 0:
+            raise UnsupportedError(
+                f"{node.op_type} node {node_name(node)!r}: expected is_test = 1, got 0, its default: it trains. "
+                "Export the model for inference."
+            )
+        _write_defaults(node, opset)
+        before, after = RENAMED.get(node.op_type, ("", ""))
+        for attribute in node.attribute:
+            if attribute.name == before:
+                attribute.name = after
+            elif node.op_type == "Cast" and attribute.type == onnx.AttributeProto.STRING:
+                number = TensorProto.DataType.Value(attribute.s.decode().upper())
+                attribute.CopyFrom(helper.make_attribute(attribute.name, number))
+
+
+def _write_defaults(node: onnx.NodeProto, opset: int) -> None:
+    given = {attribute.name for attribute in node.attribute}
+    try:
+        old, new = (defs.get_schema(node.op_type, version, "").attributes for version in (opset, TARGET))
+    except defs.SchemaError:
+        return
+    for name, attribute in old.items():
+        default = attribute.default_value
+        if name not in given and default.name and name in new and new[name].default_value != default:
+            node.attribute.append(default)
+
+
+def _align(subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names: FreshNames) -> None:
+    """Broadcast as NumPy does: operands get the axes of size 1 that `axis` or the channels of PRelu stand for."""
+    nodes = list(subgraph.node)
+    del subgraph.node[:]
+    for node in nodes:
+        if domain(node) == "" and node.op_type in ALIGNED:
+            missing = _missing_axes(node, types)
+            kept = [entry for entry in node.attribute if entry.name not in ("axis", "broadcast", "consumed_inputs")]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            if missing:
+                name = names.fresh(f"unpool.aligned.{node.output[0]}")
+                rank = len(shapes.dims(types[node.input[1]]) or ())
+                axes = list(range(rank, rank + missing))
+                subgraph.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes))
+                node.input[1] = name
+        for _, inner in subgraphs(node):
+            _align(inner, types, names)
+        subgraph.node.append(node)
+
+
+def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> int:
+    """Number of axes of size 1 that the second operand lacks at its end; an error if a rank is unknown."""
+    given = attributes(node)
+    if node.op_type == "PRelu":
+        axis = 1
+    elif given.get("broadcast", 0) and "axis" in given:
+        axis = given["axis"]
+    else:
+        return 0
+    first, second = (shapes.dims(types.get(name)) for name in node.input)
+    if first is None or second is None:
+        raise UnsupportedError(
+            f"{node.op_type} node {node_name(node)!r}: its axis needs the rank of {node.input[first is not None]!r}, "
+            f"which is unknown. Convert the model to opset {TARGET} or newer."
+        )
+    if (node.op_type == "PRelu" and len(second) != 1) or second == (1,) * len(second):
+        return 0
+    return len(first) - (axis if axis >= 0 else axis + len(first)) - len(second)

@@ -17,7 +17,7 @@ from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import with_data_inside
 from unpool.runtime.measure.bench import ort_session
-from unpool.runtime.passes.fuse import FIRST_CLIP_WITH_INPUTS
+from unpool.runtime.passes.fuse_conv_transpose import FIRST_CLIP_WITH_INPUTS
 from unpool.runtime.plan.partitions import cut
 from unpool.runtime.plan.plan import Step
 from unpool.runtime.report.float64_reference import evaluate

@@ -18,7 +18,7 @@ from unpool.runtime.graph.shape_inference import Inference, ResolvedNode, infer
 from unpool.runtime.graph.shapes import Dims
 from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.inline import inline, shorten_domains
-from unpool.runtime.passes.legacy_nodes import lift_opset
+from unpool.runtime.passes.upgrade_opset import lift_opset
 from unpool.runtime.rewrite.window_forms import WindowedNode
 
 

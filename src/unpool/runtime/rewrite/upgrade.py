@@ -27,9 +27,8 @@ from unpool.runtime.graph.load import ModelSource, check_model, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.passes.legacy_nodes import TARGET, lift_opset
 from unpool.runtime.passes.rewrite import NodeChange
-from unpool.runtime.passes.upgrade_opset import convert_opset, update_ir_version
+from unpool.runtime.passes.upgrade_opset import TARGET, convert_opset, lift_opset, update_ir_version
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.verify import verify
 from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, describe_change, form_in_version

@@ -33,7 +33,7 @@ from unpool.runtime.graph.nodes import is_unpool_op, with_subgraph_nodes
 from unpool.runtime.graph.save import LARGE, write_data
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weights import is_too_large, serialize
-from unpool.runtime.passes.fold import fold
+from unpool.runtime.passes.fuse_conv_transpose import fold
 from unpool.runtime.passes.inline import shorten_domains
 from unpool.runtime.passes.pipeline import to_graph
 from unpool.runtime.requirements import onnxruntime

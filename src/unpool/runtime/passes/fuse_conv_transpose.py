@@ -1,0 +1,180 @@
+"""Nodes after a ConvTranspose become part of its step; once the graph is cut, onnxruntime cannot do this any more.
+
+BatchNormalization, Mul and Add that act per channel are folded into weights and bias. The new weights are computed in
+float64, and rounded once to the type of the old ones:
+
+    (conv(x, W) + b) * scale + shift  =  conv(x, W * scale) + (b * scale + shift)
+
+An activation, as in Relu(conv(x, W) + b), is applied by the same step, which saves a pass over memory.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from unpool.dtypes import AnyArray
+from unpool.operators.activation import PARAMETERS, Activation
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph, unused_names
+from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import array_of
+
+FIRST_OPSET = 7  # before it, Mul and Add had an axis and BatchNormalization trained by default
+FIRST_CLIP_WITH_INPUTS = 11
+FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+DEFAULT_EPSILON = 1e-5
+DATA_INPUTS = {"BatchNormalization": 1, "Mul": 2, "Add": 2}
+"""By operator, how many of its first inputs may come from the ConvTranspose."""
+
+DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
+
+
+class _Fusion:
+    """The nodes written so far; `conv_of` has by value the position of the ConvTranspose that makes it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.nodes: list[onnx.NodeProto] = []
+        self.conv_of: dict[str, int] = {}
+        self.single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
+        self._folded, self._origins = dict(graph.folded_nodes), dict(graph.origins)
+
+    def keep(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "ConvTranspose" and domain(node) == "":
+            self.conv_of[node.output[0]] = len(self.nodes)
+        self.nodes.append(node)
+
+    def absorb(self, position: int, node: onnx.NodeProto) -> onnx.NodeProto:
+        """Put a copy of the ConvTranspose at a position into the place of a node after it, and return the copy."""
+        conv = deepcopy(self.nodes[position])
+        source, conv.output[0] = conv.output[0], node.output[0]
+        self.nodes[position] = conv
+        self._folded[conv.output[0]] = (*self._folded.pop(source, ()), node_name(node))
+        if source in self._origins:
+            self._origins[conv.output[0]] = self._origins.pop(source)
+        return conv
+
+    def result(self, **changes: Any) -> Graph:
+        nodes, folded, origins = tuple(self.nodes), self._folded, self._origins
+        return replace(self._graph, nodes=nodes, folded_nodes=folded, origins=origins, **changes)
+
+
+def fold(graph: Graph) -> Graph:
+    """The graph with every such BatchNormalization, Mul and Add folded into the ConvTranspose before it."""
+    if graph.opsets.get("", 0) < FIRST_OPSET:
+        return graph
+    fusion, constants, names = _Fusion(graph), dict(graph.constants), unused_names(graph)
+
+    def fold_into(position: int, node: onnx.NodeProto, others: Sequence[str]) -> bool:
+        conv = fusion.nodes[position]
+        tensors = [constants.get(name) for name in (*conv.input[1:], *others) if name]
+        if any(tensor is None or onnx.TensorProto.DataType.Name(tensor.data_type) not in FLOATS for tensor in tensors):
+            return False
+        weights, *arrays = [array_of(tensor) for tensor in tensors if tensor is not None]
+        bias = arrays.pop(0) if len(arrays) > len(others) else None
+        group = attributes(conv).get("group", 1)
+        extra = [array.astype(np.float64) for array in arrays]
+        scaling = _scaling(node, extra, weights.shape[1] * group, weights.ndim)
+        scaled = None if scaling is None else _scaled(weights, bias, scaling, group)
+        if scaled is None:
+            return False
+        stem, new = conv.input[1], fusion.absorb(position, node)
+        fusion.conv_of[new.output[0]] = position
+        del new.input[1:]
+        for part, array in zip("Wb", scaled, strict=True):
+            name = names.fresh(f"{stem}_folded_{part}")
+            constants[name] = numpy_helper.from_array(array, name)
+            new.input.append(name)
+        return True
+
+    for node in graph.nodes:
+        for side, name in enumerate(node.input[: DATA_INPUTS.get(node.op_type, 0) if domain(node) == "" else 0]):
+            others = [*node.input[:side], *node.input[side + 1 :]]
+            if name in fusion.single and name in fusion.conv_of and fold_into(fusion.conv_of[name], node, others):
+                break
+        else:
+            fusion.keep(node)
+    return fusion.result(constants=constants)
+
+
+class Scaling(NamedTuple):
+    """y * scale + shift, both (M,) in float64."""
+
+    scale: AnyArray
+    shift: AnyArray
+
+
+def _scaling(node: onnx.NodeProto, constants: Sequence[AnyArray], channels: int, rank: int) -> Scaling | None:
+    """Scale and shift of each channel; None if the node does something else."""
+    if node.op_type == "BatchNormalization":
+        return _normalization(node, constants, channels)
+    (constant,) = constants
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    if len(shape) > rank or shape[1] not in (1, channels) or any(size != 1 for size in (*shape[:1], *shape[2:])):
+        return None
+    per_channel = np.broadcast_to(constant.reshape(-1), (channels,))
+    is_mul = node.op_type == "Mul"
+    return Scaling(per_channel, np.zeros(channels)) if is_mul else Scaling(np.ones(channels), per_channel)
+
+
+def _normalization(node: onnx.NodeProto, constants: Sequence[AnyArray], channels: int) -> Scaling | None:
+    given = attributes(node)
+    trains = given.get("training_mode", 0) or not given.get("spatial", 1)
+    if trains or any(node.output[1:]) or any(array.shape != (channels,) for array in constants):
+        return None
+    scale, shift, mean, variance = constants
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + given.get("epsilon", DEFAULT_EPSILON))
+        return Scaling(factor, shift - mean * factor)
+
+
+def _scaled(weights: AnyArray, bias: AnyArray | None, scaling: Scaling, group: int) -> tuple[AnyArray, AnyArray] | None:
+    """Weights (C, M/group, k...) and bias (M,) of the folded node; None when rounding them would overflow."""
+    inputs, outputs, *window = weights.shape
+    factor = scaling.scale.reshape(group, 1, outputs, *(1 for _ in window))
+    before = np.zeros(outputs * group) if bias is None else bias.astype(np.float64)
+    with np.errstate(all="ignore"):
+        wide = weights.reshape(group, inputs // group, outputs, *window).astype(np.float64) * factor
+        new_weights = wide.reshape(weights.shape).astype(weights.dtype)
+        new_bias = (before * scaling.scale + scaling.shift).astype(weights.dtype)
+    is_finite = all(np.isfinite(array.astype(np.float64)).all() for array in (new_weights, new_bias))
+    return (new_weights, new_bias) if is_finite else None
+
+
+def fuse(graph: Graph, types: Types) -> Graph:
+    """The graph without the activations that a ConvTranspose applies itself; `activations` lists these.
+
+    Only float32 and float64: a shorter type would be rounded once where the model rounds twice.
+    """
+    if graph.opsets.get("", 0) < FIRST_OPSET:
+        return graph
+    fusion, activations = _Fusion(graph), dict(graph.activations)
+    floats = {name for name in fusion.single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
+    for node in graph.nodes:
+        source = next(iter(node.input), "")
+        activation = _activation(node, graph) if source in floats and source in fusion.conv_of else None
+        if activation is None:
+            fusion.keep(node)
+        else:
+            fusion.absorb(fusion.conv_of[source], node)
+            activations[node.output[0]] = activation
+    return fusion.result(activations=activations)
+
+
+def _activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:
+    """Activation of the node; None for any other node, or bounds that are not constant."""
+    if domain(node) != "" or node.op_type not in PARAMETERS:
+        return None
+    given = DEFAULTS.get(node.op_type, {}) | attributes(node)
+    if node.op_type == "Clip" and graph.opsets[""] >= FIRST_CLIP_WITH_INPUTS:
+        bounds = zip(("min", "max"), node.input[1:], strict=False)
+        given = {word: array_of(graph.constants[name]).item() for word, name in bounds if name in graph.constants}
+    if not all(name in given for name in PARAMETERS[node.op_type]):
+        return None
+    return Activation(node.op_type, tuple(float(given[name]) for name in PARAMETERS[node.op_type]))
