@@ -1,4 +1,4 @@
-"""`python -m conformance`: asks the runtimes and writes the report.
+"""`python -m conformance`: runs the models in all runtimes and writes the report.
 
 Exit codes: 0 done; 1 unpool differs from the contract; 2 wrong arguments, or a runtime that cannot be started.
 """
@@ -12,7 +12,7 @@ from conformance import ROOT
 from conformance.classify import MEANING, Outcome
 from conformance.questions import Question, questions
 from conformance.record import record, written
-from conformance.render import page
+from conformance.render import pages
 from conformance.run import FINE, Report, ask, say
 from conformance.runtimes import BY_NAME, RUNTIMES
 from conformance.worker import WorkerError
@@ -27,13 +27,20 @@ NAMES = ", ".join(f"{name} (shape inference of onnx)" if name == "inference" els
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser("python -m conformance", description="Ask runtimes, compare with the contract.")
+    parser = argparse.ArgumentParser(
+        "python -m conformance",
+        description="Run models in several runtimes, and compare the outputs with the contract.",
+    )
     parser.add_argument("--quick", action="store_true", help="only the newest opset of every case; writes no files")
     parser.add_argument("--runtimes", nargs="+", choices=list(BY_NAME), metavar="NAME", help=NAMES)
     parser.add_argument("--rules", nargs="+", default=[], metavar="RULE", help="such as 3.2, of docs/semantics.md")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"default of a whole run: {JSON.relative_to(ROOT)}")
     parser.add_argument(
-        "--markdown", type=Path, metavar="PATH", help=f"default of a whole run: {MARKDOWN.relative_to(ROOT)}"
+        "--markdown",
+        type=Path,
+        metavar="PATH",
+        help="index, and in a folder of its name a page per operator; "
+        f"default of a whole run: {MARKDOWN.relative_to(ROOT)}",
     )
     return parser.parse_args(arguments)
 
@@ -53,13 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     whole = not (given.quick or given.rules or given.runtimes)
     results = record(asked, reports)
-    for path, text in (
-        (given.json or (JSON if whole else None), written(results)),
-        (given.markdown or (MARKDOWN if whole else None), page(results)),
-    ):
-        if path is not None:
-            write(path, text.encode())
-            say(f"wrote {path}")
+    files = {}
+    if json := given.json or (JSON if whole else None):
+        files[json] = written(results)
+    if index := given.markdown or (MARKDOWN if whole else None):
+        files |= {index.parent / path: text for path, text in pages(results, index.stem).items()}
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
+        write(path, text.encode())
+        say(f"wrote {path}")
     if not whole and given.markdown is None:
         for line in differences(asked, reports):
             say(line)

@@ -1,4 +1,4 @@
-"""What an answer is worth, compared with the contract's."""
+"""Outcomes: an answer compared with the contract's."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from tests.support.runners import assert_output
 
 
 class Outcome(StrEnum):
-    """The classes of the report, in the order of its legend."""
+    """The classes of the report, in the order of the report."""
 
     EQUAL = "equal"
     VALUES = "different values"
@@ -23,15 +23,14 @@ class Outcome(StrEnum):
 
 
 MEANING = {
-    Outcome.EQUAL: "the contract's answer: the same type, shape and elements, or a refusal, for whatever reason, "
-    "where the contract refuses",
+    Outcome.EQUAL: "the same type, shape and elements as the contract's; or an error where the contract has one",
     Outcome.VALUES: "the shape is right, an element or the element type of output 0 is not",
     Outcome.INDICES: "output 0 is right, Indices are not",
     Outcome.SHAPE: "an output has another shape",
-    Outcome.REFUSED: "an error where the contract computes",
-    Outcome.ACCEPTED: "an output where the contract refuses",
-    Outcome.CRASHED: "the process died or gave no answer in 20 seconds; unpool: or raised anything but its own error",
-    Outcome.NOT_ASKED: "not asked, as the runtime has no words for the call; or asked for shapes and it infers none",
+    Outcome.REFUSED: "an error where the contract has an output",
+    Outcome.ACCEPTED: "an output where the contract has an error",
+    Outcome.CRASHED: "the process died, or ran for 20 seconds; unpool: or raised an error that is not an UnpoolError",
+    Outcome.NOT_ASKED: "the runtime cannot express the call, or infers no shape",
 }
 DIRECT = {"n/a": Outcome.NOT_ASKED, "crashed": Outcome.CRASHED}
 

@@ -43,10 +43,11 @@ def record(asked: Sequence[Question], reports: Sequence[Report]) -> Json:
 
 
 def entry(question: Question, judged: dict[str, Judged]) -> Json:
-    """One question; model, inputs and answers only where somebody differs."""
+    """One question; model, inputs and answers only where a runtime differs."""
     found: Json = {
         "name": question.name,
         "rule": question.rule,
+        "operator": question.operator,
         "outcomes": {name: str(one.outcome) for name, one in judged.items()},
     }
     different = {name: one for name, one in judged.items() if one.outcome not in FINE}
@@ -55,7 +56,6 @@ def entry(question: Question, judged: dict[str, Judged]) -> Json:
     expected = question.expected
     return found | {
         "why": question.why,
-        "operator": question.operator,
         "opset": question.opset,
         "model": model_text(question.model),
         "feeds": {name: stored(array) for name, array in question.feeds.items()},
@@ -76,7 +76,7 @@ def without_repeats(entries: Sequence[Json]) -> list[Json]:
         if like is None:
             newer.append(one)
         else:
-            short[one["name"]] = {key: one[key] for key in ("name", "rule", "outcomes", "opset")} | {
+            short[one["name"]] = {key: one[key] for key in ("name", "rule", "operator", "outcomes", "opset")} | {
                 "like": like["name"]
             }
     return [short.get(one["name"], one) for one in entries]

@@ -1,4 +1,4 @@
-"""docs/differences.md from the results: every word of it is written here or comes from the run."""
+"""docs/differences.md and a page per operator from the results: the same results give the same text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,22 +8,30 @@ from conformance.examples import differences, example
 
 Json = dict[str, Any]
 
-HEAD = """\
+PAGES = {"MaxPool": "max-pool.md", "MaxUnpool": "max-unpool.md", "ConvTranspose": "conv-transpose.md"}
+"""The file of each operator's page, in a folder with the name of the index."""
+
+INDEX = """\
 # Where runtimes differ
 
-Written by `python -m conformance`, which asks every runtime every question and compares the answers with the
-[contract](semantics.md). To write it again, run that in the root of the repository after
-`pip install -e '.[run,torch,conformance]'`; the numbers behind it are in `conformance/results.json`.
+Every runtime runs the same models, and its outputs are compared with the [contract](semantics.md). Each model has one
+node: the examples of the contract's tests and a few more, at each opset where the operator changes. The expected
+outputs come from slow loops that share no code with unpool, so unpool is tested as the others are. Each runtime runs in
+a process of its own.
 
-The questions are models of one node: the examples of the contract's tests and a few more, at the opsets where the
-operator changes. The contract's answers come from slow loops that share no code with unpool, so unpool is judged like
-the others. Each runtime runs in a process of its own.
+`python -m conformance` writes these pages. It runs in a clone after `pip install -e '.[run,torch,conformance]'`; the
+results are in `conformance/results.json`.
+"""
+
+CELLS = """\
+Models with the contract's outputs, of all models that the runtime was given. A cell leads to the page of the operator,
+filtered by the runtime.
 """
 
 PASTE = """\
 ## Examples
 
-One for every difference, smallest model first where several differ in the same way. To paste one, start with this:
+One example per difference; where several models differ in the same way, the smallest. Paste this first:
 
 ```python
 import ml_dtypes
@@ -32,7 +40,7 @@ import onnx.parser
 from numpy import inf, nan
 ```
 
-and after the example, one of these:
+then the example, then the line of a runtime:
 
 ```text
 unpool.InferenceSession(model).run(None, feeds)
@@ -44,29 +52,41 @@ onnx.shape_inference.infer_shapes(model, strict_mode=True)
 """
 
 
-def page(results: Json) -> str:
-    """The whole text; the same results give the same text."""
-    return "\n".join(lines(results)).rstrip("\n") + "\n"
+def pages(results: Json, folder: str = "differences") -> dict[str, str]:
+    """The text of every page by its path: the index, and those of the operators in `folder` next to it.
+
+    >>> sorted(pages({"date": "", "platform": "", "runtimes": [], "rules": {}, "questions": []}))
+    ['differences.md']
+    """
+    by_operator = summary.by_operator(results)
+    texts = {f"{folder}.md": _index(results, by_operator, folder)}
+    for operator, questions in by_operator.items():
+        texts[f"{folder}/{PAGES[operator]}"] = _operator_page({**results, "questions": questions}, operator, folder)
+    return {path: "\n".join(lines).rstrip("\n") + "\n" for path, lines in texts.items()}
 
 
-def lines(results: Json) -> Iterator[str]:
-    """Line after line."""
-    yield HEAD
+def _index(results: Json, by_operator: dict[str, list[Json]], folder: str) -> Iterator[str]:
+    yield INDEX
+    yield from ("## Results", "", CELLS)
+    links = {operator: f"{folder}/{PAGES[operator]}" for operator in by_operator}
+    yield from summary.operator_table(results, by_operator, links)
+    yield from ("", "## Runtimes", "")
     yield from summary.versions(results)
-    yield from ("", "## Legend", "")
+    yield from ("", "## Outcomes", "")
     yield from summary.legend()
-    yield from ("", "## Summary", "")
-    yield "A rule's number leads to its examples. Bold rows count the equal answers of a section."
-    yield ""
-    yield from summary.table(results)
+
+
+def _operator_page(results: Json, operator: str, folder: str) -> Iterator[str]:
+    yield from (f"# Where runtimes differ: {operator}", "")
+    yield f"[All operators](../{folder}.md) · [the contract](../semantics.md) ·"
+    yield f"[versions of the runtimes](../{folder}.md#runtimes) · [outcomes](../{folder}.md#outcomes)"
+    yield from ("", "## Rules", "", "The number of a rule leads to its examples.", "")
+    yield from summary.rule_table(results)
     yield from ("", PASTE)
     titles = {runtime["name"]: runtime["title"] for runtime in results["runtimes"]}
     for number, title in results["rules"].items():
-        found = differences([question for question in results["questions"] if question["rule"] == number])
-        if found:
-            yield f'<a id="rule-{number.replace(".", "-")}"></a>'
-            yield ""
-            yield f"### {number} {title}"
-            yield ""
-        for difference in found:
+        differing = differences([question for question in results["questions"] if question["rule"] == number])
+        if differing:
+            yield from (f'<a id="rule-{number.replace(".", "-")}"></a>', "", f"### {number} {title}", "")
+        for difference in differing:
             yield from example(difference, titles)

@@ -220,7 +220,8 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert outcomes["3.9-pads_at_the_end_only-opset22"]["reference"] == "different shape"
     assert outcomes["4.12-two_groups-opset1"]["reference"] == "refused"
     assert outcomes["4.12-group_0-opset22"]["reference"] == "equal"
-    assert "### 4.12 `group`" in page.read_text(encoding="utf-8")
+    assert "[ConvTranspose](out/conv-transpose.md)" in page.read_text(encoding="utf-8")
+    assert "### 4.12 `group`" in (tmp_path / "out" / "conv-transpose.md").read_text(encoding="utf-8")
     assert "onnx ReferenceEvaluator" in capsys.readouterr().err
 
 
@@ -289,7 +290,8 @@ def tiny(**outcomes):
 
 def test_page_of_a_tiny_result():
     """One difference at two opsets is one example with the code, the contract and both answers."""
-    page = render.page(tiny(unpool=Outcome.EQUAL, reference=Outcome.SHAPE))
+    pages = render.pages(tiny(unpool=Outcome.EQUAL, reference=Outcome.SHAPE))
+    page = pages["differences/max-pool.md"]
 
     assert page.count("#### pads at the end only") == 1
     assert "MaxPool, opsets 1, 22." in page
@@ -297,19 +299,25 @@ def test_page_of_a_tiny_result():
     assert "- **onnx ReferenceEvaluator**, different shape: Y `[[[3, 4, 5]]]` of shape (1, 1, 3)" in page
     assert "- equal: unpool" in page
     assert "| [3.9](#rule-3-9) Uneven pads | equal 2/2 | different shape 2 |" in page
+    assert list(pages) == ["differences.md", "differences/max-pool.md"]
+    assert "[0/2](differences/max-pool.md?runtime=onnx%20ReferenceEvaluator) |" in pages["differences.md"]
 
 
 def test_page_without_differences():
     """Where all are equal there is a table and no example."""
-    page = render.page(tiny(unpool=Outcome.EQUAL))
+    page = render.pages(tiny(unpool=Outcome.EQUAL))["differences/max-pool.md"]
 
     assert "| 3.9 Uneven pads | equal 2/2 |" in page
     assert "####" not in page
 
 
-def test_committed_page_is_that_of_the_committed_results():
-    """docs/differences.md is what the renderer makes of conformance/results.json."""
-    assert MARKDOWN.read_text(encoding="utf-8") == render.page(COMMITTED)
+def test_committed_pages_are_those_of_the_committed_results():
+    """docs/differences.md and the operators' pages are rendered from conformance/results.json."""
+    pages = render.pages(COMMITTED)
+    folder = MARKDOWN.with_suffix("")
+
+    assert {path: (MARKDOWN.parent / path).read_text(encoding="utf-8") for path in pages} == pages
+    assert {f"{folder.name}/{path.name}" for path in folder.iterdir()} == set(pages) - {MARKDOWN.name}
 
 
 def test_committed_results_are_a_whole_run():
@@ -326,15 +334,16 @@ def test_known_differences_are_shown(rule):
     assert [name for name in KNOWN[rule] if all(one["outcomes"][name] in examples.FINE for one in asked)] == []
 
 
-def test_committed_examples_can_be_pasted():
-    """Every example of the page runs after the page's own imports, and unpool answers as the page says."""
-    blocks = re.findall(r"```python\n(.*?)```", MARKDOWN.read_text(encoding="utf-8"), re.DOTALL)
-    (start, *pasted) = blocks
+@pytest.mark.parametrize("page", render.PAGES.values())
+def test_committed_examples_can_be_pasted(page):
+    """Every example of a page runs after the page's own imports, and unpool answers as the page says."""
+    text = (MARKDOWN.with_suffix("") / page).read_text(encoding="utf-8")
+    (start, *pasted) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     by_code = {examples.code(one): one for one in COMMITTED["questions"] if "model" in one}
     names = {}
     exec(start, names)
 
-    assert len(pasted) > 100
+    assert len(pasted) > 30
     for block in pasted:
         exec(block, names)
         contract = by_code[block.rstrip("\n")]["contract"]
