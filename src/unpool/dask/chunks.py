@@ -1,7 +1,7 @@
 """Chunks of dask arrays: the elements of the output that a chunk computes, and those of the input that it reads."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -15,11 +15,9 @@ from unpool.geometry import Axis, Span, span_reaching, span_read
 
 @dataclass(frozen=True)
 class AxisChunks:
-    """The chunks of one axis of the output.
+    """The chunks of one axis: the elements of the output in each, together all, and those of the input that it reads.
 
-    Attributes:
-        output: the elements of the output in each chunk; one after the other, together all.
-        input: the elements of the input that each chunk reads; they may overlap, and are only empty if the input is.
+    Spans of the input may overlap, and are only empty if the input is.
     """
 
     output: tuple[Span, ...]
@@ -27,16 +25,12 @@ class AxisChunks:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Elements of the chunks of the output."""
+        """Elements of the output in each chunk."""
         return shape_of(self.output)
 
 
 def spans_of(sizes: Sequence[int]) -> tuple[Span, ...]:
-    """Chunks by their sizes as spans.
-
-    >>> spans_of((3, 2))
-    (Span(first=0, stop=3), Span(first=3, stop=5))
-    """
+    """Chunks of these sizes as spans."""
     return tuple(Span(*pair) for pair in pairwise(accumulate(sizes, initial=0)))
 
 
@@ -54,18 +48,14 @@ def pooling_chunks(sizes: Sequence[int], axis: Axis) -> AxisChunks:
     """
     stops = [span_reaching(Span(0, chunk.stop), axis.window, axis.begin).stop for chunk in spans_of(sizes)]
     output = _spans_between([0, *(_clamp(stop, axis.small) for stop in stops[:-1]), axis.small])
-    return AxisChunks(
-        output, tuple(clip_nonempty(span_read(span, axis.window, axis.begin), axis.large) for span in output)
-    )
+    covered = (span_read(span, axis.window, axis.begin) for span in output)
+    return AxisChunks(output, tuple(clip_nonempty(span, axis.large) for span in covered))
 
 
 def upsampling_chunks(sizes: Sequence[int], axis: Axis, *, covers_input: bool = False) -> AxisChunks:
     """An axis that is upsampled: a chunk computes the span between the first windows of two chunks of the small axis.
 
-    Args:
-        sizes: of the chunks of the small axis.
-        axis: both axes.
-        covers_input: whether every element of the small axis is read by a chunk, even if its window is cut off.
+    With `covers_input`, a chunk reads every element of the small axis, even if its window is cut off.
 
     >>> from unpool.geometry import Window
     >>> upsampling_chunks((3, 5), Axis(17, 8, Window(3, 2)))
@@ -113,19 +103,23 @@ def shape_of(spans: Sequence[Span]) -> tuple[int, ...]:
     return tuple(span.stop - span.first for span in spans)
 
 
+def flat_index(places: Iterable[Any], shape: Sequence[int]) -> Any:
+    """The flat indices of coordinates by axis, int64: of arrays of them, or of one element."""
+    flat: Any = np.int64(0)
+    for place, size in zip(places, shape, strict=True):
+        flat = flat * size + place
+    return flat
+
+
 def flat_offset(spans: Sequence[Span], shape: Sequence[int]) -> int:
     """The flat index of the first element of a part of an array."""
-    flat = 0
-    for span, size in zip(spans, shape, strict=True):
-        flat = flat * size + span.first
-    return flat
+    return int(flat_index([span.first for span in spans], shape))
 
 
 def slices(spans: Sequence[Span], origins: Sequence[Span]) -> tuple[slice, ...]:
     """Spans as slices of the part of an array that begins at `origins`."""
-    return tuple(
-        slice(span.first - origin.first, span.stop - origin.first) for span, origin in zip(spans, origins, strict=True)
-    )
+    pairs = zip(spans, origins, strict=True)
+    return tuple(slice(span.first - origin.first, span.stop - origin.first) for span, origin in pairs)
 
 
 def chunk_spans(plan: Sequence[AxisChunks], block_id: Sequence[int]) -> tuple[list[Span], list[Span]]:
@@ -148,14 +142,10 @@ def read_chunks(x: Any, plan: Sequence[AxisChunks]) -> Any:
 def map_chunks(
     function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[Sequence[int]], dtype: Any, **options: Any
 ) -> Any:
-    """An array whose chunks are the results of a function of the chunks of `arrays` with the same number.
+    """An array whose chunks, of these sizes, are the results of a function of the chunks with the same number.
 
-    Args:
-        function: of the chunks, of `block_id` and of `options`; tasks have its name.
-        arrays: with as many chunks as the result; arrays without axes go to every call.
-        sizes: of the chunks of the result.
-        dtype: of the result; `object` for other things than arrays, which must be unpacked before users see them.
-        options: the same for all chunks.
+    Arrays without axes go to every call, as do `options`; tasks have the name of the function. Results that are no
+    arrays have the dtype `object`, and must be unpacked before users see them.
     """
     return da.map_blocks(
         function,
@@ -169,12 +159,7 @@ def map_chunks(
 
 
 def check_array(x: Any, name: str) -> Any:
-    """A dask array of known sizes.
-
-    Raises:
-        UnpoolError: another kind of array.
-        ShapeError: the sizes of its chunks are only known when they are computed.
-    """
+    """The array, which must be a dask array whose chunks have known sizes."""
     if not isinstance(x, da.Array):
         raise UnpoolError(f"{name}: expected a dask array, got {type(x).__name__}. Use dask.array.from_array(...).")
     if math.isnan(math.prod(x.shape)):

@@ -9,20 +9,7 @@ from dask.delayed import delayed
 
 from unpool import functional
 from unpool.calls import spec_of
-from unpool.dask.chunks import (
-    AxisChunks,
-    channels_first,
-    check_array,
-    chunk_spans,
-    clip,
-    in_layout,
-    map_chunks,
-    pointwise_chunks,
-    read_chunks,
-    shape_of,
-    slices,
-    upsampling_chunks,
-)
+from unpool.dask import chunks
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import check_type
 from unpool.geometry import Axis, Span, span_reaching, span_read
@@ -71,7 +58,7 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
     >>> conv_transpose(x, np.float32([[[1, 10, 100]]]), strides=[2]).compute()
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
-    x = check_array(x, "ConvTranspose: X")
+    x = chunks.check_array(x, "ConvTranspose: X")
     values = (
         opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
         activation_params,
@@ -82,19 +69,19 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
         if other is not None:
             same_type(spec.row, name, x.dtype, other.dtype)
     call = operator.call(spec, x.shape, w.shape, None if b is None else b.shape)
-    x = channels_first(x, layout).rechunk({1: -1})
-    maps = AxisChunks((Span(0, call.large.channels),), (Span(0, x.shape[1]),))
-    plan = [pointwise_chunks(x.chunks[0]), maps, *map(upsampling_chunks, x.chunks[2:], call.axes)]
-    y = map_chunks(
+    x = chunks.channels_first(x, layout).rechunk({1: -1})
+    maps = chunks.AxisChunks((Span(0, call.large.channels),), (Span(0, x.shape[1]),))
+    plan = [chunks.pointwise_chunks(x.chunks[0]), maps, *map(chunks.upsampling_chunks, x.chunks[2:], call.axes)]
+    y = chunks.map_chunks(
         conv_transpose_chunk,
-        [read_chunks(x, plan), _for_all_tasks(w), _for_all_tasks(b)],
+        [chunks.read_chunks(x, plan), _for_all_tasks(w), _for_all_tasks(b)],
         [axis.sizes for axis in plan],
         x.dtype,
         plan=plan,
         axes=call.axes,
         options={"group": spec.group, "activation": activation, "activation_params": activation_params, "threads": 1},
     )
-    return in_layout(y, layout)
+    return chunks.in_layout(y, layout)
 
 
 def conv_transpose_chunk(
@@ -102,33 +89,33 @@ def conv_transpose_chunk(
     w: AnyArray,
     b: AnyArray | None,
     *,
-    plan: Sequence[AxisChunks],
+    plan: Sequence[chunks.AxisChunks],
     axes: Sequence[Axis],
     options: dict[str, Any],
     block_id: tuple[int, ...],
 ) -> AnyArray:
     """One chunk of the output."""
-    output, source = chunk_spans(plan, block_id)
+    output, source = chunks.chunk_spans(plan, block_id)
     pairs = list(zip(output[2:], axes, strict=True))
-    data = [clip(span_reaching(span, axis.window, axis.begin), axis.small) for span, axis in pairs]
+    data = [chunks.clip(span_reaching(span, axis.window, axis.begin), axis.small) for span, axis in pairs]
     covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(data, axes, strict=True)]
     reached = [Span(max(a.first, b.first), min(a.stop, b.stop)) for a, b in zip(output[2:], covered, strict=True)]
-    if min(shape_of(data)) == 0 or min(shape_of(reached)) <= 0:
-        return _only_bias(x, w, b, shape_of(output), options)
+    if min(chunks.shape_of(data)) == 0 or min(chunks.shape_of(reached)) <= 0:
+        return _only_bias(x, w, b, chunks.shape_of(output), options)
+    cut = list(zip(reached, covered, strict=True))
     y = functional.conv_transpose(
-        x[slices([*source[:2], *data], source)],
+        x[chunks.slices([*source[:2], *data], source)],
         w,
         b,
         strides=[axis.window.stride for axis in axes],
         dilations=[axis.window.dilation for axis in axes],
-        pads=[inner.first - full.first for inner, full in zip(reached, covered, strict=True)]
-        + [full.stop - inner.stop for inner, full in zip(reached, covered, strict=True)],
+        pads=[*(inner.first - full.first for inner, full in cut), *(full.stop - inner.stop for inner, full in cut)],
         **options,
     )
     if reached == output[2:]:
         return cast(AnyArray, y)
-    larger = _only_bias(x, w, b, shape_of(output), options)
-    larger[slices(output[:2] + reached, output)] = y
+    larger = _only_bias(x, w, b, chunks.shape_of(output), options)
+    larger[chunks.slices(output[:2] + reached, output)] = y
     return larger
 
 

@@ -7,21 +7,7 @@ import numpy as np
 
 from unpool import functional
 from unpool.calls import spec_of
-from unpool.dask.chunks import (
-    AxisChunks,
-    channels_first,
-    check_array,
-    chunk_spans,
-    clip,
-    flat_offset,
-    in_layout,
-    map_chunks,
-    pointwise_chunks,
-    pooling_chunks,
-    read_chunks,
-    shape_of,
-    slices,
-)
+from unpool.dask import chunks
 from unpool.dtypes import AnyArray
 from unpool.execute import check_outputs
 from unpool.execute.arrays import check_type
@@ -67,7 +53,7 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     >>> y.compute().tolist(), indices.compute().tolist()
     ([[[5.0, 5.0, 9.0]]], [[[1, 1, 5]]])
     """
-    x = check_array(x, "MaxPool: X")
+    x = chunks.check_array(x, "MaxPool: X")
     values = (
         opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
     )  # fmt: skip
@@ -75,11 +61,11 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     check_outputs(spec.row, 1 + bool(return_indices))
     check_type(spec.row, spec.activation, x.dtype)
     call = operator.call(spec, x.shape)
-    x = channels_first(x, layout)
-    plan = [*map(pointwise_chunks, x.chunks[:2]), *map(pooling_chunks, x.chunks[2:], call.axes)]
-    pooled = map_chunks(
+    x = chunks.channels_first(x, layout)
+    plan = [*map(chunks.pointwise_chunks, x.chunks[:2]), *map(chunks.pooling_chunks, x.chunks[2:], call.axes)]
+    pooled = chunks.map_chunks(
         max_pool_chunk,
-        [read_chunks(x, plan)],
+        [chunks.read_chunks(x, plan)],
         [axis.sizes for axis in plan],
         object if return_indices else x.dtype,
         plan=plan,
@@ -89,15 +75,15 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
         activation_options={"activation": activation, "activation_params": activation_params},
     )
     if not return_indices:
-        return in_layout(pooled, layout)
-    y = map_chunks(values_of, [pooled], pooled.chunks, x.dtype)
-    return in_layout(y, layout), map_chunks(indices_of, [pooled], pooled.chunks, np.int64)
+        return chunks.in_layout(pooled, layout)
+    y = chunks.map_chunks(values_of, [pooled], pooled.chunks, x.dtype)
+    return chunks.in_layout(y, layout), chunks.map_chunks(indices_of, [pooled], pooled.chunks, np.int64)
 
 
 def max_pool_chunk(
     x: AnyArray,
     *,
-    plan: Sequence[AxisChunks],
+    plan: Sequence[chunks.AxisChunks],
     axes: Sequence[Axis],
     indexed_shape: tuple[int, ...] | None,
     is_column_major: bool,
@@ -105,13 +91,16 @@ def max_pool_chunk(
     block_id: tuple[int, ...],
 ) -> Any:
     """One chunk of the output; with its indices if `indexed_shape`, the shape of all of x, is given."""
-    output, source = chunk_spans(plan, block_id)
-    if 0 in shape_of(output):
-        return _empty(shape_of(output), x.dtype, has_indices=indexed_shape is not None)
+    output, source = chunks.chunk_spans(plan, block_id)
+    shape = chunks.shape_of(output)
+    if 0 in shape:
+        return (
+            np.empty(shape, x.dtype) if indexed_shape is None else (np.empty(shape, x.dtype), np.empty(shape, np.int64))
+        )
     covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(output[2:], axes, strict=True)]
-    data = [*source[:2], *(clip(span, axis.large) for span, axis in zip(covered, axes, strict=True))]
+    data = [*source[:2], *(chunks.clip(span, axis.large) for span, axis in zip(covered, axes, strict=True))]
     pooled = functional.max_pool(
-        x[slices(data, source)],
+        x[chunks.slices(data, source)],
         kernel_shape=[axis.window.size for axis in axes],
         strides=[axis.window.stride for axis in axes],
         dilations=[axis.window.dilation for axis in axes],
@@ -123,7 +112,7 @@ def max_pool_chunk(
     if indexed_shape is None:
         return pooled
     y, indices = pooled
-    indices = from_part(indices, shape_of(data), indexed_shape, flat_offset(data, indexed_shape))
+    indices = from_part(indices, chunks.shape_of(data), indexed_shape, chunks.flat_offset(data, indexed_shape))
     return y, to_column_major(indices, indexed_shape[2:]) if is_column_major else indices
 
 
@@ -145,8 +134,3 @@ def _pads(covered: Sequence[Span], data: Sequence[Span]) -> list[int]:
         begins.append(min(max(0, span.first - window.first), missing))
         ends.append(missing - begins[-1])
     return begins + ends
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], *, has_indices: bool) -> Any:
-    y = np.empty(shape, dtype)
-    return (y, np.empty(shape, np.int64)) if has_indices else y

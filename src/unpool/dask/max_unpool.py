@@ -8,26 +8,8 @@ import numpy as np
 
 from unpool import functional
 from unpool.calls import spec_of
-from unpool.dask.chunks import (
-    AxisChunks,
-    channels_first,
-    check_array,
-    chunk_spans,
-    in_layout,
-    map_chunks,
-    pointwise_chunks,
-    read_chunks,
-    shape_of,
-    upsampling_chunks,
-)
-from unpool.dask.out_of_chunk_indices import (
-    StrayElements,
-    UnpoolGeometry,
-    check_local,
-    concatenate,
-    locate,
-    out_of_chunk_elements,
-)
+from unpool.dask import chunks
+from unpool.dask import out_of_chunk_indices as stray
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute import shape_value
@@ -84,23 +66,23 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
     >>> max_unpool(x, indices, kernel_shape=[2], strides=[2]).compute()
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
-    x, indices = check_array(x, "MaxUnpool: X"), check_array(indices, "MaxUnpool: I")
+    x, indices = chunks.check_array(x, "MaxUnpool: X"), chunks.check_array(indices, "MaxUnpool: I")
     values = (opset, kernel_shape, strides, pads, activation, activation_params, None)
     spec = cast(MaxUnpoolSpec, spec_of(("MaxUnpool", layout, compat, index_space, 1), values, (x,)))
     check_type(spec.row, spec.activation, x.dtype)
     index_type(spec.row.label, "I", indices.dtype)
     call = operator.call(spec, x.shape, indices.shape, _sizes_of(spec, output_shape))
-    x = channels_first(x, layout)
+    x = chunks.channels_first(x, layout)
     indices = indices.rechunk(x.chunks)
     plan = [
-        *map(pointwise_chunks, x.chunks[:2]),
-        *(upsampling_chunks(*each, covers_input=True) for each in zip(x.chunks[2:], call.axes, strict=True)),
+        *map(chunks.pointwise_chunks, x.chunks[:2]),
+        *(chunks.upsampling_chunks(*each, covers_input=True) for each in zip(x.chunks[2:], call.axes, strict=True)),
     ]
     geometry = _geometry(call)
-    arrays = [read_chunks(x, plan), read_chunks(indices, plan)]
+    arrays = [chunks.read_chunks(x, plan), chunks.read_chunks(indices, plan)]
     if not local:
-        arrays.append(out_of_chunk_elements(x, indices, plan, geometry))
-    y = map_chunks(
+        arrays.append(stray.out_of_chunk_elements(x, indices, plan, geometry))
+    y = chunks.map_chunks(
         max_unpool_chunk,
         arrays,
         [axis.sizes for axis in plan],
@@ -109,50 +91,44 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
         geometry=geometry,
         activation_options={"activation": activation, "activation_params": activation_params},
     )
-    return in_layout(y, layout)
+    return chunks.in_layout(y, layout)
 
 
 def max_unpool_chunk(
     x: AnyArray,
     indices: AnyArray,
-    moved: Mapping[tuple[int, ...], StrayElements] | None = None,
+    moved: Mapping[tuple[int, ...], stray.StrayElements] | None = None,
     *,
-    plan: Sequence[AxisChunks],
-    geometry: UnpoolGeometry,
+    plan: Sequence[chunks.AxisChunks],
+    geometry: stray.UnpoolGeometry,
     activation_options: Mapping[str, Any],
     block_id: tuple[int, ...],
 ) -> AnyArray:
     """One chunk of the output; `moved` has the elements outside their windows, by chunk of the output."""
-    output, source = chunk_spans(plan, block_id)
-    places, in_window = locate(indices, source, geometry)
+    output, source = chunks.chunk_spans(plan, block_id)
+    places, in_window = stray.locate(indices, source, geometry)
     if moved is None:
-        check_local(in_window, indices, source, geometry)
+        stray.check_local(in_window, indices, source, geometry)
     in_chunk = in_window
     for place, span in zip(places[2:], output[2:], strict=True):
         in_chunk = in_chunk & (place >= span.first) & (place < span.stop)
-    targets = _flat(places, output)
+    shape = chunks.shape_of(output)
+    targets = chunks.flat_index((place - span.first for place, span in zip(places, output, strict=True)), shape)
     arriving = None if moved is None else moved.get(block_id)
     options: dict[str, Any] = {"index_space": "output", "threads": 1, **activation_options}
     if arriving is None and in_chunk.all():
-        return cast(
-            AnyArray,
-            functional.max_unpool(x, targets, shape_of(output), **_windows(geometry, output, source), **options),
-        )
-    elements = StrayElements.from_chunk(in_chunk, source, geometry, targets[in_chunk], x[in_chunk])
+        y = functional.max_unpool(x, targets, shape, **_windows(geometry, output, source), **options)
+        return cast(AnyArray, y)
+    elements = stray.StrayElements.from_chunk(in_chunk, source, geometry, targets[in_chunk], x[in_chunk])
     if arriving is not None:
-        elements = concatenate([elements, arriving]).sort_by_position()
-    flat = functional.max_unpool(
-        elements.values[None, None],
-        elements.targets[None, None],
-        (1, 1, prod(shape_of(output))),
-        kernel_shape=1,
-        **options,
-    )
-    return cast(AnyArray, flat.reshape(shape_of(output)))
+        elements = stray.concatenate([elements, arriving])
+        elements = elements.select(np.argsort(elements.positions))  # the last one in X for a target wins
+    values, flat_targets = elements.values[None, None], elements.targets[None, None]
+    y = functional.max_unpool(values, flat_targets, (1, 1, prod(shape)), kernel_shape=1, **options)
+    return cast(AnyArray, y.reshape(shape))
 
 
 def _sizes_of(spec: MaxUnpoolSpec, output_shape: Any) -> tuple[int, ...] | None:
-    """The argument output_shape as ints."""
     sizes = plain(output_shape)
     if isinstance(sizes, (list, tuple)):
         sizes = shape_tensor(spec.row, sizes)
@@ -164,21 +140,21 @@ def _sizes_of(spec: MaxUnpoolSpec, output_shape: Any) -> tuple[int, ...] | None:
     return shape_value(spec.row, sizes)
 
 
-def _geometry(call: MaxUnpoolCall) -> UnpoolGeometry:
+def _geometry(call: MaxUnpoolCall) -> stray.UnpoolGeometry:
     if call.index_space == "auto":
         raise UnpoolError(
-            f"{call.spec.row.label}: index_space: expected 'output' or 'inferred', for output_shape "
-            f"{list(call.large.spatial)} is not the inferred shape {list(call.inferred)}, and no chunk sees all "
-            "indices; got 'auto'. Name it."
+            f"{call.spec.row.label}: index_space: expected 'output' or 'inferred', because output_shape "
+            f"{list(call.large.spatial)} is not the inferred shape {list(call.inferred)} and no chunk has all "
+            "indices; got 'auto'. Pass the one that the indices count in."
         )
     counted = call.inferred if call.index_space == "inferred" else call.large.spatial
     outer = (call.small.batch, call.small.channels)
-    return UnpoolGeometry(
+    return stray.UnpoolGeometry(
         call.spec.row.label, call.axes, call.small.in_onnx_order(), call.large.in_onnx_order(), outer + counted
     )
 
 
-def _windows(geometry: UnpoolGeometry, output: Sequence[Span], source: Sequence[Span]) -> dict[str, Any]:
+def _windows(geometry: stray.UnpoolGeometry, output: Sequence[Span], source: Sequence[Span]) -> dict[str, Any]:
     """The windows of a chunk as attributes, with pads that keep their alignment."""
     begins = [
         span.first - int(corners(part, axis.window, axis.begin)[0]) if part.first < part.stop else 0
@@ -189,11 +165,3 @@ def _windows(geometry: UnpoolGeometry, output: Sequence[Span], source: Sequence[
         "strides": [axis.window.stride for axis in geometry.axes],
         "pads": [max(0, begin) for begin in begins] + [0] * len(begins),
     }
-
-
-def _flat(places: Sequence[AnyArray], output: Sequence[Span]) -> AnyArray:
-    """Coordinates as flat indices of a chunk; any number for those outside it."""
-    flat = np.zeros((), np.int64)
-    for place, span in zip(places, output, strict=True):
-        flat = flat * (span.stop - span.first) + (place - span.first)
-    return flat

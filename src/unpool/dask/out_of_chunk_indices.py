@@ -4,13 +4,14 @@ The chunk that reads an element writes it, if its index is in its window. The ot
 collected from all chunks, and sorted by the chunk of the output that they belong to.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.core import flatten
 
 from unpool.dask.chunks import AxisChunks, chunk_spans, flat_offset, map_chunks, pointwise_chunks, shape_of
 from unpool.dtypes import AnyArray
@@ -21,15 +22,7 @@ from unpool.indices import Indices, from_part, out_of_range, rebase
 
 @dataclass(frozen=True)
 class UnpoolGeometry:
-    """A MaxUnpool of the whole arrays; shapes are (N, C, ...).
-
-    Attributes:
-        label: for messages.
-        axes: by spatial axis.
-        small: shape of X.
-        large: shape of the output.
-        counted: shape of the tensor that indices count in.
-    """
+    """A MaxUnpool of the whole arrays; shapes are (N, C, ...), and `counted` is that in which indices count."""
 
     label: str
     axes: tuple[Axis, ...]
@@ -58,10 +51,6 @@ class StrayElements:
         """The elements of a mask or of an order."""
         return StrayElements(self.positions[mask], self.targets[mask], self.values[mask])
 
-    def sort_by_position(self) -> "StrayElements":
-        """The elements in the order of X: the last one for a target wins."""
-        return self.select(np.argsort(self.positions))
-
 
 def concatenate(parts: Sequence[StrayElements]) -> StrayElements:
     """All elements of several parts."""
@@ -84,30 +73,22 @@ def locate(indices: Indices, source: Sequence[Span], geometry: UnpoolGeometry) -
 
 
 def check_local(in_window: AnyArray, indices: Indices, source: Sequence[Span], geometry: UnpoolGeometry) -> None:
-    """Check that all indices are in the windows of their elements.
-
-    Raises:
-        IndicesError: an index is not.
-    """
+    """Refuse an index outside the window of its element."""
     if in_window.all():
         return
     _check_range(~in_window, indices, source, geometry)
     position = int(np.flatnonzero(~in_window)[0])
     at = [int(each) + span.first for each, span in zip(np.unravel_index(position, indices.shape), source, strict=True)]
     raise IndicesError(
-        f"{geometry.label}: local=True: indices in the windows of their own elements expected, got "
-        f"{int(indices.flat[position])} at {at}. Give the attributes of the pool, or leave local out."
+        f"{geometry.label}: local=True: expected indices in the windows of their own elements, got "
+        f"{int(indices.flat[position])} at {at}. Pass the attributes of the pool, or leave local out."
     )
 
 
 def out_of_chunk_elements(x: Any, indices: Any, plan: Sequence[AxisChunks], geometry: UnpoolGeometry) -> Any:
     """Elements with indices outside their windows, by number of the chunk of the output, in an array without axes.
 
-    Args:
-        x: (N, C, d1..dk).
-        indices: with the chunks of x.
-        plan: of the output.
-        geometry: of the whole arrays.
+    x is (N, C, d1..dk), and indices have its chunks.
     """
     own = [pointwise_chunks(sizes) for sizes in x.chunks]
     numbered = [[1] * len(sizes) for sizes in x.chunks]
@@ -122,11 +103,7 @@ def out_of_chunk_elements(x: Any, indices: Any, plan: Sequence[AxisChunks], geom
 def max_unpool_collect(
     x: AnyArray, indices: Indices, *, plan: Sequence[AxisChunks], geometry: UnpoolGeometry, block_id: tuple[int, ...]
 ) -> StrayElements:
-    """The elements of one chunk whose indices are outside their windows.
-
-    Raises:
-        IndicesError: an index is outside the tensor.
-    """
+    """The elements of one chunk whose indices are outside their windows; one outside the tensor is refused."""
     _, source = chunk_spans(plan, block_id)
     outside = ~locate(indices, source, geometry)[1]
     _check_range(outside, indices, source, geometry)
@@ -138,7 +115,7 @@ def max_unpool_sort(
     parts: Iterable[Any], *, plan: Sequence[AxisChunks], geometry: UnpoolGeometry
 ) -> dict[tuple[int, ...], StrayElements]:
     """The elements of all chunks by their chunk of the output, with targets that count in that chunk."""
-    elements = concatenate(list(_leaves(parts)))
+    elements = concatenate(list(flatten(parts)))
     local, owner = np.zeros_like(elements.targets), np.zeros_like(elements.targets)
     for place, axis_chunks in zip(coordinates(elements.targets, geometry.large), plan, strict=True):
         number = np.searchsorted([span.stop for span in axis_chunks.output], place, side="right")
@@ -160,14 +137,6 @@ def coordinates(flat: Indices, shape: Sequence[int]) -> list[Indices]:
         rest, place = np.divmod(rest, max(1, size))
         places.append(place)
     return [rest, *reversed(places)]
-
-
-def _leaves(parts: Any) -> Iterator[StrayElements]:
-    if isinstance(parts, StrayElements):
-        yield parts
-    else:
-        for part in parts:
-            yield from _leaves(part)
 
 
 def _check_range(outside: AnyArray, indices: Indices, source: Sequence[Span], geometry: UnpoolGeometry) -> None:
