@@ -135,7 +135,11 @@ def test_weights_may_be_dask_arrays():
         (lambda x: max_pool(x[x[:, 0, 0, 0] > 0], **TILES), unpool.ShapeError, "compute_chunk_sizes"),
         (lambda x: max_pool(x.compute(), **TILES), unpool.UnpoolError, "expected a dask array, got ndarray"),
         (lambda x: max_pool(x, kernel_shape=[9, 9]), unpool.ShapeError, "Pad more"),
-        (lambda x: max_unpool(x, x.astype(np.int64), (1, 1, 9, 9), **TILES), unpool.UnpoolError, "no chunk has all indices"),
+        (
+            lambda x: max_unpool(x, x.astype(np.int64), (1, 1, 9, 9), **TILES),
+            unpool.UnpoolError,
+            "no chunk has all indices",
+        ),
         (lambda x: max_unpool(x, x, **TILES), unpool.UnpoolError, "I expects int64"),
         (lambda x: max_unpool(x, x.astype(np.int64), x.sum(), **TILES), unpool.UnpoolError, "Compute it first"),
         (lambda x: conv_transpose(x, np.ones((1, 1, 2, 2))), unpool.UnpoolError, "X and W need one type"),

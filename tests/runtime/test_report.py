@@ -21,9 +21,8 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.measure.bench import ModelTimes, StepTime
 from unpool.runtime.measure.timing import Timing
 from unpool.runtime.report import report as reporting
-from unpool.runtime.report.accuracy import AccuracyChecker
+from unpool.runtime.report.accuracy import AccuracyChecker, evaluate
 from unpool.runtime.report.feature_maps import CELL, MARK
-from unpool.runtime.report.float64_reference import evaluate
 from unpool.runtime.report.report import ReportOptions
 from unpool.runtime.session.inspect import prepared_graph
 from unpool.runtime.session.random_inputs import random_feed

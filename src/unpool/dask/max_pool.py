@@ -94,9 +94,8 @@ def max_pool_chunk(
     output, source = chunks.chunk_spans(plan, block_id)
     shape = chunks.shape_of(output)
     if 0 in shape:
-        return (
-            np.empty(shape, x.dtype) if indexed_shape is None else (np.empty(shape, x.dtype), np.empty(shape, np.int64))
-        )
+        y = np.empty(shape, x.dtype)
+        return y if indexed_shape is None else (y, np.empty(shape, np.int64))
     covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(output[2:], axes, strict=True)]
     data = [*source[:2], *(chunks.clip(span, axis.large) for span, axis in zip(covered, axes, strict=True))]
     pooled = functional.max_pool(

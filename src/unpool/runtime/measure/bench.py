@@ -38,15 +38,10 @@ Feed = Mapping[str, AnyArray]
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step of the plan.
+    """The median time of one step of the plan, and its share, from 0 to 1, of the time of all steps.
 
-    Attributes:
-        node: its name, or the first and the last one of a partition.
-        runner: who runs it here.
-        seconds: median over the runs.
-        share: its part of the time of all steps, from 0 to 1.
-        onnxruntime: seconds that onnxruntime takes for the same node; None for a partition, and for a node that
-            onnxruntime's profile does not name.
+    A partition is named by its first and last node. `onnxruntime` are the seconds that onnxruntime takes for the same
+    node; None for a partition, and for a node that onnxruntime's profile does not name.
     """
 
     node: str
@@ -58,15 +53,13 @@ class StepTime:
 
 @dataclass(frozen=True)
 class ModelTimes:
-    """A model's times, in seconds.
+    """A model's times through a session of unpool and in onnxruntime, with the same number of threads.
 
     Attributes:
-        unpool: the whole model through our session.
-        onnxruntime: the whole model in onnxruntime; None if onnxruntime cannot run it.
+        onnxruntime: None if onnxruntime cannot run it.
         refusal: the reason that onnxruntime gives then.
         difference: largest difference between the outputs of the two, over the largest value; None where they
             have nothing to compare, and infinite where shapes, types or NaNs differ.
-        threads: that both may use.
         steps: in order of execution.
     """
 
@@ -84,39 +77,29 @@ class ModelTimes:
 
 
 def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: Any) -> ModelTimes:
-    """Time a model.
-
-    Args:
-        path: ONNX file.
-        feed: an array for every input; both run on it.
-        effort: how often it runs.
-        options: of `InferenceSession`: compat, index_space, exact, threads.
-
-    Raises:
-        UnpoolError: as `InferenceSession` and its `run`.
-    """
+    """The times of a model in a file, on these inputs; `options` are those of `InferenceSession`."""
     threads = options.get("threads") or available_cores()
-    steps, ours, made = _elsewhere(_time_ours, str(path), dict(feed), effort, {**options, "threads": threads})
-    theirs, nodes, refusal, expected = _elsewhere(_time_theirs, str(path), dict(feed), effort, threads)
+    steps, ours, actual = _run_in_process(_time_unpool, str(path), dict(feed), effort, {**options, "threads": threads})
+    theirs, nodes, refusal, expected = _run_in_process(_time_onnxruntime, str(path), dict(feed), effort, threads)
     total = sum(seconds for *_, seconds in steps) or 1.0
     return ModelTimes(
-        ours, theirs, refusal, None if theirs is None else _max_error(expected, made), threads,
+        ours, theirs, refusal, None if theirs is None else _max_error(expected, actual), threads,
         tuple(StepTime(name, runner, seconds, seconds / total, nodes.get(name)) for name, runner, seconds in steps),
     )  # fmt: skip
 
 
-def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Result of a function that is called in a process of its own."""
-    context, ending = get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+def _run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function that is called in a process of its own."""
+    context, ending = get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a message
     with ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=ending) as pool:
         with _without_main():
-            done = pool.submit(function, *arguments)
-        return done.result()
+            future = pool.submit(function, *arguments)
+        return future.result()
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Processes that start meanwhile do not run the caller's script once more, which may lack a guard against that."""
+    """Processes that start meanwhile do not run the caller's script again, which may lack a guard against that."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -125,82 +108,71 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
-def _time_ours(
+def _time_unpool(
     path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
 ) -> tuple[list[tuple[str, str, float]], Timing, list[Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        timing, made = _whole_time(InferenceSession(path, **options), feed, effort)
-        return _step_times(path, feed, timing.samples, options), timing, made
+        timing, outputs = _time_session(InferenceSession(path, **options), feed, effort)
+        events = _profile(lambda profiling: InferenceSession(path, profiling, **options), feed, timing.samples)
+        return _step_times(events, timing.samples), timing, outputs
 
 
-def _step_times(path: str, feed: Feed, runs: int, options: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    """Name, runner and median seconds of every step."""
-    with tempfile.TemporaryDirectory() as folder:
-        session = InferenceSession(path, _profiled(folder), **options)
-        for _ in range(runs + 1):
-            session.run(None, feed)
-        return _steps(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")), runs)
+def _step_times(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, str, float]]:
+    """Name, runner and median seconds of every step; only the last `runs` runs count.
+
+    Events of runs, of folded nodes, and of nodes in a partition are none of steps.
+    """
+    steps = [event for event in events if "op_name" in event["args"]]
+    steps = [event for event in steps if "folded_into" not in event["args"] and "node_index" not in event["args"]]
+    first = next((number for number in range(1, len(steps)) if steps[number]["name"] == steps[0]["name"]), None)
+    per_run = first or len(steps)
+    counted, times = steps[-runs * per_run :], []
+    for number, event in enumerate(counted[:per_run]):
+        name = str(event["name"]).removesuffix(KERNEL_TIME).removesuffix(PARTITION_TIME)
+        runner = {UNPOOL: "unpool", REFERENCE: "reference"}.get(event["args"]["provider"], "onnxruntime")
+        times.append((name, runner, median(other["dur"] for other in counted[number::per_run]) * 1e-6))
+    return times
 
 
-def _steps(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, str, float]]:
-    """Name, runner and median seconds of every step; only the last `runs` runs count."""
-    events = [event for event in events if _is_step(event)]
-    first = next((number for number in range(1, len(events)) if events[number]["name"] == events[0]["name"]), None)
-    per_run = first or len(events)
-    counted = events[-runs * per_run :]
-    return [
-        (_name(event), _runner(event), median(one["dur"] for one in counted[number::per_run]) * 1e-6)
-        for number, event in enumerate(counted[:per_run])
-    ]
-
-
-def _is_step(event: Mapping[str, Any]) -> bool:
-    """True if an event is that of a step: not of a run, of a folded node, or of a node in a partition."""
-    words = event["args"]
-    return "op_name" in words and "folded_into" not in words and "node_index" not in words
-
-
-def _name(event: Mapping[str, Any]) -> str:
-    """The step of an event."""
-    return str(event["name"]).removesuffix(KERNEL_TIME).removesuffix(PARTITION_TIME)
-
-
-def _runner(event: Mapping[str, Any]) -> str:
-    """Who runs the step of an event."""
-    return {UNPOOL: "unpool", REFERENCE: "reference"}.get(event["args"]["provider"], "onnxruntime")
-
-
-def _time_theirs(
+def _time_onnxruntime(
     path: str, feed: Feed, effort: Effort, threads: int
 ) -> tuple[Timing | None, dict[str, float], str, list[Any]]:
     try:
         source = _named(path)
-        timing, made = _whole_time(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
-        return timing, _node_times(source, feed, timing.samples, threads), "", made
+        timing, outputs = _time_session(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
+        events = _profile(lambda profiling: ort_session(source, profiling, threads), feed, timing.samples)
+        return timing, _node_times(events, timing.samples), "", outputs
     except Exception as error:
         return None, {}, ort_message(error), []
 
 
-def _whole_time(session: onnxruntime.InferenceSession, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:
-    """The time of a session that profiles nothing, and what it makes; the session is gone then, with its threads."""
+def _time_session(session: Any, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:
+    """The time of a session that does not profile, and its outputs; then the session and its threads are freed."""
     timing = measure(lambda: session.run(None, feed), effort)
     return timing, list(session.run(None, feed))
 
 
-def _node_times(source: str | bytes, feed: Feed, runs: int, threads: int) -> dict[str, float]:
-    """Seconds per run of every node, as onnxruntime measures them itself."""
+def _profile(make_session: Callable[[onnxruntime.SessionOptions], Any], feed: Feed, runs: int) -> list[dict[str, Any]]:
+    """The events of a session's profile, of a first run and of `runs` more."""
     with tempfile.TemporaryDirectory() as folder:
-        session = ort_session(source, _profiled(folder), threads)
-        session.run(None, feed)
-        for _ in range(runs):
+        options = onnxruntime.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = make_session(options)
+        for _ in range(runs + 1):
             session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        return events
+
+
+def _node_times(events: Sequence[Mapping[str, Any]], runs: int) -> dict[str, float]:
+    """Median seconds of every node in the last runs, by onnxruntime's own profile."""
     durations: dict[str, list[int]] = {}
     for event in events:
         if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
             durations.setdefault(event["name"].removesuffix(KERNEL_TIME), []).append(event["dur"])
-    return {name: median(found[-runs:]) * 1e-6 for name, found in durations.items()}
+    return {name: median(samples[-runs:]) * 1e-6 for name, samples in durations.items()}
 
 
 def _named(path: str) -> str | bytes:
@@ -212,13 +184,6 @@ def _named(path: str) -> str | bytes:
         node.name = node_name(node)
     content: bytes = model.SerializeToString()
     return content
-
-
-def _profiled(folder: str) -> onnxruntime.SessionOptions:
-    options = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(Path(folder) / "profile")
-    return options
 
 
 def ort_session(source: str | bytes, options: onnxruntime.SessionOptions, threads: int) -> onnxruntime.InferenceSession:

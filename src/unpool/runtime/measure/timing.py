@@ -17,10 +17,9 @@ class Effort:
     """Number of repetitions of a call.
 
     Attributes:
-        warmup: calls between the first and the first sample, which do not count; fewer if they would take longer than
-            `limit`.
-        repetitions: samples at least.
-        seconds: that all samples take together at least.
+        warmup: calls between the first and the first sample, that do not count; fewer if they exceed `limit`.
+        repetitions: minimum number of samples.
+        seconds: minimum time of all samples together.
         limit: seconds after which no new sample begins, however few there are.
     """
 
@@ -32,15 +31,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times, in seconds per call.
+    """Measured times, in seconds per call: median and percentiles of a number of samples.
 
-    Attributes:
-        median: of the samples.
-        p20: one call in five is faster.
-        p80: one call in five is slower.
-        p95: one call in twenty is slower.
-        first: the first call, with what it compiles and allocates.
-        samples: how many there were.
+    `first` is the first call, with all that it compiles and allocates.
     """
 
     median: float
@@ -52,11 +45,7 @@ class Timing:
 
 
 def summarize(samples: Sequence[float], first: float) -> Timing:
-    """Median, spread and number of the samples; between two samples, percentiles are interpolated.
-
-    Args:
-        samples: seconds per call, at least one.
-        first: seconds of the first call.
+    """Median, spread and number of the samples, in seconds per call; percentiles between two are interpolated.
 
     >>> summarize([3.0, 1.0, 2.0, 6.0, 4.0, 5.0], first=9.0)
     Timing(median=3.5, p20=2.0, p80=5.0, p95=5.75, first=9.0, samples=6)
@@ -66,11 +55,7 @@ def summarize(samples: Sequence[float], first: float) -> Timing:
 
 
 def measure(call: Callable[[], object], effort: Effort) -> Timing:
-    """Time a call that may be repeated; garbage is collected before, not meanwhile.
-
-    >>> measure(lambda: None, Effort(repetitions=3, seconds=0)).samples >= 3
-    True
-    """
+    """Time a call that may be repeated; garbage is collected before, not meanwhile."""
     first = _seconds(call)
     warm = first
     end = time.perf_counter() + effort.limit
@@ -83,7 +68,7 @@ def measure(call: Callable[[], object], effort: Effort) -> Timing:
 
 
 def samples_of(call: Callable[[], object], about: float, effort: Effort) -> list[float]:
-    """Seconds per call, where one call takes about so many; short calls are timed several at once."""
+    """Seconds per call, where one call takes `about` that many; short calls are timed several at once."""
     samples: list[float] = []
     batch, begin = max(1, math.ceil(SHORTEST_SAMPLE / about)), time.perf_counter()
     while True:
@@ -103,7 +88,7 @@ def _seconds(call: Callable[[], object], batch: int = 1) -> float:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Garbage is collected before what is done here, not meanwhile."""
+    """A block before which garbage is collected, and in which it is not."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()

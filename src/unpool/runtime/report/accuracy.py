@@ -2,31 +2,42 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
+from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
+from unpool.geometry import OddSide, Window, same_pool_begin, same_pooled_size
 from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
 from unpool.operators.activation import PARAMETERS, Activation
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import with_data_inside
 from unpool.runtime.measure.bench import ort_session
+from unpool.runtime.onnx_reference import new_ops
 from unpool.runtime.passes.fuse_conv_transpose import FIRST_CLIP_WITH_INPUTS
 from unpool.runtime.plan.partitions import cut
 from unpool.runtime.plan.plan import Step
-from unpool.runtime.report.float64_reference import evaluate
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.inspect import PreparedGraph
 
 _ACTIVATION_INPUT = "/before the activation"
 """Suffix of the name of a value between a node and the activation that the step has fused into it."""
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+FLOAT_DTYPES = tuple(helper.tensor_dtype_to_np_dtype(kind) for kind in FLOATS)
+TYPE_ATTRIBUTES = ("to", "dtype")
+"""Attributes that name the type of an output."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +46,10 @@ class StepAccuracy:
 
     Attributes:
         node: its name, or the first and the last one of a partition.
-        runner: of the step.
-        float64: difference from the same step in float64; `count` of the elements other than its results rounded to
-            their type. None where the step cannot be evaluated.
-        float64_failure: why it cannot be.
-        onnxruntime: difference from the same step in onnxruntime; None for a step of onnxruntime, and where
-            onnxruntime fails.
-        onnxruntime_failure: its message.
+        float64: difference from the same step in float64, whose results are rounded to the type of the step's; None
+            with the reason where the step cannot be evaluated.
+        onnxruntime: difference from the same step in onnxruntime; None for a step of onnxruntime, and with the message
+            where onnxruntime fails.
     """
 
     node: str
@@ -69,23 +77,16 @@ class AccuracyChecker:
         exact = _diff(trace, lambda: evaluate(model, trace.inputs, semantics))
         if step.runner == "onnxruntime":
             return StepAccuracy(trace.entry.name, step.runner, *exact)
-        return StepAccuracy(
-            trace.entry.name, step.runner, *exact, *_diff(trace, lambda: self._run_onnxruntime(model, trace.inputs))
-        )
 
-    def _run_onnxruntime(self, model: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
-        session = ort_session(model.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
-        return list(session.run(None, dict(feed)))
+        def run_onnxruntime() -> list[Any]:
+            session = ort_session(model.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
+            return list(session.run(None, dict(trace.inputs)))
+
+        return StepAccuracy(trace.entry.name, step.runner, *exact, *_diff(trace, run_onnxruntime))
 
 
 def step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
-    """A step as a model of its own, with all its tensors; what was fused into the step is a node again.
-
-    Args:
-        graph: of the plan.
-        step: of the plan.
-        types: known types of the values.
-    """
+    """A step as a model of its own, with all its tensors; an activation that was fused into it is a node again."""
     model = cut(graph, step, types, with_data_inside)
     for node in list(model.graph.node):
         activation = graph.activations.get(node.output[0]) if node.output else None
@@ -115,9 +116,94 @@ def _diff(trace: StepTrace, evaluation: Callable[[], Sequence[Any]]) -> tuple[Ar
     except Exception as error:  # a failure of the evaluation is part of the report
         return None, ort_message(error)
     pairs = zip(expected, trace.outputs.values(), strict=True)
-    diffs = [
-        diff_rounded(first, second)
-        for first, second in pairs
-        if isinstance(second, np.ndarray) and second.dtype != object
-    ]
+    diffs = [diff_rounded(*pair) for pair in pairs if isinstance(pair[1], np.ndarray) and pair[1].dtype != object]
     return (sum_diffs(diffs), "") if diffs else (None, "it makes no numbers")
+
+
+def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], semantics: Semantics) -> list[Any]:
+    """The outputs of a model whose floats are all float64.
+
+    MaxPool, MaxUnpool and ConvTranspose run as unpool's in float64, a Conv as one product of matrices per tap. The
+    model has no functions and all tensors inside, and is not changed.
+    """
+    opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
+    operators = new_ops(opset, compat=semantics.compat, index_space=semantics.index_space)
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    _widen_graph(wide.graph)
+    evaluator = ReferenceEvaluator(wide, new_ops=[*operators, Conv])
+    inputs = {name: _widen(value) if isinstance(value, np.ndarray) else value for name, value in feed.items()}
+    with np.errstate(all="ignore"):
+        return list(evaluator.run(None, inputs))
+
+
+def _widen_graph(graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.elem_type in FLOATS:
+            value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for attribute in (entry for node in graph.node for entry in node.attribute):
+        if attribute.name in TYPE_ATTRIBUTES and attribute.i in FLOATS:
+            attribute.i = TensorProto.DOUBLE
+        if attribute.HasField("t"):
+            _widen_tensor(attribute.t)
+        for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            _widen_graph(subgraph)
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type in FLOATS:
+        tensor.CopyFrom(numpy_helper.from_array(_widen(numpy_helper.to_array(tensor)), tensor.name))
+
+
+def _widen(array: AnyArray) -> AnyArray:
+    return array.astype(np.float64) if array.dtype in FLOAT_DTYPES else array
+
+
+class Conv(OpRun):
+    """Conv as one product of matrices per tap, added in the order of the taps; the evaluator's own takes minutes."""
+
+    op_domain = ""
+
+    def _run(self, x: AnyArray, w: AnyArray, b: AnyArray | None = None, **attributes: Any) -> tuple[AnyArray]:
+        rank, group = x.ndim - 2, attributes.get("group") or 1
+        strides, dilations = attributes.get("strides") or [1] * rank, attributes.get("dilations") or [1] * rank
+        windows = [Window(*each) for each in zip(w.shape[2:], strides, dilations, strict=True)]
+        padded = np.pad(x, [(0, 0), (0, 0), *_pads(x.shape[2:], windows, attributes)])
+        sizes = zip(padded.shape[2:], windows, strict=True)
+        small = [(size - window.reach) // window.stride + 1 for size, window in sizes]
+        groups = zip(np.split(padded, group, axis=1), np.split(w, group), strict=True)
+        y = np.concatenate([_convolve(part, weights, windows, small) for part, weights in groups], axis=1)
+        return (y if b is None else y + b.reshape(-1, *[1] * rank),)
+
+
+def _convolve(x: AnyArray, w: AnyArray, windows: Sequence[Window], small: Sequence[int]) -> AnyArray:
+    """One group: (N, C, padded) and (M, C, taps) to (N, M, small)."""
+    y = np.zeros((x.shape[0], w.shape[0], *small))
+    taps = w.reshape(*w.shape[:2], -1)
+    for number, tap in enumerate(product(*(range(window.size) for window in windows))):
+        starts = [step * window.dilation for step, window in zip(tap, windows, strict=True)]
+        slices = [
+            slice(start, start + (count - 1) * window.stride + 1, window.stride)
+            for start, count, window in zip(starts, small, windows, strict=True)
+        ]
+        part = x[:, :, *slices]
+        y += (taps[:, :, number] @ part.reshape(*part.shape[:2], -1)).reshape(y.shape)
+    return y
+
+
+def _pads(sizes: Sequence[int], windows: Sequence[Window], attributes: Mapping[str, Any]) -> list[tuple[int, int]]:
+    rank, mode = len(sizes), attributes.get("auto_pad") or "NOTSET"
+    if mode == "NOTSET":
+        pads = attributes.get("pads") or [0] * 2 * rank
+        return list(zip(pads[:rank], pads[rank:], strict=True))
+    if mode == "VALID":
+        return [(0, 0)] * rank
+    odd = OddSide.END if mode == "SAME_UPPER" else OddSide.BEGIN
+    pairs = []
+    for size, window in zip(sizes, windows, strict=True):
+        small = same_pooled_size(size, window.stride)
+        begin = same_pool_begin(size, small, window, odd, keep_negative=False)
+        pairs.append((begin, max(0, (small - 1) * window.stride + window.reach - size - begin)))
+    return pairs

@@ -1,7 +1,7 @@
 """Feature maps before and after a pooling or an unpooling, as pictures, with the positions of the maxima."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.extras import require
-from unpool.operators.resolve import Spec
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.nodes import attributes, domain, node_name
-from unpool.runtime.graph.semantics import Semantics, spec_of
+from unpool.runtime.graph.semantics import spec_of
 from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.inspect import PreparedGraph
 
@@ -55,17 +54,10 @@ class Area:
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """One plane of a value.
+    """One plane of a value of this shape, and a close-up of one area, as data URIs.
 
-    Attributes:
-        name: of the value.
-        shape: of the whole value.
-        low: its smallest finite element, in this plane.
-        high: its largest one.
-        area: of the close-up.
-        plane_uri: the plane, as a data URI.
-        close_up_uri: the close-up, as a data URI.
-        mark_count: number of marked positions in the plane; None for the small side, which has no marks.
+    `low` and `high` are the smallest and the largest finite element of the plane, and `mark_count` its number of marked
+    positions; None for the small side, which has no marks.
     """
 
     name: str
@@ -80,15 +72,10 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class MapPair:
-    """The input and the output of a pooling or an unpooling.
+    """The input and the output of a MaxPool or a MaxUnpool.
 
-    Attributes:
-        node: its name.
-        operator: "MaxPool" or "MaxUnpool".
-        channel: of the first image: the one whose small side varies most.
-        depth: position along the axes before the last two, for volumes.
-        before: the input.
-        after: the output.
+    `channel` is the one of the first image whose small side varies most, and `depth` the position along the axes before
+    the last two, for volumes.
     """
 
     node: str
@@ -100,13 +87,7 @@ class MapPair:
 
 
 def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, AnyArray]) -> MapPair | None:
-    """The feature maps of a step that has run; None for other operators, and for arrays without planes.
-
-    Args:
-        trace: the step.
-        prepared: the graph of the plan.
-        constants: that the node reads, as arrays.
-    """
+    """The feature maps of a step that has run; None for other operators, and for arrays without planes."""
     node = prepared.graph.nodes[trace.entry.step.nodes[0]]
     is_drawn = trace.entry.step.runner == "unpool" and node.op_type in POOLS and domain(node) == ""
     values = {**constants, **trace.inputs, **trace.outputs}
@@ -119,10 +100,15 @@ def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, 
     if is_pool:
         marks = _argmax_marks(node, x, channel, prepared.semantics.compat)
     else:
-        marks = _output_marks(node, values, prepared, channel)
+        inputs = [values.get(name) for name in node.input]
+        semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
+        spec = spec_of(node, prepared.graph.opsets, semantics)
+        (written,) = functional.run(spec, [np.ones_like(inputs[0]), *inputs[1:]])
+        marks = np.asarray(written)[0, channel] != 0
     depth = tuple(size // 2 for size in large.shape[2:-2])
-    large_plane = _plane(large[0, channel], depth)
-    small_plane = _plane(small[0, channel], _scale_depth(depth, large, small))
+    sizes = zip(depth, large.shape[2:-2], small.shape[2:-2], strict=True)
+    small_depth = tuple(min(position * less // more, less - 1) for position, more, less in sizes)
+    large_plane, small_plane = _plane(large[0, channel], depth), _plane(small[0, channel], small_depth)
     area = _close_up_area(large_plane, small_plane)
     names = (node.input[0], node.output[0]) if is_pool else (node.output[0], node.input[0])
     maps = (
@@ -136,10 +122,10 @@ def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, 
 def _feature_map(
     name: str, shape: tuple[int, ...], plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None
 ) -> FeatureMap:
-    finite = plane[np.isfinite(plane.astype(np.float64))].astype(np.float64)
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     count = None if marks is None else int(np.count_nonzero(marks))
-    return FeatureMap(name, shape, low, high, area, plane_uri(plane, area), close_up_uri(plane, area, marks), count)
+    return FeatureMap(
+        name, shape, *_range(plane), area, plane_uri(plane, area), close_up_uri(plane, area, marks), count
+    )
 
 
 def _argmax_marks(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) -> NDArray[np.bool_]:
@@ -152,29 +138,9 @@ def _argmax_marks(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) 
     return marks.reshape(plane.shape[2:])
 
 
-def _output_marks(
-    node: onnx.NodeProto, values: Mapping[str, Any], prepared: PreparedGraph, channel: int
-) -> NDArray[np.bool_]:
-    """The positions that an unpooling wrote to, in one channel of the first image."""
-    inputs = [values.get(name) for name in node.input]
-    (output,) = functional.run(_spec(node, prepared), [np.ones_like(inputs[0]), *inputs[1:]])
-    marks: NDArray[np.bool_] = np.asarray(output)[0, channel] != 0
-    return marks
-
-
-def _spec(node: onnx.NodeProto, prepared: PreparedGraph) -> Spec:
-    semantics: Semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
-    return spec_of(node, prepared.graph.opsets, semantics)
-
-
 def _plane(block: AnyArray, depth: tuple[int, ...]) -> AnyArray:
     """Two axes of a block with one or more; a single axis becomes a row."""
     return block[None] if block.ndim == 1 else block[depth]
-
-
-def _scale_depth(depth: tuple[int, ...], large: AnyArray, small: AnyArray) -> tuple[int, ...]:
-    sizes = zip(depth, large.shape[2:-2], small.shape[2:-2], strict=True)
-    return tuple(min(position * less // more, less - 1) for position, more, less in sizes)
 
 
 def _close_up_area(large: AnyArray, small: AnyArray) -> Area:
@@ -227,13 +193,17 @@ def close_up_uri(plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None = 
     return _data_uri(picture)
 
 
-def _shades(plane: AnyArray) -> NDArray[np.uint8]:
-    """The number of a colour for every element, from the smallest finite one to the largest."""
+def _range(plane: AnyArray) -> tuple[float, float]:
+    """The smallest and the largest finite element; 0 where there is none."""
     values = plane.astype(np.float64)
     finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    span = high - low or 1.0
-    share = np.nan_to_num((values - low) / span, nan=0.0, posinf=1.0, neginf=0.0)
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+
+
+def _shades(plane: AnyArray) -> NDArray[np.uint8]:
+    """The number of a colour for every element, from the smallest finite one to the largest."""
+    low, high = _range(plane)
+    share = np.nan_to_num((plane.astype(np.float64) - low) / (high - low or 1.0), nan=0.0, posinf=1.0, neginf=0.0)
     return np.rint(np.clip(share, 0, 1) * (SHADES - 1)).astype(np.uint8)
 
 
@@ -241,16 +211,11 @@ def _image(shades: NDArray[np.uint8]) -> Any:
     require("the feature maps of a report", "run", "PIL")
     from PIL import Image
 
-    picture = Image.fromarray(np.ascontiguousarray(shades), mode="P")
-    picture.putpalette([int(part) for colour in (*_palette(), MARK, RIM) for part in colour])
-    return picture
-
-
-def _palette() -> NDArray[np.float64]:
     stops = np.linspace(0, len(COLOURS) - 1, SHADES)
-    parts: Sequence[AnyArray] = [np.interp(stops, range(len(COLOURS)), part) for part in np.array(COLOURS).T]
-    colours: NDArray[np.float64] = np.rint(np.stack(parts, axis=1))
-    return colours
+    palette = np.rint([np.interp(stops, range(len(COLOURS)), part) for part in np.array(COLOURS).T]).T
+    picture = Image.fromarray(np.ascontiguousarray(shades), mode="P")
+    picture.putpalette([int(part) for colour in (*palette, MARK, RIM) for part in colour])
+    return picture
 
 
 def _data_uri(picture: Any) -> str:

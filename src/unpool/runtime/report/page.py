@@ -20,23 +20,15 @@ from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset
 
 @dataclass(frozen=True)
 class ReportContents:
-    """The facts about a model and one set of inputs.
+    """The facts about a model and one set of inputs, of which there are type and shape by name.
 
     Attributes:
-        model: the name of its file, or a description.
         opsets: version by domain.
-        inputs: type and shape of each input, by name.
-        plan: the runner of each node, and the reason.
         times: of the whole and of each step; None without timing.
         accuracy: of each step; empty without the second evaluation.
-        findings: of `unpool.check`.
         memory: lifetimes and sizes of the values between steps.
-        maps: feature maps before and after poolings and unpoolings, at most `MAX_MAPS`.
-        map_count: number of these in the model.
+        maps: feature maps before and after poolings and unpoolings: the first of the `map_count` in the model.
         windows: those of the model, for the drawing.
-        machine: on which the model ran.
-        date: of the run.
-        has_random_inputs: the inputs are random numbers.
     """
 
     model: str
@@ -67,8 +59,6 @@ class Fact(NamedTuple):
 
 
 class _StepRow(NamedTuple):
-    """A step of the plan on the page."""
-
     number: int
     rows: list[PlanRow]
     reasons: str
@@ -93,7 +83,7 @@ def page(report: ReportContents) -> str:
         opsets=format_opsets(report),
         steps=_step_rows(report),
         has_times=report.times is not None and bool(report.times.steps),
-        other_times="" if report.times is None else _other_times(report.times),
+        other_times=_other_times(report.times),
         model_input=MODEL_INPUT,
         style=asset("page.css") + asset("drawing.css"),
         script=script(),
@@ -115,9 +105,9 @@ def _step_rows(report: ReportContents) -> list[_StepRow]:
     ]
 
 
-def _other_times(times: ModelTimes) -> str:
+def _other_times(times: ModelTimes | None) -> str:
     """The time of the steps that onnxruntime's profile does not name, in both runtimes."""
-    if times.onnxruntime is None:
+    if times is None or times.onnxruntime is None:
         return ""
     profile = [step.onnxruntime for step in times.steps if step.onnxruntime is not None]
     own = sum(step.seconds for step in times.steps if step.onnxruntime is None)
@@ -133,7 +123,10 @@ def summary(report: ReportContents) -> Iterator[Fact]:
     yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
     if report.accuracy:
         yield _worst_accuracy(report.accuracy)
-    yield _memory(report.memory)
+    live = f"{format_bytes(max(report.memory.live_bytes, default=0))} of values between steps"
+    peak = report.memory.peak_bytes
+    parts = (live,) if peak is None else (f"about {format_bytes(peak)}", f"at the peak of a run; {live}")
+    yield Fact("memory", *parts)
     runners = Counter(step.runner for step in report.plan.steps)
     counts = ", ".join(f"{count} on {name}" for name, count in runners.most_common())
     yield Fact("steps", str(len(report.plan.steps)), counts)
@@ -145,7 +138,6 @@ def format_opsets(report: ReportContents) -> str:
 
 
 def _speed(times: ModelTimes) -> Fact:
-    """The time of a run, and how much faster or slower onnxruntime is."""
     own = f"{milliseconds(times.unpool.median)} ms"
     if times.onnxruntime is None or times.ratio is None:
         return Fact("time", own, f"onnxruntime cannot run it: {times.refusal}")
@@ -165,13 +157,6 @@ def _worst_accuracy(steps: Sequence[StepAccuracy]) -> Fact:
         return Fact("accuracy", "no element is off", note)
     where = f"of the largest value, the worst of all steps: {node}"
     return Fact("accuracy", scientific(error), "; ".join(filter(None, (where, note))))
-
-
-def _memory(memory: MemoryUse) -> Fact:
-    live = f"{format_bytes(max(memory.live_bytes, default=0))} of values between steps"
-    if memory.peak_bytes is None:
-        return Fact("memory", live)
-    return Fact("memory", f"about {format_bytes(memory.peak_bytes)}", f"at the peak of a run; {live}")
 
 
 def milliseconds(seconds: float) -> str:

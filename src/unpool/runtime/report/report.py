@@ -34,12 +34,7 @@ MAX_MAPS = 12
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The parts of a report that take long.
-
-    Attributes:
-        effort: number and time of the timed runs; None for no times.
-        accuracy: evaluates every step once more in float64.
-    """
+    """The parts of a report that take long: timed runs, None for none, and each step once more in float64."""
 
     effort: Effort | None = DEFAULT_EFFORT
     accuracy: bool = True
@@ -54,12 +49,7 @@ class Report(ReportContents):
         return page(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page.
-
-        Raises:
-            MissingFileError: its folder does not exist.
-            FileError: it cannot be written.
-        """
+        """Write the page to a file in an existing folder."""
         write(Path(path), self.html.encode())
 
     @property
@@ -115,19 +105,25 @@ def report(
     '<!doctype html>'
     """
     options = options or ReportOptions()
-    words = {"compat": compat, "index_space": index_space, "exact": exact, "threads": threads}
-    session = _session(source, words)
-    inputs = random_feed(session.get_inputs(), sizes or {}) if feed is None else _arrays(feed)
+    settings = {"compat": compat, "index_space": index_space, "exact": exact, "threads": threads}
+    session = _session(source, settings)
+    if feed is None:
+        inputs: Feed = random_feed(session.get_inputs(), sizes or {})
+    else:
+        inputs = {name: value if isinstance(value, list) else np.asarray(value) for name, value in feed.items()}
     findings = lint(source)
-    tracer = StepTracer(session, source, inputs)
+    tracer = pools = StepTracer(session, source, inputs)
     tracer.run(tracer.checker(threads) if options.accuracy else None)
-    pools = _trace_pools(tracer, source, inputs, words)
+    if any(record.runner != "unpool" for record in tracer.plan if record.operator == "MaxPool"):
+        # a second run, in which unpool has every MaxPool, so that the input of each can be drawn
+        pools = StepTracer(_session(source, {**settings, "exact": True}), source, inputs)
+        pools.run()
     return Report(
         model=Path(source).name if isinstance(source, str | os.PathLike) else "a model in memory",
         opsets=tracer.opsets,
-        inputs={name: _describe(value) for name, value in inputs.items()},
+        inputs={name: f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}" for name, value in inputs.items()},
         plan=tracer.plan,
-        times=None if options.effort is None else _times(source, inputs, options.effort, words),
+        times=None if options.effort is None else _times(source, inputs, options.effort, settings),
         accuracy=tuple(tracer.accuracy),
         findings=findings,
         memory=tracer.memory(),
@@ -140,37 +136,20 @@ def report(
     )
 
 
-def _trace_pools(tracer: StepTracer, source: ModelSource, feed: Feed, words: Mapping[str, Any]) -> StepTracer:
-    """A run in which unpool has every MaxPool, so that the input of each can be drawn."""
-    if all(record.runner == "unpool" for record in tracer.plan if record.operator == "MaxPool"):
-        return tracer
-    second = StepTracer(_session(source, {**words, "exact": True}), source, feed)
-    second.run()
-    return second
-
-
-def _arrays(feed: Mapping[str, Any]) -> Feed:
-    return {name: value if isinstance(value, list) else np.asarray(value) for name, value in feed.items()}
-
-
-def _session(source: ModelSource, words: Mapping[str, Any]) -> InferenceSession:
+def _session(source: ModelSource, settings: Mapping[str, Any]) -> InferenceSession:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # it is in the plan on the page
-        return InferenceSession(source, **words)
+        return InferenceSession(source, **settings)
 
 
-def _times(source: ModelSource, feed: Feed, effort: Effort, words: Mapping[str, Any]) -> ModelTimes:
+def _times(source: ModelSource, feed: Feed, effort: Effort, settings: Mapping[str, Any]) -> ModelTimes:
     """The times of a model; the processes that measure them read it from a file."""
     if isinstance(source, str | os.PathLike):
-        return bench(source, feed, effort, **words)
+        return bench(source, feed, effort, **settings)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(serialize(load(source), "report"))
-        return bench(path, feed, effort, **words)
-
-
-def _describe(value: Any) -> str:
-    return f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}"
+        return bench(path, feed, effort, **settings)
 
 
 def _machine(threads: int | None) -> str:

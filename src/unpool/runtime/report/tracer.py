@@ -1,8 +1,8 @@
 """A run of a model step by step, and the facts about its steps, values, windows and memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -20,6 +20,7 @@ from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.tiles.tiler import Tiler
 
 Feed = Mapping[str, Any]
+_Description: TypeAlias = tuple[str, tuple[int, ...] | None, int]
 
 MODEL_INPUT = -1
 """`ValueLifetime.producer` of the inputs of the model."""
@@ -27,15 +28,10 @@ MODEL_INPUT = -1
 
 @dataclass(frozen=True)
 class ValueLifetime:
-    """A value that one step hands to another, or to the caller.
+    """A value that one step hands to another, or to the caller; `shape` is None for anything but an array.
 
-    Attributes:
-        name: of the value.
-        type: of its elements; of other values than arrays their kind.
-        shape: of an array; None for anything else.
-        bytes: of its elements.
-        producer: position of the step that makes it; `MODEL_INPUT` for an input.
-        last_reader: position of the last step that reads it; for an output, of the last step of all.
+    `producer` and `last_reader` are positions of steps: `MODEL_INPUT` is the producer of an input, and the last step of
+    all reads an output.
     """
 
     name: str
@@ -54,8 +50,7 @@ class MemoryUse:
         values: in the order in which they are made.
         live_bytes: by step, bytes of the values that are alive while it runs, its outputs included.
         peak_bytes: forecast of a whole run's peak, with the values inside of partitions, without inputs and session;
-            None where it cannot be forecast.
-        reason: why it cannot be.
+            None with the reason where it cannot be forecast.
     """
 
     values: tuple[ValueLifetime, ...]
@@ -65,19 +60,9 @@ class MemoryUse:
 
 
 class StepTracer:
-    """Runs a model step by step.
+    """Runs a model step by step, and collects facts: accuracy with a checker, feature maps and windows by name.
 
-    Args:
-        session: of the model.
-        source: of the model.
-        feed: an array for every input.
-
-    Attributes:
-        plan: the runner of each node.
-        opsets: version by domain.
-        accuracy: of every step, with a checker.
-        maps: feature maps of poolings and unpoolings that unpool ran.
-        windows: of the nodes that unpool ran, by name.
+    Feature maps and windows are those of nodes that unpool ran.
     """
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
@@ -92,7 +77,7 @@ class StepTracer:
         self.accuracy: list[StepAccuracy] = []
         self.maps: list[MapPair] = []
         self.windows: list[tuple[str, WindowSettings]] = []
-        self._memory = _MemoryTracker(feed)
+        self._steps: list[tuple[tuple[str, ...], dict[str, _Description]]] = []
 
     def checker(self, threads: int | None) -> AccuracyChecker:
         """Evaluates the steps once more, with at most this number of threads; None for all cores."""
@@ -101,12 +86,15 @@ class StepTracer:
     def run(self, checker: AccuracyChecker | None = None) -> None:
         """Run the model once, and check every step."""
         for trace in self._executor.trace(self._feed):
-            self._memory.add_step(trace.inputs, trace.outputs)
+            outputs = {name: _describe(value) for name, value in trace.outputs.items()}
+            self._steps.append((tuple(trace.inputs), outputs))
             if checker is not None:
                 self.accuracy.append(checker.check(trace))
             node = self._prepared.graph.nodes[trace.entry.step.nodes[0]]
             if trace.entry.step.runner == "unpool" and is_unpool_op(node):
-                values = {**self._constants(node), **trace.inputs, **trace.outputs}
+                constants = self._prepared.graph.constants
+                own = {name: array_of(constants[name]) for name in reads(node) if name in constants}
+                values = {**own, **trace.inputs, **trace.outputs}
                 pair = map_pair(trace, self._prepared, values)
                 self.maps += [] if pair is None else [pair]
                 was_conv = node.op_type == "ConvTranspose" and node.input[0] in self._conv_inputs
@@ -115,57 +103,35 @@ class StepTracer:
 
     def memory(self) -> MemoryUse:
         """The memory of the run."""
-        return self._memory.result(
-            [value.name for value in self._session.get_outputs()], *_forecast_peak(self._session, self._feed)
-        )
-
-    def _constants(self, node: onnx.NodeProto) -> dict[str, AnyArray]:
-        constants = self._prepared.graph.constants
-        return {name: array_of(constants[name]) for name in reads(node) if name in constants}
-
-
-class _MemoryTracker:
-    """Types, sizes and lifetimes of values while a model runs; the values themselves are not kept."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._values = {name: (MODEL_INPUT, *_describe(value)) for name, value in feed.items()}
-        self._last_readers: dict[str, int] = {}
-        self._steps = 0
-
-    def add_step(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        self._last_readers |= dict.fromkeys(inputs, self._steps)
-        self._values |= {name: (self._steps, *_describe(value)) for name, value in outputs.items()}
-        self._steps += 1
-
-    def result(self, outputs: Sequence[str], peak_bytes: int | None, reason: str) -> MemoryUse:
-        """`outputs` are the names of the model's outputs."""
-        last_readers = self._last_readers | dict.fromkeys(outputs, max(self._steps - 1, 0))
-        values = tuple(
+        last_step = max(len(self._steps) - 1, 0)
+        values = {name: (MODEL_INPUT, *_describe(value)) for name, value in self._feed.items()}
+        last_readers = {}
+        for number, (inputs, outputs) in enumerate(self._steps):
+            last_readers |= dict.fromkeys(inputs, number)
+            values |= {name: (number, *described) for name, described in outputs.items()}
+        last_readers |= {value.name: last_step for value in self._session.get_outputs()}
+        lifetimes = tuple(
             ValueLifetime(name, kind, shape, size, producer, last_readers.get(name, producer))
-            for name, (producer, kind, shape, size) in self._values.items()
+            for name, (producer, kind, shape, size) in values.items()
         )
         live_bytes = tuple(
-            sum(value.bytes for value in values if value.producer <= step <= value.last_reader)
-            for step in range(self._steps)
+            sum(value.bytes for value in lifetimes if value.producer <= step <= value.last_reader)
+            for step in range(len(self._steps))
         )
-        return MemoryUse(values, live_bytes, peak_bytes, reason)
+        try:
+            shapes = {name: tuple(np.shape(value)) for name, value in self._feed.items()}
+            return MemoryUse(lifetimes, live_bytes, Tiler(self._session).run_bytes(shapes))
+        except UnpoolError as error:
+            return MemoryUse(lifetimes, live_bytes, reason=str(error))
 
 
-def _describe(value: Any) -> tuple[str, tuple[int, ...] | None, int]:
+def _describe(value: Any) -> _Description:
     """Type, shape and bytes of a value."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.nbytes
     if isinstance(value, list | tuple):
         return f"sequence of {len(value)}", None, sum(_describe(part)[2] for part in value)
     return type(value).__name__, None, 0
-
-
-def _forecast_peak(session: InferenceSession, feed: Feed) -> tuple[int | None, str]:
-    """Bytes of a run at its peak, or None and the reason why they cannot be forecast."""
-    try:
-        return Tiler(session).run_bytes({name: tuple(np.shape(value)) for name, value in feed.items()}), ""
-    except UnpoolError as error:
-        return None, str(error)
 
 
 def node_title(operator: str, node: str) -> str:
@@ -180,12 +146,9 @@ def node_title(operator: str, node: str) -> str:
 def window_settings(
     node: onnx.NodeProto, opset: int, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, WindowSettings]]:
-    """The window of a node along each spatial axis whose window is another one, with a title.
+    """The window of a MaxPool, MaxUnpool or ConvTranspose along each spatial axis with another window, with a title.
 
-    Args:
-        node: MaxPool, MaxUnpool or ConvTranspose of ONNX's own domain.
-        opset: that the model imports.
-        values: the arrays that it reads and makes, by name.
+    `opset` is that of the model, and `values` the arrays that the node reads and makes. Other domains give none.
     """
     x, y = values.get(node.input[0]), values.get(node.output[0])
     if domain(node) != "" or x is None or y is None:

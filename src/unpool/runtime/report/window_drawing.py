@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unpool.display import display_line
 from unpool.extras import require
 from unpool.operators.attributes import AUTO_PAD
-from unpool.operators.contract import OPERATORS, Row, Switch, rows_of
+from unpool.operators.contract import OPERATORS, Switch, rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,21 +20,9 @@ MAX_OPSET = 26
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """The window along one spatial axis, in elements.
+    """The window of MaxPool, MaxUnpool or ConvTranspose along one spatial axis of the input, in elements.
 
-    Attributes:
-        operator: "MaxPool", "MaxUnpool" or "ConvTranspose".
-        opset: that selects the version.
-        size: of the input.
-        kernel: taps of the window.
-        stride: between windows.
-        dilation: between taps.
-        begin: pads at the beginning.
-        end: pads at the end.
-        ceil: ceil_mode.
-        auto_pad: the attribute of this name.
-        output_padding: likewise.
-        output_size: from output_shape; None where it is not given.
+    The opset selects the version of the operator; `output_size` is from output_shape, None without that.
     """
 
     operator: str = "MaxPool"
@@ -65,8 +53,7 @@ EXAMPLES: Mapping[str, WindowSettings] = {
 def fragment(presets: Mapping[str, WindowSettings] = EXAMPLES) -> str:
     """A drawing of window arithmetic with its style and its script, for any page; a page may hold several.
 
-    Args:
-        presets: settings to choose from, by name; the first one is drawn first. Every setting can be changed by hand.
+    The reader chooses from the presets, of which the first is drawn first, and can change every setting.
 
     >>> drawing = fragment({"a pool": WindowSettings("MaxPool", size=5)})
     >>> drawing.startswith("<style>"), "a pool" in drawing, "http://www.w3.org/2000/svg" in drawing
@@ -95,24 +82,26 @@ def script() -> str:
 
 def script_rows() -> dict[str, list[dict[str, Any]]]:
     """Every version of the three operators, as the script reads them."""
-    return {name: [_script_row(row) for row in rows_of(name, "")] for name in OPERATORS}
+    return {
+        name: [
+            {
+                "operator": row.operator,
+                "version": row.since_version,
+                "attributes": sorted(row.attributes),
+                "asks": row.operator == "MaxUnpool" or "output_shape" in row.attributes,
+                "swapped": Switch.ODD_SIDE_SWAPPED in row.switches,
+                "bounded": Switch.OUTPUT_PADDING_UNBOUNDED not in row.switches,
+            }
+            for row in rows_of(name, "")
+        ]
+        for name in OPERATORS
+    }
 
 
 def to_script(settings: WindowSettings) -> dict[str, Any]:
     """Settings by the names that the script has for them."""
     names = {"auto_pad": "autoPad", "output_padding": "outputPadding", "output_size": "outputSize"}
     return {names.get(name, name): value for name, value in asdict(settings).items()}
-
-
-def _script_row(row: Row) -> dict[str, Any]:
-    return {
-        "operator": row.operator,
-        "version": row.since_version,
-        "attributes": sorted(row.attributes),
-        "asks": row.operator == "MaxUnpool" or "output_shape" in row.attributes,
-        "swapped": Switch.ODD_SIDE_SWAPPED in row.switches,
-        "bounded": Switch.OUTPUT_PADDING_UNBOUNDED not in row.switches,
-    }
 
 
 @cache
