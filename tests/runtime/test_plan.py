@@ -14,7 +14,7 @@ from unpool.kernels.cpu.weights import Packings
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends import build
 from unpool.runtime.graph import shapes
-from unpool.runtime.plan import partitions
+from unpool.runtime.plan.plan import cut
 from unpool.runtime.session.session import FallbackWarning
 
 
@@ -97,7 +97,7 @@ def partition_inputs(model):
     stated = {}
 
     def noted(*given):
-        partition = partitions.cut(*given)
+        partition = cut(*given)
         stated.update({one.name: shapes.static_dims(one.type) for one in partition.graph.input})
         return partition
 

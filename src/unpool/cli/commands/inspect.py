@@ -29,8 +29,7 @@ from unpool.display import format_shape
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unpool.runtime.plan.plan import Plan
-    from unpool.runtime.plan.table import TableRow
+    from unpool.runtime.plan.plan import Plan, TableRow
     from unpool.runtime.session.session import InferenceSession
 
 WIDE = 160
@@ -108,7 +107,7 @@ def print_tables(plan: "Plan", document: Mapping[str, Any], shows_all: bool) -> 
         shows_all: whether every node has its line, those of a step of onnxruntime too.
     """
     from unpool.cli import console
-    from unpool.runtime.plan.table import list_rows, summarize
+    from unpool.runtime.plan.plan import list_rows, summarize
 
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in document["opsets"].items())
     console.say(f"{document['model']}: opset {opsets}")
@@ -198,7 +197,7 @@ def _value_table(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[
 
 def _plan_table(lines: "Sequence[TableRow]") -> "Table":
     from unpool.cli import console
-    from unpool.runtime.plan.table import TITLES
+    from unpool.runtime.plan.plan import TITLES
 
     table = console.table(TITLES)
     for line in lines:

@@ -42,8 +42,16 @@ from unpool.runtime.graph.weights import (
 )
 from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
 from unpool.runtime.passes.pipeline import PassOptions, run_passes
-from unpool.runtime.plan.partitions import at_oldest_opset, cut, single_node_step
-from unpool.runtime.plan.plan import Plan, Step, make_plan, with_bodies, with_openvino
+from unpool.runtime.plan.plan import (
+    Plan,
+    Step,
+    at_oldest_opset,
+    cut,
+    make_plan,
+    single_node_step,
+    with_openvino,
+    with_subgraphs,
+)
 from unpool.runtime.plan.subgraphs import build_subgraphs, has_unpool_subgraphs, static_shapes
 from unpool.runtime.requirements import onnxruntime
 
@@ -241,7 +249,7 @@ class PlanBuilder:
         for plans in subgraph_plans.values():
             for loaded in plans.values():
                 refused |= loaded.refused
-        full_plan = with_bodies(
+        full_plan = with_subgraphs(
             self._with_openvino(plan),
             {
                 number: [(name, loaded.plan) for name, loaded in plans.items()]

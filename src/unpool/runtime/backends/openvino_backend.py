@@ -29,8 +29,7 @@ from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large, with_data_inside
 from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
-from unpool.runtime.plan.partitions import at_oldest_opset, cut
-from unpool.runtime.plan.plan import Step
+from unpool.runtime.plan.plan import Step, at_oldest_opset, cut
 from unpool.runtime.requirements import onnxruntime
 
 MAX_SHAPES = 8

@@ -28,7 +28,7 @@ from onnxruntime.capi import _pybind_state
 
 from unpool.errors import UnpoolError
 from unpool.execute import available_cores
-from unpool.runtime.plan.table import HOST
+from unpool.runtime.plan.plan import HOST
 from unpool.runtime.requirements import onnxruntime
 
 UNPOOL = "UnpoolExecutionProvider"

@@ -1,6 +1,6 @@
-"""Says which partitions OpenVINO computes as they are written: others it would take too, and answer differently.
+"""The partitions that OpenVINO computes as they are written: it accepts others too, and gives other results.
 
-It computes float64 and float16 in float32, and int64 in int32, without a word. So floats have to be float32, and an
+It computes float64 and float16 in float32, and int64 in int32, without a warning. So floats have to be float32, and an
 integer has to be a count, such as a size or the number of a class: a constant, or made of other counts, in such a way
 that it stays below 2**31.
 """
@@ -23,31 +23,18 @@ class UnfitError(Exception):
 
 
 def require_fit(graph: Graph, step: Step, types: Types, counted: frozenset[str]) -> None:
-    """Refuse a partition that OpenVINO may compute otherwise than it is written, or no faster.
+    """Raise an UnfitError for a partition that OpenVINO may compute otherwise than it is written, or no faster.
 
-    Args:
-        graph: that has the partition.
-        step: the partition.
-        types: what is known of the values.
-        counted: the values that `counts` gives.
-
-    Raises:
-        UnfitError: it says why.
+    `counted` are the values that `counts` gives.
     """
     for position in step.nodes:
         require_node(graph.nodes[position], graph, types, counted)
-    made = {name for position in step.nodes for name in writes(graph.nodes[position])}
-    if made <= counted:
+    if counted.issuperset(name for position in step.nodes for name in writes(graph.nodes[position])):
         raise UnfitError("it computes sizes only")
 
 
 def require_node(node: onnx.NodeProto, graph: Graph, types: Types, counted: frozenset[str]) -> None:
-    """Refuse a node that OpenVINO may compute otherwise than it is written; arguments and error as of `require_fit`."""
-    _require_operator(node, graph, counted)
-    _require_types(node, types, counted)
-
-
-def _require_operator(node: onnx.NodeProto, graph: Graph, counted: frozenset[str]) -> None:
+    """Raise an UnfitError for a node that OpenVINO may compute otherwise than it is written."""
     if domain(node) or node.op_type not in OPERATORS:
         name = ".".join(filter(None, (domain(node), node.op_type)))
         raise UnfitError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
@@ -57,38 +44,29 @@ def _require_operator(node: onnx.NodeProto, graph: Graph, counted: frozenset[str
     difference = rule(node, graph) if rule is not None else ""
     if difference:
         raise UnfitError(f"{node_name(node)!r} may differ there: {difference}")
-
-
-def _require_types(node: onnx.NodeProto, types: Types, counted: frozenset[str]) -> None:
     for name in (*reads(node), *writes(node)):
         kind = shapes.dtype(types.get(name))
         if kind is None or kind.kind == "O":
             raise UnfitError(f"{name!r} is no tensor of numbers, as far as is known before it runs")
-        if (
-            kind in _KEPT
-            or (kind in _COUNTS and name in counted)
-            or (node.op_type == "Cast" and kind in _READ and name in reads(node))
-        ):
-            continue
-        taken = "float32" if kind.kind == "f" or kind.name == "bfloat16" else "int32"
-        raise UnfitError(f"{name!r} is {kind.name}, which it would compute in {taken}")
+        is_cast = node.op_type == "Cast" and kind in _READ and name in reads(node)
+        if kind not in _KEPT and not (kind in _COUNTS and name in counted) and not is_cast:
+            computed = "float32" if kind.kind == "f" or kind.name == "bfloat16" else "int32"
+            raise UnfitError(f"{name!r} is {kind.name}, which it would compute in {computed}")
 
 
 def counts(graph: Graph) -> frozenset[str]:
     """The values that count elements, and are below 2**31 for that reason."""
-    found = {name for name, tensor in graph.constants.items() if _is_small(tensor)}
-    found |= _ends_of_slices(graph)
+    counted = {name for name, tensor in graph.constants.items() if _is_small(tensor)}
+    # constants that only say where slices begin and end: far out means at the border, in 32 bits too
+    slices = {name for node in graph.nodes if node.op_type == "Slice" for name in node.input[1:3]}
+    others = {name for node in graph.nodes for name in (node.input if node.op_type != "Slice" else node.input[:1])}
+    counted |= (slices - others) & graph.constants.keys()
     for node in graph.nodes:
-        if domain(node) == "" and _counts(node, found):
-            found.update(writes(node))
-    return frozenset(found)
-
-
-def _counts(node: onnx.NodeProto, counted: set[str]) -> bool:
-    """True if the node makes counts."""
-    if node.op_type in _MOVES:
-        return node.input[0] in counted
-    return node.op_type in _COUNT or (node.op_type in _COMBINE and counted.issuperset(reads(node)))
+        sources = node.input[:1] if node.op_type in _MOVES else reads(node)
+        is_count = node.op_type in _COUNT or (node.op_type in _MOVES | _COMBINE and counted.issuperset(sources))
+        if is_count and domain(node) == "":
+            counted.update(writes(node))
+    return frozenset(counted)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
@@ -100,70 +78,58 @@ def _is_small(tensor: onnx.TensorProto) -> bool:
     return not array.size or bool((np.abs(array.astype(np.float64)) < _LIMIT).all())
 
 
-def _ends_of_slices(graph: Graph) -> set[str]:
-    """Constants that only say where slices begin and end: far out means at the border, in 32 bits too."""
-    slices = {name for node in graph.nodes if node.op_type == "Slice" for name in node.input[1:3]}
-    others = {name for node in graph.nodes for name in (node.input if node.op_type != "Slice" else node.input[:1])}
-    return (slices - others) & graph.constants.keys()
-
-
-def _windows(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001  as every rule
+def _pool_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001  as every rule
     """OpenVINO counts the windows at the border in its own way, and pads dilated ones."""
     given = attributes(node)
     if given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return "windows are counted otherwise with ceil_mode and auto_pad"
-    if any(size > 1 for size in given.get("dilations", ())):
-        return "its windows are dilated"
-    return ""
+    return "its windows are dilated" if max(given.get("dilations", ()), default=1) > 1 else ""
 
 
-def _grown(node: onnx.NodeProto, graph: Graph) -> str:
+def _conv_transpose_difference(node: onnx.NodeProto, graph: Graph) -> str:
     """OpenVINO reads some attributes otherwise, and takes weights that change with every run."""
     given = attributes(node)
     if given.get("auto_pad", b"NOTSET") != b"NOTSET" or given.get("output_shape"):
         return "pads are computed otherwise with auto_pad and output_shape"
-    if any(size > 1 for size in given.get("dilations", ())):
+    if max(given.get("dilations", ()), default=1) > 1:
         return "its windows are dilated"
     if not graph.constants.keys() >= set(filter(None, node.input[1:])):
         return "its weights are fed"
     return "it has more than three spatial axes" if len(graph.constants[node.input[1]].dims) > _MOST_AXES else ""
 
 
-def _resize(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+def _resize_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
     """OpenVINO ignores some attributes, and rounds ties of computed scales in its own way."""
     given = attributes(node)
     if given.get("coordinate_transformation_mode", b"half_pixel") not in _COORDINATES:
         return "its coordinate_transformation_mode"
     if given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return "keep_aspect_ratio_policy is ignored"
-    return next((f"{name} is ignored" for name in ("antialias", "exclude_outside", "axes") if given.get(name)), "") or (
-        "ties are rounded otherwise" if given.get("nearest_mode") == b"round_prefer_ceil" else ""
-    )
+    for name in ("antialias", "exclude_outside", "axes"):
+        if given.get(name):
+            return f"{name} is ignored"
+    return "ties are rounded otherwise" if given.get("nearest_mode") == b"round_prefer_ceil" else ""
 
 
-def _softmax(node: onnx.NodeProto, graph: Graph) -> str:
+def _softmax_difference(node: onnx.NodeProto, graph: Graph) -> str:
     """OpenVINO normalizes one axis, which is the meaning since version 13."""
     version = since_version(node, graph.opsets[""])
     return f"version {version} normalizes several axes at once" if version == _SOFTMAX_OF_SEVERAL_AXES else ""
 
 
-def _pad(node: onnx.NodeProto, graph: Graph) -> str:
+def _pad_difference(node: onnx.NodeProto, graph: Graph) -> str:
     """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried.
 
-    Modes that repeat elements have no use for a value.
+    Modes that repeat elements do not use a value.
     """
-    pads, value, axes = (*node.input[1:], "", "", "")[:3]
-    if attributes(node).get("mode", b"constant") == b"constant" and _is_computed(graph, value):
+    names = (*node.input[1:], "", "", "")[:3]
+    pads, value, axes = (bool(name) and constant_array(graph, name) is None for name in names)
+    if attributes(node).get("mode", b"constant") == b"constant" and value:
         return "its value is ignored"
-    changing = (word for word, name in (("pads", pads), ("axes", axes)) if _is_computed(graph, name))
-    return next((f"its {word} are not the same in every run" for word in changing), "")
+    return f"its {'pads' if pads else 'axes'} are not the same in every run" if pads or axes else ""
 
 
-def _is_computed(graph: Graph, name: str) -> bool:
-    return name != "" and constant_array(graph, name) is None
-
-
-def _space_to_depth(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+def _space_to_depth_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
     return "its mode is ignored" if attributes(node).get("mode", b"DCR") != b"DCR" else ""
 
 
@@ -197,11 +163,11 @@ OPERATORS = frozenset(
 """Operators that OpenVINO computes as onnx's own tests of them expect it; some with some attributes alone."""
 
 _RULES: dict[str, Callable[[onnx.NodeProto, Graph], str]] = {
-    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _windows),
-    "ConvTranspose": _grown,
-    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax),
-    "Pad": _pad,
-    "Resize": _resize,
-    "SpaceToDepth": _space_to_depth,
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool_difference),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax_difference),
+    "ConvTranspose": _conv_transpose_difference,
+    "Pad": _pad_difference,
+    "Resize": _resize_difference,
+    "SpaceToDepth": _space_to_depth_difference,
 }
-"""Of some operators: why OpenVINO may differ, "" if it does not."""
+"""By operator, the reason why OpenVINO may differ, "" if it does not."""

@@ -1,10 +1,9 @@
 """The runtime of each node, unpool, onnxruntime or onnx's ReferenceEvaluator, and the reason.
 
-An If, Loop, Scan or SequenceMap with a node of unpool in a subgraph is unpool's, and its subgraphs have own plans.
-
-MaxUnpool, ConvTranspose and MaxPool with Indices are always unpool's. A plain MaxPool stays with onnxruntime, in its
-blocked layout, unless its attributes could silently give another result there, or unpool makes its input: then that is
-not in the blocked layout, in which alone onnxruntime pools fast.
+unpool runs every MaxUnpool, ConvTranspose and MaxPool with Indices, and an If, Loop, Scan or SequenceMap with a node of
+unpool in a subgraph; its subgraphs have own plans. A plain MaxPool stays with onnxruntime unless its attributes could
+silently give another result there, or unpool makes its input: then that is not in onnxruntime's blocked layout, in
+which alone it pools fast.
 """
 
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ HIGHEST_POOL_RANK = 3
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who runs a node, and why."""
+    """The runtime of a node, and why."""
 
     runner: RunnerName
     reason: str
@@ -43,26 +42,22 @@ class Assignment:
 def assign_runner(
     node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_after_unpool: bool, is_hosted: bool = True
 ) -> Assignment:
-    """Who runs a node that nothing refuses.
+    """The runtime of a node that onnxruntime does not refuse.
 
-    Args:
-        node: any node.
-        spec: None for a node that is not ours.
-        types: what is known of the values.
-        exact: why unpool runs every MaxPool; "" if it does not.
-        is_after_unpool: whether unpool makes its first input.
-        is_hosted: whether unpool would run it on the CPU.
+    `spec` is None for operators that are not unpool's, `exact` the reason why unpool runs every MaxPool, "" if it does
+    not. `is_after_unpool`: unpool makes the first input; `is_hosted`: unpool would run the node on the CPU.
     """
     if spec is None:
         return _assign_other(node)
     if not isinstance(spec, MaxPoolSpec):
-        way = _algorithm(spec, node, types) if is_hosted else ""
-        return Assignment("unpool", f"unpool runs every {node.op_type}{way}")
+        algorithm = _algorithm(spec, node, types) if is_hosted else ""
+        return Assignment("unpool", f"unpool runs every {node.op_type}{algorithm}")
     if any(node.output[1:]):
         return Assignment("unpool", "unpool runs every MaxPool with Indices")
     if exact:
         return Assignment("unpool", exact)
-    difference = _difference(spec, node.input[0], types)
+    known = shapes.static_dims(types.get(node.input[0]))
+    difference = _type_difference(spec, node.input[0], types) or _shape_difference(spec, known)
     if difference is not None:
         return Assignment("unpool", difference)
     if is_after_unpool:
@@ -96,21 +91,15 @@ def _assign_other(node: onnx.NodeProto) -> Assignment:
     return Assignment("onnxruntime", "not an operator of unpool")
 
 
-def _difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
-    """Why onnxruntime could give another result for this plain MaxPool; None when it cannot."""
-    return _type_difference(spec, name, types) or _shape_difference(spec, shapes.static_dims(types.get(name)))
-
-
 def _type_difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
+    """The reason why onnxruntime could not run this plain MaxPool; None when it can."""
     if spec.row.domain == NHWC:
         return f"onnxruntime has no CPU kernel for {NHWC}"
     dtype = shapes.dtype(types.get(name))
     if dtype is None:
         return "the type of its input is unknown before it runs"
-    has_kernel = dtype.name in ONNXRUNTIME_TYPES
-    if dtype.name == "float64" and (spec.row.since_version or 0) < FIRST_DOUBLE_POOL:
-        has_kernel = False
-    if not has_kernel:
+    is_old = dtype.name == "float64" and (spec.row.since_version or 0) < FIRST_DOUBLE_POOL
+    if is_old or dtype.name not in ONNXRUNTIME_TYPES:
         return f"onnxruntime has no {dtype.name} kernel for {spec.row.label}"
     if len(spec.windows) > HIGHEST_POOL_RANK:
         return f"onnxruntime has no kernel for {len(spec.windows)} spatial axes"
@@ -118,6 +107,7 @@ def _type_difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
 
 
 def _shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None:
+    """The reason why onnxruntime could give another result for this plain MaxPool; None when it cannot."""
     rank = len(spec.windows)
     if known is not None and 0 in known:
         return "onnxruntime refuses an empty input"

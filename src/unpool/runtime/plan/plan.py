@@ -1,4 +1,4 @@
-"""Makes the plan of a graph: which node runs where, why, and in which order. Nothing is loaded here.
+"""Makes the plan of a graph: which node runs where, why, and in which order; and cuts partitions out as models.
 
 The nodes of one level that onnxruntime runs form one partition, so that branches share it:
 
@@ -6,17 +6,22 @@ The nodes of one level that onnxruntime runs form one partition, so that branche
 
 A node that reads what the ReferenceEvaluator made is one level further too, unless the ReferenceEvaluator also runs it.
 A node of onnxruntime that only later levels read moves to the first of these: in one partition onnxruntime fuses nodes,
-such as a Conv and the Add behind it, and keeps its own layout.
+such as a Conv and the Add after it, and keeps its own layout.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
 
 import onnx
+from onnx import helper
 
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
-from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.nodes import (
     domain,
     is_unpool_op,
@@ -28,12 +33,103 @@ from unpool.runtime.graph.nodes import (
     writes,
 )
 from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import without_folder
 from unpool.runtime.plan.placement import Assignment, RunnerName, assign_runner
 from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
-from unpool.runtime.plan.table import HOST, TITLES, PlanRow, list_rows, summarize
 from unpool.runtime.table import table
 
+TITLES = ("step", "node", "operator", "runs on", "why")
+HOST = "cpu"
+"""The device of steps that are on no GPU."""
+
+PARTITION_RUNTIMES = ("onnxruntime", "openvino")
+"""Runners whose nodes `summarize` collapses into one line; every other node keeps its own."""
+
+NEWEST_NEEDED_IR = 10  # later ones add nothing that a partition holds, and older releases of onnxruntime refuse them
+
 _ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # within one level
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One line of the plan: one node.
+
+    Attributes:
+        node: its name, or `Operator->output` without one.
+        operator: its type.
+        domain: "" for ONNX.
+        version: of the operator, as the model's opset selects it.
+        runner: "unpool", "onnxruntime", "openvino" or "reference".
+        reason: why.
+        step: position of the step that runs it.
+        level: of its step, see the module.
+        subgraph_steps: for a node in a subgraph, the position of the step in the plan of that subgraph; nested
+            subgraphs have one each, the outermost first.
+        device: that it runs on, "cpu" or such as "cuda:0"; a partition of onnxruntime there may leave nodes to the CPU.
+    """
+
+    node: str
+    operator: str
+    domain: str
+    version: int
+    runner: RunnerName
+    reason: str
+    step: int
+    level: int
+    subgraph_steps: tuple[int, ...] = ()
+    device: str = HOST
+
+    @property
+    def place(self) -> str:
+        """The positions of its steps, such as `3`, or `3.0` for the first step of a subgraph of the fourth step."""
+        return ".".join(map(str, (self.step, *self.subgraph_steps)))
+
+    @property
+    def runs_on(self) -> str:
+        """Who runs it and, where that is not on the CPU, the device: such as `unpool, cuda:0`."""
+        return self.runner if self.device == HOST else f"{self.runner}, {self.device}"
+
+    @property
+    def operator_version(self) -> str:
+        """Such as `MaxPool-12` or `MaxPool-12 (com.ms.internal.nhwc)`."""
+        return f"{self.operator}-{self.version}" + (f" ({self.domain})" if self.domain else "")
+
+
+class TableRow(NamedTuple):
+    """One line of a table, under `TITLES`."""
+
+    step: str
+    node: str
+    operator: str
+    runner: str
+    reason: str
+
+
+def list_rows(rows: Iterable[PlanRow]) -> list[TableRow]:
+    """A line per node."""
+    return [TableRow(row.place, row.node, row.operator_version, row.runs_on, row.reason) for row in rows]
+
+
+def summarize(rows: Iterable[PlanRow]) -> list[TableRow]:
+    """A line per partition: how many nodes of which operators, and every reason once.
+
+    >>> def conv(name):
+    ...     return PlanRow(name, "Conv", "", 11, "onnxruntime", "no operator of unpool", 0, 0)
+    >>> summarize([conv("a"), conv("b")])[0][1:3]
+    ('2 nodes, a to b', '2 Conv')
+    """
+    lines = []
+    for (place, runner), group in groupby(rows, lambda row: (row.place, row.runner)):
+        partition = list(group)
+        if runner not in PARTITION_RUNTIMES or len(partition) == 1:
+            lines += list_rows(partition)
+            continue
+        counts = Counter(row.operator for row in partition).most_common()
+        operators = ", ".join(f"{count} {operator}" for operator, count in counts)
+        reasons = "; ".join(dict.fromkeys(row.reason for row in partition))
+        nodes = f"{len(partition)} nodes, {partition[0].node} to {partition[-1].node}"
+        lines.append(TableRow(place, nodes, operators, partition[0].runs_on, reasons))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -41,12 +137,10 @@ class Step:
     """A unit of execution: one node of unpool, or a partition of the graph.
 
     Attributes:
-        runner: who runs it.
         level: see the module.
         nodes: positions in the graph.
         inputs: values it reads, constants left out.
         outputs: values it makes that a later step or the caller reads.
-        device: as of its records.
     """
 
     runner: RunnerName
@@ -92,78 +186,58 @@ def make_plan(
     device: str = HOST,
     has_unpool_ops: bool = False,
 ) -> Plan:
-    """The plan of a graph.
+    """The plan of a pruned graph.
 
-    Args:
-        graph: pruned, so that every node is needed.
-        specs: for the position of each node of ours, its spec.
-        types: what is known of the values.
-        exact: whether unpool runs every MaxPool; it does so too when the graph is a single node.
-        refused: by the position of each node that onnxruntime refuses, the reason that it gives.
-        device: of the partitions of onnxruntime; control flow and other nodes stay on the CPU.
-        has_unpool_ops: whether our operators run there too.
+    `specs` are those of unpool's nodes and `refused` the reasons why onnxruntime refuses nodes, both by position. With
+    `exact`, or when the graph is a single node, unpool runs every MaxPool. The partitions of onnxruntime are on the
+    `device`, with `has_unpool_ops` unpool's operators too; control flow and other nodes stay on the CPU.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else ""
     if len(graph.nodes) == 1:
         why_exact = why_exact or "it is the only node"
-    is_hosted = not has_unpool_ops
-    choices, readers = _choices(graph, specs, types, why_exact, refused, is_hosted=is_hosted), _readers(graph)
-    steps = _steps(graph, choices, _levels(graph, choices, readers), readers)
-    steps = [replace(step, device=device) if _leaves(step, graph, has_unpool_ops) else step for step in steps]
+    choices = _choices(graph, specs, types, why_exact, refused, is_hosted=not has_unpool_ops)
+    readers: dict[str, set[int]] = {}
+    for position, node in enumerate(graph.nodes):
+        for name in reads(node):
+            readers.setdefault(name, set()).add(position)
+    steps = []
+    for step in _steps(graph, choices, _levels(graph, choices, readers), readers):
+        is_op = step.runner == "unpool" and is_unpool_op(graph.nodes[step.nodes[0]])
+        is_on_device = step.runner == "onnxruntime" or (has_unpool_ops and is_op)
+        steps.append(replace(step, device=device) if is_on_device else step)
     records = [
-        replace(record, device=step.device)
+        replace(row, device=step.device)
         for number, step in enumerate(steps)
         for position in step.nodes
-        for record in _records(graph, position, choices[position], number, step.level)
+        for row in _rows(graph, position, choices[position], number, step.level)
     ]
     return Plan(tuple(steps), tuple(records))
 
 
-def with_openvino(plan: Plan, taken: Collection[int], left: Mapping[int, str]) -> Plan:
-    """The plan where OpenVINO runs some of the partitions.
-
-    Args:
-        plan: in which onnxruntime has them all.
-        taken: the steps that OpenVINO runs.
-        left: by the steps that stay with onnxruntime, the reason.
-    """
+def with_openvino(plan: Plan, taken: Collection[int], refused: Mapping[int, str]) -> Plan:
+    """The plan where OpenVINO runs the steps `taken` of onnxruntime; `refused` has the reasons for other steps."""
     steps = [replace(step, runner="openvino") if number in taken else step for number, step in enumerate(plan.steps)]
-    records = [_by_openvino(one, one.step in taken, left.get(one.step, "")) for one in plan.records]
+    records = []
+    for row in plan.records:
+        if row.step in taken:
+            row = replace(row, runner="openvino", reason=row.reason.replace("onnxruntime's", "OpenVINO's"))
+        elif refused.get(row.step):
+            row = replace(row, reason=f"{row.reason}; not on OpenVINO: {refused[row.step]}")
+        records.append(row)
     return Plan(tuple(steps), tuple(records))
 
 
-def _by_openvino(record: PlanRow, is_taken: bool, why_not: str) -> PlanRow:
-    if is_taken:
-        return replace(record, runner="openvino", reason=record.reason.replace("onnxruntime's", "OpenVINO's"))
-    return replace(record, reason=f"{record.reason}; not on OpenVINO: {why_not}") if why_not else record
-
-
-def with_bodies(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> Plan:
-    """The plan with the records of the subgraphs of some nodes behind those of the nodes.
-
-    Args:
-        plan: of the graph around.
-        inner: by the step of such a node, the name and the plan of each of its subgraphs.
-    """
+def with_subgraphs(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) -> Plan:
+    """The plan with the rows of subgraphs after those of their nodes; by step, `inner` has their names and plans."""
     records: list[PlanRow] = []
-    for record in plan.records:
-        records.append(record)
-        for name, subgraph in inner.get(record.step, ()):
-            records.extend(_inside(record, name, one) for one in subgraph)
+    for outer in plan.records:
+        records.append(outer)
+        for name, subgraph in inner.get(outer.step, ()):
+            where = f"inside {outer.operator} {outer.node!r}, {name}"
+            for row in subgraph:
+                steps, reason = (row.step, *row.subgraph_steps), f"{where}: {row.reason}"
+                records.append(replace(row, reason=reason, step=outer.step, level=outer.level, subgraph_steps=steps))
     return replace(plan, records=tuple(records))
-
-
-def _inside(control_flow: PlanRow, subgraph: str, record: PlanRow) -> PlanRow:
-    """The record of a node in a subgraph, as the plan around says it."""
-    reason = f"inside {control_flow.operator} {control_flow.node!r}, {subgraph}: {record.reason}"
-    steps = (record.step, *record.subgraph_steps)
-    return replace(record, reason=reason, step=control_flow.step, level=control_flow.level, subgraph_steps=steps)
-
-
-def _leaves(step: Step, graph: Graph, has_unpool_ops: bool) -> bool:
-    """True if a step runs where the partitions of onnxruntime run."""
-    is_node = step.runner == "unpool" and is_unpool_op(graph.nodes[step.nodes[0]])
-    return step.runner == "onnxruntime" or (has_unpool_ops and is_node)
 
 
 def _choices(
@@ -184,78 +258,111 @@ def _choices(
     return choices
 
 
-def _readers(graph: Graph) -> Mapping[str, set[int]]:
-    """The positions of the nodes that read each value."""
-    readers: dict[str, set[int]] = {}
-    for position, node in enumerate(graph.nodes):
-        for name in reads(node):
-            readers.setdefault(name, set()).add(position)
-    return readers
-
-
 def _levels(graph: Graph, choices: Sequence[Assignment], readers: Mapping[str, set[int]]) -> list[int]:
     made_at: dict[str, tuple[int, RunnerName]] = {}
-    asked = frozenset(graph.output_names)
     levels = []
     for node, choice in zip(graph.nodes, choices, strict=True):
-        producers = [made_at[name] for name in reads(node) if name in made_at]
-        level = max((before + _crossing(runner, choice.runner) for before, runner in producers), default=0)
+        level = 0
+        for before, runner in (made_at[name] for name in reads(node) if name in made_at):
+            crosses = runner == "unpool" or (runner == "reference" and choice.runner != "reference")
+            level = max(level, before + crosses)
         levels.append(level)
         made_at |= dict.fromkeys(writes(node), (level, choice.runner))
+    results = frozenset(graph.output_names)
     for position in reversed(range(len(levels))):
-        made = writes(graph.nodes[position])
-        behind = {reader for name in made for reader in readers.get(name, ())}
-        is_inner = behind and asked.isdisjoint(made)
-        if is_inner and all(choices[one].runner == "onnxruntime" for one in (position, *behind)):
-            levels[position] = min(levels[one] for one in behind)
+        outputs = writes(graph.nodes[position])
+        consumers = {reader for name in outputs for reader in readers.get(name, ())}
+        is_inner = consumers and results.isdisjoint(outputs)
+        if is_inner and all(choices[place].runner == "onnxruntime" for place in (position, *consumers)):
+            levels[position] = min(levels[place] for place in consumers)
     return levels
-
-
-def _crossing(producer: RunnerName, consumer: RunnerName) -> int:
-    return int(producer == "unpool" or (producer == "reference" and consumer != "reference"))
 
 
 def _steps(
     graph: Graph, choices: Sequence[Assignment], levels: Sequence[int], readers: Mapping[str, set[int]]
-) -> list[Step]:
+) -> Iterator[Step]:
     groups: dict[tuple[int, int, int], list[int]] = {}
     for position, (choice, level) in enumerate(zip(choices, levels, strict=True)):
-        alone = position if choice.runner == "unpool" else -1
-        groups.setdefault((level, _ORDER.index(choice.runner), alone), []).append(position)
-    asked = frozenset(graph.output_names)
-    return [
-        _step(graph, readers, asked, Step(choices[nodes[0]].runner, key[0], tuple(nodes), (), ()))
-        for key, nodes in sorted(groups.items())
-    ]
+        own_step = position if choice.runner == "unpool" else -1
+        groups.setdefault((level, _ORDER.index(choice.runner), own_step), []).append(position)
+    results = frozenset(graph.output_names)
+    for (level, runner, _), nodes in sorted(groups.items()):
+        own = dict.fromkeys(name for position in nodes for name in writes(graph.nodes[position]))
+        read = dict.fromkeys(name for position in nodes for name in reads(graph.nodes[position]))
+        known = (own, graph.constants, graph.sparse_constants)
+        inputs = [name for name in read if not any(name in names for names in known)]
+        members = frozenset(nodes)
+        outputs = [name for name in own if name in results or not members.issuperset(readers.get(name, ()))]
+        yield Step(_ORDER[runner], level, tuple(nodes), tuple(inputs), tuple(outputs))
 
 
-def _step(graph: Graph, readers: Mapping[str, set[int]], asked: frozenset[str], step: Step) -> Step:
-    """The step with its inputs and outputs."""
-    nodes = frozenset(step.nodes)
-    made = [name for position in step.nodes for name in writes(graph.nodes[position])]
-    own = frozenset(made)
-    read = dict.fromkeys(name for position in step.nodes for name in reads(graph.nodes[position]))
-    constants = (graph.constants, graph.sparse_constants)
-    inputs = [name for name in read if name not in own and not any(name in one for one in constants)]
-    outputs = [name for name in made if name in asked or not nodes.issuperset(readers.get(name, ()))]
-    return replace(step, inputs=tuple(inputs), outputs=tuple(outputs))
-
-
-def _records(graph: Graph, position: int, choice: Assignment, step: int, level: int) -> Iterator[PlanRow]:
+def _rows(graph: Graph, position: int, choice: Assignment, step: int, level: int) -> Iterator[PlanRow]:
     node = graph.nodes[position]
     fused_names = graph.folded_nodes.get(node.output[0], ())
-    raised = graph.origins.get(node.output[0], "")
-    reasons = [choice.reason, raised, *([f"with {', '.join(fused_names)} folded in"] if fused_names else [])]
-    yield _record(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
+    origin = graph.origins.get(node.output[0], "")
+    reasons = [choice.reason, origin, *([f"with {', '.join(fused_names)} folded in"] if fused_names else [])]
+    yield _row(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
     for name, subgraph in subgraphs(node) if choice.runner == "reference" else ():
         for inner in with_subgraph_nodes(subgraph.node):
             if is_unpool_op(inner):
-                yield _record(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
+                yield _row(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
 
 
-def _record(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> PlanRow:
+def _row(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> PlanRow:
     where = domain(node)
     version = since_version(node, graph.opsets[where])
     if is_unpool_op(node):
         version = contract.row(node.op_type, where, graph.opsets[where]).since_version or version
     return PlanRow(node_name(node), node.op_type, where, version, runner, reason, step, level)
+
+
+def cut(
+    graph: Graph, step: Step, types: Types, tensor: Callable[[onnx.TensorProto], onnx.TensorProto] = without_folder
+) -> onnx.ModelProto:
+    """The model of a partition, whose inputs and outputs are the step's, in order.
+
+    Its inputs have the type of the value, without any size that could be wrong: onnxruntime checks it; one whose type
+    is unknown becomes an input without type. `tensor` gives the partition's tensor for a constant: weights in files
+    stay there, or come with their data.
+    """
+    fed = {value.name: value for value in graph.inputs}
+    nodes = [graph.nodes[position] for position in step.nodes]
+    domains = {"", *map(domain, with_subgraph_nodes(nodes))}
+    version = min(max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), NEWEST_NEEDED_IR)
+    model = onnx.ModelProto(ir_version=version, producer_name="unpool")
+    model.opset_import.extend(helper.make_opsetid(*pair) for pair in graph.opsets.items() if pair[0] in domains)
+    partition = model.graph
+    partition.name = "partition"
+    partition.node.extend(nodes)
+    for name in step.inputs:
+        untyped = onnx.ValueInfoProto(name=name)
+        typed = helper.make_value_info(name, types[name]) if name in types else untyped
+        partition.input.append(fed.get(name, typed))
+    partition.output.extend(onnx.ValueInfoProto(name=name) for name in step.outputs)
+    for name in dict.fromkeys(name for node in nodes for name in reads(node)):
+        if name in graph.constants:
+            partition.initializer.append(tensor(graph.constants[name]))
+            partition.initializer[-1].name = name
+        elif name in graph.sparse_constants:
+            partition.sparse_initializer.append(graph.sparse_constants[name])
+            partition.sparse_initializer[-1].values.name = name
+    return model
+
+
+def at_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The partition with the oldest imports that select the same version of every operator.
+
+    onnxruntime refuses opsets that are newer than itself, even if each operator in the partition is one that it knows.
+    """
+    copy = deepcopy(model)
+    for entry in copy.opset_import:
+        nodes = (node for node in with_subgraph_nodes(copy.graph.node) if domain(node) == entry.domain)
+        entry.version = max((since_version(node, entry.version) for node in nodes), default=1)
+    return copy
+
+
+def single_node_step(graph: Graph, position: int) -> Step:
+    """A step that runs a single node, for asking whether onnxruntime knows it."""
+    node = graph.nodes[position]
+    known = {*graph.constants, *graph.sparse_constants}
+    return Step("onnxruntime", 0, (position,), tuple(n for n in reads(node) if n not in known), writes(node))

@@ -30,49 +30,11 @@ from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.convert_conv import values_before_indices
 
-_PLAIN = {
-    "Add",
-    "BatchNormalization",
-    "Clip",
-    "Concat",
-    "Conv",
-    "Div",
-    "Identity",
-    "LeakyRelu",
-    "Mul",
-    "Relu",
-    "Sigmoid",
-    "Sub",
-    "Tanh",
-}
-"""Operators whose sizes onnx infers as everybody computes them."""
-
-
-def static_shapes(graph: Graph, types: Types) -> Types:
-    """The types with every size left open that is not certain, or not known.
-
-    Args:
-        graph: in topological order.
-        types: what is known of the values.
-    """
-    sure = {*graph.constants, *graph.sparse_constants, *(value.name for value in graph.inputs)}
-    for node in graph.nodes:
-        if _is_plain(node) and sure.issuperset(reads(node)):
-            sure.update(writes(node))
-    return {name: _drop_dim_names(one) if name in sure else shapes.rank_only(one) for name, one in types.items()}
-
-
-def _is_plain(node: onnx.NodeProto) -> bool:
-    """True if onnx's inference, or ours for nodes of unpool, is right about it."""
-    pads = attributes(node).get("auto_pad", b"NOTSET")
-    return is_unpool_op(node) or (domain(node) == "" and node.op_type in _PLAIN and pads in (b"NOTSET", b""))
-
-
-def _drop_dim_names(type_: onnx.TypeProto) -> onnx.TypeProto:
-    """The type without names of sizes: values that share one are not checked for that."""
-    known = shapes.static_dims(type_)
-    return type_ if known is None else shapes.tensor_type(shapes.element(type_), known)
-
+_PLAIN = (
+    *("Add", "BatchNormalization", "Clip", "Concat", "Conv", "Div", "Identity", "LeakyRelu", "Mul", "Relu", "Sigmoid"),
+    *("Sub", "Tanh"),
+)
+"""Operators whose sizes onnx infers as every runtime computes them."""
 
 CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 """The operators whose subgraphs unpool runs."""
@@ -86,6 +48,23 @@ Carried: TypeAlias = tuple[tuple[int, int], ...]
 Maybe: TypeAlias = onnx.TypeProto | None
 
 
+def static_shapes(graph: Graph, types: Types) -> Types:
+    """The types with their static sizes, and these only where they are certain: names of sizes are not checked."""
+    sure = {*graph.constants, *graph.sparse_constants, *(value.name for value in graph.inputs)}
+    for node in graph.nodes:
+        is_plain = domain(node) == "" and node.op_type in _PLAIN
+        if is_plain and attributes(node).get("auto_pad", b"NOTSET") not in (b"NOTSET", b""):
+            is_plain = False
+        if (is_plain or is_unpool_op(node)) and sure.issuperset(reads(node)):
+            sure.update(writes(node))
+    return {name: _without_names(type_) if name in sure else shapes.rank_only(type_) for name, type_ in types.items()}
+
+
+def _without_names(type_: onnx.TypeProto) -> onnx.TypeProto:
+    known = shapes.static_dims(type_)
+    return type_ if known is None else shapes.tensor_type(shapes.element(type_), known)
+
+
 @dataclass(frozen=True)
 class Subgraph:
     """A subgraph as a graph of its own.
@@ -93,9 +72,8 @@ class Subgraph:
     Attributes:
         name: of the attribute that holds it.
         graph: its inputs are those of the subgraph, and then what the subgraph captures.
-        types: what is known of the values.
         declared: the inputs of the subgraph, as it declares them.
-        captured: names that it reads from around it.
+        captured: names that it reads from the graph around it.
     """
 
     name: str
@@ -118,17 +96,10 @@ def has_unpool_subgraphs(node: onnx.NodeProto) -> bool:
 def build_subgraphs(
     around: Graph, node: onnx.NodeProto, types: Types, semantics: Semantics, *, has_indices_after: bool
 ) -> Iterator[Subgraph]:
-    """The subgraphs of a node, before any pass.
+    """The subgraphs of a control flow node, before any pass.
 
-    Args:
-        around: the graph that the node is in.
-        node: one of KINDS.
-        types: what is certain of the values around, constants included.
-        semantics: how the three operators are read.
-        has_indices_after: whether the Indices of some MaxPool behind the node depend on it.
-
-    Raises:
-        ModelError: a subgraph has another number of inputs than the node feeds.
+    `around` is the graph of the node, and `types` what is certain of its values, constants included;
+    `has_indices_after` tells whether the Indices of some MaxPool after the node depend on it.
     """
     for name, subgraph in subgraphs(node):
         fed, carried = _fed(node, subgraph, types, around.opsets[""])
@@ -137,16 +108,11 @@ def build_subgraphs(
                 f"{node.op_type} node {node_name(node)!r}: expected {len(fed)} inputs of its {name}, "
                 f"got {len(subgraph.input)}. Export the model again."
             )
-        graph, known = _settled(around, subgraph, types, semantics, (fed, carried))
-        graph = replace(
-            graph,
-            outputs_before_indices=_outputs_before_indices(
-                graph, subgraph, carried, has_indices_after=has_indices_after
-            ),
-        )
-        yield Subgraph(
-            name, graph, known, tuple(subgraph.input), tuple(value.name for value in graph.inputs[len(fed) :])
-        )
+        graph, known = _infer_carried(around, subgraph, types, semantics, fed, carried)
+        before = _outputs_before_indices(graph, subgraph, carried, has_indices_after=has_indices_after)
+        captured = tuple(value.name for value in graph.inputs[len(fed) :])
+        graph = replace(graph, outputs_before_indices=before)
+        yield Subgraph(name, graph, known, tuple(subgraph.input), captured)
 
 
 def _fed(
@@ -160,35 +126,28 @@ def _fed(
     if node.op_type == "If":
         return (), ()
     if node.op_type == "SequenceMap":
-        return tuple(map(_of_elements, given)), ()
+        return tuple(map(_element_type, given)), ()
     if node.op_type == "Loop":
         count = shapes.tensor_type(TensorProto.INT64, single_shape(subgraph.input[0]))
         go = shapes.tensor_type(TensorProto.BOOL, single_shape(subgraph.input[1]))
         return (count, go, *given[2:]), tuple((place + 2, place + 1) for place in range(len(given) - 2))
-    count_scanned, axes = attributes(node)["num_scan_inputs"], _scanned_axes(node)
-    if opset < FIRST_SCAN_OF_AXES:
-        given = given[1:]
+    count_scanned = attributes(node)["num_scan_inputs"]
+    scan_axes = attributes(node).get("scan_input_axes") or [0] * count_scanned
+    has_batch = opset < FIRST_SCAN_OF_AXES
+    given = given[1:] if has_batch else given
     first = len(given) - count_scanned
-    if opset < FIRST_SCAN_OF_AXES:
-        states = [_without_axes(one, (0,)) for one in given[:first]]
-        elements = [_without_axes(one, (0, 1)) for one in given[first:]]
-    else:
-        states = given[:first]
-        elements = [_without_axes(one, (axis,)) for one, axis in zip(given[first:], axes, strict=False)]
+    states = [_without_axes(type_, (0,) if has_batch else ()) for type_ in given[:first]]
+    axes = [(0, 1)] * count_scanned if has_batch else [(axis,) for axis in scan_axes]
+    elements = map(_without_axes, given[first:], axes)
     return (*states, *elements), tuple((place, place) for place in range(first))
 
 
 def single_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
-    """The shape in which a subgraph wants a single element: (1,) if it says so, else that of a scalar."""
+    """The shape in which a subgraph wants a single element: (1,) if it says so, otherwise that of a scalar."""
     return (1,) * (len(shapes.static_dims(value.type) or ()) == 1)
 
 
-def _scanned_axes(node: onnx.NodeProto) -> list[int]:
-    given = attributes(node)
-    return list(given.get("scan_input_axes") or [0] * given["num_scan_inputs"])
-
-
-def _of_elements(type_: Maybe) -> Maybe:
+def _element_type(type_: Maybe) -> Maybe:
     """The type of an element of a sequence, of which no size is checked; that of a tensor as it is."""
     if type_ is None or type_.WhichOneof("value") != "sequence_type":
         return type_
@@ -197,74 +156,72 @@ def _of_elements(type_: Maybe) -> Maybe:
 
 def _without_axes(type_: Maybe, axes: Sequence[int]) -> Maybe:
     known = shapes.dims(type_)
-    if type_ is None or known is None:
+    if type_ is None or known is None or not axes:
         return type_
     dropped = {axis % len(known) for axis in axes if known}
-    kept = [size for axis, size in enumerate(known) if axis not in dropped]
-    return shapes.tensor_type(shapes.element(type_), kept)
+    return shapes.tensor_type(shapes.element(type_), [dim for axis, dim in enumerate(known) if axis not in dropped])
 
 
-def _settled(
+def _infer_carried(
     around: Graph,
     subgraph: onnx.GraphProto,
     types: Types,
     semantics: Semantics,
-    ends: tuple[tuple[Maybe, ...], Carried],
+    fed: Sequence[Maybe],
+    carried: Carried,
 ) -> tuple[Graph, Types]:
     """The graph of a subgraph whose carried values have sizes that stay the same, and what is known of its values."""
-    fed, carried = list(ends[0]), ends[1]
-    for turns_left in reversed(range(MOST_ROUNDS)):
+    fed = list(fed)
+    for rounds_left in reversed(range(MOST_ROUNDS)):
         graph = _graph(around, subgraph, types, fed)
         known = infer(graph, semantics).types
         sure = static_shapes(graph, known)
         before = list(fed)
         for source, target in carried:
             after = sure.get(subgraph.output[target].name)
-            fed[source] = _common(fed[source], after if turns_left > 1 else None)
+            fed[source] = _common(fed[source], after if rounds_left > 1 else None)
         if fed == before:
             break
     return graph, known
 
 
-def _common(one: Maybe, other: Maybe) -> Maybe:
+def _common(first: Maybe, second: Maybe) -> Maybe:
     """The first type with the sizes that both have."""
-    if one is None or not one.HasField("tensor_type"):
-        return one
-    ours, theirs = shapes.static_dims(one), shapes.static_dims(other)
-    if ours is None or theirs is None or len(ours) != len(theirs):
-        return shapes.without_shape(one)
-    return shapes.tensor_type(
-        shapes.element(one), [mine if mine == size else None for mine, size in zip(ours, theirs, strict=True)]
-    )
+    if first is None or not first.HasField("tensor_type"):
+        return first
+    sizes, others = shapes.static_dims(first), shapes.static_dims(second)
+    if sizes is None or others is None or len(sizes) != len(others):
+        return shapes.without_shape(first)
+    common = [size if size == other else None for size, other in zip(sizes, others, strict=True)]
+    return shapes.tensor_type(shapes.element(first), common)
 
 
 def _graph(around: Graph, subgraph: onnx.GraphProto, types: Types, fed: Sequence[Maybe]) -> Graph:
-    """The graph of a subgraph whose inputs have these types."""
-    inputs = [_value(value, type_) for value, type_ in zip(subgraph.input, fed, strict=True)]
+    """The graph of a subgraph whose inputs have these types or, where one is unknown, the declared one of any size."""
+    inputs = [
+        helper.make_value_info(value.name, shapes.without_shape(value.type) if type_ is None else type_)
+        for value, type_ in zip(subgraph.input, fed, strict=True)
+    ]
     names = {value.name for value in subgraph.input}
     own = {tensor.name: tensor for tensor in subgraph.initializer if tensor.name not in names}
-    sparse = {one.values.name: one for one in subgraph.sparse_initializer if one.values.name not in names}
-    read = list(dict.fromkeys(captured_names(subgraph)))
-    open_ones = [name for name in read if name not in around.constants and name not in around.sparse_constants]
-    inputs += [onnx.ValueInfoProto(name=name, type=types.get(name)) for name in open_ones]
-    return lift_constants(
-        Graph(
-            nodes=tuple(subgraph.node),
-            constants={name: around.constants[name] for name in read if name in around.constants} | own,
-            sparse_constants={name: one for name, one in around.sparse_constants.items() if name in read} | sparse,
-            defaults={},
-            inputs=tuple(inputs),
-            outputs=tuple(subgraph.output),
-            declared={value.name: value.type for value in subgraph.value_info},
-            opsets=around.opsets,
-            ir_version=around.ir_version,
-        )
+    own_sparse = {tensor.values.name: tensor for tensor in subgraph.sparse_initializer}
+    own_sparse = {name: tensor for name, tensor in own_sparse.items() if name not in names}
+    read = dict.fromkeys(captured_names(subgraph))
+    constants = {name: around.constants[name] for name in read if name in around.constants}
+    sparse = {name: tensor for name, tensor in around.sparse_constants.items() if name in read}
+    captured = [name for name in read if name not in constants and name not in sparse]
+    graph = Graph(
+        nodes=tuple(subgraph.node),
+        constants=constants | own,
+        sparse_constants=sparse | own_sparse,
+        defaults={},
+        inputs=(*inputs, *(onnx.ValueInfoProto(name=name, type=types.get(name)) for name in captured)),
+        outputs=tuple(subgraph.output),
+        declared={value.name: value.type for value in subgraph.value_info},
+        opsets=around.opsets,
+        ir_version=around.ir_version,
     )
-
-
-def _value(value: onnx.ValueInfoProto, type_: Maybe) -> onnx.ValueInfoProto:
-    """An input of the given type or, where that is unknown, of the declared one with any sizes."""
-    return helper.make_value_info(value.name, shapes.without_shape(value.type) if type_ is None else type_)
+    return lift_constants(graph)
 
 
 def _outputs_before_indices(

@@ -25,8 +25,7 @@ from unpool.runtime.graph.weights import with_data_inside
 from unpool.runtime.measure.bench import ort_session
 from unpool.runtime.onnx_reference import new_ops
 from unpool.runtime.passes.fuse_conv_transpose import FIRST_CLIP_WITH_INPUTS
-from unpool.runtime.plan.partitions import cut
-from unpool.runtime.plan.plan import Step
+from unpool.runtime.plan.plan import Step, cut
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.inspect import PreparedGraph

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, StepTime
-from unpool.runtime.plan.plan import Plan
-from unpool.runtime.plan.table import PlanRow
+from unpool.runtime.plan.plan import Plan, PlanRow
 from unpool.runtime.report.accuracy import StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair
 from unpool.runtime.report.tracer import MODEL_INPUT, MemoryUse, node_title

@@ -23,8 +23,7 @@ from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.pipeline import prepare
-from unpool.runtime.plan.plan import Plan, Step
-from unpool.runtime.plan.table import HOST
+from unpool.runtime.plan.plan import HOST, Plan, Step
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.adapters import Adapters, without_adapters
 from unpool.runtime.session.ort_compat.profile import Profile

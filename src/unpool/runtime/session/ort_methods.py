@@ -12,7 +12,7 @@ from unpool.execute import available_cores
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
 from unpool.runtime.errors import RUNNING, as_onnxruntime, error_class
-from unpool.runtime.plan.table import PlanRow
+from unpool.runtime.plan.plan import PlanRow
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
