@@ -34,20 +34,19 @@ HEAD = """\
 
 Written by `python -m conformance.export_matrix` on {date} with {versions}, Python {python}.
 
-Each of the {cases} modules goes through `unpool.torch.export` with both exporters of torch and these opsets.
+`unpool.torch.export` exports each of {cases} modules with both exporters of torch, for these opsets.
 
-- **=** the file has the opset asked for and passes onnx.checker; every unpooling is one MaxUnpool and every pool one
-  MaxPool, with a second output only where indices are used; onnxruntime and unpool give what torch gives: bit for bit
-  without ConvTranspose and networks, which have to agree within 1e-5 and 1e-4 of the largest value. Modules for any
-  batch or size run on other sizes too.
-- **u** the same, but onnxruntime cannot run the file; unpool does.
-- **–** refused by an UnsupportedError that says why and what works.
+- **=** The file has the requested opset and passes onnx.checker. Every unpool is one MaxUnpool and every pool one
+  MaxPool, with a second output only if indices are used. onnxruntime and unpool give torch's results: bit for bit;
+  within 1e-5 of the largest value for ConvTranspose, and 1e-4 for networks. Modules with a dynamic batch or size run
+  with other sizes too.
+- **u** The same, but only unpool runs the file, not onnxruntime.
+- **–** An UnsupportedError, which says why, and what works.
 - **✗** torch's exporter fails.
-- **≠** the file or a result is wrong.
+- **≠** The file or a result is wrong.
 
-The last column of an exporter counts in how many of the files onnx's ReferenceEvaluator agrees too. It has
-[faults of its own](differences.md), and it places indices with `output_shape` in another way, so that it differs where
-sizes are dynamic and odd.
+The last column counts the files on which onnx's ReferenceEvaluator agrees too. It has [bugs](differences.md), and it
+interprets indices with `output_shape` differently, so it differs where sizes are dynamic and odd.
 """
 
 Matrix: TypeAlias = Mapping[tuple[str, str, int], Verdict]

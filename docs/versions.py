@@ -10,12 +10,11 @@ NAMES = {"": "ONNX (`ai.onnx`)", "com.ms.internal.nhwc": "ONNX Runtime's channel
 HEAD = """\
 # Versions
 
-Written by `python docs/versions.py` from the table that the package itself obeys; a test fails when the two differ.
+`python docs/versions.py` writes this page from the table in `operators/contract.py`, which the package itself uses.
 
-A model's opset number selects the newest version that is not above it. A function call without `opset` obeys the
-newest version. What is outside a row (an attribute of a later version, a type, a second output) is an error that says
-which version has it. Indices and `output_shape` inputs are int64. A star marks required attributes; words in italics
-are new in that version.
+The opset of a model selects the newest version up to that number. A function call without `opset` uses the newest
+version. An attribute, a type or a second output that a version does not have is an error, which names the version that
+has it. Indices and `output_shape` inputs are int64. A star marks required attributes; italics mark what is new.
 """
 
 

@@ -23,7 +23,7 @@ from conformance.onnxruntime_api.made import (
 from conformance.onnxruntime_api.probe import Ask, Probe, has, logged
 from tests.onnxruntime_api.nets import pools, with_words
 
-TAKEN = "kept, and results stay the same"
+TAKEN = "stored; the results stay the same"
 ENTRIES = {
     "session.disable_prepacking": "1",
     "session.disable_quant_qdq": "1",
@@ -247,7 +247,7 @@ def of_run(name: str, value: Any) -> Probe:
     def ask(ort: Any) -> Any:
         return total(session_of(ort), run_options(ort, **{name: value}))
 
-    return Probe(name, ask, note="taken, and results stay the same")
+    return Probe(name, ask, note="accepted; the results stay the same")
 
 
 def run_entry(ort: Any) -> Any:
@@ -283,7 +283,7 @@ SESSION = (
     shown("add_initializer", replaced, plainly),
     shown("add_provider", added_provider),
     shown("add_provider_for_devices", device),
-    shown("add_session_config_entry", with_entries({"my.own": "1"}), note="the entries are below"),
+    shown("add_session_config_entry", with_entries({"my.own": "1"}), note="see the next table"),
     shown("clear_ep_context_data_read_func", called("clear_ep_context_data_read_func")),
     kept("enable_cpu_mem_arena", False),
     kept("enable_mem_pattern", False),
@@ -305,7 +305,7 @@ SESSION = (
         profiled(enable_profiling=True, profile_file_prefix="mine"),
         profiled(enable_profiling=True),
     ),
-    shown("register_custom_ops_library", called("register_custom_ops_library", LIBRARY), note="of a missing library"),
+    shown("register_custom_ops_library", called("register_custom_ops_library", LIBRARY), note="with a missing library"),
     shown("set_ep_context_data_read_func", has_method("set_ep_context_data_read_func")),
     shown("set_load_cancellation_flag", cancelled, plainly),
     shown("set_provider_selection_policy", policy),

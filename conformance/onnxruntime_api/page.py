@@ -15,7 +15,7 @@ SECTIONS: Mapping[str, Sequence[Probe]] = of_session.SECTIONS | of_options.SECTI
 LONGEST = 60
 
 HEAD = """\
-# For scripts written for onnxruntime
+# Compatibility with onnxruntime, name by name
 
 Written by `python -m conformance.onnxruntime_api` with onnxruntime {onnxruntime}, on its CPU build.
 
@@ -23,35 +23,33 @@ Written by `python -m conformance.onnxruntime_api` with onnxruntime {onnxruntime
 import unpool as ort
 ```
 
-**The same.** A session is made from a path or from bytes, with the SessionOptions, providers and provider options of
-onnxruntime; `run`, `get_inputs`, `get_outputs` and the metadata are what a script knows. unpool runs MaxUnpool,
-ConvTranspose and MaxPool with Indices itself and leaves the other nodes to onnxruntime, so its operators, types and
-graph optimisations stay.
+**The same.** A session loads a path or bytes, and takes onnxruntime's SessionOptions, providers and provider options.
+`run`, `get_inputs`, `get_outputs` and the metadata are those of onnxruntime. unpool computes MaxUnpool, ConvTranspose
+and MaxPool with Indices; onnxruntime computes all other nodes, with its operators, types and graph optimisations.
 
-**Better.** Every version of the three operators runs, in types that onnxruntime refuses too, as the standard has it
-([differences](differences.md)). An array in foreign byte order is refused, not misread. What the three operators give
-does not depend on the number of threads. Errors say what to do, in sentences that have the key words of onnxruntime's,
-such as "Required inputs" or "Invalid rank for input". `print(session.plan)` says which node runs where and why.
-[Speed](speed.md) has the times, and [Error messages](error-messages.md) what onnxruntime refuses and unpool runs.
+**Better.** Every version of the three operators follows the standard, also for types that onnxruntime does not support
+([differences](differences.md)). An array in the other byte order is an error; onnxruntime misreads it. Results of the
+three operators do not depend on the number of threads. Error messages contain the key words of onnxruntime's, such as
+"Required inputs" or "Invalid rank for input", and say what to change. `print(session.plan)` shows where each node runs,
+and why. [Speed](speed.md) has times; [Error messages](error-messages.md) lists what runs in unpool only.
 
-**Different.** `get_providers` begins with `UnpoolExecutionProvider`. Sums of ConvTranspose may be rounded differently;
-`exact=True` forms every product as it is written. A MaxPool without Indices is left to onnxruntime unless `exact=True`.
-`ort.__version__` is unpool's. Private attributes that libraries read, such as `_providers`, are there; but `_sess` is
-no session of onnxruntime's where unpool runs nodes.
+**Different.** `get_providers` begins with `UnpoolExecutionProvider`. Sums of ConvTranspose may round differently;
+`exact=True` computes every product as ONNX defines it. onnxruntime computes a MaxPool without Indices unless
+`exact=True`. `ort.__version__` is unpool's. Private attributes that libraries read, such as `_providers`, exist, but
+`_sess` is not onnxruntime's session if unpool computes nodes.
 
-**In the table.** *same*: the same answer, or an exception that a script catches by onnxruntime's class. *differs*:
-another answer, which the note has. *missing*: no such name. *ignored*: taken, without the effect that onnxruntime
-shows. `114.0` is the sum of the output of a small model, run with the method or option. Where results cannot show an
-option, the note says what was looked at.
+**Words of the tables.** *same*: the same result, or an exception that `except` catches by onnxruntime's class.
+*differs*: another result, shown in the note. *missing*: no such name. *ignored*: accepted, without the effect that it
+has in onnxruntime. `114.0` is the sum of the output of a small model that ran with the method or option. If results
+cannot show an option's effect, the note names what was compared.
 
-**Releases.** The behaviour that the tests of this table pin, `tests/onnxruntime_api`, was run with onnxruntime 1.22.0,
-1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.27.0, 1.28.0, 1.29.0, 1.30.0, 1.31.1 and 1.32.0. A name that a release lacks is
-missing here too. Where an older release did otherwise, unpool does as 1.31 does: what an asynchronous run reads is kept
-until the answer, and the memory of an input is not given out as an output.
+**Releases.** The tests of these tables, `tests/onnxruntime_api`, pass with onnxruntime 1.22.0,
+1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.27.0, 1.28.0, 1.29.0, 1.30.0, 1.31.1 and 1.32.0. unpool has the names that the
+installed release has. Where releases differ, unpool behaves as 1.31 does: the inputs of an asynchronous run stay alive
+until its callback, and an output never shares memory with an input.
 
-**Operators of your own.** A library of operators is registered with the options, as with onnxruntime, and the
-partitions have it; so a model may mix them with MaxUnpool. This ran with onnxruntime-extensions 0.15.2, with the
-results that onnxruntime gives:
+**Custom operators.** Register a library of custom operators in the SessionOptions, as with onnxruntime. A model may mix
+them with MaxUnpool. onnxruntime-extensions 0.15.2 gave the same results in both:
 
 *Not run by the tests: onnxruntime-extensions is not among their packages.*
 
@@ -63,7 +61,7 @@ options.register_custom_ops_library(get_library_path())
 session = ort.InferenceSession("model.onnx", options)
 ```
 
-Scripts to try lie in [examples/onnxruntime](../examples/onnxruntime/README.md).
+[examples/onnxruntime](../examples/onnxruntime/README.md) has scripts to try.
 """
 
 

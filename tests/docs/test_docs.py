@@ -27,7 +27,7 @@ def test_readme_is_short():
 
 @pytest.mark.parametrize("page", pages())
 def test_links_lead_somewhere(page):
-    """A relative link names a file of the repository and, behind #, one of its headings."""
+    """A relative link names a file of the repository and, after #, one of its headings."""
     path = ROOT / page
     targets = [target for target in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in target]
 
@@ -36,7 +36,7 @@ def test_links_lead_somewhere(page):
 
 def leads_somewhere(page, target):
     """Whether a link of a page has a file and, if it names one, a heading or an anchor in it."""
-    place, _, heading = target.partition("#")
+    place, _, heading = re.sub(r"\?[^#]*", "", target).partition("#")
     file = page.parent / place if place else page
     if not heading or not file.is_file():
         return file.exists() and not heading
@@ -46,7 +46,7 @@ def leads_somewhere(page, target):
 
 
 def anchor(title):
-    """What a heading is called behind #: lower case, hyphens for blanks, no other signs."""
+    """The anchor of a heading: lower case, hyphens for blanks, no other signs."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
