@@ -367,7 +367,7 @@ def test_inputs_are_never_overwritten(bright, here):
         (("-i", "extra.npz", "-o", "y.npy"), "also holds other"),
         (("-i", "double.npy", "-o", "y.npy"), "cannot represent exactly"),
         (("-i", "flat.npy", "-o", "y.npy"), "takes 1x1x?x?, got 7"),
-        (("-i", "empty", "-o", "y/"), "found none"),
+        (("-i", "empty", "-o", "y/"), "the folder has no files ending in .npy"),
         (("-i", "notes.txt", "-o", "y.npy"), ".txt"),
         (("-i", "a.png", "-o", "y.npy", "--output-name", "z"), "the model has outputs logits"),
         (("-i", "a.png", "-o", "y.png"), "1, 3 or 4 channels"),

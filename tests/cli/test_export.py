@@ -95,7 +95,7 @@ def test_multiples(here):
         (("user_nets.py:Net", "--example", "1x1x4x4", "--scale", "much"), 2, "--scale: expected a number"),
         (("user_nets.py:Net", "--example", "1x1x4x4", "--palette", "red"), 2, "--palette: expected colours"),
         (("user_nets.py:Net", "--example", "1x1x4x4", "--classes", "a", "--palette", "#000000,#111111"), 2, "got 2"),
-        (("user_nets.py:Net", "--example", "5"), 3, "expected a module that torch exports"),
+        (("user_nets.py:Net", "--example", "5"), 3, "torch does not export this module"),
     ],
 )
 def test_what_is_refused(here, words, code, says):

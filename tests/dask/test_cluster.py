@@ -193,7 +193,7 @@ def test_the_command_runs_tiles_on_a_cluster(here, client, session, image):
         (2, ("-i", "x.npy", "-i", "x.npy", "-o", "y.zarr", "--tile", "8x8"), "another file for input"),
         (3, ("-i", "z.npy", "-o", "y.zarr", "--tile", "8x8"), "no such file"),
         (3, ("-i", "net.onnx", "-o", "y.zarr", "--tile", "8x8"), "net.onnx"),
-        (3, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8"), "expected the address of a Dask scheduler"),
+        (3, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8"), "no Dask scheduler answers at this address"),
     ],
 )
 def test_the_command_says_what_does_not_fit(here, code, words, says):

@@ -1,4 +1,4 @@
-"""The commands of the command line, in the order of its help, and the errors of a wrong command line."""
+"""The commands, in the order of the help, and the one line for a wrong command line."""
 
 import re
 import sys
@@ -8,11 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 from unpool.cli.commands.bench import bench
-from unpool.cli.commands.check import check
 from unpool.cli.commands.compare import compare
 from unpool.cli.commands.explain import explain
 from unpool.cli.commands.export import export
-from unpool.cli.commands.inspect import inspect
+from unpool.cli.commands.inspect import check, inspect
 from unpool.cli.commands.report import report
 from unpool.cli.commands.rewrite import canonicalise, fix, lower, upgrade
 from unpool.cli.commands.run import run
@@ -34,7 +33,7 @@ WRONG: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class Commands(TyperGroup):
-    """All commands; a wrong command line ends with one line, not with Typer's usage text."""
+    """All commands; a wrong command line gives one line instead of Typer's usage text."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run one command, and exit with its code."""

@@ -1,7 +1,6 @@
 """The work of `unpool run --scheduler`: arrays in files go tile by tile through a Dask cluster into Zarr."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,13 @@ import numpy as np
 
 from unpool.cli.errors import UsageError
 from unpool.cli.feed import read_feed
-from unpool.cli.inputs import InputFile, Item, split_name
-from unpool.cli.model import Slot, open_session, slots
+from unpool.cli.inputs import InputFile, Item, input_name, split_name
+from unpool.cli.metadata import Metadata
+from unpool.cli.model import open_session, slots
+from unpool.cli.options import semantics
+from unpool.cli.progress import Outcome, Result
+from unpool.cli.render import specs_of
 from unpool.cli.run_config import RunConfig
-from unpool.cli.summary import Outcome, Result
 from unpool.errors import MissingFileError, UnpoolError
 from unpool.extras import require
 from unpool.images.checks import read_errors
@@ -25,76 +27,55 @@ PATIENCE = "30s"
 def run(config: RunConfig, scheduler: str) -> Outcome:
     """Run the model on the inputs, and write one Zarr array, or a group of them where there are several outputs.
 
-    Args:
-        config: the command line.
-        scheduler: address of the cluster, such as tcp://host:8786.
-
-    Returns:
-        one result.
+    `scheduler` is the address of the cluster, such as tcp://host:8786.
     """
-    tile = _tile(config)
-    session = open_session(config.model, config.session)
-    feed = _feed(config, slots(session))
-    begin = time.perf_counter()
-    if not config.output.path.parent.is_dir():
-        raise MissingFileError(f"{config.output.path.parent}: no such folder for the output. Make it first.")
-    with _client(scheduler) as client:
-        made = session.map_tiles(
-            feed,
-            tile,
-            client=client,
-            to=str(config.output.path.absolute()),
-            outputs=config.wanted or None,
-            layout=config.rule.layout.upper(),
-            threads=config.session.threads or 1,
-        )
-    arrays = {name: (array.shape, str(array.dtype)) for name, array in made.items()}
-    return Outcome([Result(config.inputs[0], config.output.path, arrays, time.perf_counter() - begin)], [])
-
-
-def _tile(config: RunConfig) -> tuple[int, ...]:
-    """The size of a tile, once the options are known to go together."""
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     if not isinstance(config.tile, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, because workers share no memory.")
-    if config.output.path.suffix != ".zarr" or config.makes_classes or config.softmax:
-        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output.path}.")
-    return config.tile
+    if config.output.suffix != ".zarr" or config.makes_classes or config.softmax:
+        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output}.")
+    options = semantics(config.compat, config.index_space, exact=config.exact, threads=config.threads)
+    session = open_session(config.model, provider=config.provider, **options)
+    feed = _feed(config, session)
+    begin = time.perf_counter()
+    if not config.output.parent.is_dir():
+        raise MissingFileError(f"{config.output.parent}: no such folder for the output. Make it first.")
+    with _client(scheduler) as client:
+        arrays = session.map_tiles(
+            feed,
+            config.tile,
+            client=client,
+            to=str(config.output.absolute()),
+            outputs=config.output_names or None,
+            layout=config.layout.upper(),
+            threads=config.threads or 1,
+        )
+    return Outcome([Result(config.inputs[0], config.output, specs_of(arrays), time.perf_counter() - begin)], [])
 
 
-def _feed(config: RunConfig, wanted: Mapping[str, Slot]) -> dict[str, Any]:
+def _feed(config: RunConfig, session: Any) -> dict[str, Any]:
     """Every input: Zarr as it is in storage, .npy mapped, other files read."""
-    found: dict[str, Any] = {}
+    inputs, feed = slots(session), {}
     for text in config.inputs:
-        name, path = split_name(text, list(wanted))
-        if name is None and len(wanted) != 1:
-            raise UsageError(
-                f"-i {text}: the model has inputs {', '.join(wanted)}. Name one: -i {next(iter(wanted))}={path}"
-            )
-        name = name or next(iter(wanted))
-        if name in found:
+        name, path = split_name(text, list(inputs))
+        name = input_name(text, name, list(inputs))
+        if name in feed:
             raise UsageError(f"-i {text}: there is another file for input {name!r}. Run them separately.")
-        found[name] = _array(path, name, config, wanted)
-        wanted[name].check(found[name], str(path))
-    if len(found) < len(wanted):
-        raise UnpoolError(f"-i: the model takes {', '.join(wanted)}, got {', '.join(found)}. Add the others.")
-    return found
-
-
-def _array(path: Path, name: str, config: RunConfig, wanted: Mapping[str, Slot]) -> Any:
-    if not path.exists():
-        raise MissingFileError(f"{path}: no such file or folder.")
-    if path.suffix in (".zarr", ".npy"):
-        return open_array(path, config.level)
-    return read_feed(Item(path.stem, {name: InputFile(path)}), wanted, config.rule).arrays[name]
+        if not path.exists():
+            raise MissingFileError(f"{path}: no such file or folder.")
+        if path.suffix in (".zarr", ".npy"):
+            feed[name] = open_array(path, config.level)
+        else:
+            rule = Metadata({}, "").pixel_rule(config)
+            feed[name] = read_feed(Item(path.stem, {name: InputFile(path)}), inputs, rule).arrays[name]
+        inputs[name].check(feed[name], str(path))
+    if len(feed) < len(inputs):
+        raise UnpoolError(f"-i: the model takes {', '.join(inputs)}, got {', '.join(feed)}. Add the others.")
+    return feed
 
 
 def open_array(path: Path, level: int = 0) -> Any:
-    """A .zarr or .npy file as an array; tiles of it are read.
-
-    Raises:
-        FileError, UnsupportedError, ShapeError: as `unpool.images.open`.
-    """
+    """A .zarr or .npy file as an array; tiles of it are read. Raises as `unpool.images.open`."""
     if path.suffix == ".zarr":
         from unpool.images.zarr_store import ZarrReader, open_zarr_array
 
@@ -112,6 +93,6 @@ def _client(scheduler: str) -> Any:
         return Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UnpoolError(
-            f"--scheduler {scheduler}: expected the address of a Dask scheduler, got no answer ({error}). "
+            f"--scheduler {scheduler}: no Dask scheduler answers at this address ({error}). "
             "Start one with: dask scheduler"
         ) from error

@@ -26,16 +26,14 @@ def set_up_log(verbose: bool) -> None:
 
 
 class _OneLine(logging.Formatter):
-    """Records as single lines, whatever names are in them."""
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of the standard library
         return display_line(super().formatMessage(record))
 
 
-def say(line: str, quiet: bool = False, is_aside: bool = False) -> None:
-    """One line on stdout, never wrapped; on stderr where it is an aside, since stdout has the result itself."""
+def say(line: str, quiet: bool = False, to_stderr: bool = False) -> None:
+    """One line, never wrapped; to stderr when stdout carries the result itself."""
     if not quiet:
-        print(display_line(line), file=sys.stderr if is_aside else sys.stdout)
+        print(display_line(line), file=sys.stderr if to_stderr else sys.stdout)
 
 
 def say_json(value: Any) -> None:
@@ -53,26 +51,26 @@ def say_report(lines: Iterable[str], document: Any, as_json: bool, quiet: bool =
 
 
 class Screen(Console):
-    """Console for tables: as wide as the terminal; `wide` characters where there is none."""
+    """Console for tables: as wide as the terminal, or `default_width` characters without one."""
 
-    def __init__(self, wide: int) -> None:
+    def __init__(self, default_width: int) -> None:
         super().__init__()
         if not self.is_terminal:
-            self.width = wide
+            self.width = default_width
 
     def on_broken_pipe(self) -> None:
-        """Let the end of the command say it."""
+        """Raise, because `errors.guard` sets the exit code."""
         raise BrokenPipeError
 
 
-def table(titles: Iterable[str], **looks: Any) -> Table:
+def table(titles: Iterable[str]) -> Table:
     """An empty table; text too wide for its column is wrapped, not cut off."""
-    made = Table(box=SIMPLE_HEAD, **looks)
+    empty = Table(box=SIMPLE_HEAD)
     for title in titles:
-        made.add_column(title, overflow="fold")
-    return made
+        empty.add_column(title, overflow="fold")
+    return empty
 
 
 def cell(text: str, style: str = "") -> Text:
-    """A cell of a table, with no other meaning than its letters."""
+    """A cell of a table, without markup."""
     return Text(display_line(text), style)

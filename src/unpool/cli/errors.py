@@ -17,20 +17,11 @@ from unpool.display import display_line
 from unpool.errors import MissingExtraError, UnpoolError, UnsupportedError
 from unpool.extras import extra_of, missing_extra, missing_modules
 
-OK = 0
-FINDINGS = 1
-USAGE = 2
-UNFIT = 3
-UNSUPPORTED = 4
-SIGNAL_BASE = 128
-INTERRUPTED = 130
-BROKEN_PIPE = 141
+OK, FINDINGS, USAGE, UNFIT, UNSUPPORTED = 0, 1, 2, 3, 4
+SIGNAL_BASE, INTERRUPTED, BROKEN_PIPE = 128, 130, 141
 
-_PATIENCE = 1.0
-"""Seconds of compiling before the line appears."""
-
-_TICK = 0.25
-"""Seconds between two updates of the line."""
+_FIRST_LINE, _TICK = 1.0, 0.25
+"""Seconds of compiling before the line appears, and between two of its updates."""
 
 
 class UsageError(UnpoolError):
@@ -79,15 +70,17 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def guard(*, quiet: bool = False) -> Iterator[None]:
     """Turn expected errors into one line on stderr and an exit code, and warnings into one line each.
 
-    On a terminal it is said how long kernels are compiled, unless `quiet`.
+    Unless `quiet`, a line on the terminal counts the seconds that kernels are compiled.
     """
     with warnings.catch_warnings(), nullcontext() if quiet else show_compiling(sys.stderr):
         warnings.showwarning = _show_warning
         try:
             yield
-            flush_stdout()
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a broken pipe or a full disk raises here
         except BrokenPipeError as error:
-            discard_stdout()
+            with suppress(OSError, ValueError, AttributeError):  # Python would write the rest again at its end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(BROKEN_PIPE) from error
         except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
             print_error(one_line(error))
@@ -106,11 +99,9 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def show_compiling(stream: TextIO = sys.stderr, seconds: Callable[[], float] | None = None) -> Iterator[None]:
-    """Keep one line on a terminal up to date while kernels are compiled for longer than `PATIENCE`.
+    """Keep one line up to date while kernels are compiled, if `stream` is a terminal.
 
-    Args:
-        stream: where the line goes; nothing is written where it is no terminal.
-        seconds: the time spent compiling so far; by default that of this process.
+    `seconds` gives the time spent compiling so far; by default that of this process.
     """
     if not stream.isatty():
         yield
@@ -133,7 +124,7 @@ def _show(stream: TextIO, seconds: Callable[[], float], start: float, done: Even
     shown = 0.0
     while True:
         is_done, spent = done.wait(_TICK), seconds() - start
-        if spent > max(_PATIENCE, shown):
+        if spent > max(_FIRST_LINE, shown):
             shown = spent
             stream.write(f"\rcompiling once, {spent:.0f} s")
             stream.flush()
@@ -144,7 +135,7 @@ def _show(stream: TextIO, seconds: Callable[[], float], start: float, done: Even
 
 
 def prepare_streams() -> None:
-    """Make all three safe to use: no file that is opened later takes the number of one that is closed."""
+    """Make the standard streams safe to use: a file opened later cannot get the number of a closed one."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -155,15 +146,3 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def flush_stdout() -> None:
-    """Flush standard output; a broken pipe or a full disk raises here."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
-def discard_stdout() -> None:
-    """Drop output that cannot be written, which Python would try again at its end."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

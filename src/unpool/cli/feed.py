@@ -1,8 +1,10 @@
-"""Item -> feed: the files of one run read, scaled and cast to what the model's inputs take."""
+"""Item -> feed: the files of one run read, scaled and cast to what the model's inputs take; and what that takes."""
 
+import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +15,29 @@ from unpool.cli.metadata import PixelRule
 from unpool.cli.model import BFLOAT16, Slot
 from unpool.display import format_shape
 from unpool.errors import UnpoolError
-from unpool.images.formats import read_stream
-from unpool.images.npy import read_member, read_npy
+from unpool.images.checks import pillow_unlimited
+from unpool.images.formats import NIFTI_SUFFIXES, TIFF_SUFFIXES, read_stream
+from unpool.images.nifti import header_of
+from unpool.images.npy import read_header, read_member, read_npy
 from unpool.images.pixels import Picture, scaled
+from unpool.images.source import BATCH
+
+DECODED, DECODED_AS = 16, {"WEBP": 28, "MPO": 20}
+"""Bytes per pixel that Pillow takes at most, two pictures of 4 bytes and two arrays of 4; more for some decoders."""
+PROGRESSIVE = 7
+"""Bytes per pixel for the coefficients of a progressive .jpg."""
+DEEPER = 2
+"""Factor for pixels of more than 8 bits."""
+PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
+CONVERTED = {PALETTE: 12, SEPARATED: 24}
+"""Bytes per sample that the colours of a TIFF take on their way to RGB."""
+SCALED = 16
+"""Bytes per voxel that the slope and intercept of a NIfTI file take."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Inputs of one run.
-
-    Attributes:
-        arrays: for every input.
-        picture: the first image among them.
-        notes: what was taken for granted about its pixels.
-    """
+    """Inputs of one run: arrays by name, the first image among them, and assumptions about pixels."""
 
     arrays: Mapping[str, NDArray[Any]]
     picture: Picture | None
@@ -44,31 +55,43 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
     first: Picture | None = None
     notes: list[str] = []
     for name, source in item.sources.items():
-        arrays[name], picture, told = read_one(source, slots[name], rule)
+        arrays[name], picture, assumptions = read_one(source, slots[name], rule)
         first = first or picture
-        notes += told
+        notes += assumptions
     return Feed(arrays, first, tuple(dict.fromkeys(notes)))
 
 
 def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
-    """The array for one input, the picture that it was made of, and what was taken for granted about it."""
+    """The array for one input, the picture that it was made of, and assumptions about it."""
     picture: Picture | None = None
-    if source.is_image:
-        stored = _read_picture(source, slot, rule)
-        picture = rule.lit(stored)
-        told = [*stored.notes, *pixel_notes(rule, stored, slot), *rule.above(stored)]
-        array = to_input(picture, slot, rule, str(source))
+    with source.open() as stream:
+        if source.is_image:
+            rank, channels = slot.spatial_rank(rule.layout), slot.channels(rule.layout)
+            picture = read_stream(stream, source.suffix, str(source), rank, channels, rule.pages)
+        elif source.member is not None:
+            stored = read_member(stream, source.member, str(source))
+        else:
+            stored = read_npy(stream, _size_of(stream), str(source))
+    if picture is None:
+        array, notes = fitted(stored, slot, rule.layout, str(source))
     else:
-        array, told = fitted(_read_array(source), slot, rule.layout, str(source))
-    fixed = slot.batch
-    is_in_turn = picture is not None and picture.is_batch and fixed and not len(array) % fixed
-    slot.check(array[:fixed] if is_in_turn else array, str(source))
-    return array, picture, told
+        notes = pixel_notes(rule, picture, slot)
+        picture = replace(picture, white_level=rule.white_of(picture.white_level))
+        array = to_input(picture, slot, rule, str(source))
+    # the pages of a picture run in turn where the batch of the model is fixed
+    runs_in_turn = picture is not None and picture.is_batch and slot.batch and not len(array) % slot.batch
+    slot.check(array[: slot.batch] if runs_in_turn else array, str(source))
+    return array, picture, notes
 
 
 def pixel_notes(rule: PixelRule, stored: Picture, slot: Slot) -> list[str]:
-    """Assumptions about the numbers of a picture, as stored in its file."""
-    return rule.notes(stored.pixels.dtype, stored.white_level, takes_numbers(slot), stored.spatial_header is not None)
+    """Assumptions about a picture as stored in its file."""
+    kind, has_unit = stored.pixels.dtype, stored.spatial_header is not None
+    return [
+        *stored.notes,
+        *rule.notes(kind, stored.white_level, takes_numbers(slot), has_unit),
+        *rule.above(stored),
+    ]
 
 
 def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
@@ -76,7 +99,6 @@ def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDAr
 
     Raises:
         UsageError: they name the inputs of several runs.
-        FileError, ShapeError, UnpoolError: as `read_feed`.
     """
     items = collect(inputs, list(slots)).items
     if len(items) != 1:
@@ -88,7 +110,7 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
     """Pixels as a batch, of one unless they are pages, in the layout and type of the input.
 
     Raises:
-        UnpoolError: the values cannot be held by the type of the input.
+        UnpoolError: the type of the input cannot hold the values.
     """
     is_exact = slot.dtype.kind in "iub"
     is_double = slot.dtype == np.float64
@@ -112,48 +134,33 @@ def takes_numbers(slot: Slot) -> bool:
     return slot.dtype.kind in "iu" and slot.dtype.itemsize > 1
 
 
-def _read_picture(source: InputFile, slot: Slot, rule: PixelRule) -> Picture:
-    with source.open() as stream:
-        return read_stream(
-            stream, source.suffix, str(source), slot.spatial_rank(rule.layout), slot.channels(rule.layout), rule.pages
-        )
-
-
-def _read_array(source: InputFile) -> NDArray[Any]:
-    with source.open() as stream:
-        if source.member is not None:
-            return read_member(stream, source.member, str(source))
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        return read_npy(stream, size, str(source))
-
-
 def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[NDArray[Any], list[str]]:
     """The array in the type and rank of an input, and a note where these were not its own.
 
     A wider type is taken where it holds every number, and axes of one element are added: the batch, or the batch and
-    the channels. What would be guessed is left as it is.
+    the channels. Nothing else is guessed.
 
     >>> slot = Slot("x", np.dtype(np.float32), (None, 1, None, None, None))
     >>> array, notes = fitted(np.zeros((4, 5, 6), np.int16), slot, "nchw", "vol.npy")
     >>> array.shape, str(array.dtype), notes
     ((1, 1, 4, 5, 6), 'float32', ['4x5x6 int16 goes in as 1x1x4x5x6 float32'])
     """
-    given = array.view(slot.dtype) if array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16 else array
-    made = _of_type(of_rank(given, slot, layout), slot, where)
-    is_same = made.shape == given.shape and made.dtype == given.dtype
-    told = f"{format_shape(given.shape)} {given.dtype} goes in as {format_shape(made.shape)} {made.dtype}"
-    return made, [] if is_same else [told]
+    stored = array.view(slot.dtype) if array.dtype == np.dtype("V2") and slot.dtype == BFLOAT16 else array
+    result = _of_type(of_rank(stored, slot, layout), slot, where)
+    if result.shape == stored.shape and result.dtype == stored.dtype:
+        return result, []
+    before, after = (f"{format_shape(one.shape)} {one.dtype}" for one in (stored, result))
+    return result, [f"{before} goes in as {after}"]
 
 
 def of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:
     """The array with axes of one element added, where an input has more axes; nothing is copied."""
     if slot.shape is None or array.ndim >= len(slot.shape):
         return array
-    ways = [array[None]]
+    batch = array[None]
     if array.ndim == len(slot.shape) - 2 and slot.channels(layout) in (1, None):
-        ways = [array[None, None] if layout == "nchw" else array[None, ..., None]]
-    return next((one for one in ways if slot.fits(one.shape)), array)
+        batch = array[None, None] if layout == "nchw" else array[None, ..., None]
+    return batch if slot.fits(batch.shape) else array
 
 
 def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
@@ -168,3 +175,102 @@ def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
         f"{where}: input {slot.name!r} takes {slot.dtype}, got {array.dtype} from {array.min():g} to {array.max():g}, "
         "which it cannot represent exactly. Convert it first."
     )
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Memory for reading a file whole, known from its header.
+
+    Attributes:
+        shape: of the input that it fills.
+        peak: bytes while the file is read.
+        held: bytes that are kept.
+    """
+
+    shape: tuple[int, ...]
+    peak: int
+    held: int
+
+
+def footprint(source: InputFile, slot: Slot, rule: PixelRule) -> Footprint:
+    """The memory that a file takes as an input of a model."""
+    layout, batch = rule.layout, 1
+    spatial: tuple[int, ...]
+    with source.open() as stream:
+        if not source.is_image:
+            return _of_array(source, stream, slot, layout)
+        if source.suffix in TIFF_SUFFIXES:
+            (*pages, height, width), channels, peak, held = _of_tiff(stream)
+            is_volume = slot.spatial_rank(layout) == 3
+            if rule.pages == BATCH and len(pages) > is_volume:
+                batch = pages.pop(0)
+            spatial = (prod(pages), height, width) if is_volume else (height, width)
+        elif source.suffix in NIFTI_SUFFIXES:
+            spatial, channels, peak, held = _of_nifti(stream, str(source))
+        else:
+            spatial, channels, peak, held = _of_raster(stream)
+    spatial = spatial[: slot.spatial_rank(layout)]
+    count = slot.channels(layout) or channels
+    shape = (batch, count, *spatial) if layout == "nchw" else (batch, *spatial, count)
+    return Footprint(shape, peak, held)
+
+
+def _of_raster(stream: BinaryIO) -> tuple[tuple[int, ...], int, int, int]:
+    from PIL import Image
+
+    with pillow_unlimited(), Image.open(stream) as image:
+        width, height = image.size
+        is_turned = image.getexif().get(274, 1) >= 5
+        each = DECODED_AS.get(image.format or "", DECODED) + (PROGRESSIVE if image.info.get("progressive") else 0)
+        channels = 1 if image.mode in ("1", "L") or image.mode.startswith("I") else len(image.getbands())
+    count = width * height
+    spatial = (width, height) if is_turned else (height, width)
+    return spatial, channels, count * each * DEEPER, count * 4 * DEEPER
+
+
+def _of_tiff(stream: BinaryIO) -> tuple[tuple[int, ...], int, int, int]:
+    import tifffile
+
+    with tifffile.TiffFile(stream) as file:
+        series = file.series[0]
+        page, samples = series.keyframe, prod(series.shape)
+        sizes: dict[str, int] = dict(zip(series.axes, series.shape, strict=True))
+    channels = sizes.pop("S", 1) * sizes.pop("C", 1)
+    spatial = (sizes.pop("Y", 1), sizes.pop("X", 1))
+    spatial = spatial[::-1] if page.tags.valueof(274, default=1) >= 5 else spatial
+    stored, kind = samples * series.dtype.itemsize, int(page.photometric)
+    peak = 3 * stored + samples * CONVERTED.get(kind, 0)
+    if kind == YCBCR or int(page.compression) == JPEG:
+        peak += DECODED * samples
+    return (*sizes.values(), *spatial), channels, peak, stored * (6 if kind == PALETTE else 1)
+
+
+def _of_nifti(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], int, int, int]:
+    header = header_of(stream, _size_of(stream), where)
+    shape, stored = header.get_data_shape(), header.get_data_dtype().itemsize
+    is_scaled = header.get_slope_inter()[0] is not None
+    count, spatial = prod(shape), (*shape[:3], *(1,) * (3 - len(shape)))
+    channels = prod(size for size in shape[3:] if size > 1)
+    return spatial, channels, count * (stored + (SCALED if is_scaled else stored)), count * (8 if is_scaled else stored)
+
+
+def _of_array(source: InputFile, stream: BinaryIO, slot: Slot, layout: str) -> Footprint:
+    """An array, which may be cast to the type of the input, and back to see that nothing was lost."""
+    if source.member is None:
+        header = read_header(stream, _size_of(stream), str(source))
+    else:
+        member = f"{source.member}.npy"
+        with zipfile.ZipFile(stream) as archive, archive.open(member) as file:
+            header = read_header(file, archive.getinfo(member).file_size, str(source))
+    shape, dtype = header.shape, header.dtype
+    placeholder = np.broadcast_to(np.empty((), dtype), shape)
+    count, width = prod(shape), max(dtype.itemsize, slot.dtype.itemsize)
+    peak = count * dtype.itemsize if dtype == slot.dtype else count * 3 * width
+    return Footprint(of_rank(placeholder, slot, layout).shape, peak, count * slot.dtype.itemsize)
+
+
+def _size_of(stream: BinaryIO) -> int:
+    """Bytes of an open file, whose position goes back to its beginning."""
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    return size

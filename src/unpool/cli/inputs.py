@@ -18,9 +18,26 @@ from unpool.images.checks import read_errors
 from unpool.images.formats import IMAGE_SUFFIXES, natural, stem_of, suffix_of
 from unpool.memory_limits import available, rss
 
-ARRAY_SUFFIXES = (".npy", ".npz")
 FOLDER_SUFFIXES = (".zarr",)
-READABLE = ARRAY_SUFFIXES + IMAGE_SUFFIXES + FOLDER_SUFFIXES
+READABLE = (".npy", ".npz", *IMAGE_SUFFIXES, *FOLDER_SUFFIXES)
+STDIN = "-"
+SIGNATURES = {
+    b"\x93NUMPY": ".npy",
+    b"\x89PNG": ".png",
+    b"\xff\xd8\xff": ".jpg",
+    b"GIF8": ".gif",
+    b"BM": ".bmp",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+    b"II+\0": ".tif",
+    b"MM\0+": ".tif",
+    b"\x1f\x8b": ".nii.gz",
+    b"\x5c\x01\0\0": ".nii",
+    b"\0\0\x01\x5c": ".nii",
+}
+SHARE = 4
+"""Divisor of the available memory: standard input may take one part of it, because the bytes are unpacked as well."""
+PIECE = 2**24
 
 _log = logging.getLogger("unpool.cli")
 
@@ -35,7 +52,7 @@ class InputFile:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the file."""
+        """The suffix, of two parts in .nii.gz."""
         return suffix_of(self.path)
 
     @property
@@ -43,12 +60,13 @@ class InputFile:
         """True for files that are read as images."""
         return self.suffix in IMAGE_SUFFIXES
 
-    def open(self) -> BinaryIO:
-        """Its bytes, from the beginning.
+    @property
+    def is_for_windows(self) -> bool:
+        """True for files that are always read in windows."""
+        return self.suffix in FOLDER_SUFFIXES
 
-        Raises:
-            FileError: the file cannot be read.
-        """
+    def open(self) -> BinaryIO:
+        """The bytes, from the beginning; FileError if they cannot be read."""
         if self.content is not None:
             return io.BytesIO(self.content)
         try:
@@ -56,12 +74,7 @@ class InputFile:
         except FileNotFoundError as error:
             raise MissingFileError(f"{self.path}: no such file.") from error
         except OSError as error:
-            raise FileError(f"{self.path}: expected a file to read, got an error: {error.strerror}.") from error
-
-    @property
-    def is_for_windows(self) -> bool:
-        """True for files that are always read in windows."""
-        return self.suffix in FOLDER_SUFFIXES
+            raise FileError(f"{self.path}: cannot be read: {error.strerror}.") from error
 
     def __str__(self) -> str:
         if self.content is not None:
@@ -84,9 +97,10 @@ class Item:
     @property
     def label(self) -> str:
         """The file the result is named after."""
-        found = (one for one in self.sources.values() if self.stem in (stem_of(one.path), one.path.name))
-        first = next(found, None)
-        return self.stem if first is None else str(first if first.content is not None else first.path)
+        for source in self.sources.values():
+            if self.stem in (stem_of(source.path), source.path.name):
+                return str(source.path if source.content is None else source)
+        return self.stem
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,13 @@ def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     return None, Path(text)
 
 
+def input_name(text: str, name: str | None, names: Sequence[str]) -> str:
+    """The input that `-i text` is for, which may leave out the name of the only one."""
+    if name is None and len(names) != 1:
+        raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Name one: -i {names[0]}={text}")
+    return name or names[0]
+
+
 def collect(
     texts: Sequence[str], names: Sequence[str], memory: int | None = None, *, keep_going: bool = False
 ) -> InputItems:
@@ -132,7 +153,7 @@ def collect(
     Args:
         texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
         names: the inputs of the model.
-        memory: memory limit of the process in bytes, which standard input counts towards.
+        memory: limit of the process in bytes, for standard input.
         keep_going: leave out files whose results would have the name of another one's, instead of refusing all.
 
     Returns:
@@ -145,54 +166,48 @@ def collect(
     """
     if sum(text == STDIN or text.endswith(f"={STDIN}") for text in texts) > 1:
         raise UsageError("-i -: standard input holds one file, it is given more than once. Name files for the others.")
-    given: dict[str, list[InputFile]] = {name: [] for name in names}
+    sources: dict[str, list[InputFile]] = {name: [] for name in names}
     failed: list[Failure] = []
     for text in texts:
         for name, source in _sources(text, names, failed, memory):
-            given[name].append(source)
-    absent = [name for name, sources in given.items() if not sources]
+            sources[name].append(source)
+    absent = [name for name in names if not sources[name]]
     if absent:
         raise UnpoolError(
             f"-i: the model takes {', '.join(names)}, "
             f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
         )
-    named = {name: _by_stem(sources, name, failed if keep_going else None) for name, sources in given.items()}
-    return InputItems(_match(named), failed)
+    by_stem = {name: _by_stem(files, name, failed if keep_going else None) for name, files in sources.items()}
+    return InputItems(_match(by_stem), failed)
 
 
 def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, InputFile]]:
     name, path = split_name(text, names)
-    found: list[tuple[str, InputFile]] = []
     if str(path) == STDIN:
         content, suffix = read_stdin(memory)
-        return [(_meant(text, name, names), InputFile(Path(f"stdin{suffix}"), content=content))]
+        return [(input_name(text, name, names), InputFile(Path(f"stdin{suffix}"), content=content))]
     files = _files(path)
+    sources: list[tuple[str, InputFile]] = []
     for file in files:
-        if suffix_of(file) == ".npz":
-            try:
-                found += _members(file, name, names)
-            except FileError as error:
-                if len(files) == 1:
-                    raise
-                failed.append(Failure(str(file), str(error)))
-        else:
-            found.append((_meant(text, name, names), InputFile(file)))
-    return found
-
-
-def _meant(text: str, name: str | None, names: Sequence[str]) -> str:
-    """The input that `-i text` is for."""
-    if name is None and len(names) != 1:
-        raise UsageError(f"-i {text}: the model has inputs {', '.join(names)}. Name one: -i {names[0]}={text}")
-    return name or names[0]
+        if suffix_of(file) != ".npz":
+            sources.append((input_name(text, name, names), InputFile(file)))
+            continue
+        try:
+            sources += _members(file, name, names)
+        except FileError as error:
+            if len(files) == 1:
+                raise
+            failed.append(Failure(str(file), str(error)))
+    return sources
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir() and suffix_of(path) not in FOLDER_SUFFIXES:
-        visible = sorted((file for file in path.iterdir() if _is_visible(file)), key=natural)
+        entries = (file for file in path.iterdir() if file.is_file() or suffix_of(file) in FOLDER_SUFFIXES)
+        visible = sorted((file for file in entries if not file.name.startswith(".")), key=natural)
         files = [file for file in visible if suffix_of(file) in READABLE]
         if not files:
-            raise FileError(f"{path}: expected files ending in {', '.join(READABLE)} in this folder, found none.")
+            raise FileError(f"{path}: the folder has no files ending in {', '.join(READABLE)}. Name another folder.")
         if len(files) < len(visible):
             _log.info("%s: %d files of other kinds are left out", path, len(visible) - len(files))
         return files
@@ -203,54 +218,41 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _is_visible(file: Path) -> bool:
-    return (file.is_file() or suffix_of(file) in FOLDER_SUFFIXES) and not file.name.startswith(".")
-
-
 def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, InputFile]]:
     """The inputs in a .npz, under their names or as `safe_names` writes them."""
     if name is not None:
         raise UsageError(f"-i {name}={path}: a .npz names its inputs itself. Leave out '{name}='.")
     members = list_members(path)
-    meant = {safe: plain for plain, safe in safe_names(names).items()} | {plain: plain for plain in names}
-    extra = [member for member in members if member not in meant]
+    input_names = {safe: plain for plain, safe in safe_names(names).items()} | {plain: plain for plain in names}
+    extra = [member for member in members if member not in input_names]
     if extra:
         raise UnpoolError(
             f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. Remove them."
         )
-    return [(meant[member], InputFile(path, member)) for member in members]
+    return [(input_names[member], InputFile(path, member)) for member in members]
 
 
 def list_members(path: Path) -> list[str]:
-    """The names of the arrays in a .npz file.
-
-    Raises:
-        FileError: no such file.
-    """
+    """The names of the arrays in a .npz file."""
     with read_errors(str(path), "a .npz file"), np.load(path, allow_pickle=False) as archive:
         return list(archive.files)
 
 
 def _by_stem(sources: Sequence[InputFile], name: str, failed: list[Failure] | None) -> dict[str, InputFile]:
-    """By the name of its result: the stem of the file, or its whole name where several files have that stem, or where
-    that is the whole name of such a file.
+    """The files of input `name` by the name of their result: the stem of the file, or its whole name where several
+    files have that stem, or where that is the whole name of such a file.
 
-    Args:
-        sources: all files of an input.
-        name: of the input.
-        failed: gets the files that would share a result with an earlier one; None refuses them.
+    `failed` gets the files that would share a result with an earlier one; None refuses them.
     """
     counts = Counter(stem_of(source.path) for source in sources)
     whole = {source.path.name for source in sources if counts[stem_of(source.path)] > 1}
-    found: dict[str, InputFile] = {}
+    by_stem: dict[str, InputFile] = {}
     clashes: list[tuple[InputFile, InputFile]] = []
     for source in sources:
         stem = stem_of(source.path)
-        own = stem if counts[stem] == 1 and stem not in whole else source.path.name
-        if own in found:
-            clashes.append((found[own], source))
-        else:
-            found[own] = source
+        result_name = stem if counts[stem] == 1 and stem not in whole else source.path.name
+        if by_stem.setdefault(result_name, source) is not source:
+            clashes.append((by_stem[result_name], source))
     if clashes and failed is None:
         pairs = "; ".join(f"{first} and {second}" for first, second in clashes)
         raise UsageError(
@@ -260,7 +262,7 @@ def _by_stem(sources: Sequence[InputFile], name: str, failed: list[Failure] | No
     for first, second in clashes:
         assert failed is not None
         failed.append(Failure(str(second), f"{second}: would share the result of {first}. Rename one of them."))
-    return found
+    return by_stem
 
 
 def _match(series: Mapping[str, Mapping[str, InputFile]]) -> list[Item]:
@@ -272,60 +274,32 @@ def _match(series: Mapping[str, Mapping[str, InputFile]]) -> list[Item]:
                 f"-i: inputs with several files need the same file names, {odd!r} is missing for one. "
                 "Complete the folders."
             )
-    return [
-        Item(
-            stem,
-            {
-                name: sources[stem] if len(sources) > 1 else next(iter(sources.values()))
-                for name, sources in series.items()
-            },
-        )
-        for stem in longest
-    ]
 
+    def source_of(sources: Mapping[str, InputFile], stem: str) -> InputFile:
+        return sources[stem] if len(sources) > 1 else next(iter(sources.values()))
 
-STDIN = "-"
-SIGNATURES = {
-    b"\x93NUMPY": ".npy",
-    b"\x89PNG": ".png",
-    b"\xff\xd8\xff": ".jpg",
-    b"GIF8": ".gif",
-    b"BM": ".bmp",
-    b"II*\0": ".tif",
-    b"MM\0*": ".tif",
-    b"II+\0": ".tif",
-    b"MM\0+": ".tif",
-    b"\x1f\x8b": ".nii.gz",
-    b"\x5c\x01\0\0": ".nii",
-    b"\0\0\x01\x5c": ".nii",
-}
-SHARE = 4
-"""Divisor of the available memory: the bytes may take one part of it, because they are unpacked as well."""
-PIECE = 2**24
+    return [Item(stem, {name: source_of(sources, stem) for name, sources in series.items()}) for stem in longest]
 
 
 def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
     """The bytes of standard input, and the suffix of files of their kind.
 
-    Args:
-        limit: memory limit of the process in bytes; None: no limit.
-
     Raises:
         UsageError: standard input is a terminal, or closed.
         FileError: no array and no image.
-        ShapeError: more bytes than this process has memory for.
+        ShapeError: more bytes than this process has memory for, or than its `limit` in bytes.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        what = "closed" if sys.stdin is None else "a terminal"
-        raise UsageError(f"-i -: expected the bytes of a file, standard input is {what}. Send it a .npy or .png.")
-    most, held = available() // SHARE, io.BytesIO()
+        state = "closed" if sys.stdin is None else "a terminal"
+        raise UsageError(f"-i -: expected the bytes of a file, standard input is {state}. Send it a .npy or .png.")
+    most, buffer = available() // SHARE, io.BytesIO()
     while piece := sys.stdin.buffer.read(PIECE):
-        size = held.tell() + held.write(piece)
+        size = buffer.tell() + buffer.write(piece)
         if size > most:
             raise ShapeError(f"standard input: {size} bytes and more are a {SHARE}th of the memory. Give a file.")
         if limit is not None and rss() > limit:
             raise ShapeError(f"standard input: {size} bytes and more are above --max-memory. Give a file.")
-    content = held.getvalue()
+    content = buffer.getvalue()
     return content, kind_of(content)
 
 

@@ -5,16 +5,16 @@
     unpool.palette                                             colours of the classes, "#rrggbb,#rrggbb"
     classes                                                    their names, a JSON list or comma separated
 
-`unpool export` writes it, as the options of the command line are written; `unpool run` reads it, and its options come
-before all of these. A model is a file from anywhere: what it says is checked like what is typed.
+`unpool export` writes these entries in the spelling of the options; `unpool run` reads them, and its options win.
+A model is a file from anywhere: its entries are checked like options.
 """
 
 import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,32 @@ from unpool.errors import UnpoolError
 from unpool.images.overlay import Colour
 from unpool.images.pixels import WHITE_LEVEL, Picture
 
+if TYPE_CHECKING:
+    from unpool.cli.run_config import RunConfig
+
 DEEPEST = 65535.0
 """White of 16-bit files, most of which hold fewer bits without saying so."""
+
+SCALE, MEAN, STD = "unpool.input_scale", "unpool.input_mean", "unpool.input_std"
+WHITE = "unpool.input_white"
+PALETTE = "unpool.palette"
+CLASSES = "classes"
+ENTRIES = (SCALE, MEAN, STD, WHITE, PALETTE, CLASSES)
+LONGEST, LONGEST_NAME = 2**20, 100
+"""Characters of an entry, and of the name of a class."""
+
+_PARSERS: Mapping[str, Any] = {SCALE: number, MEAN: numbers, STD: positive_numbers, WHITE: positive_numbers}
+_OPTIONS = {SCALE: "--scale", MEAN: "--mean", STD: "--std", WHITE: "--white", PALETTE: "--palette"}
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+_log = logging.getLogger("unpool.cli")
 
 
 @dataclass(frozen=True)
 class PixelRule:
-    """Conversion of pixels: (pixel * 255 / white * scale - mean) / std, per channel; layout is nchw or nhwc.
+    """Conversion of pixels, (pixel * 255 / white * scale - mean) / std per channel, as options and model have it.
 
     Attributes:
-        white: the value that means white; None: what the file says, and the pixels as they are where it says nothing.
+        white: of the options; None: what the file says, and the pixels as they are where it says nothing.
         scale, mean, std: None leaves the step out; of mean and std one value, or one per channel.
         layout: nchw or nhwc.
         model_white: the value that means white in the pictures that the model is for, None where it does not say.
@@ -49,51 +65,20 @@ class PixelRule:
     model_white: float | None = None
     pages: str | None = None
 
-    @property
-    def is_identity(self) -> bool:
-        """True if pixels go in unchanged."""
-        return self.white is None and self.has_no_steps
-
-    @property
-    def has_no_steps(self) -> bool:
-        """True if pixels whose white is 255 go in unchanged."""
-        return self.scale is None and self.mean is None and self.std is None
-
-    def filled(self, other: "PixelRule") -> "PixelRule":
-        """This rule, with the steps of another one where it has none.
-
-        >>> PixelRule(scale=1.0).filled(PixelRule(scale=2.0, mean=(3.0,), model_white=255))
-        PixelRule(white=None, scale=1.0, mean=(3.0,), std=None, layout='nchw', model_white=255, pages=None)
-        """
-        return replace(
-            self,
-            scale=other.scale if self.scale is None else self.scale,
-            mean=other.mean if self.mean is None else self.mean,
-            std=other.std if self.std is None else self.std,
-            model_white=other.model_white,
-        )
-
     def white_of(self, stored: float | None) -> float | None:
-        """The white that counts for a file: of the caller, of the file, or of the model.
+        """The white that counts for a file which says that `stored` is: of the options, of the file, or of the model.
 
-        The model's word counts where the file has none, and for 16-bit files, whose 65535 means no more than that
-        their numbers have 16 bits, if its own white is a smaller one of more than 8 bits.
-
-        Args:
-            stored: what the file says.
+        The model's counts where the file has none, and for 16-bit files, whose 65535 means no more than that their
+        numbers have 16 bits, if the model's is a smaller one of more than 8 bits.
 
         >>> [PixelRule(model_white=white).white_of(65535) for white in (None, 255, 4095)]
         [65535, 65535, 4095]
         """
         if self.white is not None:
             return self.white
-        said = self.model_white
-        is_partly_used = stored == DEEPEST and said is not None and WHITE_LEVEL < said < DEEPEST
-        return said if stored is None or is_partly_used else stored
-
-    def lit(self, picture: Picture) -> Picture:
-        """The picture with the white that counts."""
-        return replace(picture, white_level=self.white_of(picture.white_level))
+        model = self.model_white
+        is_partly_used = stored == DEEPEST and model is not None and WHITE_LEVEL < model < DEEPEST
+        return model if stored is None or is_partly_used else stored
 
     def notes(self, kind: np.dtype[Any], stored: float | None, is_for_numbers: bool, has_unit: bool) -> list[str]:
         """Assumptions about the numbers of a picture.
@@ -121,21 +106,16 @@ class PixelRule:
             return [
                 f"{white:g} is taken as white and goes in as 255, as in 8-bit pictures. --white 255 keeps the numbers"
             ]
-        said = f"the model is for pictures whose white is {self.model_white:g}"
-        return [f"its white is {white:g}, {said}: it is scaled"]
+        return [f"its white is {white:g}, the model is for pictures whose white is {self.model_white:g}: it is scaled"]
 
     def above(self, picture: Picture) -> list[str]:
-        """A note about a 16-bit picture that is brighter than the model's white.
-
-        Args:
-            picture: as the file has it.
-        """
+        """A note about a 16-bit picture, as the file has it, that is brighter than the model's white."""
         white = self.white_of(picture.white_level)
         if self.white is not None or None in (white, picture.white_level) or white == picture.white_level:
             return []
         largest = picture.pixels.max(initial=0)
-        told = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"
-        return [told] if largest > white else []
+        note = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"
+        return [note] if largest > white else []
 
     def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
         """Scaled pixels (..., C), computed in float64 when `double`, else in float32.
@@ -143,41 +123,26 @@ class PixelRule:
         >>> PixelRule(scale=0.5, mean=(1.0,)).apply(np.array([[4, 6]], np.uint8), double=False).tolist()
         [[1.0, 2.0]]
         """
-        if self.has_no_steps:
+        if self.scale is None and self.mean is None and self.std is None:
             return pixels
-        channels = pixels.shape[-1]
         values: NDArray[np.floating[Any]] = pixels.astype(np.float64 if double else np.float32)
         if self.scale is not None:
             values *= values.dtype.type(self.scale)
         if self.mean is not None:
-            values -= _per_channel("mean", self.mean, channels, values.dtype)
+            values -= _per_channel("mean", self.mean, values)
         if self.std is not None:
-            values /= _per_channel("std", self.std, channels, values.dtype)
+            values /= _per_channel("std", self.std, values)
         return values
 
 
-def _per_channel(name: str, values: Sequence[float], channels: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if len(values) not in (1, channels):
+def _per_channel(name: str, numbers: Sequence[float], values: NDArray[Any]) -> NDArray[Any]:
+    channels = values.shape[-1]
+    if len(numbers) not in (1, channels):
         expected = "1 value" if channels == 1 else f"1 value or {channels} (one per channel)"
         raise UsageError(
-            f"--{name}: expected {expected}, got {len(values)}. Give as many, also where the model says others."
+            f"--{name}: expected {expected}, got {len(numbers)}. Give as many, also where the model says others."
         )
-    return np.array(values, dtype)
-
-
-SCALE = "unpool.input_scale"
-MEAN = "unpool.input_mean"
-STD = "unpool.input_std"
-WHITE = "unpool.input_white"
-PALETTE = "unpool.palette"
-CLASSES = "classes"
-
-LONGEST, LONGEST_NAME = 2**20, 100
-"""Characters of an entry, and of the name of a class."""
-
-_OPTIONS = {SCALE: "--scale", MEAN: "--mean", STD: "--std", WHITE: "--white", PALETTE: "--palette"}
-_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
-_log = logging.getLogger("unpool.cli")
+    return np.array(numbers, values.dtype)
 
 
 @dataclass(frozen=True)
@@ -187,52 +152,48 @@ class Metadata:
     entries: Mapping[str, str]
     where: str
 
-    def rule(self, given: PixelRule) -> PixelRule:
-        """The rule for pixels: of each part what the options say, else what the model says.
+    def pixel_rule(self, config: "RunConfig") -> PixelRule:
+        """Each step of the rule for pixels as the options say, else as the model says.
 
         Raises:
             UnpoolError: an entry is not what it should be.
         """
-        said = {name: text for name in (SCALE, MEAN, STD, WHITE) if (text := self._text(name)) is not None}
-        if said:
-            _log.info("%s says %s", self.where, ", ".join(f"{name} = {text}" for name, text in said.items()))
-        try:
-            found = PixelRule(
-                scale=number(SCALE, said[SCALE]) if SCALE in said else None,
-                mean=numbers(MEAN, said[MEAN]) if MEAN in said else None,
-                std=positive_numbers(STD, said[STD]) if STD in said else None,
-                model_white=positive_numbers(WHITE, said[WHITE])[0] if WHITE in said else None,
-            )
-        except UsageError as error:
-            raise self._wrong(error) from error
-        return given.filled(found)
+        texts = {name: text for name in _PARSERS if (text := self._text(name)) is not None}
+        if texts:
+            _log.info("%s says %s", self.where, ", ".join(f"{name} = {text}" for name, text in texts.items()))
+        values = {name: self._checked(name, _PARSERS[name], text) for name, text in texts.items()}
+        return PixelRule(
+            white=config.white,
+            scale=values.get(SCALE) if config.scale is None else config.scale,
+            mean=values.get(MEAN) if config.mean is None else config.mean,
+            std=values.get(STD) if config.std is None else config.std,
+            layout=config.layout,
+            model_white=values[WHITE][0] if WHITE in values else None,
+            pages=config.pages,
+        )
 
     def palette(self) -> tuple[Colour, ...] | None:
         """Colours of the classes, or None.
 
         Raises:
-            UnpoolError: the entry is not a list of colours.
+            UnpoolError: the entry is no list of colours.
 
         >>> Metadata({PALETTE: "#000000, #ff8000"}, "m.onnx").palette()
         ((0, 0, 0), (255, 128, 0))
         """
         text = self._text(PALETTE)
-        try:
-            return None if text is None else parsed(colours(PALETTE, text))
-        except UsageError as error:
-            raise self._wrong(error) from error
+        return None if text is None else parsed(self._checked(PALETTE, colours, text))
 
     def classes(self) -> list[str] | None:
-        """Names of the classes, or None.
-
-        Raises:
-            UnpoolError: the entry is too long.
-        """
+        """Names of the classes, or None; UnpoolError if the entry is too long."""
         text = self._text(CLASSES)
         return None if text is None else split_names(text)
 
-    def _wrong(self, error: UsageError) -> UnpoolError:
-        return UnpoolError(f"{self.where}: its metadata, {error} Correct the model.")
+    def _checked(self, name: str, parse: Any, text: str) -> Any:
+        try:
+            return parse(name, text)
+        except UsageError as error:
+            raise UnpoolError(f"{self.where}: its metadata, {error} Correct this entry of the model.") from error
 
     def _text(self, name: str) -> str | None:
         text = self.entries.get(name, "").strip()
@@ -241,11 +202,8 @@ class Metadata:
         return text or None
 
 
-def entries(given: Mapping[str, str | None]) -> dict[str, str]:
-    """The entries for the options that were given, as their texts are.
-
-    Args:
-        given: by the name of the entry, the text of its option, or None.
+def entries(texts: Mapping[str, str | None]) -> dict[str, str]:
+    """The entries for the options that are given, by the name of the entry; their texts are checked and kept.
 
     Raises:
         UsageError: a text is no number, no colour, or there are fewer colours than classes.
@@ -253,19 +211,19 @@ def entries(given: Mapping[str, str | None]) -> dict[str, str]:
     >>> entries({SCALE: "1/255", MEAN: None, CLASSES: "sky,tree"})
     {'unpool.input_scale': '1/255', 'classes': 'sky,tree'}
     """
-    texts = {name: text.strip() for name, text in given.items() if text is not None}
-    for name, check in ((SCALE, number), (MEAN, numbers), (STD, positive_numbers), (WHITE, positive_numbers)):
-        if name in texts:
-            check(_OPTIONS[name], texts[name])
-    if PALETTE in texts:
-        palette = colours(_OPTIONS[PALETTE], texts[PALETTE])
-        texts[PALETTE] = ",".join(palette)
-        names = split_names(texts[CLASSES]) if CLASSES in texts else palette
+    stripped = {name: text.strip() for name, text in texts.items() if text is not None}
+    for name, parse in _PARSERS.items():
+        if name in stripped:
+            parse(_OPTIONS[name], stripped[name])
+    if PALETTE in stripped:
+        palette = colours(_OPTIONS[PALETTE], stripped[PALETTE])
+        stripped[PALETTE] = ",".join(palette)
+        names = split_names(stripped[CLASSES]) if CLASSES in stripped else palette
         if len(names) != len(palette):
             raise UsageError(
                 f"--palette: expected a colour for each of the {len(names)} classes, got {len(palette)}. Name them all."
             )
-    return texts
+    return stripped
 
 
 def colours(option: str, text: str) -> tuple[str, ...]:
@@ -274,12 +232,12 @@ def colours(option: str, text: str) -> tuple[str, ...]:
     >>> colours("--palette", "#000000, #E69F00")
     ('#000000', '#e69f00')
     """
-    found = tuple(part.strip().lower() for part in text.split(","))
-    if not all(map(_COLOUR.fullmatch, found)):
+    texts = tuple(part.strip().lower() for part in text.split(","))
+    if not all(map(_COLOUR.fullmatch, texts)):
         raise UsageError(
             f"{option}: expected colours such as #000000,#e69f00, got {text[:40]!r}. Write # and six digits for each."
         )
-    return found
+    return texts
 
 
 def parsed(texts: Iterable[str]) -> tuple[Colour, ...]:
@@ -288,11 +246,11 @@ def parsed(texts: Iterable[str]) -> tuple[Colour, ...]:
     >>> parsed(["#000000", "#ff8000"])
     ((0, 0, 0), (255, 128, 0))
     """
-    return tuple((int(one[1:3], 16), int(one[3:5], 16), int(one[5:7], 16)) for one in texts)
+    return tuple((int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)) for text in texts)
 
 
 def split_names(text: str) -> list[str]:
-    """Class names of a JSON list or a comma separated text.
+    """Class names of a JSON list or a comma separated text, each fit for a line and a legend.
 
     >>> split_names("background, coin"), split_names('["sky", "tree"]')
     (['background', 'coin'], ['sky', 'tree'])
@@ -307,6 +265,5 @@ def split_names(text: str) -> list[str]:
 
 
 def _printable(name: str) -> str:
-    """A name that fits on a line and into a legend; what would steer a terminal becomes a space."""
-    words = "".join(one if one.isprintable() else " " for one in name).split()
-    return " ".join(words)[:LONGEST_NAME]
+    """The name on one line; control characters, which could steer a terminal, become spaces."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())[:LONGEST_NAME]

@@ -1,5 +1,7 @@
-"""The session of a model, and its inputs as slots to fill."""
+"""The session of a model, its inputs as slots to fill, and messages about image sizes that it cannot run."""
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,79 +12,64 @@ from numpy.typing import NDArray
 
 from unpool.cli.options import Provider
 from unpool.display import format_shape
-from unpool.errors import MissingExtraError, ShapeError, UnsupportedError
+from unpool.errors import MissingExtraError, ShapeError, UnpoolError, UnsupportedError
 from unpool.extras import missing_extra
 from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.tiles.overview import Overview, overview
+from unpool.runtime.tiles.tiler import Tiler
+from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
-
-
-@dataclass(frozen=True)
-class SessionOptions:
-    """Options of a session, named as for `unpool.InferenceSession`; `provider` is one of ours.
-
-    `is_lean`: onnxruntime shall not take memory for a shape once more when the shape comes again, to have it in one
-    partition.
-    """
-
-    compat: str = "spec"
-    index_space: str = "auto"
-    exact: bool = False
-    threads: int | None = None
-    provider: str = Provider.ONNXRUNTIME
-    is_lean: bool = False
-
-    @property
-    def semantics(self) -> dict[str, Any]:
-        """The keywords that functions of the library and sessions share."""
-        return {"compat": str(self.compat), "index_space": str(self.index_space), "exact": self.exact}
+STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
+"""Multiples that are tried as sizes, in elements, where the geometry of a model is not known."""
+SECONDS = 10.0
+"""Time for these trials; a run that has begun is not broken off."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One input of a model: name, NumPy type, shape with None for free sizes; rank None is unknown."""
+    """One input of a model; a free size of its shape is None, and a shape of unknown rank too."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] | None
 
     def check(self, array: NDArray[Any], where: str) -> None:
-        """Raise ShapeError or UnpoolError unless the array has this type and fits this shape."""
+        """Raise ShapeError unless the array has this type and fits this shape."""
         if array.dtype != self.dtype:
             raise ShapeError(f"{where}: input {self.name!r} takes {self.dtype}, got {array.dtype}. Convert it first.")
         self.check_shape(array.shape, where)
 
-    def check_shape(self, shape: tuple[int, ...], where: str) -> None:
+    def check_shape(self, shape: Shape, where: str) -> None:
         """Raise ShapeError unless an array of this shape fits."""
-        if self.shape is None:
+        if self.shape is None or self.fits(shape):
             return
-        if self.batch and shape and not self.fits(shape) and self.fits((self.batch, *shape[1:])):
+        if self.batch and shape and self.fits((self.batch, *shape[1:])):
             raise ShapeError(
                 f"{where}: input {self.name!r} takes a batch of {self.batch}, got {shape[0]}. Split it, or export the "
                 "model with an open batch."
             )
-        if not self.fits(shape):
-            raise ShapeError(
-                f"{where}: input {self.name!r} takes {format_shape(self.shape)}, got {format_shape(shape)}. "
-                "Resize or cut it first: nothing is resized here."
-            )
+        raise ShapeError(
+            f"{where}: input {self.name!r} takes {format_shape(self.shape)}, got {format_shape(shape)}. "
+            "Resize or cut it first: nothing is resized here."
+        )
 
     @property
     def batch(self) -> int | None:
         """The size of the first axis, or None where it is open."""
         return self.shape[0] if self.shape else None
 
-    def fits(self, shape: tuple[int, ...]) -> bool:
+    def fits(self, shape: Shape) -> bool:
         """True if the input takes this shape."""
         if self.shape is None:
             return True
-        is_open = (size is None or size == have for size, have in zip(self.shape, shape, strict=False))
-        return len(self.shape) == len(shape) and all(is_open)
+        sizes_fit = (size is None or size == actual for size, actual in zip(self.shape, shape, strict=False))
+        return len(self.shape) == len(shape) and all(sizes_fit)
 
     def spatial_rank(self, layout: str) -> int:
         """2 for pictures, 3 for volumes; ShapeError when no image fits this input."""
@@ -98,50 +85,129 @@ class Slot:
 
     def channels(self, layout: str) -> int | None:
         """Number of channels, or None when the model leaves it open."""
-        if self.shape is None:
-            return None
-        return self.shape[1 if layout == "nchw" else -1]
+        return None if self.shape is None else self.shape[1 if layout == "nchw" else -1]
 
 
-def open_session(path: Path, options: SessionOptions) -> "InferenceSession":
-    """The session of the model file.
+def open_session(
+    path: Path, *, provider: str = Provider.ONNXRUNTIME, is_lean: bool = False, **arguments: Any
+) -> "InferenceSession":
+    """The session of a model file.
 
-    Raises:
-        MissingExtraError: OpenVINO or CUDA is asked for and not installed.
+    Args:
+        path: of the model.
+        provider: one of ours.
+        is_lean: let onnxruntime allocate each shape anew, instead of reserving one block for a shape that repeats.
+        arguments: of `unpool.InferenceSession`.
     """
     from unpool.runtime.backends.openvino_device import is_installed
     from unpool.runtime.backends.ort_options import CUDA, OPENVINO
     from unpool.runtime.session.session import InferenceSession
 
-    plain = onnxruntime.SessionOptions()
-    plain.enable_mem_pattern = False
-    if options.provider == Provider.OPENVINO and not is_installed():
+    if provider == Provider.OPENVINO and not is_installed():
         raise missing_extra("--provider openvino", "openvino", ["openvino"])
-    if options.provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
+    if provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
         raise MissingExtraError(
             "--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. "
             "Run: pip uninstall onnxruntime && pip install onnxruntime-gpu"
         )
-    names = {Provider.OPENVINO: [OPENVINO], Provider.CUDA: [CUDA]}
-
-    return InferenceSession(
-        str(path),
-        plain if options.is_lean else None,
-        **options.semantics,
-        threads=options.threads,
-        providers=names.get(Provider(options.provider)),
-    )
+    lean = onnxruntime.SessionOptions()
+    lean.enable_mem_pattern = False
+    names = {Provider.OPENVINO: [OPENVINO], Provider.CUDA: [CUDA]}.get(Provider(provider))
+    return InferenceSession(str(path), lean if is_lean else None, providers=names, **arguments)
 
 
 def slots(session: "InferenceSession") -> dict[str, Slot]:
     """The inputs of the model by name, in its order."""
-    found = {}
-    for one in session.get_inputs():
-        shape = tuple(size if isinstance(size, int) else None for size in one.shape) if one.shape else None
-        dtype = numpy_type(one.type)
+    by_name = {}
+    for value in session.get_inputs():
+        dtype = numpy_type(value.type)
         if dtype is None:
             raise UnsupportedError(
-                f"input {one.name!r}: expected a tensor of numbers, got {one.type}. Use unpool.InferenceSession."
+                f"input {value.name!r}: expected a tensor of numbers, got {value.type}. Use unpool.InferenceSession."
             )
-        found[one.name] = Slot(one.name, dtype, shape)
-    return found
+        shape = tuple(size if isinstance(size, int) else None for size in value.shape) if value.shape else None
+        by_name[value.name] = Slot(value.name, dtype, shape)
+    return by_name
+
+
+def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape], layout: str) -> str | None:
+    """The message about an image that is smaller than the model runs on; None if it is not, or this is unknown."""
+    try:
+        if Tiler(session, layout=layout.upper()).accepts(shapes):
+            return None
+        geometry = overview(session, {}, layout.upper())
+    except UnpoolError:
+        return None
+    if geometry.smallest is None or 0 in (image := _image_size(geometry, shapes, layout)):
+        return None
+    return _too_small(tuple(axis.least for axis in geometry.smallest), image)
+
+
+def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+    """The message about the size of an image on which a run has failed; None where no other size is known to run.
+
+    This is read from the geometry of the graph. Where that is not known, as with global pooling, somewhat larger
+    images of zeros are tried.
+    """
+    geometry = overview(session, {}, layout.upper())
+    if geometry.smallest is None:
+        return _try_sizes(session, arrays, layout)
+    image = _image_size(geometry, {name: array.shape for name, array in arrays.items()}, layout)
+    least = tuple(axis.least for axis in geometry.smallest)
+    if (message := _too_small(least, image)) is not None:
+        return message
+    steps = tuple(axis.step or 1 for axis in geometry.smallest)
+    larger = tuple(size + (low - size) % step for size, low, step in zip(image, least, steps, strict=True))
+    if larger == image:
+        return None
+    return (
+        f"the model runs on {format_shape(least)} and in steps of {format_shape(steps)} above, "
+        f"got {format_shape(image)}. Pad it to {format_shape(larger)} or cut it, nothing is resized here."
+    )
+
+
+def _image_size(geometry: Overview, shapes: Mapping[str, Shape], layout: str) -> Shape:
+    """The spatial sizes of the first image."""
+    rank = len(geometry.smallest or ()) + 2
+    image = next(shapes[name] for name, shape in geometry.shapes.items() if len(shape) == rank)
+    return image[2:] if layout == "nchw" else image[1:-1]
+
+
+def _too_small(least: Shape, image: Shape) -> str | None:
+    if all(size >= low for size, low in zip(image, least, strict=True)):
+        return None
+    return (
+        f"the model runs from {format_shape(least)} on, got {format_shape(image)}. Enlarge it, nothing is resized here."
+    )
+
+
+def _try_sizes(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+    """The message about a larger size that runs, if the image does not even run as zeros."""
+    axes = slice(2, None) if layout == "nchw" else slice(1, -1)
+    image = next((array.shape[axes] for array in arrays.values() if array.ndim > 2), ())
+
+    def runs(size: Shape) -> bool:
+        feed = dict(arrays)
+        for name, array in arrays.items():
+            if array.ndim > 2 and array.shape[axes] == image:
+                shape = list(array.shape)
+                shape[axes] = size
+                feed[name] = np.zeros(shape, array.dtype)
+        try:
+            session.run(None, feed)
+        except UnpoolError:
+            return False
+        return True
+
+    if not image or runs(image):
+        return None
+    end = time.monotonic() + SECONDS
+    for larger in dict.fromkeys(tuple(size + -size % step for size in image) for step in STEPS):
+        if time.monotonic() > end:
+            return None
+        if larger != image and runs(larger):
+            return (
+                f"the model runs on {format_shape(larger)}, got {format_shape(image)}. Pad or enlarge it to that, "
+                "nothing is resized here."
+            )
+    return None

@@ -1,91 +1,44 @@
 """Arguments and options that several commands share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from unpool.cli.errors import UsageError
 
+_T = TypeVar("_T")
 
-class Layout(StrEnum):
-    """Position of the channels in the shapes of a model."""
+Layout = StrEnum("Layout", ["NCHW", "NHWC"])
+"""Position of the channels in the shapes of a model."""
 
-    NCHW = "nchw"
-    NHWC = "nhwc"
+Compat = StrEnum("Compat", ["SPEC", "ORT"])
+"""The semantics where the standard's text and onnxruntime differ."""
 
+IndexSpace = StrEnum("IndexSpace", ["AUTO", "OUTPUT", "INFERRED"])
+"""The shape in which MaxUnpool's indices count when output_shape is given."""
 
-class Compat(StrEnum):
-    """The semantics where the standard's text and onnxruntime differ."""
+Provider = StrEnum("Provider", ["ONNXRUNTIME", "OPENVINO", "CUDA"])
+"""Runtimes of the operators that unpool does not run."""
 
-    SPEC = "spec"
-    ORT = "ort"
+TargetName = StrEnum("TargetName", ["OPENVINO", "TENSORRT", "COREML", "TFLITE", "ONNXRUNTIME-WEB", "ANY"])
+"""Runtimes that models are lowered for."""
 
+Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH", "POWERSHELL"])
+"""Shells with completion."""
 
-class IndexSpace(StrEnum):
-    """The shape in which MaxUnpool's indices count when output_shape is given."""
+Format = StrEnum("Format", ["NPY", "NPZ", "PNG", "JPG", "TIF", "ZARR", "NII", "NII.GZ"])
+"""Formats of output files."""
 
-    AUTO = "auto"
-    OUTPUT = "output"
-    INFERRED = "inferred"
+Pages = StrEnum("Pages", ["BATCH"])
+"""Roles of the pages of a .tif, besides depth and channels."""
 
-
-class Provider(StrEnum):
-    """Runtimes of the operators that unpool does not run."""
-
-    ONNXRUNTIME = "onnxruntime"
-    OPENVINO = "openvino"
-    CUDA = "cuda"
-
-
-class TargetName(StrEnum):
-    """Runtimes that models are lowered for."""
-
-    OPENVINO = "openvino"
-    TENSORRT = "tensorrt"
-    COREML = "coreml"
-    TFLITE = "tflite"
-    ONNXRUNTIME_WEB = "onnxruntime-web"
-    ANY = "any"
-
-
-class Shell(StrEnum):
-    """Shells with completion."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-    POWERSHELL = "powershell"
-
-
-class Format(StrEnum):
-    """Formats of output files."""
-
-    NPY = "npy"
-    NPZ = "npz"
-    PNG = "png"
-    JPG = "jpg"
-    TIF = "tif"
-    ZARR = "zarr"
-    NII = "nii"
-    NII_GZ = "nii.gz"
-
-
-class Pages(StrEnum):
-    """Roles of the pages of a .tif, besides depth and channels."""
-
-    BATCH = "batch"
-
-
-class Blend(StrEnum):
-    """Weights of overlapping windows in their average."""
-
-    CONSTANT = "constant"
-    GAUSSIAN = "gaussian"
+Blend = StrEnum("Blend", ["CONSTANT", "GAUSSIAN"])
+"""Weights of overlapping windows in their average."""
 
 
 def number(option: str, text: str) -> float:
@@ -96,16 +49,16 @@ def number(option: str, text: str) -> float:
     """
     above, slash, below = text.partition("/")
     try:
-        found = int(above) / int(below) if slash else float(text)
-        if math.isfinite(found):
-            return found
+        value = int(above) / int(below) if slash else float(text)
+        if math.isfinite(value):
+            return value
     except (ValueError, ZeroDivisionError, OverflowError):
         pass
     raise UsageError(f"{option}: expected a number such as 0.5 or 1/255, got {text[:40]!r}.")
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
-    """One number, or several with commas between.
+    """One number, or several separated by commas.
 
     >>> numbers("--mean", "0.485, 0.456, 0.406")
     (0.485, 0.456, 0.406)
@@ -119,44 +72,65 @@ def positive_numbers(option: str, text: str) -> tuple[float, ...]:
     >>> positive_numbers("--std", "2")
     (2.0,)
     """
-    found = numbers(option, text)
-    if min(found) <= 0:
+    values = numbers(option, text)
+    if min(values) <= 0:
         raise UsageError(f"{option}: expected numbers above 0, got {text[:40]}.")
-    return found
+    return values
 
 
-def parse_sizes(options: Sequence[str]) -> dict[str, int]:
+def parse_sizes(options: Sequence[str] | None) -> dict[str, int]:
     """Values of dynamic dimensions by name, from options such as `height=64`.
 
     >>> parse_sizes(["n=1", "height=64"])
     {'n': 1, 'height': 64}
     """
     sizes = {}
-    for option in options:
-        name, equals, number = option.rpartition("=")
-        if not (name and equals and number.isdecimal() and int(number)):
+    for option in options or ():
+        name, equals, digits = option.rpartition("=")
+        if not (name and equals and digits.isdecimal() and int(digits)):
             raise UsageError(f"--size: expected NAME=NUMBER from 1 on, such as height=64, got {option!r}.")
-        sizes[name] = int(number)
+        sizes[name] = int(digits)
     return sizes
+
+
+def semantics(compat: str, index_space: str, **others: Any) -> dict[str, Any]:
+    """The keywords for the meaning of operators that functions of the library share, and others."""
+    return {"compat": str(compat), "index_space": str(index_space), **others}
+
+
+def optional(parse: Callable[[str, str], _T], option: str, text: str | None) -> _T | None:
+    """The value of an option, or None where it is not given."""
+    return None if text is None else parse(option, text)
+
+
+def text_option(metavar: str, text: str, default: str | bool = False) -> Any:
+    """An option that takes one text; `default` tells what holds without it."""
+    return typer.Option(metavar=metavar, help=text, show_default=default)
 
 
 Flag = partial(typer.Option, metavar="")
 """An option that takes no value, and whose help shows none."""
 
 Choice = partial(typer.Option, case_sensitive=False)
-"""An option that takes one of a few words, in capitals or not."""
+"""An option that takes one of a few words, in any case of letters."""
+
+SizeOption = partial(typer.Option, "--size", metavar="NAME=NUMBER")
+OutputOption = partial(typer.Option, "-o", "--output", show_default=False)
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
+ModelOutput = Annotated[Path, OutputOption(help="ONNX file to write.")]
 Quiet = Annotated[bool, Flag("--quiet", "-q", help="Print errors and warnings only.")]
 Verbose = Annotated[bool, Flag("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")]
 Json = Annotated[bool, Flag("--json", help="Print the result as JSON on stdout.")]
+Force = Annotated[bool, Flag("--force", help="Overwrite the input model and its data files.")]
+Exact = Annotated[
+    bool, Flag("--exact", help="Let unpool run every MaxPool, and compute every product as the model writes it.")
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
 CompatWord = Annotated[Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")]
 IndexWord = Annotated[
-    IndexSpace,
-    Choice("--index-space", help="Where MaxUnpool counts indices when output_shape is given."),
+    IndexSpace, Choice("--index-space", help="Where MaxUnpool counts indices when output_shape is given.")
 ]
-ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)]
 ProviderWord = Annotated[
     Provider,
     Choice(
@@ -164,17 +138,9 @@ ProviderWord = Annotated[
         help="Runtime for the other operators: onnxruntime, openvino, or cuda (unpool's kernels on the GPU too).",
     ),
 ]
-Force = Annotated[bool, Flag("--force", help="Overwrite the input model and its data files.")]
-Size = Annotated[list[str] | None, typer.Option("--size", metavar="NAME=NUMBER", help="Value of a dynamic dimension.")]
-VerifySize = Annotated[
-    list[str] | None,
-    typer.Option("--size", metavar="NAME=NUMBER", help="Value of a dynamic dimension, for verification."),
-]
+Size = Annotated[list[str] | None, SizeOption(help="Value of a dynamic dimension.")]
+VerifySize = Annotated[list[str] | None, SizeOption(help="Value of a dynamic dimension, for verification.")]
 RunInputs = Annotated[
     list[str] | None,
     typer.Option("-i", "--input", metavar="[NAME=]PATH", help="Inputs of one run.", show_default="random numbers"),
-]
-Exact = Annotated[
-    bool,
-    Flag("--exact", help="Let unpool run every MaxPool, and compute every product as the model writes it."),
 ]

@@ -1,4 +1,4 @@
-"""Results -> the content of files."""
+"""Names, formats and types of output files, and standard output."""
 
 import logging
 import os
@@ -6,9 +6,9 @@ import re
 import sys
 import unicodedata
 import zipfile
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -18,10 +18,10 @@ from unpool.cli.errors import UsageError
 from unpool.errors import UnsupportedError
 from unpool.images.formats import stem_of
 
-if TYPE_CHECKING:
-    pass
-
-
+PICTURE_FORMATS = ("png", "jpg", "tif")
+VOLUME_FORMATS = ("nii", "nii.gz")
+ARRAY_FORMATS = ("npy", "npz")
+WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
 SUFFIXES = {
     ".npy": "npy",
     ".npz": "npz",
@@ -34,8 +34,14 @@ SUFFIXES = {
     ".nii.gz": "nii.gz",
     ".zarr": "zarr",
 }
-SEPARATORS = tuple(one for one in (os.sep, os.altsep) if one)
+SEPARATORS = tuple(separator for separator in (os.sep, os.altsep) if separator)
 STDOUT = "-"
+
+LONGEST = 100  # bytes; leaves room for a suffix in the 255 that file systems take
+DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"}
+NUMBERED_DEVICES = re.compile(r"(com|lpt)[0-9¹²³]")
+
+_log = logging.getLogger("unpool.cli")
 
 
 def files_of(place: Path, form: str, outputs: Sequence[str]) -> dict[Path, list[str]]:
@@ -64,61 +70,51 @@ def refuse_terminal() -> None:
         raise UsageError("-o -: standard output is a terminal, results are bytes. Send it to a file or a program.")
 
 
-def write_stdout(content: bytes) -> None:
-    """Write the bytes of one result."""
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
-
-
-LONGEST = 100  # bytes; leaves room for a suffix in the 255 that file systems take
-DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"}
-NUMBERED_DEVICES = re.compile(r"(com|lpt)[0-9¹²³]")
-
-
 def safe_names(names: Iterable[str]) -> dict[str, str]:
-    """A name for each name: without separators, unique also where case does not count, and the same where it may stay.
+    """A file name for each name: itself where possible, without separators, and unique also where case does not count.
 
     >>> safe_names(["y", "/head/Conv:0", "../../evil", "Y", "con", ""])
     {'y': 'y', '/head/Conv:0': '_head_Conv_0', '../../evil': '_.._evil', 'Y': 'Y_2', 'con': '_con', '': '_'}
     """
-    found: dict[str, str] = {}
-    given = list(names)
-    taken = {_folded(name) for name in given if _safe(name) == name}
-    kept: set[str] = set()
-    for name in given:
-        safe = _safe(name)
-        may_stay = safe == name and _folded(name) not in kept
-        found[name] = safe if may_stay else _free(safe, taken | kept)
-        kept.add(_folded(found[name]))
-    return found
+    names, by_name = list(names), {}
+    reserved = {_folded(name) for name in names if _safe(name) == name}
+    used: set[str] = set()
+    for name in names:
+        safe = free = _safe(name)
+        if safe != name or _folded(name) in used:
+            number = 1
+            while _folded(free) in reserved | used:
+                number += 1
+                free = f"{safe}_{number}"
+        by_name[name] = free
+        used.add(_folded(free))
+    return by_name
 
 
 def _safe(name: str) -> str:
     text = re.sub(r"[^\w.+\- ]", "_", unicodedata.normalize("NFC", name))
-    text = text.encode()[:LONGEST].decode(errors="ignore")
-    text = text.lstrip(". ").rstrip(". ") or "_"
+    text = text.encode()[:LONGEST].decode(errors="ignore").strip(". ") or "_"
     stem = text.partition(".")[0].strip().casefold()
     return f"_{text}" if stem in DEVICES or NUMBERED_DEVICES.fullmatch(stem) else text
-
-
-def _free(name: str, taken: set[str]) -> str:
-    number, free = 1, name
-    while _folded(free) in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free
 
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())
 
 
-PICTURE_FORMATS = ("png", "jpg", "tif")
-VOLUME_FORMATS = ("nii", "nii.gz")
-ARRAY_FORMATS = ("npy", "npz")
-WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
-
-_log = logging.getLogger("unpool.cli")
+def check_kind(name: str, kind: str, form: str) -> None:
+    """Refuse an output whose type, in the words of a session, no file of this format can hold."""
+    if kind.startswith("tensor("):
+        if kind == "tensor(string)" and form not in ARRAY_FORMATS:
+            raise UsageError(f"output {name!r} holds texts: .{form} is for numbers. Write .npy or .npz.")
+    elif kind.startswith("seq(tensor("):
+        if form != "npz":
+            raise UsageError(f"output {name!r} is a sequence of tensors: one .{form} holds one. Write .npz.")
+    else:
+        raise UnsupportedError(
+            f"output {name!r} is {kind}: files hold tensors and sequences of tensors. "
+            "Choose another with --output-name, or use unpool.InferenceSession."
+        )
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -133,47 +129,24 @@ def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def check_kind(name: str, kind: str, form: str) -> None:
-    """Refuse what no file of this format can hold, before the model runs.
-
-    Args:
-        name: of an output.
-        kind: its type in the words of a session.
-        form: of the file.
-    """
-    if kind.startswith("tensor("):
-        if kind == "tensor(string)" and form not in ARRAY_FORMATS:
-            raise UsageError(f"output {name!r} holds texts: .{form} is for numbers. Write .npy or .npz.")
-    elif kind.startswith("seq(tensor("):
-        if form != "npz":
-            raise UsageError(f"output {name!r} is a sequence of tensors: one .{form} holds one. Write .npz.")
-    else:
-        raise UnsupportedError(
-            f"output {name!r} is {kind}: files hold tensors and sequences of tensors. "
-            "Choose another with --output-name, or use unpool.InferenceSession."
-        )
-
-
 def elements(outputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Outputs by name, an element of a sequence as `name.0`, `name.1`, ...
 
     >>> sorted(elements({"y": np.zeros(2), "s": [np.zeros(3), np.zeros(4)]}))
     ['s.0', 's.1', 'y']
     """
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, value in outputs.items():
-        if isinstance(value, list):
-            digits = len(str(len(value) - 1))
-            found |= {_unused(f"{name}.{at:0{digits}}", {*outputs, *found}): one for at, one in enumerate(value)}
-        else:
-            found[name] = value
-    return found
-
-
-def _unused(name: str, taken: Container[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+        if not isinstance(value, list):
+            arrays[name] = value
+            continue
+        digits, taken = len(str(len(value) - 1)), {*outputs, *arrays}
+        for number, element in enumerate(value):
+            unused = f"{name}.{number:0{digits}}"
+            while unused in taken:
+                unused += "_"
+            arrays[unused] = element
+    return arrays
 
 
 def writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -184,24 +157,16 @@ def writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """
     array = np.asarray(array)
     if array.dtype == object:
-        if any(str(one).endswith("\0") for one in array.ravel()):
+        if any(str(text).endswith("\0") for text in array.ravel()):
             raise UnsupportedError(
                 f"{name}: a text ends in NUL, which .npy does not keep. Use unpool.InferenceSession."
             )
         return array.astype(np.str_)
-    wide = _wider(array.dtype)
-    if wide is None:
+    if array.dtype.type.__module__ != ml_dtypes.bfloat16.__module__:
         return array
-    _log.info("%s: %s is written as %s, value for value", name, array.dtype, wide)
-    return array.astype(wide)
-
-
-def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """NumPy's type for one of ml_dtypes', which files would not name; None for NumPy's own."""
-    if dtype.type.__module__ != ml_dtypes.bfloat16.__module__:
-        return None
     try:
-        limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        wide: type = np.int8 if ml_dtypes.iinfo(array.dtype).min < 0 else np.uint8  # type: ignore[no-untyped-call]
     except (TypeError, ValueError):
-        return np.dtype(np.float32)
-    return np.dtype(np.int8 if limits.min < 0 else np.uint8)
+        wide = np.float32
+    _log.info("%s: %s is written as %s, value for value", name, array.dtype, np.dtype(wide))
+    return array.astype(wide)

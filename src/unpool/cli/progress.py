@@ -1,27 +1,40 @@
-"""Progress of `unpool run` on stderr: bars on a terminal, else a line every ten seconds."""
+"""Progress and results of `unpool run`: bars or lines on stderr while it lasts, then one line per written file."""
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from rich import progress as rich_progress
 from rich.console import Console
 
-from unpool.cli.inputs import Item
-from unpool.cli.run import ProgressDisplay
-from unpool.display import display_line
+from unpool.cli.console import say, say_json
+from unpool.cli.errors import print_error
+from unpool.cli.inputs import Failure, Item
+from unpool.cli.outputs import STDOUT
+from unpool.display import display_line, format_shape
 from unpool.runtime.streams.runner import Progress, ProgressCallback
 
 SECONDS_BETWEEN_LINES = 10
+NAMED_AREAS = 6
+
+
+@dataclass(frozen=True)
+class ProgressDisplay:
+    """Display of progress: `items` wraps the iteration over items, `on_progress` gets the progress of their tiles."""
+
+    items: Callable[[Sequence[Item]], Iterable[Item]] = iter
+    on_progress: ProgressCallback = lambda _: None
 
 
 def progress(quiet: bool) -> ProgressDisplay:
     """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
 
     A single item has no steps that can be counted; its bar only moves, next to the elapsed time. Where stderr is
-    no terminal, a run over windows has a line now and then.
+    no terminal, a run over windows prints a line every ten seconds.
     """
     console = Console(stderr=True)
     if quiet:
@@ -38,12 +51,19 @@ def progress(quiet: bool) -> ProgressDisplay:
         transient=True,
     )
 
-    def items(given: Sequence[Item]) -> Iterator[Item]:
+    def items(sequence: Sequence[Item]) -> Iterator[Item]:
+        total = len(sequence) if len(sequence) > 1 else None
         with bar:
-            yield from _counted(bar, given, len(given) if len(given) > 1 else None, lambda item: item.stem)
+            task = bar.add_task("", total=total, count="")
+            for number, item in enumerate(sequence):
+                count = "" if total is None else f"{number}/{total}"
+                bar.update(task, description=display_line(item.stem), count=count, refresh=True)
+                yield item
+                bar.advance(task)
+            bar.remove_task(task)
 
     def on_progress(now: Progress) -> None:
-        task = next((one.id for one in bar.tasks if one.fields.get("is_tiles")), None)
+        task = next((task.id for task in bar.tasks if task.fields.get("is_tiles")), None)
         if task is None:
             task = bar.add_task("tiles", total=None, count="", is_tiles=True)
         bar.update(task, total=now.tiles, completed=now.done, count=f"{now.done}/{now.tiles}, {pace(now)}")
@@ -51,30 +71,16 @@ def progress(quiet: bool) -> ProgressDisplay:
     return ProgressDisplay(items, on_progress)
 
 
-def _counted(
-    bar: rich_progress.Progress, given: Iterable[Any], total: int | None, name: Callable[[Any], str]
-) -> Iterator[Any]:
-    """Go through what is given, and show how much of it is done."""
-    task = bar.add_task("", total=total, count="")
-    for number, one in enumerate(given):
-        count = "" if total is None else f"{number}/{total}"
-        bar.update(task, description=display_line(name(one)), count=count, refresh=True)
-        yield one
-        bar.advance(task)
-    bar.remove_task(task)
-
-
 def _print_now_and_then() -> ProgressCallback:
-    """A callback that prints the progress of a run over windows on stderr, every ten seconds at most."""
     last = time.monotonic()
 
-    def tell(now: Progress) -> None:
+    def on_progress(now: Progress) -> None:
         nonlocal last
         if time.monotonic() - last > SECONDS_BETWEEN_LINES:
             last = time.monotonic()
             print(f"{now.done} of {now.tiles} tiles: {pace(now)}", file=sys.stderr)  # noqa: T201 - one line
 
-    return tell
+    return on_progress
 
 
 def pace(now: Progress) -> str:
@@ -85,3 +91,116 @@ def pace(now: Progress) -> str:
     """
     left = "?" if now.left is None else str(timedelta(seconds=round(now.left)))
     return f"{now.rate:.2f} tiles/s, {left} left, peak memory {now.peak / 2**30:.2f} GiB"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One written file.
+
+    Attributes:
+        source: the input that it is named after.
+        path: where it is.
+        arrays: the (shape, type) of each array in it.
+        seconds: how long the model ran.
+        areas: share of the area by class.
+        notes: assumptions about the pixels that went in.
+        members: the names of arrays in the file, where they are others.
+        progress: the tiles that were run, where files were read and written window by window.
+    """
+
+    source: str
+    path: Path
+    arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    seconds: float
+    areas: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    members: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as JSON types."""
+        arrays = {name: {"shape": list(shape), "type": kind} for name, (shape, kind) in self.arrays.items()}
+        tiles = {} if self.progress is None else asdict(self.progress)
+        more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members), "tiles": tiles}
+        return {
+            "input": self.source,
+            "output": str(self.path),
+            "arrays": arrays,
+            "seconds": round(self.seconds, 6),
+            **{name: value for name, value in more.items() if value},
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results, and inputs that were skipped."""
+
+    results: list[Result]
+    failed: list[Failure]
+
+
+def print_outcome(outcome: Outcome, model: Path, as_json: bool, quiet: bool) -> None:
+    """One line per written file, or one JSON document; assumptions and skipped inputs on stderr."""
+    for line in notes(outcome.results):
+        print(f"warning: {display_line(line)}", file=sys.stderr)  # noqa: T201 - plain text, one line
+    if as_json:
+        failed = {"failed": [asdict(failure) for failure in outcome.failed]} if outcome.failed else {}
+        say_json({"model": str(model), "results": [result.as_json() for result in outcome.results], **failed})
+    else:
+        for result in outcome.results:
+            say(describe(result), quiet, to_stderr=str(result.path) == STDOUT)
+    for failure in outcome.failed:
+        print_error(str(failure))
+    if outcome.failed:
+        count = len(outcome.results) + len(outcome.failed)
+        print_error(f"{len(outcome.failed)} of {count} inputs left out, {len(outcome.results)} results written")
+
+
+def notes(results: Iterable[Result]) -> list[str]:
+    """Assumptions about pixels, each once for all its files.
+
+    >>> result = Result("a.png", Path("m.png"), {}, 0.0, notes=("65535 is taken as white",))
+    >>> notes([result, result])
+    ['a.png and 1 more: 65535 is taken as white']
+    """
+    sources: dict[str, list[str]] = {}
+    for result in results:
+        for note in result.notes:
+            sources.setdefault(note, []).append(result.source)
+        for name, member in result.members.items():
+            sources.setdefault(f"{name!r} is {member!r} in the file", []).append(str(result.path))
+    return [f"{first}{f' and {len(more)} more' if more else ''}: {note}" for note, (first, *more) in sources.items()]
+
+
+def describe(result: Result) -> str:
+    """One line about a written file.
+
+    >>> describe(Result("a.png", Path("m.png"), {"y": ((1, 3, 4), "uint8")}, 0.25, {"sky": 1.0}))
+    'm.png: 1x3x4 uint8; sky 100.0 % of the area (0.250 s)'
+    >>> tiles = Progress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000)
+    >>> describe(Result("a.npy", Path("m.npy"), {"y": ((1, 3), "uint8")}, 9.0, progress=tiles))
+    'm.npy: 1x3 uint8; 144 tiles (22 from the interrupted run), peak memory 0.27 GiB (9.000 s)'
+    """
+    arrays = result.arrays
+    contents = ", ".join(
+        f"{name if len(arrays) > 1 else ''} {format_shape(shape)} {kind}".strip()
+        for name, (shape, kind) in arrays.items()
+    )
+    areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
+    tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"
+    place = "standard output" if str(result.path) == STDOUT else result.path
+    return f"{place}: {contents}{areas}{tiles} ({result.seconds:.3f} s)"
+
+
+def _tiles(done: Progress) -> str:
+    if done.was_complete:
+        return "was already complete, nothing was computed"
+    resumed = f" ({done.resumed} from the interrupted run)" if done.resumed else ""
+    return f"{done.tiles} tile{'' if done.tiles == 1 else 's'}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"
+
+
+def _areas(areas: Mapping[str, float]) -> str:
+    largest = sorted(areas.items(), key=lambda pair: -pair[1])
+    named = ", ".join(f"{name} {share:.1%}".replace("%", " %") for name, share in largest[:NAMED_AREAS])
+    rest = len(largest) - NAMED_AREAS
+    return f"{named} and {rest} more classes" if rest > 0 else named

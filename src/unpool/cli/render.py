@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,29 +13,32 @@ from unpool.cli.outputs import ARRAY_FORMATS, VOLUME_FORMATS, safe_names, writab
 from unpool.cli.run_config import RunConfig
 from unpool.display import format_shape
 from unpool.errors import ShapeError
+from unpool.images import overlay
 from unpool.images.encode import Sheet, sheet_of, write_pages, write_planes, write_rows
 from unpool.images.nifti import write_nifti
-from unpool.images.overlay import (
-    ClassView,
-    Colour,
-    Legend,
-    Rows,
-    legend_for,
-    mask_rows,
-    overlay_rows,
-    planes_picture,
-    rows_of,
-)
+from unpool.images.overlay import ClassView, Colour, Legend, Rows, rows_of
 from unpool.images.pixels import Backdrop, Picture, backdrop
 from unpool.runtime.streams.output_transform import ScoreFormat, class_type, require_floats
 
 LARGEST_CLASS = 65535
 BEST = ScoreFormat(argmax=True)
 
+ArraySpecs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
+"""Shape and type of each array in a file."""
+Areas: TypeAlias = Mapping[str, float]
+"""Share of the area, 0 to 1, of every class that occurs."""
+
 _log = logging.getLogger("unpool.cli")
 
 
-def class_map(scores: NDArray[Any], layout: str, where: str, how: ScoreFormat = BEST) -> tuple[NDArray[Any], int]:
+def specs_of(arrays: Mapping[str, Any]) -> ArraySpecs:
+    """Shape and type of each array."""
+    return {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+
+
+def class_map(
+    scores: NDArray[Any], layout: str, where: str, score_format: ScoreFormat = BEST
+) -> tuple[NDArray[Any], int]:
     """Number of the class with the highest score at every position; the first one wins a tie.
 
     Args:
@@ -43,35 +46,25 @@ def class_map(scores: NDArray[Any], layout: str, where: str, how: ScoreFormat = 
             channel, are class numbers already, unless there is a threshold.
         layout: nchw or nhwc.
         where: what the error message begins with.
-        how: the best class, or a threshold for one channel of scores.
+        score_format: the best class, or a threshold for one channel of scores.
 
     Returns:
         (N, D1..Dk) class numbers, uint8 up to 256 classes, else uint16; and the number of classes.
-
-    Raises:
-        ShapeError: no channel axis, a single channel of scores without a threshold, several with one, or class numbers
-            outside 0..65535.
 
     >>> class_map(np.array([[[0.1, 0.9], [0.2, 0.3]]]), "nchw", "y")[0].tolist()
     [[1, 0]]
     """
     axis = 1 if layout == "nchw" else scores.ndim - 1
-    is_whole = scores.dtype.kind in "iub" and how.threshold is None
     if scores.ndim < 3:
         raise ShapeError(
             f"{where}: a class at each position needs a batch, channels and spatial axes, "
             f"got {format_shape(scores.shape)}. Write .npy as it is."
         )
+    is_whole = scores.dtype.kind in "iub" and score_format.threshold is None
     if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
-        return _given_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
-    count = how.class_count(scores.shape, axis, where)
-    return how.apply(scores, axis), count
-
-
-def view_of_array(scores: NDArray[Any], layout: str, where: str, how: ScoreFormat = BEST) -> ClassView:
-    """The classes of scores that are held; arguments as those of `class_map`."""
-    classes, count = class_map(scores, layout, where, how)
-    return ClassView(classes.shape, classes.dtype, count, lambda slices: classes[slices])
+        return _stored_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
+    count = score_format.class_count(scores.shape, axis, where)
+    return score_format.apply(scores, axis), count
 
 
 def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
@@ -90,52 +83,31 @@ def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
     scores = 1 if channel is None else stored.shape[channel]
 
     def numbers(slices: tuple[slice, ...]) -> NDArray[Any]:
+        window: NDArray[Any]
         if channel is None:
             window = stored[slices]
         else:
             window = stored[(*slices[:channel], slice(0, scores), *slices[channel:])]
             window = window.argmax(channel) if scores > 1 else np.squeeze(window, channel)
-        found: NDArray[Any] = window
-        return found
+        return window
 
-    if scores > 1:
-        kind = class_type(scores)
-        return ClassView(shape, kind, scores, lambda slices: numbers(slices).astype(kind))
-    step = rows_of(shape)
-    raw = ClassView(shape, stored.dtype, 0, numbers)
-    largest = 0
-    for start in range(0, shape[1], step):
-        largest = max(largest, _given_classes(raw.rows(start, min(start + step, shape[1])), where)[1])
-    kind = class_type(largest)
-    return ClassView(shape, kind, largest, lambda slices: numbers(slices).astype(kind))
+    classes = scores
+    if scores == 1:
+        step, raw = rows_of(shape), ClassView(shape, stored.dtype, 0, numbers)
+        bands = (raw.rows(start, min(start + step, shape[1])) for start in range(0, shape[1], step))
+        classes = max((_stored_classes(band, where)[1] for band in bands), default=0)
+    kind = class_type(classes)
+    return ClassView(shape, kind, classes, lambda slices: numbers(slices).astype(kind))
 
 
-def _given_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
+def _stored_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
     low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     if low < 0 or high > LARGEST_CLASS:
         raise ShapeError(f"{where}: class numbers are 0 to {LARGEST_CLASS}, got {low} to {high}. Write a .npy.")
     return numbers.astype(class_type(high + 1)), high + 1
 
 
-def names_for(count: int, given: Sequence[str] | None, stored: Sequence[str] | None) -> list[str] | None:
-    """Names of `count` classes: those given on the command line, else those stored in the model, else None.
-
-    >>> names_for(2, None, ["background", "coin"]), names_for(3, None, ["background", "coin"])
-    (['background', 'coin'], None)
-    """
-    if given is not None:
-        if len(given) < count:
-            raise UsageError(
-                f"--classes: expected {count} names, got {len(given)} ({', '.join(given)}). Name every class."
-            )
-        return list(given)
-    if stored is not None and len(stored) < count:
-        _log.info("the model names %d classes but tells %d apart: the names are not used", len(stored), count)
-        return None
-    return None if stored is None else list(stored)
-
-
-def class_shares(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
+def class_shares(counts: Sequence[int], names: Sequence[str]) -> Areas:
     """Share of the area, 0 to 1, of every class that occurs, from how many elements each has.
 
     >>> class_shares([3, 1], ["background", "coin"])
@@ -145,88 +117,77 @@ def class_shares(counts: Sequence[int], names: Sequence[str]) -> dict[str, float
     return {names[number]: round(count / total, 6) for number, count in enumerate(counts) if count}
 
 
-Arrays = Mapping[str, NDArray[Any]]
-
-
 @dataclass(frozen=True)
 class ClassStyle:
     """Names of classes, from the options and from the model, and their colours."""
 
     names: Sequence[str] | None = None
-    stored: Sequence[str] | None = None
+    model_names: Sequence[str] | None = None
     palette: Sequence[Colour] | None = None
 
     def legend(self, count: int) -> Legend:
-        """Names and colours of `count` classes."""
-        names = names_for(count, self.names, self.stored)
-        return legend_for(count if names is None else len(names), names, self.palette or ())
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """Shape and type of an array in a file."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+        """Names and colours of `count` classes; names of the model are used if there are enough."""
+        names = self.names
+        if names is not None and len(names) < count:
+            raise UsageError(
+                f"--classes: expected {count} names, got {len(names)} ({', '.join(names)}). Name every class."
+            )
+        if names is None and self.model_names is not None:
+            names = self.model_names if len(self.model_names) >= count else None
+            if names is None:
+                _log.info(
+                    "the model names %d classes but tells %d apart: the names are not used",
+                    len(self.model_names),
+                    count,
+                )
+        return overlay.legend_for(count if names is None else len(names), names, self.palette or ())
 
 
 def write_result(
-    stream: BinaryIO, config: RunConfig, arrays: Arrays, picture: Picture | None, style: ClassStyle
-) -> tuple[Mapping[str, ArraySpec], dict[str, float]]:
-    """Write what the config asks for.
+    stream: BinaryIO, config: RunConfig, arrays: Mapping[str, NDArray[Any]], picture: Picture | None, style: ClassStyle
+) -> tuple[ArraySpecs, Areas]:
+    """Write the wanted outputs, by name, as the options ask for.
 
-    Args:
-        stream: an open file.
-        config: the command line.
-        arrays: the wanted outputs of the model by name.
-        picture: the image that the model saw, needed by an overlay, and whose place in space .nii keeps.
-        style: how classes are shown.
-
-    Returns:
-        what stands in the file, and the share of the area of every class (empty without classes).
+    `picture` is the image that the model saw, for an overlay, and for the place in space that .nii keeps. Returns the
+    arrays in the file, and the share of the area of every class (empty without classes).
     """
+    form = config.format
     if config.makes_classes:
         ((name, scores),) = arrays.items()
-        classes = view_of_array(scores, config.rule.layout, name, config.scores)
-        legend = style.legend(classes.count)
+        numbers, count = class_map(scores, config.layout, name, config.scores)
+        classes, legend = ClassView(numbers.shape, numbers.dtype, count, numbers.__getitem__), style.legend(count)
         if config.is_drawn:
-            bases = [] if picture is None else [backdrop(one) for one in picture.pages]
+            bases = [] if picture is None else [backdrop(page) for page in picture.pages]
             return write_drawn(stream, config, (name, classes), bases, style)
-        if config.format in ARRAY_FORMATS:
-            write_arrays(stream, config.format, {safe_names([name])[name]: classes.full})
+        if form in ARRAY_FORMATS:
+            write_arrays(stream, form, {safe_names([name])[name]: numbers})
         else:
-            _write_pixels(stream, config.format, _images(classes.full, name, config.format)[..., None], picture, name)
-        return {name: ArraySpec(classes.shape, classes.dtype)}, class_shares(
-            classes.counts(rows_of(classes.shape)), legend.names
-        )
+            _write_pixels(stream, form, _images(numbers, name, form)[..., None], picture, name)
+        return specs_of({name: classes}), class_shares(classes.counts(rows_of(classes.shape)), legend.names)
     if config.softmax:
-        arrays = {name: _probabilities(array, config.rule.layout, name) for name, array in arrays.items()}
+        arrays = {name: _probabilities(array, config.layout, name) for name, array in arrays.items()}
     plain = {name: writable(name, array) for name, array in arrays.items()}
-    if config.format in ARRAY_FORMATS:
+    if form in ARRAY_FORMATS:
         names = safe_names(plain)
-        write_arrays(stream, config.format, {names[name]: array for name, array in plain.items()})
-        return _held(plain), {}
-    ((name, array),) = plain.items()
-    _write_pixels(stream, config.format, _planes(array, config.rule.layout, name, config.format), picture, name)
-    return _held(plain), {}
+        write_arrays(stream, form, {names[name]: array for name, array in plain.items()})
+    else:
+        ((name, array),) = plain.items()
+        _write_pixels(stream, form, _planes(array, config.layout, name, form), picture, name)
+    return specs_of(plain), {}
 
 
 def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
     """The softmax of (N, C, D1..Dk), or (N, D1..Dk, C), over the channels."""
     channel = None if scores.ndim < 3 else 1 if layout == "nchw" else scores.ndim - 1
-    how = ScoreFormat(softmax=True)
-    how.class_count(scores.shape, channel, name)
+    softmax = ScoreFormat(softmax=True)
+    softmax.class_count(scores.shape, channel, name)
     require_floats(scores.dtype, name)
-    return scores if channel is None else how.apply(scores, channel)
-
-
-def _held(arrays: Arrays) -> dict[str, ArraySpec]:
-    return {name: ArraySpec(array.shape, array.dtype) for name, array in arrays.items()}
+    return scores if channel is None else softmax.apply(scores, channel)
 
 
 def write_drawn(
     stream: BinaryIO, config: RunConfig, named: tuple[str, ClassView], bases: Sequence[Backdrop], style: ClassStyle
-) -> tuple[Mapping[str, ArraySpec], dict[str, float]]:
+) -> tuple[ArraySpecs, Areas]:
     """Write classes as a picture, row by row: a mask, or an overlay over `bases`; returns as `write_result`.
 
     A batch becomes the pages of a .tif, which share one legend.
@@ -237,15 +198,15 @@ def write_drawn(
     present = [number for number, count in enumerate(counts) if count]
     if config.overlay and bases:
         _require_same((len(bases), *bases[0].sizes), classes.shape)
-        pages = (_overlaid(config, *one, legend, present) for one in zip(bases, classes.pages, strict=True))
+        pages = (_overlaid(config, *page, legend, present) for page in zip(bases, classes.pages, strict=True))
     else:
         if len(classes.shape) != 3:
             raise ShapeError(
                 f"{name}: .png holds flat pictures, got {format_shape(classes.shape[1:])}. Write a .tif or .npy."
             )
-        pages = (mask_rows(one, legend) for one in classes.pages)
+        pages = (overlay.mask_rows(page, legend) for page in classes.pages)
     write_pages(stream, config.format, pages)
-    return {name: ArraySpec(classes.shape, classes.dtype)}, class_shares(counts, legend.names)
+    return specs_of({name: classes}), class_shares(counts, legend.names)
 
 
 def _overlaid(
@@ -253,21 +214,14 @@ def _overlaid(
 ) -> tuple[Sheet, Rows]:
     """One picture or volume with its classes over it."""
     if len(classes.shape) < 4:
-        return overlay_rows(base, classes, legend, config.alpha, present)
-    image = planes_picture(base.full, classes.full[0], legend, config.alpha)
+        return overlay.overlay_rows(base, classes, legend, config.alpha, present)
+    image = overlay.planes_picture(base.full, classes.full[0], legend, config.alpha)
     return Sheet(image.height, image.width, 3), iter([np.asarray(image)])
 
 
 def write_stored_pixels(stream: BinaryIO, config: RunConfig, name: str, stored: Any) -> None:
-    """Write an output that lies in a file as a flat picture, row by row.
-
-    Args:
-        stream: an open file.
-        config: the command line.
-        name: of the output.
-        stored: the file, (N, C, H, W) or (N, H, W, C), of which windows are read.
-    """
-    is_first = config.rule.layout == "nchw"
+    """Write an output that lies in a file as a flat picture, row by row; windows of (N, C, H, W) or (N, H, W, C)."""
+    is_first = config.layout == "nchw"
     if len(stored.shape) != 4:
         raise ShapeError(f"{name}: .{config.format} needs (N, C, H, W), got {format_shape(stored.shape)}. Write .npy.")
     _require_room(name, stored.shape, config.format)
@@ -278,9 +232,9 @@ def write_stored_pixels(stream: BinaryIO, config: RunConfig, name: str, stored: 
     def rows() -> Rows:
         step = rows_of((stored.shape[channel], *spatial))
         for start in range(0, spatial[0], step):
-            within = [slice(start, min(start + step, spatial[0])), slice(0, spatial[1])]
-            within.insert(0 if is_first else 2, slice(0, sheet.channels))
-            band = stored[(slice(0, 1), *within)][0]
+            window = [slice(start, min(start + step, spatial[0])), slice(0, spatial[1])]
+            window.insert(0 if is_first else 2, slice(0, sheet.channels))
+            band = stored[(slice(0, 1), *window)][0]
             band = np.moveaxis(band, 0, -1) if is_first else band
             yield band[..., 0] if sheet.channels == 1 else band
 
@@ -288,7 +242,7 @@ def write_stored_pixels(stream: BinaryIO, config: RunConfig, name: str, stored: 
 
 
 def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Picture | None, name: str) -> None:
-    """Pixels with channels last, as a flat file or where a volume was."""
+    """Pixels with channels last, as a flat file or with the place in space of a volume."""
     if form in VOLUME_FORMATS:
         write_nifti(stream, form, pixels, None if picture is None else picture.spatial_header, name)
     else:
@@ -333,7 +287,8 @@ def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[A
 def _require_same(images: tuple[int, ...], classes: tuple[int, ...]) -> None:
     """Refuse classes of other sizes, or of another number, than the images below them."""
     if images != classes:
-        first, second = (format_shape(one[1:] if images[0] == classes[0] else one) for one in (images, classes))
+        start = 1 if images[0] == classes[0] else 0
+        first, second = format_shape(images[start:]), format_shape(classes[start:])
         raise ShapeError(
             f"--overlay: the image is {first}, the classes are {second}: they need the same sizes. Use --argmax."
         )

@@ -1,9 +1,9 @@
 """Runs in tiles whose files cannot be written window by window: pictures, archives, and standard output.
 
 Outputs go into temporary files next to the result, as they would go into .npy or .nii, and from there row by row, or
-piece by piece, into the file that is asked for. So what is held does not grow with the image, but for
+piece by piece, into the file that is asked for. So memory does not grow with the image, except for
 
-    .jpg                  the encoder's picture: 4 bytes per pixel
+    .jpg                      the encoder's picture: 4 bytes per pixel
     an overlay of a volume    the voxels and their classes, to choose three planes
 """
 
@@ -16,26 +16,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from unpool.cli.inputs import Item
-from unpool.cli.model import Slot
 from unpool.cli.outputs import ARRAY_FORMATS, safe_names
-from unpool.cli.render import ArraySpec, ClassStyle, view_of_file, write_drawn, write_stored_pixels
+from unpool.cli.render import Areas, ArraySpecs, specs_of, view_of_file, write_drawn, write_stored_pixels
 from unpool.cli.run_config import RunConfig
-from unpool.cli.windows import PixelSource, are_plain, open_feed, run_over_windows
+from unpool.cli.windows import ModelRun, PixelSource, ending_at_once, open_feed
 from unpool.errors import UnsupportedError
-from unpool.images.axes import channel_axis, spatial_axes
+from unpool.images.axes import spatial_axes
 from unpool.images.encode import BAND, FLAT_FORMATS
 from unpool.images.npy import open_npy
 from unpool.images.pixels import Backdrop
 from unpool.images.source import OpenOptions
-from unpool.runtime.streams.runner import OutputFile, ProgressCallback, RunResult
-
-if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+from unpool.runtime.streams.output_transform import ScoreFormat
+from unpool.runtime.streams.run import run_locked
+from unpool.runtime.streams.runner import OutputFile, RunResult
 
 STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}
 """Format of the temporary file by output format; .npy for the others."""
@@ -47,178 +45,129 @@ PIECE = 1 << 20
 """Bytes that are copied at a time."""
 
 
-def spools(config: RunConfig, session: "InferenceSession", wanted: Sequence[str]) -> bool:
+def spools(run: ModelRun) -> bool:
     """True if a run in tiles goes through temporary files; otherwise its outputs are held in memory.
 
     Raises:
         UnsupportedError: they would have to be held, and memory is limited.
     """
+    config = run.config
     if config.tile is None:
         return False
-    numbers = _are_numbers(config, session, wanted[0])
-    if are_plain(session, wanted) and (config.is_drawn or not numbers):
+    if run.are_outputs_plain and (config.is_drawn or not _holds_classes(run)):
         return True
     if config.max_memory is None:
         return False
-    kinds = {value.name: value.type for value in session.get_outputs()}
+    name, kind = next(iter(run.outputs.items()))
     raise UnsupportedError(
-        f"--max-memory: output {wanted[0]!r}, {kinds[wanted[0]]}, would be held whole to become .{config.format}. "
+        f"--max-memory: output {name!r}, {kind}, would be held whole to become .{config.format}. "
         "Leave --max-memory out, or write .npy without --argmax."
     )
 
 
-def _are_numbers(config: RunConfig, session: "InferenceSession", name: str) -> bool:
-    """True if an output holds class numbers rather than scores."""
-    kind = next(value.type for value in session.get_outputs() if value.name == name)
-    is_float = kind in ("tensor(float)", "tensor(double)", "tensor(float16)")
-    return config.makes_classes and config.threshold is None and not is_float
+def _holds_classes(run: ModelRun) -> bool:
+    """True if the first output holds class numbers rather than scores."""
+    is_float = next(iter(run.outputs.values())) in ("tensor(float)", "tensor(double)", "tensor(float16)")
+    return run.config.makes_classes and run.config.threshold is None and not is_float
 
 
 @dataclass(frozen=True)
 class TemporaryOutputs:
-    """The outputs of one item in temporary files.
+    """The outputs of one item in temporary files, its inputs to read windows of, and assumptions about pixels."""
 
-    Attributes:
-        config: the command line.
-        done: which files, and how far the run was.
-        feed: every input, as windows of it are read.
-        notes: what was taken for granted about pixels.
-        item: whose outputs they are.
-    """
-
-    config: RunConfig
+    run: ModelRun
+    item: Item
     done: RunResult
     feed: Mapping[str, Any]
     notes: Sequence[str]
-    item: Item
 
-    def write(
-        self, stream: BinaryIO, names: Sequence[str], style: ClassStyle
-    ) -> tuple[dict[str, ArraySpec], dict[str, float]]:
-        """Write some outputs into one file; what stands in it, and the share of the area of every class."""
+    def write(self, stream: BinaryIO, names: Sequence[str]) -> tuple[ArraySpecs, Areas]:
+        """Write some outputs into one file; the arrays in it, and the share of the area of every class."""
+        config = self.run.config
         files = {name: self.done.files[name] for name in names}
-        held = {name: ArraySpec(file.shape, file.dtype) for name, file in files.items()}
-        form = self.config.format
-        if self.config.is_drawn:
-            ((name, file),) = files.items()
-            classes = view_of_file(_stored(file), file.classes, self.config.rule.layout, name)
-            found, areas = write_drawn(stream, self.config, (name, classes), self._bases(), style)
-            return dict(found), areas
-        if form in FLAT_FORMATS:
-            ((name, file),) = files.items()
-            write_stored_pixels(stream, self.config, name, _stored(file))
-        elif form == "npz":
+        name, file = next(iter(files.items()))
+        if config.is_drawn:
+            classes = view_of_file(_stored(file), file.classes, config.layout, name)
+            return write_drawn(stream, config, (name, classes), self._backdrops(), self.run.style)
+        if config.format in FLAT_FORMATS:
+            write_stored_pixels(stream, config, name, _stored(file))
+        elif config.format == "npz":
             members = safe_names(names)
             with zipfile.ZipFile(stream, "w") as archive:
                 for name, file in files.items():
                     with archive.open(f"{members[name]}.npy", "w", force_zip64=True) as member:
                         _copy(file.path, member)
-        elif form == "nii.gz":
+        elif config.format == "nii.gz":
             with gzip.GzipFile(fileobj=stream, mode="wb", mtime=0, filename="") as packed:
-                _copy(files[names[0]].path, packed)
+                _copy(file.path, packed)
         else:
-            _copy(files[names[0]].path, stream)
-        return held, {}
+            _copy(file.path, stream)
+        return specs_of(files), {}
 
-    def _bases(self) -> list[Backdrop]:
+    def write_to_stream(self, stream: BinaryIO, names: Sequence[str]) -> tuple[ArraySpecs, Areas]:
+        """As `write`, through one more temporary file, because writers of formats seek."""
+        with tempfile.TemporaryFile(dir=self.done.files[names[0]].path.parent) as whole:
+            written = self.write(whole, names)
+            whole.seek(0)
+            shutil.copyfileobj(whole, stream, PIECE)
+            stream.flush()
+        return written
+
+    def _backdrops(self) -> list[Backdrop]:
         """The first image among the inputs, or all pages of it."""
         images = (self.feed[name] for name, source in self.item.sources.items() if source.is_image)
         pixels = next(images, None)
-        if not isinstance(pixels, PixelSource):
-            return []
-        return [backdrop_of(pixels, self.config.rule.layout, page) for page in range(pixels.shape[0])]
+        return [pixels.backdrop(page) for page in range(pixels.shape[0])] if isinstance(pixels, PixelSource) else []
 
 
 @contextmanager
-def spool(
-    session: "InferenceSession",
-    config: RunConfig,
-    item: Item,
-    slots: Mapping[str, Slot],
-    wanted: Sequence[str],
-    folder: Path | None,
-    on_progress: ProgressCallback,
-    undo: Callable[[], None],
-    check: Callable[[Mapping[str, Any]], None],
-) -> Iterator[TemporaryOutputs]:
-    """The outputs of one item in temporary files, which go at the end of the block.
+def spool(run: ModelRun, item: Item, folder: Path | None, undo: Callable[[], None]) -> Iterator[TemporaryOutputs]:
+    """The outputs of one item in temporary files, which are deleted at the end of the block.
 
     Args:
-        session: of the model.
-        config: the command line.
+        run: of the model.
         item: that is run.
-        slots: the inputs.
-        wanted: the names of the outputs.
         folder: where the temporary files are made; None takes the system's place for them.
-        on_progress: called with the progress of the run.
         undo: removes what else an interrupted command would leave.
-        check: raises where the inputs cannot be run.
     """
-    inner = replace(config, argmax=config.makes_classes, overlay=False)
-    if _are_numbers(config, session, wanted[0]):
-        inner = replace(inner, argmax=False)
+    config, request = run.config, run.request
+    if _holds_classes(run):
+        request = replace(request, scores=ScoreFormat())
 
-    def beside(feed: Mapping[str, Any]) -> int:
+    def encoder_bytes(feed: Mapping[str, Any]) -> int:
         return _encoder_bytes(config, feed)
 
-    feed, notes = open_feed(session, inner, item, slots, wanted, check, beside)
-    if config.max_memory is not None:
-        inner = replace(inner, max_memory=config.max_memory - beside(feed))
+    feed, notes = open_feed(run, item, request, encoder_bytes)
+    if request.max_memory is not None:
+        request = replace(request, max_memory=request.max_memory - encoder_bytes(feed))
     form = "npy" if config.is_drawn else STAGED.get(config.format, "npy")
     scratch = Path(tempfile.mkdtemp(prefix=".unpool-", dir=folder))
+
+    def remove() -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        undo()
+
     try:
-        places = {name: scratch / f"{number}.{form}" for number, name in enumerate(wanted)}
-
-        def remove() -> None:
-            shutil.rmtree(scratch, ignore_errors=True)
-            undo()
-
-        done = run_over_windows(session, inner, feed, places, on_progress, remove, can_resume=False)
-        yield TemporaryOutputs(config, done, feed, notes, item)
+        places = {name: scratch / f"{number}.{form}" for number, name in enumerate(run.outputs)}
+        with ending_at_once(remove, can_resume=False):
+            done = run_locked(run.session, feed, places, request, resume=False, on_progress=run.progress.on_progress)
+        yield TemporaryOutputs(run, item, done, feed, notes)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def write_to_stdout(
-    spooled: TemporaryOutputs, names: Sequence[str], style: ClassStyle, stdout: BinaryIO
-) -> tuple[Any, Any]:
-    """As `TemporaryOutputs.write`, through one more temporary file, because writers of formats seek."""
-    with tempfile.TemporaryFile(dir=next(iter(spooled.done.files.values())).path.parent) as whole:
-        found = spooled.write(whole, names, style)
-        whole.seek(0)
-        shutil.copyfileobj(whole, stdout, PIECE)
-        stdout.flush()
-    return found
-
-
-def backdrop_of(pixels: PixelSource, layout: str, page: int = 0) -> Backdrop:
-    """An image of a batch as the backdrop of classes; windows of it are read."""
-    rank = len(pixels.shape)
-    first, *others = spatial_axes(rank, layout.upper())
-    sizes = tuple(pixels.shape[axis] for axis in (first, *others))
-
-    def read(start: int, stop: int) -> Any:
-        slices = [slice(0, size) for size in pixels.shape]
-        slices[0], slices[first] = slice(page, page + 1), slice(start, stop)
-        slices[channel_axis(rank, layout.upper())] = slice(None)
-        (picture,) = pixels.picture(tuple(slices)).pages
-        return picture
-
-    return Backdrop(sizes, read)
-
-
 def _encoder_bytes(config: RunConfig, feed: Mapping[str, Any]) -> int:
     """Bytes that it takes to write the file once the tiles are done."""
-    image = max((one.shape for one in feed.values()), key=len)
-    spatial: list[int] = [image[axis] for axis in spatial_axes(len(image), config.rule.layout.upper())]
+    image = max((source.shape for source in feed.values()), key=len)
+    spatial: list[int] = [image[axis] for axis in spatial_axes(len(image), config.layout.upper())]
     if config.format in ARRAY_FORMATS or not spatial:
         return 0
     width: int = prod(spatial[1:])
     band = DRAWING * max(BAND, 16 * width) if config.is_drawn else 0
     if config.overlay and len(spatial) == 3:
         # voxels, copied once where they are not in a row, their classes, and which of these have a colour
-        held = max((np.dtype(one.dtype).itemsize for one in feed.values()), default=4)
-        return band + prod(spatial) * (2 * held + 3)
+        widest = max((np.dtype(source.dtype).itemsize for source in feed.values()), default=4)
+        return band + prod(spatial) * (2 * widest + 3)
     return band + (IN_JPEG * prod(spatial) if config.format == "jpg" else 0)
 
 

@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unpool.cli import options
 from unpool.cli.errors import guard
-from unpool.cli.options import (
-    Compat,
-    CompatWord,
-    Exact,
-    IndexSpace,
-    IndexWord,
-    Json,
-    ModelPath,
-    RunInputs,
-    Size,
-    Threads,
-    parse_sizes,
-)
 
 if TYPE_CHECKING:
     from unpool.runtime.measure.bench import ModelTimes, StepTime
@@ -28,20 +16,20 @@ if TYPE_CHECKING:
 
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
 CLOSE = 1e-3
-"""Of the largest value: what sums in another order differ by."""
+"""Difference, relative to the largest value, that comes from another order of sums."""
 
 
 def bench(
-    model: ModelPath,
-    inputs: RunInputs = None,
-    size: Size = None,
+    model: options.ModelPath,
+    inputs: options.RunInputs = None,
+    size: options.Size = None,
     warmup: Annotated[int, typer.Option(min=0, help="Runs that do not count.")] = 3,
     iterations: Annotated[int, typer.Option(min=1, help="Runs that count.")] = 20,
-    threads: Threads = None,
-    compat: CompatWord = Compat.SPEC,
-    index_space: IndexWord = IndexSpace.AUTO,
-    exact: Exact = False,
-    as_json: Json = False,
+    threads: options.Threads = None,
+    compat: options.CompatWord = options.Compat.SPEC,
+    index_space: options.IndexWord = options.IndexSpace.AUTO,
+    exact: options.Exact = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time a model and each of its steps, next to onnxruntime; each runs in a process of its own.
 
@@ -50,18 +38,15 @@ def bench(
     with guard():
         from unpool.cli import console
         from unpool.cli.feed import one_feed
-        from unpool.cli.model import SessionOptions, open_session, slots
+        from unpool.cli.model import open_session, slots
         from unpool.runtime.measure.bench import bench as time_model
         from unpool.runtime.measure.timing import Effort
         from unpool.runtime.session.random_inputs import random_feed
 
-        options = SessionOptions(compat, index_space, exact, threads)
-        session = open_session(model, options)
-        feed = (
-            one_feed(inputs, slots(session)) if inputs else random_feed(session.get_inputs(), parse_sizes(size or ()))
-        )
-        effort = Effort(warmup, iterations, seconds=0, limit=math.inf)
-        times = time_model(model, feed, effort, **options.semantics, threads=threads)
+        arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
+        session, sizes = open_session(model, **arguments), options.parse_sizes(size)
+        feed = one_feed(inputs, slots(session)) if inputs else random_feed(session.get_inputs(), sizes)
+        times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), **arguments)
         console.say_report(report_lines(times), _document(times, model), as_json)
 
 
@@ -74,7 +59,9 @@ def report_lines(times: "ModelTimes") -> list[str]:
     lines = [*table(TITLES, rows).splitlines(), "", f"whole model, {count}: unpool {_spread(times.unpool)}"]
     if times.onnxruntime is None or times.ratio is None:
         return [*lines, f"onnxruntime cannot run it: {times.refusal}"]
-    lines[-1] += f", onnxruntime {_spread(times.onnxruntime)}: unpool is {_faster(times.ratio)}"
+    ratio = times.ratio
+    comparison = f"{ratio:.2f} times faster" if ratio >= 1 else f"{1 / ratio:.2f} times slower"
+    lines[-1] += f", onnxruntime {_spread(times.onnxruntime)}: unpool is {comparison}"
     if times.difference is not None and times.difference > CLOSE:
         lines.append(f"the two differ by up to {times.difference:.1g} of the largest value: they compute other things")
     return lines
@@ -93,26 +80,12 @@ def _document(times: "ModelTimes", path: Path) -> dict[str, Any]:
 
 
 def _row(step: "StepTime") -> tuple[str, ...]:
-    if step.onnxruntime is None:
-        theirs, ratio = "-", "-"
-    else:
-        theirs = _milliseconds(step.onnxruntime)
+    theirs, ratio = "-", "-"
+    if step.onnxruntime is not None:
+        theirs = f"{step.onnxruntime * 1e3:.3f}"
         ratio = f"{step.onnxruntime / step.seconds:.2f}" if step.seconds else "-"
-    return step.node, step.runner, _milliseconds(step.seconds), f"{step.share:.1%}", theirs, ratio
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}"
+    return step.node, step.runner, f"{step.seconds * 1e3:.3f}", f"{step.share:.1%}", theirs, ratio
 
 
 def _spread(timing: "Timing") -> str:
-    return f"{_milliseconds(timing.median)} ms ({_milliseconds(timing.p20)} to {_milliseconds(timing.p80)})"
-
-
-def _faster(ratio: float) -> str:
-    """The ratio of two times in words.
-
-    >>> _faster(1.5), _faster(0.5)
-    ('1.50 times faster', '2.00 times slower')
-    """
-    return f"{ratio:.2f} times faster" if ratio >= 1 else f"{1 / ratio:.2f} times slower"
+    return f"{timing.median * 1e3:.3f} ms ({timing.p20 * 1e3:.3f} to {timing.p80 * 1e3:.3f})"

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from unpool.cli import options
 from unpool.cli.errors import UsageError, guard
-from unpool.cli.options import Choice, Compat, CompatWord, Json, Layout
 
 _INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
@@ -34,10 +34,10 @@ def explain(
         int | None, typer.Option(min=1, help="Another opset: what changed up to its version.", show_default=False)
     ] = None,
     layout: Annotated[
-        Layout, Choice(help="NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc.")
-    ] = Layout.NCHW,
-    compat: CompatWord = Compat.SPEC,
-    as_json: Json = False,
+        options.Layout, options.Choice(help="NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc.")
+    ] = options.Layout.NCHW,
+    compat: options.CompatWord = options.Compat.SPEC,
+    as_json: options.Json = False,
 ) -> None:
     """Print what a version of an operator accepts, what changed between two, or what it does to sizes, as a drawing.
 
@@ -49,13 +49,13 @@ def explain(
         from unpool.cli import console
         from unpool.explanation.explain import explain as explain_operator
 
-        options: dict[str, Any] = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
+        arguments: dict[str, Any] = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
         values = parse_settings(settings or ())
-        name = min(values.keys() & options.keys(), default=None)
+        name = min(values.keys() & arguments.keys(), default=None)
         if name is not None:
             raise UsageError(f"unpool explain: {name} is an option, not a setting. Write --{name}.")
-        done = explain_operator(operator, **options, **values)
-        console.say_report(str(done).splitlines(), asdict(done), as_json)
+        explanation = explain_operator(operator, **arguments, **values)
+        console.say_report(str(explanation).splitlines(), asdict(explanation), as_json)
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, Any]:
@@ -71,12 +71,8 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"unpool explain: expected KEY=VALUE such as strides=2,2, got {word!r}.")
         if name in settings:
             raise UsageError(f"unpool explain: {name} is given twice. Remove {word!r}.")
-        settings[name] = _value(text)
+        settings[name] = text
+        if _INTEGERS.fullmatch(text):
+            numbers = [int(number) for number in re.findall(r"-?\d+", text)]
+            settings[name] = numbers if len(numbers) > 1 or text.startswith("[") else numbers[0]
     return settings
-
-
-def _value(text: str) -> Any:
-    if not _INTEGERS.fullmatch(text):
-        return text
-    numbers = [int(number) for number in re.findall(r"-?\d+", text)]
-    return numbers if len(numbers) > 1 or text.startswith("[") else numbers[0]

@@ -1,4 +1,4 @@
-"""`unpool inspect`: the inputs, outputs, versions and plan of a model, and the images that it takes."""
+"""`unpool inspect`, a model's values, versions, plan and image sizes; and `unpool check`, its questionable nodes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,46 +9,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unpool.cli.errors import guard
-from unpool.cli.options import (
-    Compat,
-    CompatWord,
-    Exact,
-    Flag,
-    IndexSpace,
-    IndexWord,
-    Json,
-    ModelPath,
-    Provider,
-    ProviderWord,
-    Verbose,
-    parse_sizes,
-)
+from unpool.cli import options
+from unpool.cli.errors import FINDINGS, guard
 from unpool.display import format_shape
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from unpool.runtime.plan.plan import Plan, TableRow
+    from unpool.runtime.plan.plan import Plan
     from unpool.runtime.session.session import InferenceSession
 
-WIDE = 160
+DEFAULT_WIDTH = 160
 COLOURS = {"unpool": "green", "onnxruntime": "default", "openvino": "cyan", "reference": "yellow"}
 
 
 def inspect(
-    model: ModelPath,
+    model: options.ModelPath,
     size: Annotated[
-        list[str] | None,
-        typer.Option("--size", metavar="NAME=NUMBER", help="Value of a dynamic dimension, for the memory estimate."),
+        list[str] | None, options.SizeOption(help="Value of a dynamic dimension, for the memory estimate.")
     ] = None,
-    compat: CompatWord = Compat.SPEC,
-    index_space: IndexWord = IndexSpace.AUTO,
-    exact: Exact = False,
-    provider: ProviderWord = Provider.ONNXRUNTIME,
-    shows_all: Annotated[bool, Flag("--all", help="List every node, those of onnxruntime too.")] = False,
-    as_json: Json = False,
-    verbose: Verbose = False,
+    compat: options.CompatWord = options.Compat.SPEC,
+    index_space: options.IndexWord = options.IndexSpace.AUTO,
+    exact: options.Exact = False,
+    provider: options.ProviderWord = options.Provider.ONNXRUNTIME,
+    shows_all: Annotated[bool, options.Flag("--all", help="List every node, those of onnxruntime too.")] = False,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Print the inputs, the outputs and the plan of a model, and what images it takes: which node runs where, and why.
 
@@ -56,11 +40,11 @@ def inspect(
     """
     with guard():
         from unpool.cli import console
-        from unpool.cli.model import SessionOptions, open_session
+        from unpool.cli.model import open_session
 
         console.set_up_log(verbose)
-        sizes = parse_sizes(size or ())
-        session = open_session(model, SessionOptions(compat, index_space, exact, provider=provider))
+        sizes = options.parse_sizes(size)
+        session = open_session(model, provider=provider, **options.semantics(compat, index_space, exact=exact))
         document = describe_model(model, session, sizes)
         if as_json:
             console.say_json(document)
@@ -68,18 +52,29 @@ def inspect(
             print_tables(session.plan, document, shows_all)
 
 
+def check(model: options.ModelPath, size: options.Size = None, as_json: options.Json = False) -> None:
+    """List nodes that runtimes interpret differently, or that are probably mistakes; exit with 1 if any.
+
+    Example: unpool check segnet.onnx
+    """
+    with guard():
+        from unpool.cli import console
+        from unpool.runtime.lint.lint import lint
+
+        findings = lint(model, sizes=options.parse_sizes(size))
+        count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing found"
+        rules = "; for the rules see docs/semantics.md in the source of unpool" if findings else ""
+        document = {"model": str(model), "findings": [asdict(finding) for finding in findings]}
+        console.say_report([*map(str, findings), f"{model}: {count}{rules}"], document, as_json)
+    if findings:
+        raise typer.Exit(FINDINGS)
+
+
 def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int]) -> dict[str, Any]:
-    """A model as its session sees it, as JSON types.
+    """A model as its session sees it, as JSON types, for the given values of dynamic dimensions.
 
-    Args:
-        path: ONNX file.
-        session: of it.
-        sizes: values of dynamic dimensions.
-
-    Returns:
-        model, opsets, inputs, outputs, plan with one row per node (node, operator, domain, version, runner, reason,
-        step and level), and tiles (shapes, stride, outputs with step, field, before and after per axis, smallest with
-        least and step per axis, bytes, refusal).
+    `plan` has one row per node (node, operator, domain, version, runner, reason, step and level), and `tiles` shapes,
+    stride, outputs with step, field, before and after per axis, smallest with least and step per axis, bytes, refusal.
     """
     import onnx
 
@@ -88,32 +83,41 @@ def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, 
 
     check_size_names(sizes, [size for value in session.get_inputs() for size in value.shape or ()])
     imports = onnx.load(path, load_external_data=False).opset_import
+
+    def describe(values: Sequence[Any]) -> list[dict[str, Any]]:
+        return [{"name": value.name, "shape": list(value.shape or []), "type": value.type} for value in values]
+
     return {
         "model": str(path),
-        "opsets": {one.domain: one.version for one in imports},
-        "inputs": _values(session.get_inputs()),
-        "outputs": _values(session.get_outputs()),
+        "opsets": {opset.domain: opset.version for opset in imports},
+        "inputs": describe(session.get_inputs()),
+        "outputs": describe(session.get_outputs()),
         "plan": [asdict(record) for record in session.plan],
         "tiles": _json(asdict(overview(session, sizes))),
     }
 
 
 def print_tables(plan: "Plan", document: Mapping[str, Any], shows_all: bool) -> None:
-    """Print tables for people: values first, then the plan and who runs how much, then what images it takes.
+    """Print a model for people: its values, the plan, the number of nodes by runtime, and what images it takes.
 
-    Args:
-        plan: of the session.
-        document: about the model, as `inspect_file` makes it.
-        shows_all: whether every node has its line, those of a step of onnxruntime too.
+    `document` is of `describe_model`; with `shows_all` every node has its line, those of a step of onnxruntime too.
     """
     from unpool.cli import console
-    from unpool.runtime.plan.plan import list_rows, summarize
+    from unpool.runtime.plan.plan import TITLES, list_rows, summarize
 
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in document["opsets"].items())
     console.say(f"{document['model']}: opset {opsets}")
-    screen = console.Screen(WIDE)
-    screen.print(_value_table(document["inputs"], document["outputs"]))
-    screen.print(_plan_table(list_rows(plan) if shows_all else summarize(plan)))
+    values, nodes = console.table(("", "name", "shape", "type")), console.table(TITLES)
+    for title in ("input", "output"):
+        for value in document[f"{title}s"]:
+            shape = format_shape(value["shape"]) if value["shape"] else "scalar or unknown"
+            values.add_row(title, console.cell(value["name"]), console.cell(shape), value["type"])
+    for row in list_rows(plan) if shows_all else summarize(plan):
+        runner = console.cell(row.runner, COLOURS.get(row.runner.partition(",")[0], "default"))
+        nodes.add_row(row.step, console.cell(row.node), console.cell(row.operator), runner, console.cell(row.reason))
+    screen = console.Screen(DEFAULT_WIDTH)
+    screen.print(values)
+    screen.print(nodes)
     for line in (summary(document["plan"]), *image_lines(document["tiles"])):
         console.say(line)
 
@@ -133,12 +137,12 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
     """Lines about receptive fields, image sizes, memory and tiling.
 
     >>> axis = {"step": "2", "field": 44, "before": 20, "after": 22}
-    >>> found = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": ""}
-    >>> for line in image_lines(found | {"smallest": [{"least": 8, "step": 4}]}):
+    >>> tiles = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": ""}
+    >>> for line in image_lines(tiles | {"smallest": [{"least": 8, "step": 4}]}):
     ...     print(line)
-    receptive field: 'y' sees 44 of the input, and has an element every 2; halo 20 before and 22 behind
+    receptive field: 'y' sees 44 of the input, and has an element every 2; halo 20 before and 22 after
     smallest input: 8, then in steps of 4
-    memory: a run on x of 1x3x64 takes about 3 MiB, beside its inputs and the session
+    memory: a run on x of 1x3x64 takes about 3 MiB, plus its inputs and the session
     tiles: exact, at multiples of 8
     """
     if tiles["refusal"]:
@@ -152,20 +156,19 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
             format_shape([axis[key] for axis in axes]) for key in ("step", "field", "before", "after")
         )
         seen = f"{name!r} sees {field} of the input, and has an element every {step}"
-        lines.append(f"receptive field: {seen}; halo {before} before and {after} behind")
+        lines.append(f"receptive field: {seen}; halo {before} before and {after} after")
     shapes = ", ".join(f"{name} of {format_shape(shape)}" for name, shape in tiles["shapes"].items())
-    mib = round(tiles["bytes"] / 2**20)
     return [
         *lines,
         f"smallest input: {_smallest(tiles['smallest'], shapes)}",
-        f"memory: a run on {shapes} takes about {mib} MiB, beside its inputs and the session",
+        f"memory: a run on {shapes} takes about {round(tiles['bytes'] / 2**20)} MiB, plus its inputs and the session",
         f"tiles: exact, at multiples of {format_shape(tiles['stride'])}",
     ]
 
 
 def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
     if axes is None:
-        return f"not known, for the model does not take {shapes}. Give sizes that it takes with --size"
+        return f"not known, because the model does not take {shapes}. Give sizes that it takes with --size"
     least, steps = (format_shape([axis[key] for axis in axes]) for key in ("least", "step"))
     is_open = any(axis["step"] for axis in axes)
     return f"{least}, then in steps of {steps}" if is_open else f"{least}, the only one that it takes"
@@ -174,35 +177,7 @@ def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
 def _json(value: Any) -> Any:
     """Fractions as text, such as 1/2, and tuples as lists."""
     if isinstance(value, Mapping):
-        return {name: _json(one) for name, one in value.items()}
+        return {name: _json(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(one) for one in value]
+        return [_json(entry) for entry in value]
     return str(value) if isinstance(value, Fraction) else value
-
-
-def _values(values: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{"name": value.name, "shape": list(value.shape or []), "type": value.type} for value in values]
-
-
-def _value_table(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> "Table":
-    from unpool.cli import console
-
-    table = console.table(("", "name", "shape", "type"))
-    for title, values in (("input", inputs), ("output", outputs)):
-        for value in values:
-            shape = format_shape(value["shape"]) if value["shape"] else "scalar or unknown"
-            table.add_row(title, console.cell(value["name"]), console.cell(shape), value["type"])
-    return table
-
-
-def _plan_table(lines: "Sequence[TableRow]") -> "Table":
-    from unpool.cli import console
-    from unpool.runtime.plan.plan import TITLES
-
-    table = console.table(TITLES)
-    for line in lines:
-        runner = console.cell(line.runner, COLOURS.get(line.runner.partition(",")[0], "default"))
-        table.add_row(
-            line.step, console.cell(line.node), console.cell(line.operator), runner, console.cell(line.reason)
-        )
-    return table

@@ -1,47 +1,32 @@
 """`unpool fix`, `lower`, `upgrade` and `canonicalise`: a changed model in a new file, and its changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unpool.cli import options
 from unpool.cli.errors import UsageError, guard
-from unpool.cli.options import (
-    Choice,
-    Compat,
-    CompatWord,
-    Flag,
-    Force,
-    IndexSpace,
-    IndexWord,
-    Json,
-    ModelOutput,
-    ModelPath,
-    Quiet,
-    TargetName,
-    VerifySize,
-    parse_sizes,
-)
 
 if TYPE_CHECKING:
+    import onnx
+
     from unpool.runtime.graph.save import ModelWriter
     from unpool.runtime.rewrite.window_forms import RewriteResult
 
 
 def fix(
-    model: ModelPath,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="ONNX file to write.", show_default=False)
-    ] = None,
-    dry_run: Annotated[bool, Flag("--dry-run", help="Repair and verify, but write nothing.")] = False,
-    force: Force = False,
-    size: VerifySize = None,
-    compat: CompatWord = Compat.SPEC,
-    index_space: IndexWord = IndexSpace.AUTO,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: options.ModelPath,
+    output: Annotated[Path | None, options.OutputOption(help="ONNX file to write.")] = None,
+    dry_run: Annotated[bool, options.Flag("--dry-run", help="Repair and verify, but write nothing.")] = False,
+    force: options.Force = False,
+    size: options.VerifySize = None,
+    compat: options.CompatWord = options.Compat.SPEC,
+    index_space: options.IndexWord = options.IndexSpace.AUTO,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Repair an exported model: ScatterND becomes MaxUnpool, two pools one, and indices count in the right tensor.
 
@@ -53,36 +38,33 @@ def fix(
         from unpool.runtime.graph.save import MIN_SPILLED_BYTES
         from unpool.runtime.rewrite.fix import fix as fix_model
 
-        semantics = _semantics(compat, index_space, size)
+        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
         if output is None and not dry_run:
             raise UsageError("unpool fix: needs -o OUTPUT or --dry-run. Add one of them.")
-        target = None if output is None else output_file(model, output, force or dry_run)
-        done = fix_model(load_for_command(model, MIN_SPILLED_BYTES), **semantics)
-        data = [] if target is None or dry_run else target.write(done.model)
-        count = len(done.changes)
-        words = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else "nothing to change"
-        if not count and output is not None and not dry_run:
-            words += ", the model as it was"
-        place = "dry run, nothing written" if dry_run else f"{output}{data_words(data)}"
-        lines = [*map(str, (*done.changes, *done.problems, *done.notes)), f"{place}: {words}"]
-        document = {
-            **_document(model, None if dry_run else output, data, done.changes),
-            "problems": [asdict(problem) for problem in done.problems],
-            "notes": list(done.notes),
-        }
+        writer = None if output is None else output_file(model, output, force or dry_run)
+        fixed = fix_model(load_for_command(model, MIN_SPILLED_BYTES), **arguments)
+        place, document = _write(fixed, None if dry_run else writer, model, output)
+        summary = f"{_changes(fixed)}, verified on random inputs"
+        if not fixed.changes:
+            summary = "nothing to change" if dry_run else "nothing to change, the model as it was"
+        place = "dry run, nothing written" if dry_run else place
+        lines = [*map(str, (*fixed.changes, *fixed.problems, *fixed.notes)), f"{place}: {summary}"]
+        document |= {"problems": [asdict(problem) for problem in fixed.problems], "notes": list(fixed.notes)}
         console.say_report(lines, document, as_json, quiet)
 
 
 def lower(
-    model: ModelPath,
-    target: Annotated[TargetName, Choice("--for", help="Runtime that will run the model.", show_default=False)],
-    output: ModelOutput,
-    force: Force = False,
-    size: VerifySize = None,
-    compat: CompatWord = Compat.SPEC,
-    index_space: IndexWord = IndexSpace.AUTO,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: options.ModelPath,
+    target: Annotated[
+        options.TargetName, options.Choice("--for", help="Runtime that will run the model.", show_default=False)
+    ],
+    output: options.ModelOutput,
+    force: options.Force = False,
+    size: options.VerifySize = None,
+    compat: options.CompatWord = options.Compat.SPEC,
+    index_space: options.IndexWord = options.IndexSpace.AUTO,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write the model for a runtime without MaxUnpool or Indices, with the same results.
 
@@ -94,88 +76,98 @@ def lower(
         from unpool.runtime.graph.save import MIN_SPILLED_BYTES
         from unpool.runtime.lower.lower import lower as lower_model
 
-        semantics, place = _semantics(compat, index_space, size), output_file(model, output, force)
-        done = lower_model(load_for_command(model, MIN_SPILLED_BYTES), target.value, **semantics)
-        data, count = place.write(done.model), len(done.changes)
-        words = f"{count} change{'s' * (count > 1)}" if count else "nothing to change, the model as it was"
-        lines = [*done.lines, f"{output}{data_words(data)}: {words}, for {done.target.title}"]
-        document = {
-            **_document(model, output, data, done.changes),
-            "target": done.target.name,
-            "problems": [asdict(problem) for problem in done.problems],
-            "checks": [asdict(check) for check in done.checks],
+        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+        writer = output_file(model, output, force)
+        lowered = lower_model(load_for_command(model, MIN_SPILLED_BYTES), target.value, **arguments)
+        place, document = _write(lowered, writer, model, output)
+        summary = _changes(lowered) if lowered.changes else "nothing to change, the model as it was"
+        document |= {
+            "target": lowered.target.name,
+            "problems": [asdict(problem) for problem in lowered.problems],
+            "checks": [asdict(check) for check in lowered.checks],
         }
+        lines = [*lowered.lines, f"{place}: {summary}, for {lowered.target.title}"]
         console.say_report(lines, document, as_json, quiet)
 
 
 def upgrade(
-    model: ModelPath,
+    model: options.ModelPath,
     opset: Annotated[int, typer.Option(min=1, help="The opset to reach.", show_default=False)],
-    output: ModelOutput,
-    force: Force = False,
-    size: VerifySize = None,
-    compat: CompatWord = Compat.SPEC,
-    index_space: IndexWord = IndexSpace.AUTO,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    output: options.ModelOutput,
+    force: options.Force = False,
+    size: options.VerifySize = None,
+    compat: options.CompatWord = options.Compat.SPEC,
+    index_space: options.IndexWord = options.IndexSpace.AUTO,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write the model in a newer opset, with the same results; if that is impossible, say why and write nothing.
 
     Example: unpool upgrade segnet9.onnx --opset 22 -o segnet22.onnx
     """
     with guard(quiet=quiet):
-        from unpool.runtime.graph.load import load_for_command
         from unpool.runtime.rewrite.upgrade import upgrade as upgrade_model
 
-        semantics, place = _semantics(compat, index_space, size), output_file(model, output, force)
-        _write(upgrade_model(load_for_command(model), opset, **semantics), place, model, output, as_json, quiet)
+        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+        _rewrite(lambda source: upgrade_model(source, opset, **arguments), model, output, force, as_json, quiet)
 
 
 def canonicalise(
-    model: ModelPath,
-    output: ModelOutput,
-    force: Force = False,
-    size: VerifySize = None,
-    compat: CompatWord = Compat.SPEC,
-    index_space: IndexWord = IndexSpace.AUTO,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    model: options.ModelPath,
+    output: options.ModelOutput,
+    force: options.Force = False,
+    size: options.VerifySize = None,
+    compat: options.CompatWord = options.Compat.SPEC,
+    index_space: options.IndexWord = options.IndexSpace.AUTO,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write auto_pad and output_shape of a model as explicit pads, which every runtime reads alike.
 
     Example: unpool canonicalise model.onnx -o explicit.onnx
     """
     with guard(quiet=quiet):
-        from unpool.runtime.graph.load import load_for_command
         from unpool.runtime.rewrite.canonicalise import canonicalise as canonicalise_model
 
-        semantics, place = _semantics(compat, index_space, size), output_file(model, output, force)
-        _write(canonicalise_model(load_for_command(model), **semantics), place, model, output, as_json, quiet)
+        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+        _rewrite(lambda source: canonicalise_model(source, **arguments), model, output, force, as_json, quiet)
 
 
-def _write(done: "RewriteResult", place: "ModelWriter", model: Path, output: Path, as_json: bool, quiet: bool) -> None:
-    """Write a model, and print a line per changed node and one about the files."""
+def _rewrite(
+    change: "Callable[[onnx.ModelProto], RewriteResult]",
+    model: Path,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Change and write a model, and print a line per changed node and one about the files."""
     from unpool.cli import console
+    from unpool.runtime.graph.load import load_for_command
 
-    data, count = place.write(done.model), len(done.changes)
+    writer = output_file(model, output, force)
+    rewritten = change(load_for_command(model))
+    place, document = _write(rewritten, writer, model, output)
+    count = len(rewritten.changes)
     nodes = "no node" if not count else "1 node" if count == 1 else f"{count} nodes"
-    last = f"{output}{data_words(data)}: {nodes} changed, equal results on random inputs"
-    console.say_report([*map(str, done.changes), last], _document(model, output, data, done.changes), as_json, quiet)
+    lines = [*map(str, rewritten.changes), f"{place}: {nodes} changed, equal results on random inputs"]
+    console.say_report(lines, document, as_json, quiet)
 
 
-def _document(model: Path, output: Path | None, data: Sequence[Path], changes: Sequence[Any]) -> dict[str, Any]:
-    """The written model, as JSON types; `output` is null where nothing was."""
-    return {
+def _write(result: Any, writer: "ModelWriter | None", model: Path, output: Path | None) -> tuple[str, dict[str, Any]]:
+    """Write the model of a result, if there is a writer; the files in words, and the common part of the document."""
+    data = [] if writer is None else writer.write(result.model)
+    document = {
         "model": str(model),
-        "output": None if output is None else str(output),
+        "output": None if writer is None else str(output),
         "data": [str(path) for path in data],
-        "changes": [asdict(change) for change in changes],
+        "changes": [asdict(change) for change in result.changes],
     }
+    return f"{output}{data_words(data)}", document
 
 
-def _semantics(compat: Compat, index_space: IndexSpace, size: Sequence[str] | None) -> Mapping[str, Any]:
-    """The keywords that all four functions of the library take."""
-    return {"compat": compat.value, "index_space": index_space.value, "sizes": parse_sizes(size or ())}
+def _changes(result: Any) -> str:
+    return f"{len(result.changes)} change{'s' * (len(result.changes) > 1)}"
 
 
 def data_words(data: Sequence[Path]) -> str:

@@ -1,17 +1,14 @@
-"""`unpool demo`, `warmup`, `doctor` and `completion`: this installation, tried, prepared, examined and completed."""
+"""`unpool demo`, `warmup`, `doctor` and `completion`: commands about this installation."""
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.completion import show_callback
 
 from unpool.cli.errors import guard
 from unpool.cli.options import Json, Quiet, Shell, Threads, Verbose
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MASK = "coins-mask.png"
 OVERLAY = "coins-overlay.png"
@@ -80,36 +77,29 @@ def completion(
 
 
 def run_demo(folder: Path, threads: int | None = None) -> list[str]:
-    """Run the bundled network on scikit-image's coin photograph and write the mask and the overlay.
-
-    Args:
-        folder: where the two pictures go.
-        threads: as in the session.
-
-    Returns:
-        the lines to print.
-
-    Raises:
-        MissingExtraError: scikit-image is not installed.
-    """
+    """Segment scikit-image's photograph of coins, and write the mask and the overlay into `folder`; lines to print."""
     from importlib.resources import as_file, files
 
     import numpy as np
 
     from unpool.cli.feed import to_input
     from unpool.cli.metadata import Metadata, PixelRule
-    from unpool.cli.model import SessionOptions, open_session, slots
+    from unpool.cli.model import open_session, slots
     from unpool.cli.render import class_map, class_shares
     from unpool.display import format_shape
+    from unpool.extras import require
     from unpool.files import FileSet
     from unpool.images.encode import write_picture
     from unpool.images.overlay import legend_for, mask_picture, overlay_picture
     from unpool.images.pixels import Picture, for_display
 
-    photograph = _photograph()
+    require("unpool demo", "demo", "skimage")
+    from skimage.data import coins
+
+    photograph = np.asarray(coins())  # type: ignore[no-untyped-call]
     begin = time.perf_counter()
     with as_file(files("unpool") / "data" / "coins.onnx") as path:
-        session = open_session(path, SessionOptions(threads=threads))
+        session = open_session(path, threads=threads)
     (slot,) = slots(session).values()
     batch = to_input(Picture(photograph[..., None], 255), slot, PixelRule(), "coins")
     slot.check(batch, "coins")
@@ -123,19 +113,8 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
             write_picture(stream, "png", mask_picture(classes, legend))
         with pictures.open(folder / OVERLAY) as stream:
             write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
-    coins = class_shares(np.bincount(classes.ravel()).tolist(), legend.names).get(legend.names[1], 0.0)
+    share = class_shares(np.bincount(classes.ravel()).tolist(), legend.names).get(legend.names[1], 0.0)
     return [
         f"wrote {MASK} (the class of every pixel, {format_shape(classes.shape)}) and {OVERLAY} (to look at)",
-        f"coins cover {100 * coins:.1f} % of the photograph; loading and running took {seconds:.2f} s",
+        f"coins cover {100 * share:.1f} % of the photograph; loading and running took {seconds:.2f} s",
     ]
-
-
-def _photograph() -> "NDArray[Any]":
-    import numpy as np
-
-    from unpool.extras import require
-
-    require("unpool demo", "demo", "skimage")
-    from skimage.data import coins
-
-    return np.asarray(coins())  # type: ignore[no-untyped-call]
