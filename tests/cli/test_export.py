@@ -84,14 +84,14 @@ def test_multiples(here):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("no_such_module:Net", "--example", "1"), 2, "there is no no_such_module here"),
-        (("no_such.py:Net", "--example", "1"), 3, "no_such.py: expected a file of Python"),
+        (("no_such_module:Net", "--example", "1"), 2, "there is no Python module no_such_module here"),
+        (("no_such.py:Net", "--example", "1"), 3, "no_such.py: no such Python file"),
         (("user_nets.py:Nut", "--example", "1"), 2, "has no Nut; it has Halves, Net, broken"),
         (("user_nets.py", "--example", "1"), 2, "expected module:callable"),
-        (("user_nets.py:broken", "--example", "1"), 3, "got OSError: no weights here"),
+        (("user_nets.py:broken", "--example", "1"), 3, "fails with OSError: no weights here"),
         (("user_nets.py:table", "--example", "1"), 3, "expected a torch.nn.Module, got dict"),
         (("user_nets.py:Net", "--example", "1x1xx4"), 3, "expected sizes with x between them"),
-        (("user_nets.py:Net", "--example", "1x1x4x4", "--weights", "w.pt"), 3, "w.pt: expected a file of weights"),
+        (("user_nets.py:Net", "--example", "1x1x4x4", "--weights", "w.pt"), 3, "w.pt: no such file of weights"),
         (("user_nets.py:Net", "--example", "1x1x4x4", "--scale", "much"), 2, "--scale: expected a number"),
         (("user_nets.py:Net", "--example", "1x1x4x4", "--palette", "red"), 2, "--palette: expected colours"),
         (("user_nets.py:Net", "--example", "1x1x4x4", "--classes", "a", "--palette", "#000000,#111111"), 2, "got 2"),
