@@ -83,7 +83,7 @@ def draw_growth(figure: Any, standings: Standings) -> None:
 
 
 def draw_flops(figure: Any, standings: Standings) -> None:
-    """GFLOP/s of ConvTranspose over channels and sizes beside the machine's peak."""
+    """GFLOP/s of ConvTranspose over channels and sizes and the machine's peak."""
     figure.set_size_inches(10, 4)
     for axes, suite in zip(figure.subplots(1, 2, sharey=True), ("conv_transpose_k2", "conv_transpose_k4"), strict=True):
         found = standings.of(suite)
@@ -115,7 +115,7 @@ _DRAWINGS: dict[str, Drawing] = {
     ),
     "speed-flops.png": (
         draw_flops,
-        "ConvTranspose: GFLOP/s over channels and sizes, beside the machine's peak",
+        "ConvTranspose: GFLOP/s over channels and sizes, and the machine's peak",
         ("conv_transpose_k2", "conv_transpose_k4"),
     ),
 }
