@@ -42,7 +42,7 @@ class Case:
         shape: (N, C, spatial); of X, for max_unpool of the output, in the order of NCHW whatever the layout.
         dtype: storage type of the values.
         goals: by kind of outputs: "pooled" into memory that was written before, "fresh" into memory that was not.
-        peers: names of the engines beside unpool; empty for all.
+        peers: names of the engines that unpool is compared with; empty for all.
     """
 
     suite: str
@@ -75,17 +75,17 @@ class Case:
 
     @property
     def read(self) -> int:
-        """Bytes that have to be read; 0 where nobody counts."""
+        """Minimum bytes read; 0 where it is not known."""
         return 0
 
     @property
     def written(self) -> int:
-        """Bytes that have to be written; 0 where nobody counts."""
+        """Minimum bytes written; 0 where it is not known."""
         return 0
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, products and sums; 0 where nobody counts."""
+        """Floating-point operations, products and sums; 0 where it is not known."""
         return 0
 
 

@@ -1,4 +1,4 @@
-"""How good choices are: every kernel, or way, that can compute a case is timed beside the one that unpool takes."""
+"""Every kernel or algorithm that can compute a case, timed against the one that unpool chooses."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

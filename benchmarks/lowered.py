@@ -68,7 +68,7 @@ def _forms(shape: str, window: str) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def _model(shape: str, window: str, indices: str) -> onnx.ModelProto:
-    """A pool and an unpooling; through Max nobody can tell where the indices `j` come from."""
+    """A pool and an unpooling; Max hides where the indices `j` come from."""
     return parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 17]>
         round_trip (float[{shape}] x) => (float[{shape}] z) {{

@@ -40,7 +40,7 @@ class Machine:
     flops: float
 
     def limit(self, case: Case) -> float:
-        """Seconds that a case takes at least if nothing is in a cache; 0 where nobody counts.
+        """Minimum seconds of a case with cold caches; 0 where it is not known.
 
         Bytes read and bytes written one after the other, or all multiply-adds of the definition, whatever is longer.
         Data that stays in a cache and algorithms that save multiplications can be faster.

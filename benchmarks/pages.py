@@ -71,7 +71,7 @@ operator of PyTorch took 32 ms in one round and 78 ms in another.
 
 
 def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = ()) -> str:
-    """The whole of docs/speed.md: the conditions, a table for each suite, and the pictures, which lie beside the page.
+    """The text of docs/speed.md: the conditions, a table per suite, and the plots, which are files next to it.
 
     Args:
         standings: of one machine.

@@ -176,7 +176,7 @@ def merged(old: Iterable[Record], new: Sequence[Record]) -> list[Record]:
 
 
 def best_machine(rows: Sequence[MachineRow]) -> Machine:
-    """The fastest of the rounds in each respect: what the machine can do when nobody disturbs it."""
+    """The fastest of the rounds in each respect: the speed of the machine when it is idle."""
     first = rows[0]
     return Machine(
         first.cpu,

@@ -20,7 +20,7 @@ class Standing:
         outputs: "pooled" or "fresh".
         ours: our best round.
         peers: by engine, its best round.
-        limit: seconds that the machine needs at least; 0 where nobody counts.
+        limit: minimum seconds on this machine; 0 where it is not known.
     """
 
     case: Case

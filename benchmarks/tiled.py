@@ -1,9 +1,9 @@
-"""What tiles cost and keep: a slide under a limit of memory, killed and resumed; a photograph; blending beside it.
+"""The cost of tiles: a slide under a memory limit, killed and resumed; a photograph; exact and blended tiles.
 
 slide       a generated image through the demo's network by `unpool run`, killed twice with SIGKILL and resumed;
             compared with untiled runs on crops around random seams and along all borders
 photograph  the same command with a limit of memory and without tiles: time and peak of each process
-blending    pixels per second of exact tiles beside overlapping windows, and beside the halo-corrected ideal
+blending    pixels per second of exact tiles, of overlapping windows, and of the halo-corrected ideal
 """
 
 import json
@@ -117,13 +117,13 @@ def has(made: Path, tiles: int) -> bool:
 
 
 def finished(made: Path) -> int:
-    """Tiles that the journal beside an output names."""
+    """The tiles in the journal next to an output."""
     journal = made.with_name(made.name + ".part") / "journal"
     return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
 
 
 def compared(image: Path, made: Path, side: int) -> str:
-    """The output beside untiled runs on crops: how many values differ, and by how much at most."""
+    """The output compared with untiled runs on crops: the number of differing values, and the largest difference."""
     import zarr
 
     session, source = unpool.InferenceSession(model()), unpool.images.open(image)

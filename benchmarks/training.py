@@ -1,4 +1,4 @@
-"""One step of training through an operator, forward and backward: `unpool.torch` beside PyTorch's own functions."""
+"""One step of training through an operator, forward and backward: `unpool.torch` and PyTorch's own functions."""
 
 from collections.abc import Callable
 from types import ModuleType

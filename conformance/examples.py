@@ -31,7 +31,7 @@ class Difference:
 
 
 def differences(questions: Sequence[Json]) -> list[Difference]:
-    """The questions of one rule where somebody differs, gathered.
+    """The differences of one rule: questions that a runtime answers differently, in groups.
 
     Cases that are only refused or accepted, by the same runtimes, become one: the one with the shortest example
     stands for them.

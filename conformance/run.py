@@ -23,7 +23,7 @@ class Judged:
     Attributes:
         outcome: the class.
         answer: what came back.
-        varies: a second call gave other bits, as it happens with memory that nobody wrote.
+        varies: a second call gave other bits, which happens with uninitialized memory.
     """
 
     outcome: Outcome

@@ -46,7 +46,7 @@ TUNED = Engine("unpool_tuned", f"{UNPOOL}, tuned", "benchmarks.engines.unpool_tu
 """Whole networks alone."""
 
 MULTIPLICATIONS = Engine("multiplications", "multiplications alone", "benchmarks.engines.multiplications")
-"""Beside whole networks: how far the machine itself strays."""
+"""The baseline of whole networks: the run-to-run variation of the machine."""
 
 BY_NAME = {engine.name: engine for engine in ENGINES}
 EVERY = {engine.name: engine for engine in (*ENGINES, TUNED, MULTIPLICATIONS)}

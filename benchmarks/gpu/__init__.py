@@ -1,4 +1,4 @@
-"""The operators on an NVIDIA GPU, beside PyTorch, torch.compile, cuDNN and CuPy: `python -m benchmarks gpu`.
+"""The operators on an NVIDIA GPU, compared with PyTorch, torch.compile, cuDNN and CuPy: `python -m benchmarks gpu`.
 
     cases.py     what is measured, and how many bytes and operations it takes
     engines.py   who is asked, and how

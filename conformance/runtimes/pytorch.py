@@ -122,7 +122,7 @@ def conv_transpose(rank: int, inputs: Sequence[Any], given: Attributes, _outputs
         raise NoMapping("output_shape")
     x, w = inputs[:2]
     if list(given.get("kernel_shape", w.shape[2:])) != list(w.shape[2:]):
-        raise NoMapping("kernel_shape beside the weights")
+        raise NoMapping("kernel_shape next to the weights")
     function: Callable[..., Any] = getattr(functional, f"conv_transpose{rank}d")
     bias = inputs[2] if len(inputs) > 2 else None
     result = function(

@@ -48,7 +48,7 @@ class Run:
 
     @property
     def overhead(self) -> float:
-        """Pixels computed beside those that are kept, as a share of these: ((t + 2h) / t)² - 1."""
+        """Pixels computed in addition to those that are kept, as a share of these: ((t + 2h) / t)² - 1."""
         return ((self.tile + 2 * self.halo) / self.tile) ** 2 - 1
 
     @property
