@@ -14,7 +14,7 @@ from tests import oracle
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
-from unpool.explanation.versions import ATTRIBUTE_TEXTS, DEFAULTS, OUTPUTS, TEXT_CHANGES
+from unpool.explanation.versions import ATTRIBUTES, OUTPUTS, TEXT_CHANGES
 from unpool.operators.contract import INPUT_NAMES, OPERATORS, ROWS, rows_of
 
 STEPS = [(before, after) for operator in OPERATORS for before, after in pairwise(rows_of(operator, ""))]
@@ -63,13 +63,15 @@ def test_words_are_those_of_the_schemas(operator):
     for name, one in newest.attributes.items():
         value = onnx.helper.get_attribute_value(one.default_value) if one.default_value.name else None
         if value is not None:
-            assert DEFAULTS[name] == (value.decode() if isinstance(value, bytes) else str(value))
+            assert ATTRIBUTES[name][0] == (value.decode() if isinstance(value, bytes) else str(value))
 
 
 def test_everything_has_words():
     """Each attribute of each row is explained, and a text that changed belongs to a version there is."""
-    assert {name for row in ROWS for name in row.attributes} == set(ATTRIBUTE_TEXTS) == set(DEFAULTS)
-    assert {(one.operator, one.version) for one in TEXT_CHANGES} <= {(row.operator, row.since_version) for row in ROWS}
+    assert {name for row in ROWS for name in row.attributes} == set(ATTRIBUTES)
+    assert {(operator, change.since) for operator, change in TEXT_CHANGES} <= {
+        (row.operator, row.since_version) for row in ROWS
+    }
 
 
 def test_a_contract_says_what_a_version_accepts():

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unpool.errors import UnpoolError
 from unpool.geometry import Axis, Span, span_read, upsampled_size, upsampling_walk
@@ -24,11 +23,7 @@ SAME = ("SAME_UPPER", "SAME_LOWER")
 class SizeStep:
     """One line of arithmetic, such as `room = large + begin + end - reach = 7 + 1 + 0 - 3 = 5`.
 
-    Attributes:
-        name: of the result.
-        rule: the formula, with the names of earlier results.
-        numbers: the formula with their values.
-        value: of the result, in elements.
+    The rule has the names of earlier results, `numbers` their values; the value of the result is in elements.
     """
 
     name: str
@@ -50,17 +45,22 @@ class _StepList:
 
     def add(self, name: str, rule: str, value: int) -> int:
         """Append the step `name = rule = value`, and return the value."""
-        numbers = {values: f"({number})" if number < 0 else str(number) for values, number in self._known.items()}
-        words = {values: values for values in numbers}
-        self.steps.append(SizeStep(name, rule.format_map(words), rule.format_map(numbers), value))
+        numbers = {known: f"({number})" if number < 0 else str(number) for known, number in self._known.items()}
+        names = {known: known for known in numbers}
+        self.steps.append(SizeStep(name, rule.format_map(names), rule.format_map(numbers), value))
         self._known[name] = value
         return value
 
-    def reach(self, axis: Axis) -> None:
+    def add_reach(self, axis: Axis) -> None:
         """Append the reach of a window."""
         self.add("reach", "({window} - 1) * {dilation} + 1", axis.window.reach)
 
-    def begin(self, total: int, axis: Axis, *, odd_at_end: bool) -> None:
+    def add_pads(self, begin: int, end: int) -> None:
+        """Append both pads as they are in the attributes."""
+        self.add("begin", str(begin), begin)
+        self.add("end", str(end), end)
+
+    def add_begin(self, total: int, axis: Axis, *, odd_at_end: bool) -> None:
         """Append the part of a total before the first element."""
         if total < 0:
             self.add("begin", "0", axis.begin)
@@ -71,14 +71,13 @@ class _StepList:
 def pool_steps(spec: MaxPoolSpec, number: int, axis: Axis) -> tuple[SizeStep, ...]:
     """The steps from the size of X to the number of windows, along spatial axis `number` of a MaxPool."""
     steps = _StepList(axis, large=axis.large)
-    steps.reach(axis)
+    steps.add_reach(axis)
     is_ort = spec.compat == "ort"
     if spec.padding in SAME:
         _same_pool_steps(steps, spec, axis)
         return tuple(steps.steps)
     begin, end = (0, 0) if spec.padding == "VALID" else spec.pads[number]
-    steps.add("begin", str(begin), begin)
-    steps.add("end", str(end), end)
+    steps.add_pads(begin, end)
     steps.add("room", "{large} + {begin} + {end} - {reach}", axis.large + begin + end - axis.window.reach)
     if spec.ceil and (spec.padding != "VALID" or is_ort):
         rule = "min(ceil({room} / {stride}), floor(({large} + {begin} - 1) / {stride})) + 1"
@@ -90,13 +89,12 @@ def pool_steps(spec: MaxPoolSpec, number: int, axis: Axis) -> tuple[SizeStep, ..
 
 def _same_pool_steps(steps: _StepList, spec: MaxPoolSpec, axis: Axis) -> None:
     steps.add("small", "ceil({large} / {stride})", axis.small)
-    covered = upsampled_size(axis.small, axis.window)
+    covered, is_upper = upsampled_size(axis.small, axis.window), spec.padding == "SAME_UPPER"
     total = steps.add("total", "({small} - 1) * {stride} + {reach} - {large}", covered - axis.large)
     if total < 0 and spec.compat == "ort":
-        part = "{total}" if spec.padding == "SAME_UPPER" else "({total} + 1)"
-        steps.add("begin", f"trunc({part} / 2)", axis.begin)
+        steps.add("begin", "trunc({total} / 2)" if is_upper else "trunc(({total} + 1) / 2)", axis.begin)
     else:
-        steps.begin(total, axis, odd_at_end=spec.padding == "SAME_UPPER")
+        steps.add_begin(total, axis, odd_at_end=is_upper)
     steps.add("end", "max({total} - {begin}, 0)", max(total - axis.begin, 0))
 
 
@@ -113,12 +111,9 @@ def unpool_steps(spec: MaxUnpoolSpec, number: int, axis: Axis, *, is_asked: bool
 def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) -> tuple[SizeStep, ...]:
     """The steps from the size of X to that of the output, along one axis of a ConvTranspose."""
     steps = _StepList(axis, small=axis.small, output_padding=rule.extra, output_shape=rule.asked or 0)
-    steps.reach(axis)
-    full = steps.add(
-        "full",
-        "({small} - 1) * {stride} + {reach} + {output_padding}",
-        upsampled_size(axis.small, axis.window, extra=rule.extra),
-    )
+    steps.add_reach(axis)
+    full = upsampled_size(axis.small, axis.window, extra=rule.extra)
+    steps.add("full", "({small} - 1) * {stride} + {reach} + {output_padding}", full)
     if rule.asked is not None:
         steps.add("large", "{output_shape}", axis.large)
         is_swapped = Switch.ODD_SIDE_SWAPPED in spec.row.switches and spec.compat == "spec"
@@ -128,16 +123,14 @@ def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) ->
         steps.add("large", "{full}" if is_short else "{small} * {stride}", axis.large)
         _crop_steps(steps, full, axis, odd_at_end=spec.padding == "SAME_UPPER")
     else:
-        begin, end = rule.pads
-        steps.add("begin", str(begin), begin)
-        steps.add("end", str(end), end)
+        steps.add_pads(*rule.pads)
         steps.add("large", "{full} - {begin} - {end}", axis.large)
     return tuple(steps.steps)
 
 
 def _crop_steps(steps: _StepList, full: int, axis: Axis, *, odd_at_end: bool) -> None:
     total = steps.add("total", "{full} - {large}", full - axis.large)
-    steps.begin(total, axis, odd_at_end=odd_at_end)
+    steps.add_begin(total, axis, odd_at_end=odd_at_end)
     steps.add("end", "{total} - {begin}", total - axis.begin)
 
 
@@ -151,12 +144,7 @@ DATA, PADDING, GAP, OUTSIDE = "#", "o", "-", "."
 
 @dataclass(frozen=True)
 class TapPositions:
-    """The taps of the window at one small position.
-
-    Attributes:
-        small: the position.
-        large: positions on the large axis; those outside it are padding, or are cropped.
-    """
+    """The taps of the window at one small position: large positions; those outside the axis are padding or cropped."""
 
     small: int
     large: tuple[int, ...]
@@ -164,12 +152,9 @@ class TapPositions:
 
 @dataclass(frozen=True)
 class AxisDrawing:
-    """The windows of an axis.
+    """The first and the last windows of an axis, or all if they are few.
 
-    Attributes:
-        windows: the first and the last windows, or all if they are few.
-        uncovered: large positions in no window, as spans (first, stop) without stop.
-        coverage: number of windows over each large position.
+    `uncovered` are large positions in no window, and `coverage` is the number of windows over each large position.
     """
 
     windows: tuple[TapPositions, ...]
@@ -178,10 +163,7 @@ class AxisDrawing:
 
 
 def draw(axis: Axis) -> AxisDrawing:
-    """The windows of an axis.
-
-    Raises:
-        UnpoolError: it is too long.
+    """The windows of an axis, which may not be too long.
 
     >>> from unpool.geometry import Window
     >>> drawing = draw(Axis(5, 2, Window(2, 2)))
@@ -190,14 +172,15 @@ def draw(axis: Axis) -> AxisDrawing:
     """
     longest = max(axis.large, axis.small, axis.window.reach)
     if longest > MAX_LENGTH:
-        raise UnpoolError(
-            f"explain: expected axes and windows of at most {MAX_LENGTH} elements, got {longest}. Reduce it."
-        )
+        raise UnpoolError(f"explain: expected axes and windows of at most {MAX_LENGTH} elements, got {longest}.")
     coverage = upsampling_walk(axis).count
-    shown = [*range(min(axis.small, MAX_ROWS)), *range(max(MAX_ROWS, axis.small - MAX_ROWS), axis.small)]
-    return AxisDrawing(
-        tuple(_window_taps(axis, one) for one in shown), tuple(_spans(coverage == 0)), tuple(coverage.tolist())
-    )
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], coverage == 0, [False]))))
+    windows = []
+    for small in (*range(min(axis.small, MAX_ROWS)), *range(max(MAX_ROWS, axis.small - MAX_ROWS), axis.small)):
+        read = span_read(Span(small, small + 1), axis.window, axis.begin)
+        windows.append(TapPositions(small, tuple(range(read.first, read.stop, axis.window.dilation))))
+    uncovered = tuple(Span(*pair) for pair in edges.reshape(-1, 2).tolist())
+    return AxisDrawing(tuple(windows), uncovered, tuple(coverage.tolist()))
 
 
 def render(axis: Axis, drawing: AxisDrawing) -> Iterator[str]:
@@ -211,40 +194,21 @@ def render(axis: Axis, drawing: AxisDrawing) -> Iterator[str]:
     begin, end = Span(low, min(low + half, stop)), Span(max(low + half, stop - half), stop)
     for title, cells in (("the beginning:", begin), ("the end:", end)):
         yield title
-        yield from _rows(axis, drawing, [one for one in drawing.windows if _overlaps(one, cells)], cells)
+        windows = [window for window in drawing.windows if not set(window.large).isdisjoint(range(*cells))]
+        yield from _rows(axis, drawing, windows, cells)
 
 
 def _rows(axis: Axis, drawing: AxisDrawing, windows: Sequence[TapPositions], cells: Span) -> Iterator[str]:
-    inside = [0 <= cell < axis.large for cell in range(*cells)]
-    width = max(len(str(axis.large)), 1) + 1
-    labels = ["large", *(f"small {one.small}" for one in windows), "windows"]
+    def mark(window: TapPositions, cell: int) -> str:
+        if cell in window.large:
+            return DATA if 0 <= cell < axis.large else PADDING
+        return GAP if window.large[0] < cell < window.large[-1] else ""
+
     rows = [
-        [str(cell) if values else OUTSIDE for cell, values in zip(range(*cells), inside, strict=True)],
-        *([_mark(one, cell, values) for cell, values in zip(range(*cells), inside, strict=True)] for one in windows),
-        [str(drawing.coverage[cell]) if values else "" for cell, values in zip(range(*cells), inside, strict=True)],
+        ("large", [str(cell) if 0 <= cell < axis.large else OUTSIDE for cell in range(*cells)]),
+        *((f"small {window.small}", [mark(window, cell) for cell in range(*cells)]) for window in windows),
+        ("windows", [str(drawing.coverage[cell]) if 0 <= cell < axis.large else "" for cell in range(*cells)]),
     ]
-    left = max(map(len, labels))
-    for label, row in zip(labels, rows, strict=True):
-        yield f"{label.ljust(left)} {''.join(mark.rjust(width) for mark in row)}".rstrip()
-
-
-def _mark(cover: TapPositions, cell: int, is_data: bool) -> str:
-    if cell in cover.large:
-        return DATA if is_data else PADDING
-    return GAP if cover.large[0] < cell < cover.large[-1] else ""
-
-
-def _overlaps(cover: TapPositions, cells: Span) -> bool:
-    return any(cells.first <= cell < cells.stop for cell in cover.large)
-
-
-def _window_taps(axis: Axis, small: int) -> TapPositions:
-    read = span_read(Span(small, small + 1), axis.window, axis.begin)
-    return TapPositions(small, tuple(range(read.first, read.stop, axis.window.dilation)))
-
-
-def _spans(mask: NDArray[np.bool_]) -> Iterator[Span]:
-    """The true parts of a mask, as spans."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False]))))
-    for first, stop in edges.reshape(-1, 2).tolist():
-        yield Span(first, stop)
+    width, label_width = len(str(axis.large)) + 1, max(len(label) for label, _ in rows)
+    for label, marks in rows:
+        yield f"{label.ljust(label_width)} {''.join(text.rjust(width) for text in marks)}".rstrip()

@@ -8,7 +8,7 @@ from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.explanation.axis import AxisDrawing, SizeStep, conv_transpose_steps, draw, pool_steps, render, unpool_steps
 from unpool.explanation.versions import Contract, ContractChange, changes_between, columns, contract_of
-from unpool.geometry import Axis, Span
+from unpool.geometry import Axis
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
 from unpool.operators.arguments import for_all_axes, plain
@@ -32,14 +32,10 @@ RESULT_TEXTS = {
 
 @dataclass(frozen=True)
 class AxisExplanation:
-    """One spatial axis of a call.
+    """One spatial axis of a call: the steps from one size to the other, and a drawing of its windows.
 
-    Attributes:
-        number: from 0.
-        axis: `large` is its size in X for MaxPool, in the output for the others; `begin` is the padding before the
-            first large position, or the elements cropped there.
-        steps: from one size to the other.
-        drawing: of its windows.
+    `axis.large` is its size in X for MaxPool, else in the output; `axis.begin` is the padding before the first
+    large position, or the elements cropped there.
     """
 
     number: int
@@ -58,14 +54,7 @@ class AxisExplanation:
 
 @dataclass(frozen=True)
 class CallExplanation:
-    """A call with concrete sizes, in one version.
-
-    Attributes:
-        label: the operator with its version.
-        size: spatial sizes of X.
-        output: spatial sizes of the result.
-        axes: one per spatial axis.
-    """
+    """A call with concrete sizes, in one version: the spatial sizes of X and of the result, and every spatial axis."""
 
     label: str
     size: tuple[int, ...]
@@ -75,11 +64,12 @@ class CallExplanation:
     def lines(self) -> Iterator[str]:
         """The lines that `print` shows."""
         yield f"{self.label}: {format_shape(self.size)} -> {format_shape(self.output)}"
-        for one in self.axes:
+        for axis in self.axes:
             yield ""
-            yield from one.lines()
-            if one.drawing.uncovered:
-                spans = ", ".join(map(_span, one.drawing.uncovered))
+            yield from axis.lines()
+            if axis.drawing.uncovered:
+                ends = ((span.first, span.stop - 1) for span in axis.drawing.uncovered)
+                spans = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in ends)
                 yield f"  left over: {UNCOVERED_TEXTS[self.label.partition('-')[0]]} {spans}"
 
 
@@ -87,11 +77,7 @@ class CallExplanation:
 class Explanation:
     """The result of `explain`; `print` shows the calls if sizes are given, else the changes, else the contract.
 
-    Attributes:
-        contract: of the version.
-        other: of the second version, or None.
-        changes: between the two.
-        calls: with concrete sizes, one for each version; empty without sizes.
+    `other` is the contract of the second version, and calls are those of both versions.
     """
 
     contract: Contract
@@ -113,7 +99,10 @@ class Explanation:
         yield f"{self.contract.label} -> {other}"
         yield ""
         titles = ("since", "what", "before", "after", "")
-        rows = [(str(one.since), one.subject, one.before, one.after, RESULT_TEXTS[one.results]) for one in self.changes]
+        rows = [
+            (str(change.since), change.subject, change.before, change.after, RESULT_TEXTS[change.results])
+            for change in self.changes
+        ]
         yield from columns([titles, *rows])
 
 
@@ -164,38 +153,28 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
       small 2          # o
       windows  1 1 1 1 1
     """
-    name, domain = _operator(operator), _domain(layout)
-    row = contract.rows_of(name, domain)[-1] if opset is None else contract.row(name, domain, opset)
-    rows = [row] if to is None else [row, contract.row(name, domain, to)]
-    if size is None and attributes:
-        raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X, got none. Give it.")
-    if (rows[-1].since_version or 0) < (row.since_version or 0):
-        least = row.since_version if opset is None else opset
-        raise UnpoolError(f"explain: to needs an opset from {least} on, got {to}. Give an older opset beside it.")
-    calls = () if size is None else tuple(_call(one, size, attributes, compat) for one in rows)
-    contracts = [contract_of(one) for one in rows]
-    changes = changes_between(rows[0], rows[-1])
-    return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)
-
-
-def _operator(text: str) -> str:
-    """The operator's name as ONNX writes it."""
-    plainly = text.replace("_", "").lower()
-    found = next((name for name in OPERATORS if name.lower() == plainly), None)
-    if found is None:
+    name = next((name for name in OPERATORS if name.lower() == operator.replace("_", "").lower()), None)
+    if name is None:
         raise UnsupportedError(
-            f"explain: operator is one of {', '.join(OPERATORS)}; got {text!r}. {suggest_name(text, OPERATORS)}"
+            f"explain: operator is one of {', '.join(OPERATORS)}; got {operator!r}. {suggest_name(operator, OPERATORS)}"
         )
-    return found
-
-
-def _domain(layout: str) -> str:
     domains = {"NCHW": "", "NHWC": contract.NHWC}
     if layout not in domains:
         raise UnpoolError(
             f"explain: layout is one of {', '.join(domains)}; got {layout!r}. {suggest_name(layout, domains)}"
         )
-    return domains[layout]
+    domain = domains[layout]
+    row = contract.rows_of(name, domain)[-1] if opset is None else contract.row(name, domain, opset)
+    rows = [row] if to is None else [row, contract.row(name, domain, to)]
+    if size is None and attributes:
+        raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X. Pass size as well.")
+    if (rows[-1].since_version or 0) < (row.since_version or 0):
+        least = row.since_version if opset is None else opset
+        raise UnpoolError(f"explain: to needs an opset from {least} on, got {to}. Pass an older opset with it.")
+    calls = () if size is None else tuple(_call(one, size, attributes, compat) for one in rows)
+    contracts = list(map(contract_of, rows))
+    changes = changes_between(rows[0], rows[-1])
+    return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)
 
 
 def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: str) -> CallExplanation:
@@ -223,7 +202,7 @@ def _conv_transpose(
     spec: ConvTransposeSpec, sizes: tuple[int, ...]
 ) -> tuple[tuple[Axis, ...], list[tuple[SizeStep, ...]]]:
     if spec.kernel_shape is None:
-        raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W, got none. Give it.")
+        raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W. Pass it as well.")
     w_shape = (spec.group, 1, *spec.kernel_shape)
     axes = conv_transpose.call(spec, _shape(spec.row, spec.group, sizes), w_shape, None).axes
     rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
@@ -233,7 +212,3 @@ def _conv_transpose(
 def _shape(row: Row, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of X with these spatial sizes."""
     return (1, *sizes, channels) if row.is_channels_last else (1, channels, *sizes)
-
-
-def _span(span: Span) -> str:
-    return str(span.first) if span.stop - span.first == 1 else f"{span.first} to {span.stop - 1}"

@@ -3,7 +3,7 @@
 Source: ONNX's operator schemas. A test compares names, defaults and the list of changed texts with those of onnx.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,20 +11,16 @@ from unpool.operators.contract import INPUT_NAMES, Row, rows_of
 
 
 @dataclass(frozen=True)
-class TextChange:
-    """A changed text of the standard.
+class ContractChange:
+    """A difference of version `since` to the version before, in short.
 
     Attributes:
-        operator: of the text.
-        version: the first with the new text.
-        subject: the attribute, or "summary" for the text about the operator itself.
-        before: the older text, in short.
-        after: the newer text.
-        results: as in `ContractChange`.
+        subject: an attribute, "types", "outputs", or "summary" for the text about the operator itself.
+        results: "new" if it was refused before, "refused" if it may be refused now, "others" if a call may have other
+            results, "same" if only the standard's text changed, and unpool reads both texts in the same way.
     """
 
-    operator: str
-    version: int
+    since: int
     subject: str
     before: str
     after: str
@@ -46,73 +42,55 @@ VALUE_TEXTS = {
     "W": "(C, M / group, k1..kk)",
     "B": "(M), added to every cell",
 }
-DEFAULTS = {
-    "auto_pad": "NOTSET",
-    "ceil_mode": "0",
-    "dilations": "1 per axis",
-    "group": "1",
-    "kernel_shape": "the window of W",
-    "output_padding": "0 per axis",
-    "output_shape": "computed",
-    "pads": "0 at each end",
-    "storage_order": "0",
-    "strides": "1 per axis",
-    "activation": "none",
-    "activation_params": "none",
+ATTRIBUTES = {
+    "auto_pad": ("NOTSET", "NOTSET takes pads, VALID none; SAME_* compute them, UPPER with an odd cell at the end"),
+    "ceil_mode": ("0", "1 rounds the number of windows up; none of them begins in the padding at the end"),
+    "dilations": ("1 per axis", "elements from one tap of the window to the next"),
+    "group": ("1", "number of groups of the channels of X"),
+    "kernel_shape": ("the window of W", "taps of the window"),
+    "output_padding": ("0 per axis", "elements added at the end of the output"),
+    "output_shape": ("computed", "size of the output; the pads follow from it"),
+    "pads": ("0 at each end", "elements of padding: all begins, then all ends"),
+    "storage_order": ("0", "order of Indices: 0 with the last axis fastest, 1 with the first"),
+    "strides": ("1 per axis", "elements from one window to the next"),
+    "activation": ("none", "Relu, LeakyRelu, Tanh, Sigmoid, Clip, HardSigmoid or HardSwish, applied to the output"),
+    "activation_params": ("none", "parameters of the activation"),
 }
-ATTRIBUTE_TEXTS = {
-    "auto_pad": "NOTSET takes pads, VALID none; SAME_* compute them, UPPER with an odd cell at the end",
-    "ceil_mode": "1 rounds the number of windows up; none of them begins in the padding at the end",
-    "dilations": "elements from one tap of the window to the next",
-    "group": "number of groups of the channels of X",
-    "kernel_shape": "taps of the window",
-    "output_padding": "elements added at the end of the output",
-    "output_shape": "size of the output; the pads follow from it",
-    "pads": "elements of padding: all begins, then all ends",
-    "storage_order": "order of Indices: 0 with the last axis fastest, 1 with the first",
-    "strides": "elements from one window to the next",
-    "activation": "Relu, LeakyRelu, Tanh, Sigmoid, Clip, HardSigmoid or HardSwish, applied to the output",
-    "activation_params": "parameters of the activation",
-}
+"""The default and the description of every attribute."""
 
 _OPEN = "default not stated"
 _ONE = "1 along each axis"
 _SAME_BEFORE = "SAME: the output has the size of the input"
-TEXT_CHANGES = (
-    TextChange("MaxPool", 10, "summary", "size from kernel_shape, rounded down", "from the reach, maybe rounded up"),
-    TextChange("MaxPool", 11, "dilations", _OPEN, _ONE),
-    TextChange("MaxPool", 11, "strides", _OPEN, _ONE),
-    TextChange("MaxPool", 12, "auto_pad", _SAME_BEFORE, "SAME: ceil(size / stride), split over both ends"),
-    TextChange("MaxPool", 12, "storage_order", "order of the tensor", "order of the numbers in Indices, and no more"),
-    TextChange("MaxPool", 12, "summary", "auto_pad has one formula", "it has one for each ceil_mode, of the same size"),
-    TextChange(
-        "MaxPool", 22, "summary", "ceil_mode says nothing of the padding", "no window begins in the padding at the end"
+TEXT_CHANGES: Mapping[str, tuple[ContractChange, ...]] = {
+    "MaxPool": (
+        ContractChange(10, "summary", "size from kernel_shape, rounded down", "from the reach, maybe rounded up"),
+        ContractChange(11, "dilations", _OPEN, _ONE),
+        ContractChange(11, "strides", _OPEN, _ONE),
+        ContractChange(12, "auto_pad", _SAME_BEFORE, "SAME: ceil(size / stride), split over both ends"),
+        ContractChange(12, "storage_order", "order of the tensor", "order of the numbers in Indices, and no more"),
+        ContractChange(12, "summary", "auto_pad has one formula", "it has one for each ceil_mode, of the same size"),
+        ContractChange(
+            22, "summary", "ceil_mode says nothing of the padding", "no window begins in the padding at the end"
+        ),
     ),
-    TextChange("MaxUnpool", 11, "strides", _OPEN, _ONE),
-    TextChange("ConvTranspose", 11, "auto_pad", _SAME_BEFORE, "SAME: size * stride, split over both ends"),
-    TextChange("ConvTranspose", 11, "dilations", _OPEN, _ONE),
-    TextChange(
-        "ConvTranspose",
-        11,
-        "output_padding",
-        "zeros on one side, any number",
-        "cells at the end, fewer than stride or dilation",
-        "refused",
+    "MaxUnpool": (ContractChange(11, "strides", _OPEN, _ONE),),
+    "ConvTranspose": (
+        ContractChange(11, "auto_pad", _SAME_BEFORE, "SAME: size * stride, split over both ends"),
+        ContractChange(11, "dilations", _OPEN, _ONE),
+        ContractChange(
+            11, "output_padding",
+            "zeros on one side, any number", "cells at the end, fewer than stride or dilation", "refused",
+        ),
+        ContractChange(11, "output_shape", "it does not say which axes", "the spatial axes, without N and C"),
+        ContractChange(11, "strides", _OPEN, _ONE),
+        ContractChange(
+            11, "summary",
+            "output_shape: SAME_UPPER cuts an odd cell at the begin", "at the end; all else at the begin, not the end",
+            "others",
+        ),
     ),
-    TextChange("ConvTranspose", 11, "output_shape", "it does not say which axes", "the spatial axes, without N and C"),
-    TextChange("ConvTranspose", 11, "strides", _OPEN, _ONE),
-    TextChange(
-        "ConvTranspose",
-        11,
-        "summary",
-        "output_shape: SAME_UPPER cuts an odd cell at the begin",
-        "at the end; all else at the begin, not the end",
-        "others",
-    ),
-)
-
-
-NONE = "-"
+}  # fmt: skip
+"""Changed texts of the standard, by operator: each with the first version that has the new text."""
 
 
 @dataclass(frozen=True)
@@ -127,15 +105,9 @@ class ContractEntry:
 
 @dataclass(frozen=True)
 class Contract:
-    """The attributes, inputs and outputs of a version.
+    """The attributes, inputs and outputs of a version, with the opsets that select it, in words.
 
-    Attributes:
-        label: the operator with its version.
-        versions: all versions of the operator in this domain.
-        opsets: that select this version, in words.
-        attributes: by name.
-        inputs: in their order.
-        outputs: in their order.
+    `versions` are all versions of the operator in this domain.
     """
 
     label: str
@@ -153,40 +125,25 @@ class Contract:
             yield from ("", title, *columns(rows))
 
 
-@dataclass(frozen=True)
-class ContractChange:
-    """A difference to the version before.
-
-    Attributes:
-        since: the version.
-        subject: an attribute, "types", "outputs", or "summary" for the text about the operator itself.
-        before: in the version before, in short.
-        after: in this version.
-        results: "new" if it was refused before, "refused" if it may be refused now, "others" if a call may have other
-            results, "same" if only the standard's text changed, and unpool reads both texts in the same way.
-    """
-
-    since: int
-    subject: str
-    before: str
-    after: str
-    results: str
-
-
 def contract_of(row: Row) -> Contract:
     """A row of the table in words."""
-    types = ", ".join(row.value_types)
+    types, version = ", ".join(row.value_types), _version(row)
+    versions = tuple(map(_version, rows_of(row.operator, row.domain)))
+    later = next((number for number in versions if number > version), None)
+    opsets = f"opset {version}" if later == version + 1 else f"opsets {version} to {(later or 0) - 1}"
+    attributes = []
+    for name in sorted(row.attributes):
+        default, description = ATTRIBUTES[name]
+        default = "required" if name in row.required else f"default {default}"
+        attributes.append(ContractEntry(name, row.attributes[name].value, default, description))
+    inputs, outputs = enumerate(INPUT_NAMES[row.operator]), enumerate(OUTPUTS[row.operator][: row.max_outputs])
     return Contract(
         row.label,
-        tuple(_version(one) for one in rows_of(row.operator, row.domain)),
-        _opsets(row),
-        tuple(_attribute(row, name) for name in sorted(row.attributes)),
-        tuple(
-            _value(row, name, number >= row.min_inputs, types) for number, name in enumerate(INPUT_NAMES[row.operator])
-        ),
-        tuple(
-            _value(row, name, number > 0, types) for number, name in enumerate(OUTPUTS[row.operator][: row.max_outputs])
-        ),
+        versions,
+        f"opsets from {version} on" if later is None else opsets,
+        tuple(attributes),
+        tuple(_value(row, name, number >= row.min_inputs, types) for number, name in inputs),
+        tuple(_value(row, name, number > 0, types) for number, name in outputs),
     )
 
 
@@ -212,37 +169,23 @@ def _changes(before: Row, after: Row) -> Iterator[ContractChange]:
         names = OUTPUTS[after.operator]
         first, second = (", ".join(names[: one.max_outputs]) for one in (before, after))
         yield ContractChange(since, "outputs", first, second, "new")
-    texts = {one.subject: one for one in TEXT_CHANGES if (one.operator, one.version) == (after.operator, since)}
+    texts = {change.subject: change for change in TEXT_CHANGES[after.operator] if change.since == since}
     added = {name for name in after.attributes if name not in before.attributes}
     for name in sorted({*texts, *added}):
         if name in added:
-            yield ContractChange(since, name, NONE, f"{after.attributes[name].value}, default {DEFAULTS[name]}", "new")
+            text = f"{after.attributes[name].value}, default {ATTRIBUTES[name][0]}"
+            yield ContractChange(since, name, "-", text, "new")
         else:
-            one = texts[name]
-            yield ContractChange(since, name, one.before, one.after, one.results)
-
-
-def _attribute(row: Row, name: str) -> ContractEntry:
-    default = "required" if name in row.required else f"default {DEFAULTS[name]}"
-    return ContractEntry(name, row.attributes[name].value, default, ATTRIBUTE_TEXTS[name])
+            yield texts[name]
 
 
 def _value(row: Row, name: str, is_optional: bool, types: str) -> ContractEntry:
     description = VALUE_TEXTS[name]
     if row.is_channels_last and name in LAYOUT_VALUES:
-        description = description.replace("(N, C, D1..Dk)", "(N, D1..Dk, C)").replace(
-            "(N, C, d1..dk)", "(N, d1..dk, C)"
-        )
+        for dims in ("D1..Dk", "d1..dk"):
+            description = description.replace(f"(N, C, {dims})", f"(N, {dims}, C)")
     kind = "int64" if name in INT64_VALUES else types if name == "X" else "that of X"
     return ContractEntry(name, kind, "optional" if is_optional else "required", description)
-
-
-def _opsets(row: Row) -> str:
-    later = [_version(one) for one in rows_of(row.operator, row.domain) if _version(one) > _version(row)]
-    first = _version(row)
-    if not later:
-        return f"opsets from {first} on"
-    return f"opset {first}" if later[0] == first + 1 else f"opsets {first} to {later[0] - 1}"
 
 
 def _version(row: Row) -> int:
