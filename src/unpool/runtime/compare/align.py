@@ -28,13 +28,9 @@ Values: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ComparableModel:
-    """A model whose values can become outputs.
+    """A model whose values can become outputs, if their type is known; its functions are inlined.
 
-    Attributes:
-        model: its functions inlined, its domain names short.
-        graph: the nodes that its outputs need, without those that only hold constants; a node with subgraphs is one
-            node.
-        types: of the values whose type is known; the others cannot become outputs.
+    The graph has the nodes that its outputs need, without those that only hold constants; a node with subgraphs is one.
     """
 
     model: onnx.ModelProto
@@ -73,18 +69,12 @@ class ComparableModel:
 
 
 def load_for_comparison(source: ModelSource, semantics: Semantics) -> ComparableModel:
-    """Read a model.
-
-    Raises:
-        UnsupportedError: it is larger than 2 GiB.
-        UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
-    """
+    """Read a model of at most 2 GiB, with the checks of `unpool.InferenceSession`."""
     editable = open_model(load_for_command(source), semantics)
     if is_too_large(editable.model):
         raise UnsupportedError(
-            f"{source_name(source)}: expected at most 2 GiB, weights included, which runtimes take from memory, got "
-            "more. Save it with its weights in a file beside it (onnx.save, save_as_external_data=True), and pass its "
-            "path."
+            f"{source_name(source)}: is larger than 2 GiB with its weights, which runtimes take from memory. Save it "
+            "with its weights in another file (onnx.save, save_as_external_data=True), and pass its path."
         )
     return ComparableModel(editable.model, prune(editable.graph), editable.inference.types)
 
@@ -97,15 +87,7 @@ def _first_output(node: onnx.NodeProto) -> str:
 def diff_values(
     model: ComparableModel, inputs: Values, expected: Values, actual: Values, tolerance: Tolerance
 ) -> Iterator[ValueDiff]:
-    """The differences of all values that both runs have.
-
-    Args:
-        model: the first one.
-        inputs: inputs and constants of the first run.
-        expected: values of the first run.
-        actual: values of the second.
-        tolerance: of the comparison.
-    """
+    """The differences of all values that both runs have, by the inputs and constants of the first run."""
     differing: set[str] = set()
     known = {**inputs, **expected}
     for node in model.graph.nodes:
@@ -113,8 +95,8 @@ def diff_values(
         for position, name in enumerate(node.output):
             if name in expected and name in actual:
                 diff = diff_arrays(expected[name], actual[name], tolerance)
-                x = known.get(node.input[0]) if _has_indices(node, position) else None
-                ties = None
+                has_indices = node.op_type == "MaxPool" and domain(node) in ("", NHWC) and position == 1
+                x, ties = known.get(node.input[0]) if has_indices else None, None
                 if diff.kind == "values" and isinstance(x, np.ndarray):
                     ties = count_ties(node, x, expected[name], actual[name], tolerance)
                 is_first = diff.differs and not follows
@@ -137,23 +119,10 @@ def diff_outputs(expected: Values, actual: Values, tolerance: Tolerance) -> tupl
     )
 
 
-def _has_indices(node: onnx.NodeProto, position: int) -> bool:
-    """True if output `position` of the node holds indices of a MaxPool."""
-    return node.op_type == "MaxPool" and domain(node) in ("", NHWC) and position == 1
-
-
 def count_ties(
     node: onnx.NodeProto, x: AnyArray, expected: AnyArray, actual: AnyArray, tolerance: Tolerance
 ) -> IndexTies:
-    """The indices that differ, counted by the elements that they name.
-
-    Args:
-        node: the MaxPool.
-        x: its input in the first runtime.
-        expected: indices of the first runtime.
-        actual: indices of the second, of the same shape.
-        tolerance: up to which elements almost tie.
-    """
+    """The indices of a MaxPool that differ between two runtimes, counted by the elements of x that they name."""
     planes = np.moveaxis(x, -1, 1) if domain(node) == NHWC else x
     if attributes(node).get("storage_order"):
         planes = planes.transpose(0, 1, *range(planes.ndim - 1, 1, -1))
@@ -172,11 +141,7 @@ def match_values(first: ComparableModel, second: ComparableModel, inputs: Iterab
 
     Two values correspond where the same operators lead to both from the inputs and from any constants; attributes may
     differ. After a part that is written differently, nodes correspond again if operator and all names are the same.
-
-    Args:
-        first: a model.
-        second: another one.
-        inputs: pairs of inputs that get the same array.
+    `inputs` are pairs of inputs that get the same array.
     """
     pairs = list(inputs)
     numbers: dict[tuple[Any, ...], int] = {}

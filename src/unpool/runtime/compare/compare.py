@@ -14,6 +14,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,18 @@ import numpy as np
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, suggest_name
 from unpool.numerics import ROUNDING, Tolerance
-from unpool.runtime.compare.align import (
-    ComparableModel,
-    Values,
-    diff_outputs,
-    diff_values,
-    load_for_comparison,
-    match_values,
+from unpool.runtime.compare import align
+from unpool.runtime.compare.records import Comparison, RuntimeReport, ValueDiff
+from unpool.runtime.compare.runtimes import (
+    NAMES,
+    TORCH,
+    UNPOOL,
+    RuntimeValues,
+    find_runtime,
+    run_model,
+    run_nodes,
+    unpool_runtime,
 )
-from unpool.runtime.compare.records import Comparison, RuntimeReport
-from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, unpool_runtime
-from unpool.runtime.compare.torch_runtime import run_nodes
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import model_errors, source_name
 from unpool.runtime.graph.graph import to_dense
@@ -86,15 +88,18 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     semantics = Semantics(compat, index_space, exact)
     runtimes = [find_runtime(name, semantics) for name in names if name != TORCH]
     with model_errors(model):
-        first = second = load_for_comparison(model, semantics)
+        first = second = align.load_for_comparison(model, semantics)
     if other is not None:
         with model_errors(other):
-            second = load_for_comparison(other, semantics)
+            second = align.load_for_comparison(other, semantics)
     with model_errors(model):
         inputs, expected = _run_first(first, semantics, feed, {**_sizes_of(second, first), **(sizes or {})})
-    known = {**_constants(first), **inputs}
+    tensors = {**first.graph.defaults, **first.graph.constants}
+    constants = {name: array_of(tensor) for name, tensor in tensors.items()}
+    constants |= {name: to_dense(tensor) for name, tensor in first.graph.sparse_constants.items()}
+    known = {**constants, **inputs}
     second_inputs = {name: inputs[own] for own, name in _match_inputs(second, list(inputs)).items()}
-    pairs = None if other is None else match_values(first, second, zip(inputs, second_inputs, strict=True))
+    pairs = None if other is None else align.match_values(first, second, zip(inputs, second_inputs, strict=True))
     comparer = _RunComparer(first, known, expected, tolerance, pairs)
     reports = {
         runtime.word: comparer.report(runtime.name, run_model(runtime, second, second_inputs)) for runtime in runtimes
@@ -102,21 +107,21 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     if TORCH in names:
         reports[TORCH] = run_nodes(first, known, expected.values, semantics, tolerance)
     subgraphs = [node_name(node) for node in first.graph.nodes if has_subgraphs(node)]
+    described = [
+        f"{name} {format_shape(array.shape)} {array.dtype}" if isinstance(array, np.ndarray) else name
+        for name, array in inputs.items()
+    ]
     return Comparison(
         tuple(source_name(source) for source in (model, other) if source is not None),
         unpool_runtime(semantics).name,
-        tuple(map(_describe_input, inputs.items())),
+        tuple(described),
         tuple(reports[name] for name in names),
         (f"as one node each, whatever is inside: {', '.join(subgraphs)}",) if subgraphs else (),
     )
 
 
 def _runtime_names(against: Sequence[str] | None, other: ModelSource | None) -> tuple[str, ...]:
-    """The names in `against`, each once.
-
-    Raises:
-        UnpoolError: an unknown name, or torch for two models.
-    """
+    """The names in `against`, each once; torch is only for one model."""
     names = (UNPOOL if other is not None else "onnxruntime",) if against is None else tuple(dict.fromkeys(against))
     for name in names:
         if name not in NAMES:
@@ -126,12 +131,12 @@ def _runtime_names(against: Sequence[str] | None, other: ModelSource | None) -> 
         if name == TORCH and other is not None:
             raise UnpoolError("compare: torch computes single nodes of one model, got two models. Leave one out.")
     if not names:
-        raise UnpoolError(f"compare: against needs one of {', '.join(NAMES)}, got none. Name one.")
+        raise UnpoolError(f"compare: against needs one or more of {', '.join(NAMES)}; got none.")
     return names
 
 
 def _run_first(
-    model: ComparableModel, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]
+    model: align.ComparableModel, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]
 ) -> tuple[Feed, RuntimeValues]:
     """The inputs, and unpool's results for them."""
     executor = load_as_session(model.model, semantics)
@@ -142,13 +147,7 @@ def _run_first(
     return inputs, RuntimeValues(outputs, dict(zip(names, values, strict=True)))
 
 
-def _constants(model: ComparableModel) -> dict[str, Any]:
-    """The constants of a model as arrays."""
-    arrays = {name: array_of(tensor) for name, tensor in {**model.graph.defaults, **model.graph.constants}.items()}
-    return arrays | {name: to_dense(tensor) for name, tensor in model.graph.sparse_constants.items()}
-
-
-def _sizes_of(fixed: ComparableModel, model: ComparableModel) -> dict[str, int]:
+def _sizes_of(fixed: align.ComparableModel, model: align.ComparableModel) -> dict[str, int]:
     """The dynamic dimensions of a model by name, as the same inputs of another model fix them."""
     dims = {value.name: shapes.dims(value.type) for value in fixed.graph.inputs}
     own = {value.name: shapes.dims(value.type) for value in model.graph.inputs}
@@ -156,74 +155,52 @@ def _sizes_of(fixed: ComparableModel, model: ComparableModel) -> dict[str, int]:
         names = _match_inputs(fixed, [name for name in own if name not in model.graph.defaults])
     except UnpoolError:
         return {}  # the number of inputs differs, so there will be no run
+    pairs = [zip(own[name] or (), dims[other] or (), strict=False) for name, other in names.items()]
     sizes: dict[str, int] = {}
-    for name, other in names.items():
-        for dim, size in zip(own[name] or (), dims[other] or (), strict=False):
-            if isinstance(dim, str) and isinstance(size, int):
-                sizes.setdefault(dim, size)
+    for dim, size in chain.from_iterable(pairs):
+        if isinstance(dim, str) and isinstance(size, int):
+            sizes.setdefault(dim, size)
     return sizes
 
 
-def _match_inputs(model: ComparableModel, names: Sequence[str]) -> dict[str, str]:
-    """The inputs of a model by the names of another model's inputs: the same names, or the same order.
-
-    Raises:
-        UnpoolError: it has more inputs, or fewer.
-    """
+def _match_inputs(model: align.ComparableModel, names: Sequence[str]) -> dict[str, str]:
+    """The inputs of a model by the names of as many inputs of another model: the same names, or the same order."""
     own = [value.name for value in model.graph.inputs if value.name not in model.graph.defaults or value.name in names]
     if set(own) == set(names):
         return {name: name for name in names}
     if len(own) != len(names):
-        raise UnpoolError(f"compare: two models need as many inputs, got {list(names)} and {own}. Give another model.")
+        raise UnpoolError(f"compare: the two models have inputs of different number: {list(names)} and {own}.")
     return dict(zip(names, own, strict=True))
 
 
 @dataclass(frozen=True)
 class _RunComparer:
-    """Compares runs with the first one.
+    """Compares runs with the results of unpool, which ran the first model on these inputs and constants.
 
-    Attributes:
-        model: of the first run.
-        inputs: its inputs and constants.
-        expected: the results of unpool.
-        tolerance: of the comparison.
-        pairs: for another model, its values by the names of the first one's; None for the same model.
+    `pairs` are the values of another model by the names of the first one's; None for the same model.
     """
 
-    model: ComparableModel
-    inputs: Values
+    model: align.ComparableModel
+    inputs: align.Values
     expected: RuntimeValues
     tolerance: Tolerance
     pairs: Mapping[str, str] | None
 
     def report(self, name: str, result: RuntimeValues) -> RuntimeReport:
-        """The report about a runtime."""
-        outputs = (
-            () if result.outputs is None else diff_outputs(self.expected.outputs or {}, result.outputs, self.tolerance)
-        )
-        own_names = self._by_own_names(result.values)
-        values = tuple(diff_values(self.model, self.inputs, self.expected.values, own_names, self.tolerance))
-        unmatched = 0 if self.pairs is None else len(self.expected.values) - len(values)
+        """The report about a runtime; of another model, values of the same type and shape are compared."""
+        own, values = self.expected.values, result.values
+        if self.pairs is not None:
+            known = {name: other for name, other in self.pairs.items() if name in own and other in values}
+            values = {name: values[other] for name, other in known.items() if _kind(values[other]) == _kind(own[name])}
+        outputs: tuple[ValueDiff, ...] = ()
+        if result.outputs is not None:
+            outputs = align.diff_outputs(self.expected.outputs or {}, result.outputs, self.tolerance)
+        diffs = tuple(align.diff_values(self.model, self.inputs, own, values, self.tolerance))
         is_other = self.pairs is not None
-        return RuntimeReport(name, values, outputs, result.unsupported, is_other, unmatched)
-
-    def _by_own_names(self, values: Values) -> Values:
-        """The values of a run by the names of the first one; of another model those of the same type and shape."""
-        if self.pairs is None:
-            return values
-        own = self.expected.values
-        return {
-            name: values[other]
-            for name, other in self.pairs.items()
-            if name in own and other in values and _kind(values[other]) == _kind(own[name])
-        }
+        unmatched = len(own) - len(diffs) if is_other else 0
+        return RuntimeReport(name, diffs, outputs, result.unsupported, is_other, unmatched)
 
 
 def _kind(value: Any) -> Any:
     """Type and shape of an array; the type of anything else."""
     return (value.dtype, value.shape) if isinstance(value, np.ndarray) else type(value)
-
-
-def _describe_input(item: tuple[str, Any]) -> str:
-    name, array = item
-    return f"{name} {format_shape(array.shape)} {array.dtype}" if isinstance(array, np.ndarray) else name

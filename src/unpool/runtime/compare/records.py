@@ -12,10 +12,10 @@ TITLES = ("node", "operator", "value", "what differs", "share", "largest", "rela
 
 @dataclass(frozen=True)
 class IndexTies:
-    """Indices of a MaxPool that differ, counted by the elements of X that they name.
+    """Indices of a MaxPool that differ, counted by the two elements of X that they name.
 
     Attributes:
-        ties: both elements are equal, and neither runtime is wrong about the value.
+        ties: the elements are equal, and neither runtime is wrong about the value.
         near_ties: they differ within the tolerance, so that rounding before the pool decides.
         other_values: they differ by more: one runtime did not choose the largest, or counts in another way.
         outside: one of the indices names no element of X.
@@ -27,24 +27,17 @@ class IndexTies:
     outside: int = 0
 
     def __str__(self) -> str:
-        parts = (
-            (self.ties, "tie"),
-            (self.near_ties, "almost tie"),
-            (self.other_values, "of other values"),
-            (self.outside, "outside"),
-        )
-        return "indices: " + ", ".join(f"{count} {what}" for count, what in parts if count)
+        counts = (self.ties, self.near_ties, self.other_values, self.outside)
+        parts = zip(counts, ("tie", "almost tie", "of other values", "outside"), strict=True)
+        return "indices: " + ", ".join(f"{count} {kind}" for count, kind in parts if count)
 
 
 @dataclass(frozen=True)
 class ValueDiff:
-    """One value in two runtimes.
+    """One value of a node in two runtimes, or an output of the model as a whole, whose node is "".
 
     Attributes:
-        node: name of the node that makes it; "" for an output of the model as a whole.
         operator: of the node, with its version.
-        value: its name.
-        diff: the difference of the two arrays.
         is_first_difference: it differs although all inputs of its node agree.
         ties: for indices of a MaxPool that differ, the elements that they name.
     """
@@ -68,8 +61,8 @@ class ValueDiff:
             max_abs, max_rel = f"{diff.max_abs:.3g}", f"{diff.max_rel:.2g}"
             ulp = "" if diff.ulp is None else str(diff.ulp)
         elements = f"{diff.expected} | {diff.actual}" if diff.expected or diff.actual else ""
-        node = self.node or "whole model"
-        return (node, self.operator, self.value, kind, share, max_abs, max_rel, ulp, index, elements)
+        place = (self.node or "whole model", self.operator, self.value)
+        return (*place, kind, share, max_abs, max_rel, ulp, index, elements)
 
 
 @dataclass(frozen=True)
@@ -86,10 +79,9 @@ class UnsupportedNode:
 
 @dataclass(frozen=True)
 class RuntimeReport:
-    """The results of one runtime beside those of the first.
+    """The results of one runtime, by its name and version, compared with those of the first.
 
     Attributes:
-        runtime: its name and version.
         values: in the order of the nodes, as far as both runtimes make them.
         outputs: of the model as it is, without other values as outputs; empty where the runtime cannot run it.
         unsupported: the first node that the runtime does not run, or the model.
@@ -144,28 +136,23 @@ class RuntimeReport:
     def _value_summary(self) -> str:
         first = next((value for value in self.values if value.diff.differs), None)
         rest = "; the others were not compared" if self.unsupported else ""
-        words = ""
+        summary = ""
         if first is not None:
-            words = f"first difference at {first.node} ({first.operator}){rest}"
+            summary = f"first difference at {first.node} ({first.operator}){rest}"
         elif self.values:
             equal = sum(value.diff.kind == "equal" for value in self.values)
             agree = "1 value agrees" if len(self.values) == 1 else f"all {len(self.values)} values agree"
-            words = f"{agree} ({equal} bit for bit){rest}"
+            summary = f"{agree} ({equal} bit for bit){rest}"
         if not self.is_other_model or self.unsupported:
-            return words
-        return f"{words or 'no value in between was compared'}; {self.unmatched_count} without a counterpart"
+            return summary
+        return f"{summary or 'no value in between was compared'}; {self.unmatched_count} without a counterpart"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of runtimes or of two models; `print` shows all of it.
+    """The comparison of one or two models in a first runtime, by its name and version, and in others.
 
-    Attributes:
-        models: the names of the model or of both.
-        runtime: the name and version of the first runtime, to which the others are compared.
-        inputs: name, shape and type of each input, as text.
-        reports: one for each other runtime.
-        notes: the parts of the model that were not compared.
+    `inputs` are name, shape and type of each, and `notes` the parts of the model that were not compared.
     """
 
     models: tuple[str, ...]
