@@ -11,7 +11,7 @@ from unpool.execute import CACHE_SIZE, PreparedCall, check_threads, prepare
 from unpool.memory import memory_error
 from unpool.operators import attributes as read
 from unpool.operators import contract, resolve
-from unpool.operators.arguments import for_all_axes, is_plain, plain
+from unpool.operators.attributes import for_all_axes, is_plain, plain
 from unpool.operators.contract import Row
 from unpool.operators.resolve import Spec
 from unpool.shape_cache import on_eviction

@@ -3,7 +3,7 @@
 from tests.mutations.record import Mutation
 
 VERSIONS = "operators/contract.py"
-NAMES = "operators/activation.py"
+NAMES = "operators/attributes.py"
 FORMULAS = "kernels/cpu/activation.py"
 
 DOMAIN = (
@@ -80,8 +80,8 @@ DOMAIN = (
     Mutation(
         "6.6",
         VERSIONS,
-        "return replace(row, domain=NHWC, attributes=",
-        "return replace(row, domain=NHWC, switches=frozenset(), attributes=",
+        "replace(row, domain=NHWC, attributes=",
+        "replace(row, domain=NHWC, switches=frozenset(), attributes=",
         "ConvTranspose 1 of the domain cuts as 11",
     ),
     Mutation(

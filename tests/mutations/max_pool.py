@@ -61,8 +61,8 @@ SIZES = (
     Mutation(
         "3.4",
         RESOLVING,
-        "small = same_pooled_size(large, window.stride)",
-        "small = same_pooled_size(large + spec.ceil, window.stride)",
+        "small = geometry.same_pooled_size(large, window.stride)",
+        "small = geometry.same_pooled_size(large + spec.ceil, window.stride)",
         "ceil_mode adds a window to SAME",
     ),
 )

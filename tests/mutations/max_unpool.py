@@ -73,8 +73,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "1.3",
         RESOLVING,
-        "if min(inferred) < 0:",
-        "if min(inferred) <= 0:",
+        "if min(spatial) < 0:",
+        "if min(spatial) <= 0:",
         "an empty inferred size is refused",
     ),
     Mutation(

@@ -16,8 +16,7 @@ from unpool.execute import shape_value
 from unpool.execute.arrays import check_type
 from unpool.geometry import Span, corners
 from unpool.operators import max_unpool as operator
-from unpool.operators.arguments import plain
-from unpool.operators.attributes import shape_tensor
+from unpool.operators.attributes import plain, shape_tensor
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.tensors import index_type
 

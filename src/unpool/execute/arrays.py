@@ -15,8 +15,7 @@ from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import UnpoolError
 from unpool.memory import MIN_RECYCLED_BYTES, allocate
 from unpool.memory import check as check_memory
-from unpool.operators import activation as activations
-from unpool.operators.activation import Activation
+from unpool.operators.attributes import Activation, check_activation_type
 from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, value_type
 
@@ -38,7 +37,7 @@ def check_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) ->
         UnsupportedError: this version of the operator, or the activation, lacks the type.
     """
     storage = value_type(row, "X", dtype)
-    activations.check_type(row, activation, storage.name)
+    check_activation_type(row, activation, storage.name)
     return storage
 
 

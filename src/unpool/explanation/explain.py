@@ -11,7 +11,6 @@ from unpool.explanation.versions import Contract, ContractChange, changes_betwee
 from unpool.geometry import Axis
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
-from unpool.operators.arguments import for_all_axes, plain
 from unpool.operators.contract import OPERATORS, Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -180,7 +179,7 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
 def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: str) -> CallExplanation:
     rank = 1 if isinstance(size, int) else len(size)
     sizes = read.sizes("explain: size", size, rank)
-    attributes = {name: for_all_axes(name, plain(value), rank) for name, value in given.items()}
+    attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in given.items()}
     asked = attributes.pop("output_shape", None) if row.operator == "MaxUnpool" else None
     spec = resolve.from_row(row, attributes, compat=compat, index_space="auto")
     if isinstance(spec, MaxPoolSpec):

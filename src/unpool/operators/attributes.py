@@ -1,20 +1,85 @@
-"""From the attributes of a node or a call to checked Python values."""
+"""From the attributes of a node or a call to checked Python values.
+
+Activations are those that `com.ms.internal.nhwc` fuses after the three operators. Source of their names, which are
+case-sensitive, and parameter counts: ONNX Runtime's helper for fused activations.
+"""
 
 import numbers
+import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
-from unpool.operators.arguments import for_all_axes, listed, plain
 from unpool.operators.contract import AttributeType, Row, row_with
 
 COMPAT = ("spec", "ort")
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 LARGEST = 2**31 - 1
 
+ACTIVATION_PARAMS = {
+    "Relu": (),
+    "LeakyRelu": ("alpha",),
+    "Tanh": (),
+    "Sigmoid": (),
+    "Clip": ("min", "max"),
+    "HardSigmoid": ("alpha", "beta"),
+    "HardSwish": (),
+}
+
+_PLAIN = frozenset({type(None), int, float, bool, str})  # types whose values `marshal` tells apart by their bytes
+
+_PER_AXIS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 1, "output_shape": 1, "pads": 2}
+
 Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A known name with as many parameters as it takes."""
+
+    name: str
+    params: tuple[float, ...] = ()
+
+
+def plain(value: Any) -> Any:
+    """Lists, tuples and their kin as tuples, integers of any library as Python's; anything else as it is.
+
+    >>> plain(np.int32(2)), plain([np.uint8(2), 3]), plain([2.5, "x"])
+    (2, (2, 3), (2.5, 'x'))
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain_item, value))
+    return _plain_item(value)
+
+
+def _plain_item(value: Any) -> Any:
+    if type(value) in _PLAIN or getattr(value, "ndim", 0) != 0:
+        return value
+    try:
+        return operator.index(value)
+    except Exception:
+        return value
+
+
+def is_plain(value: Any) -> bool:
+    """True if `marshal` distinguishes a value from all others by its bytes."""
+    if type(value) in (list, tuple):
+        return all(type(each) in _PLAIN for each in value)
+    return type(value) in _PLAIN
+
+
+def for_all_axes(name: str, value: Any, rank: int) -> Any:
+    """One integer as the list with this value for each of `rank` spatial axes, for attributes that are such lists.
+
+    >>> for_all_axes("pads", 1, 2), for_all_axes("group", 1, 2)
+    ((1, 1, 1, 1), 1)
+    """
+    return (value,) * (rank * _PER_AXIS[name]) if type(value) is int and name in _PER_AXIS else value
 
 
 def check(row: Row, attributes: Attributes) -> dict[str, Any]:
@@ -24,14 +89,14 @@ def check(row: Row, attributes: Attributes) -> dict[str, Any]:
         UnsupportedError: an attribute of another version or domain.
         UnpoolError: an unknown attribute, a missing one, or one of the wrong type.
     """
-    given = {name: value for name, value in attributes.items() if value is not None}
-    for name in given:
+    values = {name: value for name, value in attributes.items() if value is not None}
+    for name in values:
         if name not in row.attributes:
             raise _unknown(row, name)
     for name in row.required:
-        if name not in given:
+        if name not in values:
             raise UnpoolError(f"{row.label}: attribute {name} is required, but is missing. Set it.")
-    return {name: _typed(row, name, value) for name, value in given.items()}
+    return {name: _typed(row, name, value) for name, value in values.items()}
 
 
 def _unknown(row: Row, name: str) -> UnpoolError:
@@ -49,16 +114,18 @@ def _unknown(row: Row, name: str) -> UnpoolError:
 
 
 def _typed(row: Row, name: str, value: Any) -> Any:
-    expected = row.attributes[name]
-    where = f"{row.label}: {name}"
+    expected, where = row.attributes[name], f"{row.label}: {name}"
     if expected is AttributeType.INT:
         return _int(where, value)
-    if expected is AttributeType.STRING:
-        return _string(where, value)
-    items = _items(where, value, expected)
     if expected is AttributeType.INTS:
-        return tuple(_int(where, item) for item in items)
-    return tuple(_float(where, item) for item in items)
+        return _ints(where, value)
+    if expected is AttributeType.FLOATS:
+        return tuple(_float(where, item) for item in _items(where, value, "numbers"))
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if not isinstance(value, str):
+        raise UnpoolError(f"{where} expects a string, got {value!r}. Pass a str.")
+    return value
 
 
 def _int(where: str, value: Any) -> int:
@@ -73,24 +140,24 @@ def _float(where: str, value: Any) -> float:
     try:
         return float(value)
     except OverflowError as cause:
-        raise UnpoolError(f"{where} expects numbers that a float holds, got {value!r}. Reduce it.") from cause
+        raise UnpoolError(f"{where} expects numbers that a float holds, got {value!r}.") from cause
 
 
-def _string(where: str, value: Any) -> str:
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if not isinstance(value, str):
-        raise UnpoolError(f"{where} expects a string, got {value!r}. Pass a str.")
-    return value
-
-
-def _items(where: str, value: Any, expected: AttributeType) -> Sequence[Any]:
-    items = listed(value)
-    if isinstance(items, (str, bytes)) or not isinstance(items, Sequence):
-        kind = "integers" if expected is AttributeType.INTS else "numbers"
-        raise UnpoolError(f"{where} expects a list of {kind}, got {value!r}. Write one value per spatial axis.")
-    if not items and expected is AttributeType.INTS:
+def _ints(where: str, value: Any) -> tuple[int, ...]:
+    items = _items(where, value, "integers")
+    if not items:
         raise UnpoolError(f"{where} expects at least one value, got an empty list. Leave it out or fill it.")
+    return tuple(_int(where, item) for item in items)
+
+
+def _items(where: str, value: Any, kind: str) -> Sequence[Any]:
+    """The items of a list, or of an array of one axis."""
+    try:
+        items = value.tolist() if getattr(value, "ndim", 0) == 1 else value
+    except Exception:  # such as an array whose memory is on a GPU
+        items = value
+    if isinstance(items, (str, bytes)) or not isinstance(items, Sequence):
+        raise UnpoolError(f"{where} expects a list of {kind}, got {value!r}. Write one value per spatial axis.")
     return items
 
 
@@ -102,10 +169,10 @@ def window_list(row: Row, name: str, values: tuple[int, ...] | None, rank: int, 
     """
     if values is None:
         return (least,) * rank
-    axes = "1 spatial axis" if rank == 1 else f"{rank} spatial axes"
     if len(values) != rank:
         raise UnpoolError(
-            f"{row.label}: {name} needs {rank} values ({axes}), got {len(values)}: {list(values)}. Give one per axis."
+            f"{row.label}: {name} needs {rank} values ({_axes(rank)}), got {len(values)}: {list(values)}. "
+            "Give one per axis."
         )
     _check_range(row, name, values, least)
     return values
@@ -120,34 +187,31 @@ def pad_list(row: Row, values: tuple[int, ...] | None, rank: int) -> tuple[tuple
     if values is None:
         return ((0, 0),) * rank
     if len(values) != 2 * rank:
-        axes = "1 spatial axis" if rank == 1 else f"{rank} spatial axes"
         raise UnpoolError(
-            f"{row.label}: pads needs {2 * rank} values ({axes}), got {len(values)}: {list(values)}. "
+            f"{row.label}: pads needs {2 * rank} values ({_axes(rank)}), got {len(values)}: {list(values)}. "
             "Give all begins, then all ends."
         )
     _check_range(row, "pads", values, 0)
     return tuple(zip(values[:rank], values[rank:], strict=True))
 
 
+def _axes(rank: int) -> str:
+    return "1 spatial axis" if rank == 1 else f"{rank} spatial axes"
+
+
 def _check_range(row: Row, name: str, values: tuple[int, ...], least: int) -> None:
     for value in values:
         if not least <= value <= LARGEST:
-            raise UnpoolError(
-                f"{row.label}: {name} needs values from {least} to {LARGEST}, got {list(values)}. Correct the {value}."
-            )
+            raise UnpoolError(f"{row.label}: {name} needs values from {least} to {LARGEST}, got {list(values)}.")
 
 
 def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool) -> str:
     """The `auto_pad` attribute; the empty string is NOTSET.
 
     Raises:
-        UnpoolError: an unknown mode, or non-zero pads beside a mode that computes them.
+        UnpoolError: an unknown mode, or non-zero pads next to a mode that computes them.
     """
-    mode: str = attributes.get("auto_pad", "NOTSET") or "NOTSET"
-    if mode not in AUTO_PAD:
-        raise UnpoolError(
-            f"{row.label}: auto_pad is one of {', '.join(AUTO_PAD)}; got {mode!r}. {suggest_name(mode, AUTO_PAD)}"
-        )
+    mode = choice(row, "auto_pad", attributes.get("auto_pad", "NOTSET") or "NOTSET", AUTO_PAD)
     pads = attributes.get("pads", ())
     if mode != "NOTSET" and any(pads) and not pads_may_be_ignored:
         raise UnpoolError(
@@ -157,11 +221,7 @@ def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool)
 
 
 def flag(row: Row, attributes: Attributes, name: str) -> bool:
-    """An integer attribute that is 0 or 1, default 0.
-
-    Raises:
-        UnpoolError: any other value.
-    """
+    """An integer attribute that is 0 or 1, default 0; any other value is an error."""
     value = attributes.get(name, 0)
     if value not in (0, 1):
         raise UnpoolError(f"{row.label}: {name} is 0 or 1, got {value}. Pass 1 to turn it on.")
@@ -169,11 +229,7 @@ def flag(row: Row, attributes: Attributes, name: str) -> bool:
 
 
 def choice(row: Row, name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """`value` if it is one of the allowed words.
-
-    Raises:
-        UnpoolError: it is not.
-    """
+    """`value`, which has to be one of the allowed words."""
     if value not in allowed:
         raise UnpoolError(
             f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. {suggest_name(value, allowed)}"
@@ -182,25 +238,48 @@ def choice(row: Row, name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def sizes(where: str, values: Any, rank: int) -> tuple[int, ...]:
-    """Sizes of `rank` axes, as one integer for all of them or a list.
-
-    Raises:
-        UnpoolError: not integers of 0 or more.
-    """
-    given = for_all_axes("output_shape", plain(values), rank)
-    found = tuple(_int(where, item) for item in _items(where, given, AttributeType.INTS))
-    if min(found) < 0:
-        raise UnpoolError(f"{where} needs values of 0 or more, got {list(found)}. Pass a size per spatial axis.")
-    return found
+    """Sizes of `rank` axes, from one integer for all of them or a list of integers of 0 or more."""
+    checked = _ints(where, for_all_axes("output_shape", plain(values), rank))
+    if min(checked) < 0:
+        raise UnpoolError(f"{where} needs values of 0 or more, got {list(checked)}. Pass a size per spatial axis.")
+    return checked
 
 
 def shape_tensor(row: Row, sizes: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A plain list of sizes as the int64 tensor that an operator takes.
-
-    Raises:
-        UnpoolError: an item is not an integer of 64 bits.
-    """
+    """A plain list of sizes as the int64 tensor that an operator takes."""
     values = [_int(f"{row.label}: output_shape", size) for size in sizes]
     if any(not -(2**63) <= value < 2**63 for value in values):
-        raise UnpoolError(f"{row.label}: output_shape needs 64-bit integers, got {values}. Reduce them.")
+        raise UnpoolError(f"{row.label}: output_shape needs 64-bit integers, got {values}.")
     return np.array(values, np.int64)
+
+
+def activation_of(row: Row, attributes: Attributes) -> Activation | None:
+    """The activation that a node asks for, or None.
+
+    Raises:
+        UnpoolError: parameters without a name, an unknown name, or a wrong number of parameters.
+    """
+    name = attributes.get("activation")
+    params: tuple[float, ...] = attributes.get("activation_params", ())
+    if name is None:
+        if "activation_params" in attributes:
+            raise UnpoolError(f"{row.label}: activation_params needs activation, got only {list(params)}. Name it.")
+        return None
+    choice(row, "activation", name, tuple(ACTIVATION_PARAMS))
+    if name == "Relu" and len(params) == 2 and params[0] == 0.0 and params[1] >= float(np.finfo(np.float32).max):
+        return Activation("Relu")
+    expected = ACTIVATION_PARAMS[name]
+    if len(params) != len(expected):
+        words = ", ".join(expected) or "no parameters"
+        raise UnpoolError(
+            f"{row.label}: {name} takes activation_params [{words}], got {list(params)}. Pass {len(expected)} values."
+        )
+    return Activation(name, params)
+
+
+def check_activation_type(row: Row, activation: Activation | None, dtype: str) -> None:
+    """Refuse every activation of int8 or uint8 except Relu and Clip."""
+    if activation is not None and dtype in ("int8", "uint8") and activation.name not in ("Relu", "Clip"):
+        raise UnsupportedError(
+            f"{row.label}: activation on {dtype} is Relu or Clip, got {activation.name}. Use a float type."
+        )

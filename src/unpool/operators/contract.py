@@ -78,11 +78,7 @@ class Row:
         return self.domain == NHWC
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
-        """Every required input is there, and no more than there can be; None stands for one that is left out.
-
-        Raises:
-            UnpoolError: one is missing, or there are too many.
-        """
+        """Refuse missing and surplus inputs; None stands for one that is left out."""
         names = INPUT_NAMES[self.operator]
         if len(inputs) > self.max_inputs:
             raise UnpoolError(
@@ -133,37 +129,29 @@ _ONNX_ROWS = (
     _grow(22, ("bfloat16", *_FLOATS)),
 )
 
-
-def _in_nhwc(row: Row) -> Row:
-    return replace(row, domain=NHWC, attributes=MappingProxyType({**row.attributes, **_ACTIVATION}))
-
-
 ROWS: tuple[Row, ...] = (
     *_ONNX_ROWS,
-    *(_in_nhwc(row) for row in _ONNX_ROWS if row.since_version is not None and row.since_version < 22),
+    *(
+        replace(row, domain=NHWC, attributes=MappingProxyType({**row.attributes, **_ACTIVATION}))
+        for row in _ONNX_ROWS
+        if row.since_version is not None and row.since_version < 22
+    ),
 )
 
 
 def rows_of(operator: str, domain: str) -> tuple[Row, ...]:
-    """All versions of an operator in a domain, oldest first.
-
-    Raises:
-        UnsupportedError: not one of the three operators, or not one of the two domains.
-    """
-    found = tuple(row for row in ROWS if row.operator == operator and row.domain == domain)
-    if not found:
+    """All versions of an operator in a domain, oldest first; another operator or domain is an UnsupportedError."""
+    rows = tuple(row for row in ROWS if row.operator == operator and row.domain == domain)
+    if not rows:
         raise UnsupportedError(
             f"{operator}: expected one of {', '.join(OPERATORS)} in domain 'ai.onnx' or {NHWC!r}, "
             f"got domain {domain!r}. Leave other operators to another runtime."
         )
-    return found
+    return rows
 
 
 def row(operator: str, domain: str, opset: int) -> Row:
-    """The row that an opset selects: the newest version not above it.
-
-    Raises:
-        UnsupportedError: the operator does not exist yet in this opset.
+    """The row that an opset selects, the newest version not above it; before the first an UnsupportedError.
 
     >>> row("MaxPool", "", 13).label, row("MaxUnpool", "com.ms.internal.nhwc", 22).label
     ('MaxPool-12', 'MaxUnpool-11 (com.ms.internal.nhwc)')

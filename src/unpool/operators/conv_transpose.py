@@ -10,10 +10,8 @@ from functools import lru_cache
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, OddSide, Window, element_count, split_begin, upsampled_size
-from unpool.operators import activation as activations
 from unpool.operators import attributes as read
-from unpool.operators.activation import Activation
-from unpool.operators.attributes import Attributes
+from unpool.operators.attributes import Activation, Attributes
 from unpool.operators.contract import Row, Switch
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
@@ -60,11 +58,7 @@ class ConvTransposeCall:
 
 
 def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
-    """Check the attributes of a ConvTranspose.
-
-    Raises:
-        UnpoolError: an attribute is unknown, ill-typed or out of range in this version.
-    """
+    """The checked attributes of a ConvTranspose, whose lists agree with each other; X and W are not known yet."""
     given = read.check(row, attributes)
     group = given.get("group", 1)
     if not 1 <= group <= read.LARGEST:
@@ -80,29 +74,18 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
         given.get("output_padding"),
         given.get("output_shape"),
         group,
-        activations.from_attributes(row, given),
+        read.activation_of(row, given),
     )
-    _check_lengths(spec)
-    return spec
-
-
-def _check_lengths(spec: ConvTransposeSpec) -> None:
-    """The lists agree with each other; X and W are not known yet."""
     lists = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
     rank = next((len(values) for values in lists if values is not None), None)
     if rank is not None:
-        _windows(spec, rank, spec.kernel_shape)
-        read.pad_list(spec.row, spec.pads, rank)
-        _output_padding(spec, _windows(spec, rank, spec.kernel_shape))
+        _windows_with_pads(spec, rank, spec.kernel_shape)
+    return spec
 
 
 @lru_cache(maxsize=1024)
 def call(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, b_shape: Shape | None) -> ConvTransposeCall:
-    """Sizes and padding for one set of shapes; W is (C, M/group, k1..kn) in either layout.
-
-    Raises:
-        ShapeError: ranks, channels, bias or `output_shape` do not fit, or an output size is negative.
-    """
+    """Sizes and padding for one set of shapes; W is (C, M/group, k1..kn) in either layout."""
     small = feature_shape(spec.row, "X", x_shape)
     rank = len(small.spatial)
     maps = _check_weights(spec, small, x_shape, w_shape)
@@ -121,25 +104,15 @@ def call(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, b_shape: Shape
 
 
 def axis_rules(spec: ConvTransposeSpec, kernel: Shape) -> tuple[AxisRule, ...]:
-    """One rule per spatial axis; `kernel` is the window of W.
-
-    Raises:
-        UnpoolError: a list has the wrong length, or output_padding is out of its bounds.
-    """
+    """One rule per spatial axis; `kernel` is the window of W."""
     rank = len(kernel)
-    windows = _windows(spec, rank, kernel)
-    pads = read.pad_list(spec.row, spec.pads, rank)
-    extra = _output_padding(spec, windows)
+    windows, pads, extra = _windows_with_pads(spec, rank, kernel)
     asked = (None,) * rank if spec.output_shape is None else spec.output_shape[-rank:]
     return tuple(AxisRule(*each) for each in zip(windows, pads, extra, asked, strict=False))
 
 
 def axis(spec: ConvTransposeSpec, number: int, rule: AxisRule, small: int) -> Axis:
-    """Spatial axis `number` of a call, from its size in X alone.
-
-    Raises:
-        ShapeError: the output size would be negative.
-    """
+    """Spatial axis `number` of a call, from its size in X alone; a negative output size is a ShapeError."""
     begin, large = _placed(spec, small, rule)
     if large < 0:
         raise ShapeError(
@@ -172,19 +145,20 @@ def _check_weights(spec: ConvTransposeSpec, small: FeatureShape, x_shape: Shape,
     return w_shape[1] * spec.group
 
 
-def _windows(spec: ConvTransposeSpec, rank: int, sizes: Shape | None) -> tuple[Window, ...]:
+def _windows_with_pads(
+    spec: ConvTransposeSpec, rank: int, sizes: Shape | None
+) -> tuple[tuple[Window, ...], tuple[tuple[int, int], ...], Shape]:
+    """Window, pads and output_padding of every spatial axis."""
     sizes = read.window_list(spec.row, "kernel_shape", sizes, rank, 1)
     strides = read.window_list(spec.row, "strides", spec.strides, rank, 1)
     dilations = read.window_list(spec.row, "dilations", spec.dilations, rank, 1)
-    return tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True))
-
-
-def _output_padding(spec: ConvTransposeSpec, windows: tuple[Window, ...]) -> Shape:
-    extra = read.window_list(spec.row, "output_padding", spec.output_padding, len(windows), 0)
+    windows = tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True))
+    pads = read.pad_list(spec.row, spec.pads, rank)
+    extra = read.window_list(spec.row, "output_padding", spec.output_padding, rank, 0)
     for value, window in zip(extra, windows, strict=True):
         if value > 0:
             _check_output_padding(spec, value, window)
-    return extra
+    return windows, pads, extra
 
 
 def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -> None:
@@ -192,7 +166,7 @@ def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -
     if is_bounded and value >= max(window.stride, window.dilation):
         raise UnpoolError(
             f"{spec.row.label}: output_padding needs values below the larger of stride {window.stride} and "
-            f"dilation {window.dilation}, got {value}. Reduce it."
+            f"dilation {window.dilation}, got {value}."
         )
     if spec.compat == "ort" and value >= window.stride:
         raise UnpoolError(
@@ -202,7 +176,7 @@ def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -
 
 
 def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: int) -> None:
-    """`output_shape` has a size per spatial axis; N and M in front are tolerated when they are right."""
+    """Refuse an `output_shape` other than a size per spatial axis; N and M before them have to be right."""
     asked = spec.output_shape
     if asked is None:
         return
@@ -215,8 +189,7 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
         )
     if min(asked) < 0:
         raise ShapeError(
-            f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. "
-            "Pass such sizes, or leave it out."
+            f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. Pass spatial sizes of Y."
         )
 
 

@@ -6,22 +6,12 @@ Source: ONNX MaxPool 1, 8, 10, 11, 12, 22.
 from dataclasses import dataclass
 from functools import lru_cache
 
+from unpool import geometry
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
-from unpool.geometry import (
-    Axis,
-    OddSide,
-    Window,
-    element_count,
-    pooled_size,
-    same_pool_begin,
-    same_pooled_size,
-    truncated_pooled_size,
-)
-from unpool.operators import activation as activations
+from unpool.geometry import Axis, OddSide, Window, element_count, pooled_size
 from unpool.operators import attributes as read
-from unpool.operators.activation import Activation
-from unpool.operators.attributes import Attributes
+from unpool.operators.attributes import Activation, Attributes
 from unpool.operators.contract import Row
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
@@ -51,11 +41,7 @@ class MaxPoolCall:
 
 
 def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
-    """Check the attributes of a MaxPool.
-
-    Raises:
-        UnpoolError: an attribute is unknown, missing, ill-typed or out of range in this version.
-    """
+    """The checked attributes of a MaxPool."""
     given = read.check(row, attributes)
     rank = len(given["kernel_shape"])
     sizes = read.window_list(row, "kernel_shape", given["kernel_shape"], rank, 1)
@@ -64,7 +50,12 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
     padding = read.padding_mode(row, given, pads_may_be_ignored=compat == "ort")
     pads = read.pad_list(row, given.get("pads"), rank)
     if compat == "ort":
-        _refuse_wide_pads(row, sizes, pads)
+        for size, pair in zip(sizes, pads, strict=True):
+            if max(pair) >= size:
+                raise UnpoolError(
+                    f"{row.label}: compat='ort' needs pads below kernel_shape {list(sizes)}, got {list(pair)}. "
+                    "Use compat='spec'."
+                )
     return MaxPoolSpec(
         row,
         compat,
@@ -73,7 +64,7 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
         padding,
         read.flag(row, given, "ceil_mode"),
         read.flag(row, given, "storage_order"),
-        activations.from_attributes(row, given),
+        read.activation_of(row, given),
     )
 
 
@@ -99,11 +90,7 @@ def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
 
 
 def axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
-    """Spatial axis `number` of a call, from its size in X alone.
-
-    Raises:
-        ShapeError: the output size would be negative.
-    """
+    """Spatial axis `number` of a call, from its size in X alone; a negative output size is a ShapeError."""
     window = spec.windows[number]
     begin, small = _placed(spec, window, large, spec.pads[number])
     if small < 0:
@@ -119,22 +106,13 @@ def _placed(spec: MaxPoolSpec, window: Window, large: int, pads: tuple[int, int]
     is_ort = spec.compat == "ort"
     if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
         odd = OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN
-        small = same_pooled_size(large, window.stride)
-        return same_pool_begin(large, small, window, odd, keep_negative=is_ort), small
+        small = geometry.same_pooled_size(large, window.stride)
+        return geometry.same_pool_begin(large, small, window, odd, keep_negative=is_ort), small
     if spec.padding == "VALID":
         pads = (0, 0)
         ceil = spec.ceil and is_ort
     else:
         ceil = spec.ceil
     if is_ort and not ceil:
-        return pads[0], truncated_pooled_size(large, window, *pads)
+        return pads[0], geometry.truncated_pooled_size(large, window, *pads)
     return pads[0], pooled_size(large, window, *pads, ceil=ceil)
-
-
-def _refuse_wide_pads(row: Row, sizes: Shape, pads: tuple[tuple[int, int], ...]) -> None:
-    for size, pair in zip(sizes, pads, strict=True):
-        if max(pair) >= size:
-            raise UnpoolError(
-                f"{row.label}: compat='ort' needs pads below kernel_shape {list(sizes)}, got {list(pair)}. "
-                "Use compat='spec'."
-            )

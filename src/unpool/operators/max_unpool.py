@@ -12,10 +12,8 @@ from functools import lru_cache
 from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.geometry import Axis, UnpoolWindow, Window, element_count, upsampled_size
-from unpool.operators import activation as activations
 from unpool.operators import attributes as read
-from unpool.operators.activation import Activation
-from unpool.operators.attributes import Attributes
+from unpool.operators.attributes import Activation, Attributes
 from unpool.operators.contract import Row
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
@@ -55,11 +53,7 @@ class MaxUnpoolCall:
 
 
 def resolve(row: Row, attributes: Attributes, compat: str, index_space: str) -> MaxUnpoolSpec:
-    """Check the attributes of a MaxUnpool.
-
-    Raises:
-        UnpoolError: an attribute is unknown, missing, ill-typed or out of range in this version.
-    """
+    """The checked attributes of a MaxUnpool."""
     given = read.check(row, attributes)
     read.choice(row, "index_space", index_space, INDEX_SPACES)
     rank = len(given["kernel_shape"])
@@ -73,17 +67,13 @@ def resolve(row: Row, attributes: Attributes, compat: str, index_space: str) -> 
         index_space,
         tuple(Window(size, stride) for size, stride in zip(sizes, strides, strict=True)),
         read.pad_list(row, given.get("pads"), rank),
-        activations.from_attributes(row, given),
+        read.activation_of(row, given),
     )
 
 
 @lru_cache(maxsize=1024)
 def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape: Shape | None) -> MaxUnpoolCall:
-    """Sizes for one set of shapes; `output_shape` is the value of the third input, (N, C, D1..Dk).
-
-    Raises:
-        ShapeError: ranks, shapes or `output_shape` do not fit.
-    """
+    """Sizes for one set of shapes; `output_shape` is the value of the third input, (N, C, D1..Dk)."""
     small = feature_shape(spec.row, "X", x_shape)
     if len(small.spatial) != len(spec.windows):
         raise ShapeError(
@@ -96,7 +86,12 @@ def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape
             f"got {format_shape(indices_shape)}. Pass the indices of the same pool."
         )
     inferred = tuple(inferred_size(spec, number, size) for number, size in enumerate(small.spatial))
-    spatial = _inferred_output(spec, inferred) if output_shape is None else _asked_output(spec, small, output_shape)
+    spatial = inferred if output_shape is None else _spatial_part(spec, small, output_shape)
+    if min(spatial) < 0:
+        raise ShapeError(
+            f"{spec.row.label}: kernel_shape, strides and pads need an output size of 0 or more, "
+            f"got {list(inferred)}. Reduce the pads or pass output_shape."
+        )
     large = FeatureShape(small.batch, small.channels, spatial)
     element_count(large.in_onnx_order(), spec.row.label)
     axes = tuple(
@@ -124,16 +119,7 @@ def window_attributes(windows: Sequence[UnpoolWindow]) -> dict[str, list[int]]:
     }
 
 
-def _inferred_output(spec: MaxUnpoolSpec, inferred: Shape) -> Shape:
-    if min(inferred) < 0:
-        raise ShapeError(
-            f"{spec.row.label}: kernel_shape, strides and pads need an output size of 0 or more, "
-            f"got {list(inferred)}. Reduce the pads or pass output_shape."
-        )
-    return inferred
-
-
-def _asked_output(spec: MaxUnpoolSpec, small: FeatureShape, output_shape: Shape) -> Shape:
+def _spatial_part(spec: MaxUnpoolSpec, small: FeatureShape, output_shape: Shape) -> Shape:
     rank = 2 + len(small.spatial)
     where = f"{spec.row.label}: output_shape"
     if len(output_shape) != rank:

@@ -1,4 +1,4 @@
-"""One door from an operator's name to its spec."""
+"""From the name of an operator and its attributes to its spec."""
 
 from typing import TypeAlias
 
@@ -21,15 +21,9 @@ def spec(
     compat: str = "spec",
     index_space: str = "auto",
 ) -> Spec:
-    """The checked attributes of one node or call.
+    """The checked attributes of one node or call; in `attrs`, None means not set.
 
-    Args:
-        operator: "MaxPool", "MaxUnpool" or "ConvTranspose".
-        attrs: attribute values by ONNX name; None means not set.
-        domain: "" for ONNX, or "com.ms.internal.nhwc".
-        opset: the version that the model imports for this domain; None for the newest semantics.
-        compat: "spec" for the text of the standard, "ort" for ONNX Runtime where the two differ.
-        index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
+    `opset` is that of the domain, None for the newest semantics. `compat` and `index_space` are those of `max_unpool`.
 
     Raises:
         UnsupportedError: no such operator, version or attribute in this version.

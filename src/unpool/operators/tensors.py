@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FeatureShape:
-    """The shape of a feature map, apart from its layout."""
+    """The shape of a feature map, independent of its layout."""
 
     batch: int
     channels: int
@@ -23,9 +23,7 @@ class FeatureShape:
 
     def in_layout(self, row: Row) -> Shape:
         """The shape as the row's layout orders it."""
-        if row.is_channels_last:
-            return (self.batch, *self.spatial, self.channels)
-        return self.in_onnx_order()
+        return (self.batch, *self.spatial, self.channels) if row.is_channels_last else self.in_onnx_order()
 
     def in_onnx_order(self) -> Shape:
         """(N, C, D1..Dk)."""
@@ -33,11 +31,7 @@ class FeatureShape:
 
 
 def feature_shape(row: Row, name: str, shape: Shape) -> FeatureShape:
-    """Split the shape of an input in the row's layout.
-
-    Raises:
-        ShapeError: there is no spatial axis.
-    """
+    """The shape of an input in the row's layout, split; without a spatial axis a ShapeError."""
     if len(shape) < 3:
         layout = "(N, D1..Dk, C)" if row.is_channels_last else "(N, C, D1..Dk)"
         raise ShapeError(
@@ -50,31 +44,26 @@ def feature_shape(row: Row, name: str, shape: Shape) -> FeatureShape:
 
 
 def value_type(row: Row, name: str, dtype: np.dtype[Any]) -> StorageType:
-    """The storage type of an input, if this version has it.
+    """The storage type of an input.
 
     Raises:
         UnsupportedError: another version accepts the type; the message says which.
-        UnpoolError: no version does, or the byte order is foreign.
+        UnpoolError: no version does, or the byte order is not the machine's.
     """
     if dtype in row.dtypes:
         return row.dtypes[dtype]
-    where = f"{row.label}: {name}"
+    expected = f"{row.label}: {name} expects one of {', '.join(row.value_types)}; got {dtype.name}"
     if dtype.isnative and dtype.name not in TYPES:
-        raise UnpoolError(f"{where} expects one of {', '.join(row.value_types)}; got {dtype.name}. Convert the tensor.")
-    storage = storage_type(dtype, where)
+        raise UnpoolError(f"{expected}. Convert the tensor.")
+    storage = storage_type(dtype, f"{row.label}: {name}")
     rows = [other for other in ROWS if other.operator == row.operator and storage.name in other.value_types]
-    expected = f"{where} expects one of {', '.join(row.value_types)}; got {storage.name}"
     if rows:
         raise UnsupportedError(f"{expected}, which {rows[0].label} accepts. Raise the opset or convert the tensor.")
     raise UnsupportedError(f"{expected}. Convert the tensor.")
 
 
 def same_type(row: Row, names: str, first: np.dtype[Any], second: np.dtype[Any]) -> None:
-    """Inputs that share one type variable have equal types.
-
-    Raises:
-        UnpoolError: they differ.
-    """
+    """Refuse inputs of different types that share one type variable."""
     if first != second:
         raise UnpoolError(
             f"{row.label}: {names} need one type, got {first.name} and {second.name}. Convert one of them."
@@ -82,10 +71,6 @@ def same_type(row: Row, names: str, first: np.dtype[Any], second: np.dtype[Any])
 
 
 def index_type(label: str, name: str, dtype: np.dtype[Any]) -> None:
-    """Index tensors are int64 in every version.
-
-    Raises:
-        UnpoolError: they are not.
-    """
+    """Refuse an index tensor that is not int64, the type in every version."""
     if dtype != np.int64 or not dtype.isnative:
         raise UnpoolError(f"{label}: {name} expects int64, got {dtype.str!r}. Use astype('int64').")

@@ -11,7 +11,7 @@ from unpool.dtypes import StorageType
 from unpool.errors import UnpoolError
 from unpool.execute.arrays import check_type
 from unpool.kernels.gpu.launch import INTERPRETED
-from unpool.operators.activation import Activation
+from unpool.operators.attributes import Activation
 from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, index_type
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.operators.activation import Activation
+from unpool.operators.attributes import Activation
 from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, with_subgraph_nodes, writes
 from unpool.runtime.graph.weights import LARGE, array_of, is_large
 

@@ -10,7 +10,7 @@ from unpool import dtypes
 from unpool.display import format_shape
 from unpool.geometry import ceil_end
 from unpool.operators import resolve
-from unpool.operators.activation import Activation
+from unpool.operators.attributes import Activation
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FreshNames, Graph

@@ -18,7 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.operators.activation import PARAMETERS, Activation
+from unpool.operators.attributes import ACTIVATION_PARAMS, Activation
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
@@ -169,12 +169,12 @@ def fuse(graph: Graph, types: Types) -> Graph:
 
 def _activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:
     """Activation of the node; None for any other node, or bounds that are not constant."""
-    if domain(node) != "" or node.op_type not in PARAMETERS:
+    if domain(node) != "" or node.op_type not in ACTIVATION_PARAMS:
         return None
     given = DEFAULTS.get(node.op_type, {}) | attributes(node)
     if node.op_type == "Clip" and graph.opsets[""] >= FIRST_CLIP_WITH_INPUTS:
         bounds = zip(("min", "max"), node.input[1:], strict=False)
         given = {word: array_of(graph.constants[name]).item() for word, name in bounds if name in graph.constants}
-    if not all(name in given for name in PARAMETERS[node.op_type]):
+    if not all(name in given for name in ACTIVATION_PARAMS[node.op_type]):
         return None
-    return Activation(node.op_type, tuple(float(given[name]) for name in PARAMETERS[node.op_type]))
+    return Activation(node.op_type, tuple(float(given[name]) for name in ACTIVATION_PARAMS[node.op_type]))

@@ -15,7 +15,7 @@ from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.geometry import OddSide, Window, same_pool_begin, same_pooled_size
 from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
-from unpool.operators.activation import PARAMETERS, Activation
+from unpool.operators.attributes import ACTIVATION_PARAMS, Activation
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.graph import Graph
@@ -97,7 +97,7 @@ def step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
 def _append_activation(model: onnx.ModelProto, node: onnx.NodeProto, activation: Activation, opset: int) -> None:
     name = node.output[0]
     node.output[0] = name + _ACTIVATION_INPUT
-    attributes: dict[str, Any] = dict(zip(PARAMETERS[activation.name], activation.params, strict=True))
+    attributes: dict[str, Any] = dict(zip(ACTIVATION_PARAMS[activation.name], activation.params, strict=True))
     inputs = [node.output[0]]
     if activation.name == "Clip" and opset >= FIRST_CLIP_WITH_INPUTS:
         bounds = {f"{name}/{word}": value for word, value in attributes.items()}
