@@ -353,12 +353,11 @@ def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
 def _convert_indices(where: str, convert: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
     """Check and convert indices."""
     if is_on_gpu(i):
-        from unpool.execute.gpu import index_checks, tensors
+        from unpool.execute import gpu
+        from unpool.execute.gpu import index_checks
 
-        tensor = tensors.tensor_of(where, "i", i)
-        spatial = _check_indices(
-            where, tensors.numpy_dtype(where, "i", tensor.dtype), tuple(tensor.shape), spatial_shape
-        )
+        tensor = gpu.tensor_of(where, "i", i)
+        spatial = _check_indices(where, gpu.numpy_dtype(where, "i", tensor.dtype), tuple(tensor.shape), spatial_shape)
         return like_gpu(index_checks.convert_indices(where, tensor, spatial), i)
     array = to_numpy(i, f"{where}: i")
     spatial = _check_indices(where, array.dtype, array.shape, spatial_shape)

@@ -74,7 +74,7 @@ INNER = {
         "launch", "elements", "activation", "tiles", "layouts", "max_pool", "max_unpool",
         "conv_transpose", "__init__",
     ),
-    "execute/gpu": ("tensors", "index_checks", "operators", "gradients", "__init__"),
+    "execute/gpu": ("index_checks", "gradients", "__init__"),
     "runtime": (
         "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "backends", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",

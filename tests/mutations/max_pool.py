@@ -271,8 +271,8 @@ VALUES = (
     ),
     Mutation(
         "3.17",
-        "execute/__init__.py",
-        "if not 1 <= outputs <= row.max_outputs:",
+        "operators/contract.py",
+        "if not 1 <= outputs <= self.max_outputs:",
         "if not 1 <= outputs < 3:",
         "every version gives as many outputs as are asked for",
     ),

@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from tests.cases.generated import judged
 from tests.support.gpu import run_gpu
-from unpool.execute.gpu import tensors
+from unpool.execute import gpu
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.gpu.conv_transpose import weight_gradient
@@ -131,7 +131,7 @@ def wide() -> None:
 
 def some_random(step: int) -> None:
     """One in so many of the random cases of the contract, on tensors of the CPU that no kernel touches."""
-    tensors.INTERPRETED = True  # that is: tensors of the CPU are taken
+    gpu.INTERPRETED = True  # that is: tensors of the CPU are taken
     for seed in range(0, 3000, step):
         case, expected, _ = judged(seed)
         if expected is not None:

@@ -9,7 +9,6 @@ from unpool import functional
 from unpool.calls import spec_of
 from unpool.dask import chunks
 from unpool.dtypes import AnyArray
-from unpool.execute import check_outputs
 from unpool.execute.arrays import check_type
 from unpool.geometry import Axis, Span, span_read
 from unpool.indices import from_part, to_column_major
@@ -58,7 +57,7 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
         opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
     )  # fmt: skip
     spec = cast(MaxPoolSpec, spec_of(("MaxPool", layout, compat, "auto", 1), values, (x,)))
-    check_outputs(spec.row, 1 + bool(return_indices))
+    spec.row.check_outputs(1 + bool(return_indices))
     check_type(spec.row, spec.activation, x.dtype)
     call = operator.call(spec, x.shape)
     x = chunks.channels_first(x, layout)

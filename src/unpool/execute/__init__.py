@@ -16,6 +16,7 @@ from unpool.execute.arrays import OptionalArrays, check_type, require
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
+from unpool.kernels.cpu.machine.affinity import available_cores
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.weights import own_weights
 from unpool.memory import memory_error
@@ -32,7 +33,6 @@ __all__ = [
     "PreparedCall",
     "available_cores",
     "cancellation_scope",
-    "check_outputs",
     "check_threads",
     "clear_cache",
     "conv_transpose_algorithm",
@@ -62,19 +62,10 @@ def run(
     nan_last: bool = False,
     per_plane: bool = False,
 ) -> tuple[AnyArray, ...]:
-    """Run one resolved operator.
+    """The outputs of one resolved operator on inputs in ONNX order, None for an optional input that is left out.
 
-    Args:
-        spec: from `unpool.operators.resolve.spec`.
-        inputs: in ONNX order; None for an optional input that is left out.
-        outputs: number of outputs.
-        threads: maximum number of threads; None for every core that this process may use.
-        out: arrays for the outputs; None, or nothing, for a new one.
-        nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
-        per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
-
-    Returns:
-        The outputs.
+    `out` has arrays for the outputs, None for a new one. With `nan_last` MaxPool finds the last NaN of a window, and
+    with `per_plane` its indices count inside their own plane, both as in PyTorch.
 
     Raises:
         UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing is written then.
@@ -90,18 +81,16 @@ def run(
 def prepare(
     spec: Spec, inputs: OptionalArrays, outputs: int = 1, nan_last: bool = False, per_plane: bool = False
 ) -> PreparedCall:
-    """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`.
-
-    Raises:
-        UnpoolError: types, ranks or shapes do not fit.
-    """
-    row = spec.row
-    first, *others = _check_inputs(row, inputs)
-    check_outputs(row, outputs)
-    x = require(first)
+    """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`."""
+    row, arrays = spec.row, list(inputs)
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    row.check_inputs(arrays)
+    row.check_outputs(outputs)
+    x = require(arrays[0])
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
-    second, third = require(others[0]), others[1]
+    second, third = require(arrays[1]), arrays[2] if len(arrays) > 2 else None
     if isinstance(spec, MaxUnpoolSpec):
         check_type(row, spec.activation, x.dtype)
         index_type(row.label, "I", second.dtype)
@@ -111,39 +100,17 @@ def prepare(
 
 
 def conv_transpose_algorithm(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
-    """The algorithm of a ConvTranspose with finite, constant weights, such as "phases" or "gemm_1x1".
-
-    Raises:
-        UnpoolError: the shapes do not fit, or the type is not supported.
-    """
+    """The algorithm of a ConvTranspose with finite, constant weights, such as "phases" or "gemm_1x1"."""
     return _conv_transpose(spec, x_shape, dtype, (w_shape, dtype), None).algorithm
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
-    """Pack weights from `own_weights` for inputs of this shape, so that the first call finds them ready.
-
-    Raises:
-        UnpoolError: the shapes do not fit, or the type is not supported.
-    """
+    """Pack weights from `own_weights` for inputs of this shape, so that the first call finds them ready."""
     _conv_transpose(spec, x_shape, w.dtype, (w.shape, w.dtype), None).pack(w)
 
 
-def check_outputs(row: Row, outputs: int) -> None:
-    """Check the number of outputs.
-
-    Raises:
-        UnpoolError: this version of the operator has fewer outputs, or the number is 0.
-    """
-    if not 1 <= outputs <= row.max_outputs:
-        raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
-
-
 def check_threads(row: Row, threads: int | None) -> None:
-    """Check that a number of threads is None or an int of 1 or more.
-
-    Raises:
-        UnpoolError: it is anything else.
-    """
+    """Refuse a number of threads other than None or an int of 1 or more."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise UnpoolError(
             f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
@@ -151,11 +118,7 @@ def check_threads(row: Row, threads: int | None) -> None:
 
 
 def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | None:
-    """The third input of MaxUnpool as Python ints.
-
-    Raises:
-        UnpoolError: its type is not int64, or its rank is not 1.
-    """
+    """The third input of MaxUnpool, which has to be int64 of rank 1, as Python ints."""
     if output_shape is None:
         return None
     index_type(row.label, "output_shape", output_shape.dtype)
@@ -164,22 +127,7 @@ def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | No
             f"{row.label}: output_shape needs rank 1, got shape {format_shape(output_shape.shape)}. "
             "Give one size per axis."
         )
-    return tuple(int(size) for size in output_shape)
-
-
-def available_cores() -> int:
-    """Cores that this process may use, which is what `threads=None` means."""
-    from unpool.kernels.cpu.machine import affinity
-
-    return affinity.available_cores()
-
-
-def _check_inputs(row: Row, inputs: OptionalArrays) -> list[AnyArray | None]:
-    arrays = list(inputs)
-    while arrays and arrays[-1] is None:
-        arrays.pop()
-    row.check_inputs(arrays)
-    return arrays + [None] * (row.max_inputs - len(arrays))
+    return tuple(map(int, output_shape))
 
 
 def clear_cache() -> None:

@@ -25,17 +25,13 @@ _log = logging.getLogger("unpool")
 
 
 def require(x: AnyArray | None) -> AnyArray:
-    """A required input, which was checked before."""
+    """An input that is required, as was checked before."""
     assert x is not None, "required inputs were checked"
     return x
 
 
 def check_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) -> StorageType:
-    """The storage and compute type of X.
-
-    Raises:
-        UnsupportedError: this version of the operator, or the activation, lacks the type.
-    """
+    """The storage and compute type of X, which this version of the operator and the activation have to support."""
     storage = value_type(row, "X", dtype)
     check_activation_type(row, activation, storage.name)
     return storage
@@ -67,26 +63,15 @@ def finish(buffer: AnyArray, y: AnyArray, activation: Activation | None, storage
     return y
 
 
-_OVERLAP_STEPS = 100_000  # of the exact test
-
-
 class Output:
-    """One output of a prepared call.
+    """One output of a prepared call: its `size` in bytes, and `new`, which allocates uninitialised memory.
 
-    Attributes:
-        size: bytes.
-        is_small: whether its memory is never recycled.
-        new: allocates uninitialised memory, or raises ShapeError if this process may not take as much.
-
-    Raises:
-        ShapeError: this process may not take as much memory; raised before anything else is prepared.
+    Memory that is small is never recycled. A size that this process may not take is a ShapeError here already, before
+    anything else is prepared.
     """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
-        self._row = row
-        self._name = name
-        self._shape = shape
-        self._dtype = dtype
+        self._row, self._name, self._shape, self._dtype = row, name, shape, dtype
         self.size = check_memory(shape, dtype, row.label)
         self.is_small = self.size < MIN_RECYCLED_BYTES
         self.new: Callable[[], AnyArray] = (
@@ -96,12 +81,7 @@ class Output:
     def allocate(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
         """The array of the output, and the contiguous memory that a kernel writes, mostly the same array.
 
-        Args:
-            target: the caller's array; None for a new one.
-            others: arrays that it must not overlap.
-
-        Raises:
-            UnpoolError: the caller's array does not fit.
+        `target` is the caller's array, None for a new one; it must not overlap the `others`.
         """
         if target is None:
             y = self.new()
@@ -124,17 +104,16 @@ class Output:
                 f"{where} needs a place of its own for every element, got strides {target.strides} of bytes for shape "
                 f"{format_shape(target.shape)}, by which elements share memory. Pass a new array."
             )
-        if any(_overlap(target, other) for other in others):
+        if any(_may_overlap(target, other) for other in others):
             raise UnpoolError(
                 f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
             )
         return target
 
 
-def _overlap(target: AnyArray, other: AnyArray) -> bool:
-    """True if two arrays share an element; also true where the exact test takes too long."""
+def _may_overlap(target: AnyArray, other: AnyArray) -> bool:
     try:
-        return np.shares_memory(target, other, max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]  # stub knows -1 and 0
+        return np.shares_memory(target, other, max_work=100_000)  # type: ignore[arg-type]  # stub knows -1 and 0
     except np.exceptions.TooHardError:
         return True
 
@@ -150,16 +129,14 @@ def _overlaps_itself(target: AnyArray) -> bool:
     reach = target.itemsize
     for step, size in steps:
         if step < reach:
-            return _is_any_shared(steps, target.itemsize)
+            break
         reach += step * (size - 1)
-    return False
-
-
-def _is_any_shared(steps: list[tuple[int, int]], width: int) -> bool:
-    if steps[0][0] < width:
+    else:
+        return False
+    if steps[0][0] < target.itemsize:
         return True
     places = np.zeros(1, np.int64)
     for step, size in steps:
         places = (places[:, None] + np.arange(size) * step).reshape(-1)
     places.sort()
-    return bool((np.diff(places) < width).any())
+    return bool((np.diff(places) < target.itemsize).any())

@@ -53,7 +53,7 @@ class Trial:
         return PreparedConvTranspose(replace(self.spec, algorithm=algorithm), self.x_shape, self.w.dtype, w, None)
 
     def call(self, algorithm: str) -> Callable[[], object]:
-        """A function that runs an algorithm on random inputs."""
+        """A function that runs an algorithm on one random input."""
         x = np.random.default_rng(0).standard_normal(self.x_shape, np.float32).astype(self.w.dtype)
         prepared, inputs = self.prepare(algorithm), (x, own_weights(self.w))
         return lambda: prepared.run(inputs, (None,), self.threads)
@@ -66,15 +66,7 @@ class Tuner:
         self._left = seconds
 
     def tune(self, name: str, trial: Trial) -> ConvTransposeSpec:
-        """The spec with the fastest algorithm, or unchanged once time is up.
-
-        Args:
-            name: of the node, for the log.
-            trial: the ConvTranspose to time.
-
-        Raises:
-            UnpoolError: shapes or types do not fit.
-        """
+        """The spec with the fastest algorithm, or unchanged once time is up; the name of the node is for the log."""
         default = trial.prepare()
         if len(default.candidates) == 1:
             return trial.spec
@@ -115,12 +107,9 @@ def time_calls(
 ) -> dict[str, float]:
     """Seconds of each call; they take turns, so that a slow moment of the machine affects all.
 
-    Args:
-        calls: by name; each is warmed up once and gets a turn, however long that takes.
-        seconds: after which no other turn begins.
-        settle: seconds to sleep before each turn, followed by a call that does not count: threads of the call before
-            park, and the caches fill again.
-        typical: the statistic of the shortest times of all turns.
+    Each call is warmed up once and gets a turn, however long that takes; after `seconds` no other turn begins. With
+    `settle`, each turn begins with so many seconds of sleep and a call that is not timed: threads of the call before
+    park, and the caches fill again. `typical` is the statistic of the shortest times of all turns.
     """
     end = time.perf_counter() + seconds
     for call in calls.values():

@@ -81,11 +81,7 @@ class PreparedConvTranspose:
 
 
 def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
-    """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown.
-
-    Raises:
-        UnpoolError: the shapes do not fit, or the type is not supported.
-    """
+    """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown."""
     from unpool.kernels.cpu import conv_transpose as kernel
     from unpool.kernels.cpu.conv_transpose import phases_plan, winograd
     from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem

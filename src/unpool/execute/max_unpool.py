@@ -1,6 +1,5 @@
 """MaxUnpool between arrays and kernels."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,19 @@ class PreparedMaxUnpool:
     def __init__(
         self, spec: MaxUnpoolSpec, shape: Shape, dtype: np.dtype[Any], indices: Shape, output_shape: Shape | None
     ) -> None:
+        from unpool.kernels.cpu.max_unpool import route
+
         self.row = spec.row
         self._storage = check_type(spec.row, spec.activation, dtype)
         self._call = call = max_unpool.call(spec, shape, indices, output_shape)
         self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
         self._planes = call.small.batch * call.small.channels
-        self._stream_new, self._stream_recycled = launches = [self._route(recycled) for recycled in (False, True)]
+        options = {"channels_last": spec.row.is_channels_last, "counts_in_y": call.index_space != "inferred"}
+        self._stream_new, self._stream_recycled = launches = [
+            route(call.axes, self._planes, self._storage.dtype.itemsize, **options, is_recycled=recycled)
+            for recycled in (False, True)
+        ]
         self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
-
-    def _route(self, recycled: bool) -> Callable[..., list[bool]] | None:
-        from unpool.kernels.cpu.max_unpool import route
-
-        return route(
-            self._call.axes, self._planes, self._storage.dtype.itemsize, channels_last=self.row.is_channels_last,
-            counts_in_y=self._call.index_space != "inferred", is_recycled=recycled,
-        )  # fmt: skip
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """The output. New memory is written at once, the caller's only after all indices were checked."""
@@ -50,17 +47,13 @@ class PreparedMaxUnpool:
         return (finish(buffer, y, self._call.spec.activation, self._storage),)
 
     def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
-        """Write y if every index lies in the window of its element; whether it did."""
+        """Write y if every index lies in the window of its element, and return whether that is so."""
         has_recycled = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(y)
         stream = self._stream_recycled if has_recycled else self._stream_new
         return stream is not None and all(stream(x, positions, y, threads))
 
     def _check_indices(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
-        """The indices as counted in the output, and whether each lies in its own plane.
-
-        Raises:
-            IndicesError: an index lies outside the tensor that it counts in.
-        """
+        """The indices as counted in the output, and whether each lies in its own plane."""
         from unpool.kernels.cpu.max_unpool.scatter import check_range
 
         call, planes = self._call, self._planes
@@ -75,11 +68,7 @@ class PreparedMaxUnpool:
         return positions, is_local
 
     def _scatter(self, x: AnyArray, positions: AnyArray, y: AnyArray, is_local: bool, threads: int | None) -> None:
-        """Write y from indices that were checked.
-
-        Raises:
-            IndicesError: an index was changed since, to a wrong one.
-        """
+        """Write y from indices that were checked; an index may have been changed since, to a wrong one."""
         from unpool.kernels.cpu.max_unpool.scatter import scatter
 
         channels = self._call.small.channels if self.row.is_channels_last else 1

@@ -89,6 +89,11 @@ class Row:
             if number >= len(inputs) or inputs[number] is None:
                 raise UnpoolError(f"{self.label}: {names[number]} is required, got None. Pass an array.")
 
+    def check_outputs(self, outputs: int) -> None:
+        """Refuse a number of outputs that this version does not have."""
+        if not 1 <= outputs <= self.max_outputs:
+            raise UnpoolError(f"{self.label}: has 1 to {self.max_outputs} outputs, got {outputs} wanted.")
+
 
 _INT, _INTS, _STRING = AttributeType.INT, AttributeType.INTS, AttributeType.STRING
 _FLOATS = ("float16", "float32", "float64")

@@ -1,40 +1,55 @@
 """Where a resolved call meets a kernel on a GPU: tensors on a CUDA device in and out, on the current stream.
 
-tensors.py       the caller's arrays as tensors, their types, and memory for outputs
-index_checks.py  errors of indices, which the device finds
-operators.py     the three operators
-gradients.py     unpooling on torch's indices, and gradients
+This file runs the three operators; a prepared operator is kept for each set of shapes and types. `index_checks.py` has
+the errors of indices, which the device finds, and `gradients.py` unpooling on torch's indices, and gradients.
 """
 
+import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
+import ml_dtypes
+import numpy as np
+import torch
 from torch import Tensor
 
-from unpool.errors import UnpoolError
-from unpool.execute.gpu.index_checks import raise_known
-from unpool.execute.gpu.operators import GpuConvTranspose, GpuMaxPool, GpuMaxUnpool, own_weights
-from unpool.execute.gpu.tensors import host_shape, tensor_of
+from unpool.display import format_shape
+from unpool.dtypes import StorageType
+from unpool.errors import IndicesError, UnpoolError
+from unpool.execute import shape_value
+from unpool.execute.arrays import check_type
+from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
+from unpool.kernels.gpu import conv_transpose as conv_kernels
+from unpool.kernels.gpu import max_pool as pool_kernels
+from unpool.kernels.gpu import max_unpool as unpool_kernels
+from unpool.kernels.gpu.elements import KINDS
+from unpool.kernels.gpu.launch import INTERPRETED
+from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
+from unpool.operators import conv_transpose, max_pool, max_unpool
+from unpool.operators.attributes import Activation
 from unpool.operators.contract import INPUT_NAMES, Row
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
+from unpool.operators.tensors import Shape, index_type, same_type
 
-__all__ = ["GpuCall", "check_devices", "own_weights", "prepare", "raise_known", "run", "tensor_of"]
+__all__ = ["GpuCall", "check_devices", "numpy_dtype", "own_weights", "prepare", "raise_known", "run", "tensor_of"]
+
+Tensors = Sequence[Tensor | None]
+
+_CACHE_SIZE = 1024
+
+_PACKED = "_unpool_packed"
+"""Attribute of weights that unpool owns: the same weights in the order of the kernels."""
 
 
 class GpuCall(Protocol):
     """An operator for one set of shapes and types."""
 
-    def run(self, inputs: Sequence[Tensor | None], out: Sequence[Tensor | None], check: str) -> tuple[Tensor, ...]:
+    def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[Tensor, ...]:
         """The outputs, in the tensors of `out` where there are any; arguments are those of the function `run`."""
-
-
-_CACHE_SIZE = 1024
-_max_pool = lru_cache(_CACHE_SIZE)(GpuMaxPool)
-_max_unpool = lru_cache(_CACHE_SIZE)(GpuMaxUnpool)
-_conv_transpose = lru_cache(_CACHE_SIZE)(GpuConvTranspose)
 
 
 def run(
@@ -47,29 +62,19 @@ def run(
     per_plane: bool = False,
     check: str = "later",
 ) -> tuple[Tensor, ...]:
-    """Run one resolved operator on a GPU, without waiting for it.
+    """Run one resolved operator on a GPU, without waiting for it; arguments are those of `unpool.execute.run`.
 
-    Args:
-        spec: from `unpool.operators.resolve.spec`.
-        inputs: in ONNX order, on one device; None for an optional input that is left out.
-        outputs: number of outputs.
-        out: tensors for the outputs; None, or nothing, for a new one.
-        nan_last: whether MaxPool finds the last NaN of a window, as PyTorch does, rather than the first.
-        per_plane: whether MaxPool's indices count inside their own plane, as PyTorch's do.
-        check: "now" waits, and raises if an index of MaxUnpool is wrong; "later" leaves the error to a later call.
-
-    Raises:
-        UnpoolError: types, ranks, shapes, devices or destinations do not fit; indices of this call, with check="now",
-            or of an earlier call are wrong.
+    With check="now" it waits, and raises if an index of MaxUnpool is wrong; "later" leaves the error to a later call.
     """
     row = spec.row
-    _check(row, inputs, outputs)
+    row.check_inputs(inputs)
+    row.check_outputs(outputs)
     raise_known()
-    names, label = INPUT_NAMES[row.operator], row.label
     shape = None
     if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
-        inputs, shape = inputs[:2], host_shape(row, inputs[2])
-    tensors = [None if x is None else tensor_of(label, name, x) for name, x in zip(names, inputs, strict=False)]
+        inputs, shape = inputs[:2], _shape_on_host(row, inputs[2])
+    names = zip(INPUT_NAMES[row.operator], inputs, strict=False)
+    tensors = [None if x is None else tensor_of(row.label, name, x) for name, x in names]
     check_devices(row, tensors)
     call = prepare(spec, tensors, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape)
     return call.run(tensors, (*out, None, None)[:outputs], check)
@@ -77,56 +82,258 @@ def run(
 
 def prepare(
     spec: Spec,
-    inputs: Sequence[Tensor | None],
+    inputs: Tensors,
     outputs: int,
     *,
     nan_last: bool = False,
     per_plane: bool = False,
     shape: tuple[int, ...] | None = None,
 ) -> GpuCall:
-    """One resolved operator for the shapes and types of these tensors.
-
-    Args:
-        spec: from `unpool.operators.resolve.spec`.
-        inputs: as `GpuCall.run` takes them; of MaxUnpool X and I.
-        outputs: as for `run`.
-        nan_last: as for `run`.
-        per_plane: as for `run`.
-        shape: MaxUnpool's `output_shape`.
-
-    Raises:
-        UnpoolError: types, ranks or shapes do not fit.
-    """
-    x, *others = inputs
+    """One resolved operator for the shapes and types of these tensors; `shape` is MaxUnpool's `output_shape`."""
+    x, second, b = (*inputs, None, None)[:3]
     assert x is not None, "required inputs were checked"
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, tuple(x.shape), x.dtype, outputs == 2, nan_last, per_plane)
-    second = others[0]
     assert second is not None, "required inputs were checked"
     if isinstance(spec, MaxUnpoolSpec):
         return _max_unpool(spec, tuple(x.shape), x.dtype, tuple(second.shape), second.dtype, shape)
-    b = others[1] if len(others) > 1 else None
     bias = None if b is None else (tuple(b.shape), b.dtype)
     return _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
 
 
-def check_devices(row: Row, inputs: Sequence[Tensor | None]) -> None:
-    """Refuse tensors that are not on the device of the first one.
-
-    Raises:
-        UnpoolError: a tensor is on another device.
-    """
+def check_devices(row: Row, inputs: Tensors) -> None:
+    """Refuse tensors that are not on the device of the first one."""
     x = inputs[0]
     assert x is not None, "required inputs were checked"
     for number, tensor in enumerate(inputs):
         if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
                 f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got "
-                f"{tensor.device}. Move it."
+                f"{tensor.device}. Move it there."
             )
 
 
-def _check(row: Row, inputs: Sequence[Any], outputs: int) -> None:
-    row.check_inputs(inputs)
-    if not 1 <= outputs <= row.max_outputs:
-        raise UnpoolError(f"{row.label}: has 1 to {row.max_outputs} outputs, got {outputs} wanted. Ask for fewer.")
+def own_weights(spec: Spec, w: Any) -> Tensor:
+    """A copy of ConvTranspose's weights that only unpool can write to, with the packed weights."""
+    assert isinstance(spec, ConvTransposeSpec), "no other operator has weights"
+    copy = tensor_of(spec.row.label, "W", w).clone(memory_format=torch.contiguous_format)
+    if copy.dtype in KINDS and copy.dim() > 2 and copy.shape[0] % spec.group == 0:  # anything else is refused later
+        setattr(copy, _PACKED, conv_kernels.pack(copy, spec.group))
+    return copy
+
+
+class GpuConvTranspose:
+    """ConvTranspose for one set of shapes and types."""
+
+    def __init__(
+        self,
+        spec: ConvTransposeSpec,
+        shape: Shape,
+        dtype: torch.dtype,
+        w: tuple[Shape, torch.dtype],
+        b: tuple[Shape, torch.dtype] | None,
+    ) -> None:
+        self.row = row = spec.row
+        storage = _storage_of(row, spec.activation, dtype)
+        for name, tensor in (("W", w), ("B", b)):
+            if tensor is not None:
+                same_type(row, f"X and {name}", storage.dtype, numpy_dtype(row.label, name, tensor[1]))
+        self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
+        channels, maps = w[0][:2]
+        problem = conv_kernels.GpuConvProblem(
+            call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
+            **_activation_options(spec.activation),
+        )  # fmt: skip
+        self._launch, self._groups = conv_kernels.launch(problem), spec.group
+
+    def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
+        """Y of (X, W), or (X, W, B)."""
+        x, w, b = (*inputs, None)[:3]
+        assert x is not None, "X is required"
+        assert w is not None, "W is required"
+        others = (x, w) if b is None else (x, w, b)
+        y, buffer = _output(self.row, "Y", out[0], self._call.large.in_layout(self.row), (x.dtype, others))
+        packed: conv_kernels.PackedWeights = getattr(w, _PACKED, None) or conv_kernels.pack(w, self._groups)
+        self._launch(x.contiguous(), packed, None if b is None else b.contiguous(), buffer)
+        return (_copy_to(y, buffer),)
+
+
+class GpuMaxPool:
+    """MaxPool for one shape and type of X."""
+
+    def __init__(
+        self, spec: MaxPoolSpec, shape: Shape, dtype: torch.dtype, has_indices: bool, nan_last: bool, per_plane: bool
+    ) -> None:
+        self.row, self._has_indices = spec.row, has_indices
+        storage = _storage_of(spec.row, spec.activation, dtype)
+        self._call = call = max_pool.call(spec, shape)
+        problem = pool_kernels.GpuPoolProblem(
+            call.axes, call.small.batch, call.small.channels, storage.name,
+            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), spec.row.is_channels_last,
+            spec.is_column_major, nan_last, per_plane, **_activation_options(spec.activation),
+        )  # fmt: skip
+        self._launch = pool_kernels.launch(problem, has_indices)
+
+    def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
+        """Y of (X,), and with `has_indices` the indices, (N, C, d1..dk)."""
+        x = inputs[0]
+        assert x is not None, "X is required"
+        y, y_buffer = _output(self.row, "Y", out[0], self._call.small.in_layout(self.row), (x.dtype, (x,)))
+        if not self._has_indices:
+            self._launch(x.contiguous(), y_buffer, None)
+            return (_copy_to(y, y_buffer),)
+        shape, like = self._call.small.in_onnx_order(), (torch.int64, (x, y))
+        if not self.row.is_channels_last:
+            indices, buffer = _output(self.row, "Indices", out[1], shape, like)
+            self._launch(x.contiguous(), y_buffer, buffer)
+            return _copy_to(y, y_buffer), _copy_to(indices, buffer)
+        buffer = torch.empty(y_buffer.shape, dtype=torch.int64, device=x.device)  # the kernel writes in the order of y
+        in_onnx_order = buffer.movedim(-1, 1)
+        indices = in_onnx_order if out[1] is None else _output(self.row, "Indices", out[1], shape, like)[0]
+        self._launch(x.contiguous(), y_buffer, buffer)
+        return _copy_to(y, y_buffer), _copy_to(indices, in_onnx_order)
+
+
+class GpuMaxUnpool:
+    """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
+
+    def __init__(
+        self,
+        spec: MaxUnpoolSpec,
+        shape: Shape,
+        dtype: torch.dtype,
+        indices: Shape,
+        index_dtype: torch.dtype,
+        output_shape: Shape | None,
+    ) -> None:
+        self.row = row = spec.row
+        storage = _storage_of(row, spec.activation, dtype)
+        index_type(row.label, "I", numpy_dtype(row.label, "I", index_dtype))
+        self._call = call = max_unpool.call(spec, shape, indices, output_shape)
+        outer = (call.small.batch, call.small.channels)
+        problem = unpool_kernels.GpuUnpoolProblem(
+            call.axes, call.inferred, *outer, storage.name, call.index_space, row.is_channels_last,
+            **_activation_options(spec.activation),
+        )  # fmt: skip
+        self._is_inferred = call.index_space == "inferred"
+        self._limit = math.prod((*outer, *problem.index_sizes[self._is_inferred]))
+        self._has_auto = call.index_space == "auto"
+        self._launch = unpool_kernels.launch(problem)
+
+    def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[Tensor, ...]:
+        """The output of (X, I)."""
+        x, indices = inputs
+        assert x is not None, "X is required"
+        assert indices is not None, "I is required"
+        shape = self._call.large.in_layout(self.row)
+        y, buffer = _output(self.row, "output", out[0], shape, (x.dtype, (x, indices)))
+        if y is not buffer:
+            buffer.copy_(y)
+        result = self._launch(x.contiguous(), indices.contiguous(), buffer, out[0] is not None)
+        raise_or_defer(result, check, partial(self._error, tuple(indices.shape)))
+        return (_copy_to(y, buffer),)
+
+    def _error(self, shape: Shape, result: list[int]) -> IndicesError | None:
+        """The error that the result of a check stands for: see `kernels/gpu/max_unpool/check_indices.py`."""
+        outside, apart, outside_inferred, apart_inferred = result
+        if self._has_auto and apart != NO_POSITION and apart_inferred == NO_POSITION:
+            return None
+        first = outside_inferred if self._is_inferred else outside
+        if first == NO_POSITION:
+            return None
+        at = [int(each) for each in np.unravel_index(first, shape)]
+        return IndicesError(
+            f"{self.row.label}: indices need values from 0 to {self._limit - 1}, got another at {at}. "
+            "Pass the indices of the pool that made X, and its input shape as output_shape."
+        )
+
+
+_max_pool = lru_cache(_CACHE_SIZE)(GpuMaxPool)
+_max_unpool = lru_cache(_CACHE_SIZE)(GpuMaxUnpool)
+_conv_transpose = lru_cache(_CACHE_SIZE)(GpuConvTranspose)
+
+
+def tensor_of(where: str, name: str, array: Any) -> Tensor:
+    """A tensor that shares the memory of an array on a GPU, which must not be part of a gradient graph."""
+    x: Tensor = array
+    if not isinstance(array, Tensor):
+        try:
+            x = torch.utils.dlpack.from_dlpack(array)
+        except Exception as cause:
+            raise UnpoolError(
+                f"{where}: {name} expects an array that torch can view, got {cause}. Convert it."
+            ) from cause
+    if x.device.type != "cuda" and not (INTERPRETED and x.device.type == "cpu"):
+        raise UnpoolError(f"{where}: {name} needs memory on the GPU, as X is, got {x.device}. Move it there.")
+    if x.requires_grad:
+        raise UnpoolError(f"{where}: {name} expects a tensor without gradient. Use {name}.detach().")
+    return x
+
+
+def _shape_on_host(row: Row, output_shape: Any) -> tuple[int, ...] | None:
+    """MaxUnpool's `output_shape` as ints: memory is allocated from them, so they have to be on the host."""
+    if output_shape is None:
+        return None
+    if isinstance(output_shape, Tensor):
+        if output_shape.is_cuda:
+            raise UnpoolError(
+                f"{row.label}: output_shape needs memory on the CPU, got {output_shape.device}. "
+                "Pass a list, such as x.shape."
+            )
+        output_shape = output_shape.numpy()
+    return shape_value(row, np.asarray(output_shape))
+
+
+def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
+    """The NumPy type of a tensor's elements; without such a type an UnpoolError."""
+    name_of_type = str(dtype).removeprefix("torch.")
+    try:
+        return np.dtype(getattr(ml_dtypes, name_of_type, name_of_type))
+    except TypeError as cause:
+        raise UnpoolError(f"{where}: {name} expects a type that NumPy has, got {name_of_type}. Convert it.") from cause
+
+
+def _storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
+    return check_type(row, activation, numpy_dtype(row.label, "X", dtype))
+
+
+def _activation_options(activation: Activation | None) -> dict[str, Any]:
+    """An activation as keyword arguments of kernels."""
+    return {} if activation is None else {"activation": activation.name, "params": tuple(activation.params)}
+
+
+def _output(
+    row: Row, name: str, target: Tensor | None, shape: Shape, like: tuple[torch.dtype, Sequence[Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """The tensor of an output, and the contiguous memory that the kernel writes: mostly the same tensor.
+
+    `target` is the caller's tensor, or None; `like` has the type, and the inputs, on whose device the output lies and
+    which it must not overlap.
+    """
+    dtype, inputs = like
+    device = inputs[0].device
+    if target is None:
+        y = torch.empty(shape, dtype=dtype, device=device)
+        return y, y
+    where = f"{row.label}: out for {name}"
+    if tuple(target.shape) != shape or target.dtype != dtype or target.device != device:
+        raise UnpoolError(
+            f"{where} needs shape {format_shape(shape)}, {dtype} and {device}, got "
+            f"{format_shape(target.shape)}, {target.dtype} and {target.device}."
+        )
+    first, end = _span(target)
+    if any(first < other_end and other < end for other, other_end in map(_span, inputs)):
+        raise UnpoolError(
+            f"{where} needs memory of its own, got memory shared with another argument. Pass a new array."
+        )
+    return target, target if target.is_contiguous() else torch.empty(shape, dtype=dtype, device=device)
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """The first address of a tensor, and the one after its last."""
+    last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size() if x.numel() else x.data_ptr()
+
+
+def _copy_to(y: Tensor, buffer: Tensor) -> Tensor:
+    return y if buffer is y else y.copy_(buffer)

@@ -29,16 +29,9 @@ _CACHE_SIZE = 1024
 
 
 def max_unpool(x: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...], check: str = "later") -> torch.Tensor:
-    """Zeros, with every element of x where its index says; of equal indices the last in row-major order wins.
+    """Zeros (N, C, *spatial), with every element of x at its index; of equal ones the last in row-major order wins.
 
-    Args:
-        x: (N, C, d1..dk).
-        indices: int64 in the shape of x, each from 0 to D1 * .. * Dk - 1.
-        spatial: D1..Dk.
-        check: "now" waits, and raises if an index is wrong.
-
-    Returns:
-        (N, C, D1..Dk) in the type of x.
+    check="now" waits, and raises if an index is wrong.
     """
     raise_known()
     y = torch.empty((*x.shape[:2], *spatial), dtype=x.dtype, device=x.device)
@@ -50,17 +43,10 @@ def max_unpool(x: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...],
 def max_pool_backward(
     grad: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...], windows: tuple[tuple[int, ...], ...] = ()
 ) -> torch.Tensor:
-    """Gradient of MaxPool with respect to X; indices that are not of this pool give another result.
+    """Gradient of MaxPool with respect to X (N, C, *spatial); an index of -1 skips an element.
 
-    Args:
-        grad: (N, C, d1..dk).
-        indices: int64 (N, C, d1..dk), per plane; -1 leaves an element out.
-        spatial: D1..Dk of X.
-        windows: sizes, strides, paddings and dilations of the pool's windows, one int per spatial axis in each; none
-            where the indices may point anywhere.
-
-    Returns:
-        (N, C, D1..Dk) in the type of grad.
+    `windows` are the sizes, strides, paddings and dilations of the pool that made the indices, one int per spatial axis
+    in each; none if the indices may point anywhere.
     """
     raise_known()
     grad, indices = grad.contiguous(), indices.contiguous()
@@ -74,15 +60,7 @@ def max_pool_backward(
 
 
 def max_unpool_backward(grad: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """Gradient of MaxUnpool with respect to X; equal indices all read the gradient of the place that they share.
-
-    Args:
-        grad: (N, C, D1..Dk).
-        indices: int64 (N, C, d1..dk), per plane; -1 gives 0.
-
-    Returns:
-        (N, C, d1..dk) in the type of grad.
-    """
+    """Gradient of MaxUnpool with respect to X: the elements of grad at the indices; -1 gives 0."""
     raise_known()
     flat = grad.contiguous().flatten(2)
     y, result = unpool_gradient.gather_elements(flat, indices.contiguous())
@@ -133,39 +111,22 @@ class ConvSettings(NamedTuple):
 
 
 def input_gradient(grad: torch.Tensor, w: torch.Tensor, spatial: tuple[int, ...], conv: ConvSettings) -> torch.Tensor:
-    """Gradient with respect to x: the convolution of grad by w.
-
-    Args:
-        grad: (N, M, D1..Dk), or (N, D1..Dk, M) in memory where its strides are those of torch's channels-last.
-        w: (C, M/groups, k1..kk).
-        spatial: d1..dk of x.
-        conv: attributes of the transposed convolution.
-
-    Returns:
-        (N, C, d1..dk) in the type and the memory order of grad.
-    """
+    """Gradient with respect to x, (N, C, *spatial) in the memory order of grad: the convolution of grad by w."""
     is_last, (grad,) = _to_same_order(grad)
-    y = _new_output((grad.shape[0], w.shape[0], *spatial), grad, is_last)
-    problem = _problem(grad.shape, (w.shape, spatial), conv, KINDS[grad.dtype], is_last)
-    _input_gradient(problem)(grad, pack(w, conv.groups, is_adjoint=True), None, y)
+    outer = grad.shape[0], w.shape[0]
+    y = grad.new_empty((outer[0], *spatial, outer[1]) if is_last else (*outer, *spatial))
+    y = y.movedim(-1, 1) if is_last else y
+    _input_gradient(_problem(grad, w.shape, spatial, conv, is_last))(
+        grad, pack(w, conv.groups, is_adjoint=True), None, y
+    )
     return y
 
 
 def weight_gradient(x: torch.Tensor, grad: torch.Tensor, window: tuple[int, ...], conv: ConvSettings) -> torch.Tensor:
-    """Gradient with respect to w: for every tap, x times grad, added over all positions.
-
-    Args:
-        x: (N, C, d1..dk).
-        grad: (N, M, D1..Dk).
-        window: k1..kk.
-        conv: attributes of the transposed convolution.
-
-    Returns:
-        (C, M/groups, k1..kk) in the type of x.
-    """
+    """Gradient with respect to w, (C, M/groups, *window): for every tap, x times grad, added over all positions."""
     is_last, (x, grad) = _to_same_order(x, grad)
     weights = x.shape[1], grad.shape[1] // conv.groups, *window
-    return _weight_gradient(_problem(grad.shape, (weights, x.shape[2:]), conv, KINDS[x.dtype], is_last))(x, grad)
+    return _weight_gradient(_problem(grad, weights, x.shape[2:], conv, is_last))(x, grad)
 
 
 _input_gradient = lru_cache(_CACHE_SIZE)(launch_adjoint)
@@ -173,17 +134,14 @@ _weight_gradient = lru_cache(_CACHE_SIZE)(launch_weight_gradient)
 
 
 def _problem(
-    large: tuple[int, ...],
-    small: tuple[tuple[int, ...], tuple[int, ...]],
-    conv: ConvSettings,
-    kind: str,
-    is_channels_last: bool,
+    grad: torch.Tensor, w_shape: tuple[int, ...], spatial: tuple[int, ...], conv: ConvSettings, is_channels_last: bool
 ) -> GpuConvProblem:
-    """The transposed convolution; `large` is the shape of y, `small` that of w and the spatial sizes of x."""
-    (channels, maps, *window), sizes = small
-    rows: Any = zip(large[2:], sizes, window, conv.stride, conv.padding, conv.dilation, strict=True)
+    """The transposed convolution with the gradient `grad` of y; `spatial` are the sizes of x."""
+    channels, maps, *window = w_shape
+    rows: Any = zip(grad.shape[2:], spatial, window, conv.stride, conv.padding, conv.dilation, strict=True)
     axes = tuple(Axis(out, into, Window(size, step, spread), begin) for out, into, size, step, begin, spread in rows)
-    return GpuConvProblem(axes, large[0], conv.groups, channels // conv.groups, maps, kind, is_channels_last)
+    kind = KINDS[grad.dtype]
+    return GpuConvProblem(axes, grad.shape[0], conv.groups, channels // conv.groups, maps, kind, is_channels_last)
 
 
 def _to_same_order(*tensors: torch.Tensor) -> tuple[bool, tuple[torch.Tensor, ...]]:
@@ -194,10 +152,3 @@ def _to_same_order(*tensors: torch.Tensor) -> tuple[bool, tuple[torch.Tensor, ..
     if not is_last:
         return False, tuple(each.contiguous() for each in tensors)
     return True, tuple(each.permute(last).contiguous().movedim(-1, 1) for each in tensors)
-
-
-def _new_output(shape: tuple[int, ...], model: torch.Tensor, is_last: bool) -> torch.Tensor:
-    batch, channels, *sizes = shape
-    in_memory = (batch, *sizes, channels) if is_last else shape
-    y = torch.empty(in_memory, dtype=model.dtype, device=model.device)
-    return y.movedim(-1, 1) if is_last else y

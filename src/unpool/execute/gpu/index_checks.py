@@ -9,7 +9,6 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -34,14 +33,10 @@ class _PendingCheck:
     event: Any
     to_error: Callable[[list[int]], IndicesError | None]
 
-    def wait(self) -> None:
+    def raise_error(self) -> None:
         """Wait for the result, and raise its error."""
         if self.event is not None:
             self.event.synchronize()
-        self.raise_error()
-
-    def raise_error(self) -> None:
-        """Raise the error of the result, which has arrived."""
         error = self.to_error(self.host.tolist())
         if error:
             raise error
@@ -63,23 +58,18 @@ def raise_or_defer(result: torch.Tensor, check: str, to_error: Callable[[list[in
 
 def raise_known() -> None:
     """Raise the first error among the results that have arrived, without waiting for others."""
-    while _pending and (first := _pop_if(_has_arrived)) is not None:
+
+    def has_arrived(event: Any) -> bool:  # no event is queried while a CUDA graph is captured, since that ends it
+        return event is None or (not torch.cuda.is_current_stream_capturing() and event.query())
+
+    while _pending and (first := _pop_if(has_arrived)) is not None:
         first.raise_error()
 
 
-def _has_arrived(event: Any) -> bool:
-    """True if a result is on the host; no event is queried while a CUDA graph is captured, since that ends it."""
-    return event is None or (not torch.cuda.is_current_stream_capturing() and event.query())
-
-
 def raise_pending() -> None:
-    """Wait for all results, and raise the first error.
-
-    Raises:
-        IndicesError: an earlier call had an index outside its tensor.
-    """
+    """Wait for all results, and raise the first error."""
     while (first := _pop_if(lambda _: True)) is not None:
-        first.wait()
+        first.raise_error()
 
 
 def _defer(pending: _PendingCheck) -> None:
@@ -87,7 +77,7 @@ def _defer(pending: _PendingCheck) -> None:
         oldest = _pending.popleft() if len(_pending) >= _MAX_PENDING else None
         _pending.append(pending)
     if oldest is not None:
-        oldest.wait()
+        oldest.raise_error()
 
 
 def _pop_if(is_due: Callable[[Any], bool]) -> _PendingCheck | None:
@@ -97,20 +87,12 @@ def _pop_if(is_due: Callable[[Any], bool]) -> _PendingCheck | None:
 
 
 def convert_indices(where: str, i: torch.Tensor, spatial: tuple[int, ...]) -> torch.Tensor:
-    """Indices from counting inside their own plane to counting in the whole tensor, or back, as in `unpool.indices`.
+    """The function named `where`, to_onnx_indices or to_torch_indices, of `unpool.indices`.
 
     The device is not waited for: an index outside its plane becomes -1, and is reported later.
-
-    Args:
-        where: "to_onnx_indices" or "to_torch_indices".
-        i: (N, C, d1..dk).
-        spatial: sizes of a plane.
-
-    Raises:
-        IndicesError: an index of an earlier call was wrong.
     """
     raise_known()
-    plane = math.prod(spatial)
+    plane, shape = math.prod(spatial), tuple(i.shape)
     bases = torch.arange(i.shape[0] * i.shape[1], device=i.device).mul_(plane).view(*i.shape[:2], *[1] * len(spatial))
     is_to_torch = where == "to_torch_indices"
     in_plane = torch.where(i == -1, i, i - bases) if is_to_torch else i
@@ -118,11 +100,11 @@ def convert_indices(where: str, i: torch.Tensor, spatial: tuple[int, ...]) -> to
     if i.numel():
         first = is_wrong.flatten().to(torch.uint8).argmax()
         result = torch.stack((is_wrong.any().to(torch.int64), first, in_plane.take(first)))
-        raise_or_defer(result, "later", partial(_error, where, tuple(i.shape), plane))
+
+        def to_error(result: list[int]) -> IndicesError | None:
+            is_outside, first, value = result
+            place = map(int, np.unravel_index(first, shape))
+            return outside_its_plane(where, plane, value, place) if is_outside else None
+
+        raise_or_defer(result, "later", to_error)
     return torch.where(is_wrong | (in_plane == -1), -1, in_plane if is_to_torch else in_plane + bases)
-
-
-def _error(where: str, shape: tuple[int, ...], plane: int, result: list[int]) -> IndicesError | None:
-    is_wrong, first, value = result
-    place = map(int, np.unravel_index(first, shape))
-    return outside_its_plane(where, plane, value, place) if is_wrong else None
