@@ -4,7 +4,6 @@ NumPy does not read DLPack's bfloat16: these arrays are converted as int16, if t
 """
 
 import sys
-from collections.abc import Callable
 from typing import Any, cast
 
 import ml_dtypes
@@ -21,17 +20,17 @@ GPU_DEVICE_TYPES = {"cuda"}
 
 
 def to_numpy(x: Any, name: str) -> AnyArray:
-    """A NumPy view of the caller's array.
-
-    Args:
-        x: a NumPy array, or an object with `__dlpack__` whose memory is on the CPU.
-        name: of the array in errors.
+    """A NumPy view of the caller's array, which has the name in errors.
 
     Raises:
         UnpoolError: not an array, one with a mask, not on the CPU, or part of a gradient graph.
     """
     if isinstance(x, np.ndarray):
-        _check_unmasked(x, name)
+        if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+            raise UnpoolError(
+                f"{name}: expected an array without a mask, got a numpy.ma.MaskedArray. Pass x.filled(value), or "
+                "x.data to ignore the mask."
+            )
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
@@ -48,15 +47,6 @@ def to_numpy(x: Any, name: str) -> AnyArray:
         raise
     except Exception as cause:
         raise UnpoolError(f"{name}: expected an array that NumPy can view, got {cause}. Convert it.") from cause
-
-
-def _check_unmasked(x: object, name: str) -> None:
-    """Refuse a masked array, whose mask would be lost."""
-    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
-        raise UnpoolError(
-            f"{name}: expected an array without a mask, got a numpy.ma.MaskedArray. Pass x.filled(value), or x.data to "
-            "ignore the mask."
-        )
 
 
 def is_on_gpu(x: Any) -> bool:
@@ -128,17 +118,11 @@ def _to_torch(y: AnyArray) -> Any:
 
 def _convert(y: Any, model: Any) -> Any:
     """`y` as an array of the model's library; unchanged if the library does not take it."""
-    for convert in _converters(model):
+    namespace = getattr(model, "__array_namespace__", None)
+    library: Any = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
+    for name in ("from_dlpack", "asarray"):
         try:
-            return convert(y)
+            return getattr(library, name)(y)
         except Exception:
             continue
     return y
-
-
-def _converters(model: Any) -> list[Callable[[Any], Any]]:
-    """The functions of the model's library that convert arrays."""
-    namespace = getattr(model, "__array_namespace__", None)
-    library = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
-    found = (getattr(library, name, None) for name in ("from_dlpack", "asarray"))
-    return [each for each in found if each is not None]

@@ -44,18 +44,10 @@ def call(
     out: Any,
     check: str = "later",
 ) -> Any:
-    """Run a public function.
+    """The result of a public function.
 
-    Args:
-        mode: of the call.
-        values: the other arguments, in the order of _VALUES.
-        inputs: the tensors, without those omitted at the end.
-        threads: of the caller.
-        out: of the caller.
-        check: of the caller; ignored on the CPU, which always checks indices first.
-
-    Returns:
-        The result of the function.
+    `values` are its arguments in the order of _VALUES, `inputs` its tensors, without those omitted at the end; `check`
+    is ignored on the CPU, which always checks indices first.
     """
     try:
         try:
@@ -69,7 +61,8 @@ def call(
         if threads is not None and (type(threads) is not int or threads < 1):
             check_threads(prepared.row, threads)
         if out is not None:
-            prepared.run(arrays, _targets(prepared.row, mode, out), threads)
+            targets = (to_numpy(each, f"{prepared.row.label}: out") for each in _targets(prepared.row, mode, out))
+            prepared.run(arrays, tuple(targets), threads)
             return out
         results = prepared.run(arrays, _NEW, threads)
         if arrays is not inputs:
@@ -117,11 +110,7 @@ def _call_on_gpu(
     spec = spec_of(mode, values, (x,))
     check_threads(spec.row, threads)
     arguments = (x, inputs[1], _shape_array(spec, values[-1])) if mode[0] == "MaxUnpool" else (x, *inputs[1:])
-    targets = () if out is None else out if mode[4] == 2 else (out,)
-    if not isinstance(targets, tuple) or (targets and len(targets) != mode[4]):
-        raise UnpoolError(
-            f"{spec.row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}."
-        )
+    targets = () if out is None else _targets(spec.row, mode, out)
     results = gpu.run(spec, arguments, outputs=mode[4], out=targets, check=check)
     if out is not None:
         return out
@@ -138,11 +127,6 @@ def numpy_views(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
 
 
 def _check_strings(mode: CallMode) -> None:
-    """Check that layout, compat and index_space are strings.
-
-    Raises:
-        UnpoolError: one is not.
-    """
     operator, layout, compat, index_space, _ = mode
     if not isinstance(layout, str) or not isinstance(compat, str) or not isinstance(index_space, str):
         raise UnpoolError(
@@ -151,18 +135,16 @@ def _check_strings(mode: CallMode) -> None:
         )
 
 
-def _targets(row: Row, mode: CallMode, out: Any) -> tuple[AnyArray, ...]:
-    if mode[4] == 2 and (not isinstance(out, tuple) or len(out) != 2):
+def _targets(row: Row, mode: CallMode, out: Any) -> tuple[Any, ...]:
+    if mode[4] == 1:
+        return (out,)
+    if not isinstance(out, tuple) or len(out) != 2:
         raise UnpoolError(f"{row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
-    return tuple(to_numpy(each, f"{row.label}: out") for each in (out if mode[4] == 2 else (out,)))
+    return out
 
 
 def spec_of(mode: CallMode, values: tuple[Any, ...], arrays: tuple[Any, ...]) -> Spec:
-    """The Spec of the arguments of a public function; of the tensors only the rank of the first one is used.
-
-    Raises:
-        UnpoolError: an argument breaks the contract.
-    """
+    """The Spec of the arguments of a public function; of the tensors only the rank of the first one is used."""
     _check_strings(mode)
     operator, layout, compat, index_space, _ = mode
     rank = max(1, arrays[0].ndim - 2) if arrays and arrays[0] is not None else 1
@@ -174,22 +156,18 @@ def spec_of(mode: CallMode, values: tuple[Any, ...], arrays: tuple[Any, ...]) ->
     opset = arguments.pop("opset")
     if operator == "MaxUnpool":
         del arguments["output_shape"]
-    attributes = {
-        name: _none_if_default(int(value) if isinstance(value, bool) and name in _FLAGS else value, _DEFAULTS.get(name))
-        for name, value in ((name, for_all_axes(name, plain(value), rank)) for name, value in arguments.items())
-    }
-    return resolve.spec(
-        operator, attributes, domain=_LAYOUTS[layout], opset=opset, compat=compat, index_space=index_space
-    )
+    attributes = {name: _attribute(name, for_all_axes(name, plain(value), rank)) for name, value in arguments.items()}
+    domain = _LAYOUTS[layout]
+    return resolve.spec(operator, attributes, domain=domain, opset=opset, compat=compat, index_space=index_space)
 
 
 def _shape_array(spec: Spec, output_shape: Any) -> Any:
     """A sequence of ints as the int64 tensor of the operator."""
-    if not isinstance(output_shape, (list, tuple)):
-        return output_shape
-    return read.shape_tensor(spec.row, output_shape)
+    return read.shape_tensor(spec.row, output_shape) if isinstance(output_shape, (list, tuple)) else output_shape
 
 
-def _none_if_default(value: Any, default: Any) -> Any:
-    """None, not set, for a default value: so a version without the attribute accepts the call."""
+def _attribute(name: str, value: Any) -> Any:
+    """The value of an attribute; None, not set, for its default: so a version without it accepts the call."""
+    value = int(value) if isinstance(value, bool) and name in _FLAGS else value
+    default = _DEFAULTS.get(name)
     return None if isinstance(value, type(default)) and value == default else value

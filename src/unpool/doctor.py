@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata, resources
+from importlib import import_module, metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,7 @@ FEATURES = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings by topic and name; `print` shows them line by line. All values are JSON types.
-
-    Attributes:
-        topics: versions, processor, cache, extras and devices.
-        problems: with their remedies, in words.
-    """
+    """The findings by topic and name, and problems with their remedies; `print` shows them line by line."""
 
     topics: Mapping[str, Mapping[str, Any]]
     problems: tuple[str, ...]
@@ -66,20 +61,21 @@ def examine() -> Diagnosis:
         >>> "versions" in examine().topics
         True
     """
-    cache = _cache()
+    versions = {"unpool": _version("unpool"), "Python": f"{platform.python_version()} on {platform.platform()}"}
+    versions |= {name: _version(name) for name in PACKAGES if find_spec(name) is not None}
+    cache, problems = _cache(), []
+    if cache["place"] is None:
+        problems.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
+    if sys.maxsize < 2**32:
+        problems.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
     topics = {
-        "versions": _versions(),
+        "versions": versions,
         "processor": _processor(),
         "cache": cache,
         "extras": _extras(),
         "devices": _devices(),
     }
-    return Diagnosis(topics, tuple(_problems(topics)))
-
-
-def _versions() -> dict[str, str]:
-    values = {"unpool": _version("unpool"), "Python": f"{platform.python_version()} on {platform.platform()}"}
-    return values | {name: _version(name) for name in PACKAGES if find_spec(name) is not None}
+    return Diagnosis(topics, tuple(problems))
 
 
 def _version(name: str) -> str:
@@ -120,10 +116,10 @@ def _cache() -> dict[str, Any]:
     root = Path(str(resources.files("unpool.kernels.cpu")))
     sources = {path.parent: path for path in sorted(root.rglob("*.py"))}
     folders = {_result_or_none(partial(folder_for, path)) for path in sources.values()}
-    known = sorted(folder for folder in folders if folder is not None)
-    files = [file for folder in known if folder.is_dir() for file in folder.glob("*.nb[ci]")]
+    writable = sorted(folder for folder in folders if folder is not None)
+    files = [file for folder in writable if folder.is_dir() for file in folder.glob("*.nb[ci]")]
     return {
-        "place": os.path.commonpath(known) if known else None,
+        "place": os.path.commonpath(writable) if writable else None,
         "files": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
@@ -141,34 +137,16 @@ def _extras() -> dict[str, Any]:
 
 def _devices() -> dict[str, Any]:
     values: dict[str, Any] = {"cpu": "always"}
-    queries = {"onnxruntime": _onnxruntime_providers, "openvino": _openvino_devices, "torch": _cuda_devices}
-    return values | {name: _result_or_none(query) for name, query in queries.items() if find_spec(name) is not None}
-
-
-def _onnxruntime_providers() -> list[str]:
-    import onnxruntime
-
-    return list(onnxruntime.get_available_providers())
-
-
-def _openvino_devices() -> list[str]:
-    import openvino
-
-    return list(openvino.Core().available_devices)
-
-
-def _cuda_devices() -> list[str]:
-    import torch
-
-    return [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
-
-
-def _problems(topics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    values = []
-    if topics["cache"]["place"] is None:
-        values.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
-    if sys.maxsize < 2**32:
-        values.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
+    queries: dict[str, Callable[[Any], list[str]]] = {
+        "onnxruntime": lambda ort: list(ort.get_available_providers()),
+        "openvino": lambda openvino: list(openvino.Core().available_devices),
+        "torch": lambda torch: [
+            f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())
+        ],
+    }
+    for name, query in queries.items():
+        if find_spec(name) is not None:
+            values[name] = _result_or_none(lambda name=name, query=query: query(import_module(name)))
     return values
 
 

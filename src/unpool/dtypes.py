@@ -16,23 +16,14 @@ AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class StorageType:
-    """One element type of the operators.
+    """One element type of the operators, in native byte order."""
 
-    Attributes:
-        name: as NumPy and ml_dtypes call it.
-        dtype: the NumPy dtype, native byte order.
-        bits: the integer dtype of equal width that kernels see.
-        compute: the dtype in which products, sums and activations are formed.
-        lowest: the maximum of nothing: minus infinity, or the smallest integer.
-        infinity: the bit pattern of +infinity; 0 for integer types.
-    """
-
-    name: str
+    name: str  # in NumPy and ml_dtypes
     dtype: np.dtype[Any]
-    bits: np.dtype[Any]
-    compute: np.dtype[Any]
-    lowest: float | int
-    infinity: int
+    bits: np.dtype[Any]  # the integers of equal width that kernels see
+    compute: np.dtype[Any]  # of products, sums and activations
+    lowest: float | int  # the maximum of nothing: minus infinity, or the smallest integer
+    infinity: int  # bit pattern of +infinity; 0 for integer types
 
     @property
     def is_float(self) -> bool:
@@ -66,14 +57,7 @@ _BY_DTYPE = {storage.dtype: storage for storage in TYPES.values()}
 
 
 def storage_type(dtype: np.dtype[Any], where: str) -> StorageType:
-    """The storage type of a NumPy dtype.
-
-    Raises:
-        UnpoolError: not one of the six types, or not in the machine's byte order.
-
-    >>> storage_type(np.dtype("float16"), "x").compute
-    dtype('float32')
-    """
+    """The storage type of a NumPy dtype, which has to be one of the six, in the machine's byte order."""
     if dtype in _BY_DTYPE:
         return _BY_DTYPE[dtype]
     if not dtype.isnative:

@@ -9,16 +9,15 @@
     ├── ModelError                          not an ONNX model, or a model that breaks the standard
     └── MissingExtraError (ModuleNotFoundError)   an optional package is not installed
 
-Messages follow one pattern: *where: what was expected, what came. What to do.*
-Every class is also the built-in exception that a caller would catch anyway. Errors of a session are also instances of
-the class that onnxruntime raises, one of its own or a TypeError (`runtime/errors.py`).
+Messages follow one pattern: *where: the fact, with its value. What to do.* Every class is also the built-in exception
+that a caller would catch anyway. Errors of a session are also instances of the class that onnxruntime raises, one of
+its own or a TypeError (`runtime/errors.py`).
 """
 
 import os
 import sys
 import warnings
 from collections.abc import Iterable
-from types import FrameType
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -67,8 +66,8 @@ def suggest_name(name: object, known: Iterable[str], otherwise: str = "Choose on
     """
     from difflib import get_close_matches
 
-    found = get_close_matches(str(name).lower(), {one.lower(): one for one in known}, n=1)
-    return f"Did you mean {found[0]}?" if found else otherwise
+    matches = get_close_matches(str(name).lower(), {each.lower(): each for each in known}, n=1)
+    return f"Did you mean {matches[0]}?" if matches else otherwise
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -81,10 +80,6 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     False
     """
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _is_own(frame):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _is_own(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(PACKAGE)

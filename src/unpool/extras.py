@@ -27,11 +27,7 @@ _PACKAGES = {"PIL": "pillow", "skimage": "scikit-image"}
 
 
 def install_line(*extras: str) -> str:
-    """The command that installs extras.
-
-    >>> install_line("run", "dask")
-    "pip install '.[run,dask]'"
-    """
+    """The command that installs extras."""
     return f"pip install '{SOURCE}[{','.join(extras)}]'"
 
 
@@ -54,41 +50,23 @@ def missing_modules(names: Iterable[str]) -> list[str]:
 
 
 def missing_extra(where: str, extra: str, modules: Sequence[str]) -> MissingExtraError:
-    """The error for missing modules of an extra.
-
-    Args:
-        where: the beginning of the message: a file, an option or a function.
-        extra: with the packages.
-        modules: the missing ones.
+    """The error for missing modules of an extra; `where` begins its message: a file, an option or a function.
 
     >>> print(missing_extra("unpool demo", "demo", ["skimage"]))
     unpool demo: scikit-image is not installed. In a clone of unpool, run: pip install '.[demo]'
     """
     names = [_PACKAGES.get(module, module) for module in modules]
-    said = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not installed"
-    return MissingExtraError(f"{where}: {said}. {install_advice(extra)}", name=modules[0])
+    fact = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not installed"
+    return MissingExtraError(f"{where}: {fact}. {install_advice(extra)}", name=modules[0])
 
 
 def require(where: str, extra: str, *modules: str) -> None:
-    """Check that modules can be imported; none is imported.
-
-    Args:
-        where: the beginning of the message: a file, an option or a function.
-        extra: with the packages.
-        modules: of the packages.
-
-    Raises:
-        MissingExtraError: one of them is not installed.
-    """
+    """Raise a MissingExtraError if a module cannot be imported; none is imported."""
     missing = missing_modules(modules)
     if missing:
         raise missing_extra(where, extra, missing)
 
 
 def extra_of(module: str) -> str | None:
-    """The first extra with a module, or None.
-
-    >>> extra_of("zarr"), extra_of("numpy")
-    ('dask', None)
-    """
+    """The first extra with a module, or None."""
     return next((extra for extra, (_, modules) in EXTRAS.items() if module in modules), None)

@@ -38,11 +38,7 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """Elements between the first and the last tap, both counted.
-
-        >>> Window(3, dilation=2).reach
-        5
-        """
+        """Elements between the first and the last tap, both counted."""
         return (self.size - 1) * self.dilation + 1
 
 
@@ -91,21 +87,13 @@ def pooled_size(large: int, window: Window, begin: int, end: int, *, ceil: bool)
 
 
 def pooled_quotient(window: Window, begin: int, end: int, *, ceil: bool) -> tuple[int, int]:
-    """(plus, by) such that `pooled_size` is (large + plus) // by for every size.
-
-    >>> pooled_quotient(Window(3, 2), 1, 1, ceil=False)
-    (1, 2)
-    """
+    """(plus, by) such that `pooled_size` is (large + plus) // by for every size."""
     end = ceil_end(window, end) if ceil else end
     return begin + end - window.reach + window.stride, window.stride
 
 
 def ceil_end(window: Window, end: int) -> int:
-    """The padding at the end under which `pooled_size` gives without ceil what it gives with ceil, for every size.
-
-    >>> ceil_end(Window(2, 2), 0), ceil_end(Window(2, 3), 0)
-    (1, 1)
-    """
+    """The padding at the end under which `pooled_size` gives without ceil what it gives with ceil, for every size."""
     return min(end + window.stride - 1, window.reach - 1)
 
 
@@ -123,11 +111,8 @@ def same_pooled_size(large: int, stride: int) -> int:
 def same_pool_begin(large: int, small: int, window: Window, odd: OddSide, *, keep_negative: bool) -> int:
     """Padding before the first element that lets `small` windows cover the axis.
 
-    A negative total means that windows skip elements: it is clamped to 0, or with
-    `keep_negative` halved toward zero, which starts the windows inside the data.
-
-    >>> same_pool_begin(4, 4, Window(2), OddSide.BEGIN, keep_negative=False)
-    1
+    A negative total means that windows skip elements: it is clamped to 0, or with `keep_negative` halved toward zero,
+    which starts the windows inside the data.
     """
     total = (small - 1) * window.stride + window.reach - large
     if total < 0 and not keep_negative:
@@ -162,12 +147,7 @@ def window_undoing(pool: Window, padding: int, *, ceil: bool) -> UnpoolWindow:
 
     MaxUnpool has no dilation, so its window is as wide as the reach of the pool's. With `ceil` the last window of a
     pool may end after the data, by an amount that depends on the sizes. The window then ends after its first element of
-    data: it gives a size that is never larger than that of the pool's input.
-
-    Args:
-        pool: the window of the pool.
-        padding: of the pool, in elements, the same at both ends.
-        ceil: whether the pool has ceil_mode.
+    data: it gives a size that is never larger than that of the pool's input. The padding is the same at both ends.
 
     >>> window_undoing(Window(3, 2), 1, ceil=False), window_undoing(Window(3, 2), 1, ceil=True)
     (UnpoolWindow(size=3, stride=2, padding=1), UnpoolWindow(size=2, stride=2, padding=1))
@@ -178,11 +158,8 @@ def window_undoing(pool: Window, padding: int, *, ceil: bool) -> UnpoolWindow:
 def window_between(small: int | None, large: int | None, undoing: UnpoolWindow | None) -> UnpoolWindow:
     """The window from which MaxUnpool infers `large` from `small` elements: its `output_size(small)` is `large`.
 
-    Args:
-        small: elements of the axis before unpooling, None if unknown.
-        large: elements of the axis after it, None if unknown.
-        undoing: the window that undoes the pool, see `window_undoing`; None without such a pool. It is returned
-            unchanged if a size is unknown; otherwise its stride is used if it can lead to `large`.
+    `undoing` is the window that undoes the pool, see `window_undoing`; None without such a pool. It is returned
+    unchanged if a size is unknown, None; otherwise its stride is used if it can lead to `large`.
 
     >>> window_between(3, 7, None), window_between(5, 4, None)
     (UnpoolWindow(size=3, stride=2, padding=0), UnpoolWindow(size=2, stride=1, padding=1))
@@ -213,11 +190,7 @@ def split_begin(total: int, odd: OddSide) -> int:
 
 
 def element_count(sizes: Iterable[int], where: str) -> int:
-    """Product of the sizes.
-
-    Raises:
-        ShapeError: the product does not fit a signed 64-bit integer, sizes of 0 left out, as no array has such sizes.
-    """
+    """Product of the sizes; without sizes of 0 it has to fit a signed 64-bit integer, as in every array."""
     sizes = tuple(sizes)
     count = math.prod(sizes)
     if count > INT64_MAX or (count == 0 and math.prod(size for size in sizes if size) > INT64_MAX):
@@ -251,11 +224,7 @@ def span_reaching(large: Span, window: Window, begin: int) -> Span:
 
 
 def corners(small: Span, window: Window, begin: int) -> npt.NDArray[np.int64]:
-    """The large positions of the first taps of the windows at a span of small positions.
-
-    >>> corners(Span(2, 5), Window(3, 2), 1).tolist()
-    [3, 5, 7]
-    """
+    """The large positions of the first taps of the windows at a span of small positions."""
     return np.arange(small.first, small.stop, dtype=np.int64) * window.stride - begin
 
 
@@ -295,8 +264,7 @@ def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:
 
         phase + shift * stride = tap * dilation
 
-    Returns:
-        (shifts, stride) int64, one shift per block that a window reaches; -1 if no tap covers the cell.
+    The result is int64 (shifts, stride), one shift per block that a window reaches; -1 if no tap covers the cell.
 
     >>> taps_by_shift(Window(3, 2)).tolist(), taps_by_shift(Window(2, 2, 2)).tolist()
     ([[0, 1], [2, -1]], [[0, -1], [1, -1]])
@@ -308,11 +276,7 @@ def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:
 
 
 def met_taps(axis: Axis) -> tuple[int, int]:
-    """The first tap that falls on data at any position, and the one after the last; equal if none does.
-
-    >>> met_taps(Axis(8, 8, Window(101), 50)), met_taps(Axis(8, 2, Window(3), 50))
-    ((43, 58), (0, 0))
-    """
+    """The first tap that falls on data at any position, and the one after the last; (0, 0) if none does."""
     window = axis.window
     first = max(0, -(((axis.small - 1) * window.stride - axis.begin) // window.dilation))
     stop = min(window.size, -(-(axis.large + axis.begin) // window.dilation))
@@ -335,10 +299,9 @@ def clipped(axis: Axis) -> Axis:
 
 
 def tap_spans(axis: Axis) -> npt.NDArray[np.int64]:
-    """For every tap that can fall on data, its small positions [low, high) and its offset on the large axis.
+    """For every tap that can fall on data a row (tap, low, high, offset) of int64.
 
-    Returns:
-        (taps, 4) int64: tap, low, high, offset; position p reads large position p * stride + offset.
+    Small positions p in [low, high) read large position p * stride + offset.
     """
     window = axis.window
     tap = np.arange(*met_taps(axis), dtype=np.int64)

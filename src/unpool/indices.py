@@ -22,15 +22,9 @@ def plane_bases(shape: tuple[int, ...], plane: int) -> Indices:
 
 
 def to_onnx(per_plane: Indices, spatial: tuple[int, ...]) -> Indices:
-    """Per-plane indices as whole-tensor indices: i + (n * C + c) * D1 * .. * Dk.
+    """Per-plane indices (N, C, d1..dk) as whole-tensor indices: i + (n * C + c) * D1 * .. * Dk.
 
-    Args:
-        per_plane: (N, C, d1..dk), each in [0, D1 * .. * Dk) or -1.
-        spatial: D1..Dk, the shape of the planes that the indices count in.
-
-    Raises:
-        ShapeError: the ranks differ.
-        IndicesError: an index is outside its plane.
+    `spatial` is D1..Dk, the shape of the planes; an index outside its plane is an IndicesError.
     """
     plane = _plane_size(per_plane, spatial)
     _check_range(per_plane, plane, "to_onnx_indices")
@@ -38,15 +32,9 @@ def to_onnx(per_plane: Indices, spatial: tuple[int, ...]) -> Indices:
 
 
 def to_torch(whole: Indices, spatial: tuple[int, ...]) -> Indices:
-    """Whole-tensor indices as per-plane indices: i - (n * C + c) * D1 * .. * Dk.
+    """Whole-tensor indices (N, C, d1..dk) as per-plane indices: i - (n * C + c) * D1 * .. * Dk.
 
-    Args:
-        whole: (N, C, d1..dk), each inside the plane of its own (n, c), or -1.
-        spatial: D1..Dk, the shape of the planes that the indices count in.
-
-    Raises:
-        ShapeError: the ranks differ.
-        IndicesError: an index lies in the plane of another (n, c): PyTorch cannot express it.
+    An index in the plane of another (n, c) is an IndicesError: PyTorch cannot express it.
     """
     plane = _plane_size(whole, spatial)
     per_plane = np.where(whole == -1, whole, whole - plane_bases(whole.shape, plane))
@@ -79,13 +67,9 @@ def rebase(flat: Indices, source: tuple[int, ...], target: tuple[int, ...]) -> I
 
 
 def from_part(flat: Indices, part: tuple[int, ...], whole: tuple[int, ...], first: int) -> Indices:
-    """Indices into a box of a tensor as indices into the whole tensor; -1 stays.
+    """Indices into a box of a tensor, of shape `part`, as indices into the whole tensor; -1 stays.
 
-    Args:
-        flat: in [0, product of `part`) or -1.
-        part: shape of the box.
-        whole: shape of the tensor.
-        first: flat index in `whole` of the first element of the box.
+    `first` is the flat index in the tensor of the first element of the box.
 
     >>> from_part(np.array([-1, 0, 3]), (1, 1, 2, 2), (1, 1, 4, 4), 5)
     array([-1,  5, 10])
@@ -116,9 +100,9 @@ def out_of_range(
     `origin` is the place of the first of these indices in the whole array, if they are a part of it.
     """
     place = tuple(int(coordinate) for coordinate in np.unravel_index(position, indices.shape))
-    named = [offset + first for offset, first in zip(place, origin or (0,) * len(place), strict=True)]
+    at = [offset + first for offset, first in zip(place, origin or (0,) * len(place), strict=True)]
     return IndicesError(
-        f"{where}: indices need values from 0 to {limit - 1}, got {int(indices[place])} at {named}. "
+        f"{where}: indices need values from 0 to {limit - 1}, got {int(indices[place])} at {at}. "
         "Pass the indices of the pool that made X, and its input shape as output_shape."
     )
 

@@ -60,12 +60,7 @@ COMMANDS = {
 
 
 def lookup(name: str) -> Any:
-    """The value of a name.
-
-    Raises:
-        AttributeError: neither unpool nor this release of onnxruntime has it.
-        MissingExtraError: it needs packages that are not installed.
-    """
+    """The value of a name that unpool or this release of onnxruntime has."""
     known = UNPOOL_NAMES.get(name) or COMMANDS.get(name)
     if known:
         module, own_name = known

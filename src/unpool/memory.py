@@ -1,16 +1,22 @@
-"""Memory of outputs: checked against the limits of the process, and recycled, except for small blocks.
+"""Memory of this process: its limits, what it uses, and the memory of outputs.
 
+Outputs are checked against the limits, as far as the system states them, and recycled, except for small blocks.
 The first touch of fresh memory costs about as much as writing it. So blocks of MIN_RECYCLED_BYTES or more go to a pool
 when their last array is freed, and the next output of the same size takes them. UNPOOL_RECYCLE_BYTES in the environment
 or `set_pool_limit` limit the pool; 0 turns it off.
 """
 
 import _thread
+import ctypes
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,7 +25,12 @@ from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import element_count
-from unpool.memory_limits import available, memory_limit
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
 
 MIN_RECYCLED_BYTES = 1 << 19
 """Smallest block of the pool: the allocator itself recycles smaller ones."""
@@ -38,6 +49,8 @@ LARGE = 1 << 30
 
 _LINE = 64  # bytes; blocks start at a line of the cache
 
+UNKNOWN = 2**47
+"""Bytes of a usual address space, if the system states no limit."""
 
 _size = attrgetter("nbytes")
 
@@ -124,14 +137,7 @@ _pool = _BlockPool(_limit_from_environment())
 
 
 def set_pool_limit(size: int) -> None:
-    """Limit the pool of freed outputs to `size` bytes; 0 frees it and turns it off.
-
-    Raises:
-        UnpoolError: not an int of 0 or more.
-
-    >>> set_pool_limit(0)
-    >>> set_pool_limit(DEFAULT_LIMIT)
-    """
+    """Limit the pool of freed outputs to `size` bytes; 0 frees it and turns it off."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise UnpoolError(
             f"set_pool_limit: size is a number of bytes, 0 or more; got {size!r}. Pass 0 to keep nothing."
@@ -151,11 +157,7 @@ def free_pool() -> None:
 
 
 def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArray:
-    """Uninitialised memory for an output.
-
-    Raises:
-        ShapeError: more bytes than this process may use.
-    """
+    """Uninitialised memory for an output; more bytes than this process may use are a ShapeError."""
     size = check(shape, dtype, where)
     try:
         if size < MIN_RECYCLED_BYTES or size > _pool.limit:
@@ -178,11 +180,7 @@ def is_recycled(array: AnyArray) -> bool:
 
 
 def check(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> int:
-    """The bytes of an array, checked against the limits of this process.
-
-    Raises:
-        ShapeError: more bytes than this process may use, or for large arrays, than are free.
-    """
+    """The bytes of an array; more than this process may use, or for a large array than are free, are a ShapeError."""
     needed = element_count((*shape, dtype.itemsize), where)
     if needed >= SMALL:
         check_bytes(needed, _array(shape, dtype), where)
@@ -194,21 +192,12 @@ def _array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 
 def check_bytes(needed: int, what: str, where: str) -> None:
-    """Check a number of bytes against the limits of this process.
-
-    Args:
-        needed: bytes.
-        what: the words of the error for what needs them.
-        where: the beginning of the error.
-
-    Raises:
-        ShapeError: as `check`.
-    """
+    """As `check`, for a number of bytes, and the words of the error for what needs them."""
     limit = memory_limit()
     if needed > limit:
         raise _too_large(needed, what, where, f"may take {_gib(limit)}")
-    if needed >= LARGE and needed > (left := available()):
-        raise _too_large(needed, what, where, f"has {_gib(left)} left")
+    if needed >= LARGE and needed > (free := available()):
+        raise _too_large(needed, what, where, f"has {_gib(free)} left")
 
 
 def _too_large(needed: int, what: str, where: str, limit: str) -> ShapeError:
@@ -221,11 +210,7 @@ def _gib(size: int) -> str:
 
 @contextmanager
 def memory_errors(where: str, *arrays: Any) -> Iterator[None]:
-    """Turn a MemoryError of the block into a ShapeError that names the shapes of the arrays.
-
-    Raises:
-        ShapeError: instead of MemoryError.
-    """
+    """Turn a MemoryError of the block into a ShapeError that names the shapes of the arrays."""
     try:
         yield
     except MemoryError as cause:
@@ -235,7 +220,85 @@ def memory_errors(where: str, *arrays: Any) -> Iterator[None]:
 def memory_error(where: str, arrays: Iterable[Any], cause: MemoryError) -> ShapeError:
     """The error of a call on some arrays that ran out of memory."""
     shapes = ", ".join(format_shape(each.shape) for each in arrays if hasattr(each, "shape"))
-    said = f" ({cause})" if str(cause) else ""
-    return ShapeError(
-        f"{where}: expected memory for a call on {shapes}, got none{said}. Reduce sizes or work in tiles."
+    detail = f" ({cause})" if str(cause) else ""
+    return ShapeError(f"{where}: out of memory in a call on {shapes}{detail}. Reduce sizes or work in tiles.")
+
+
+def memory_limit() -> int:
+    """Bytes that this process may use: the least of the machine, its control group and its address space limit."""
+    soft = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
+    is_limited = resource is not None and soft >= 0 and soft != resource.RLIM_INFINITY
+    return min(_hard_limit(), soft if is_limited else UNKNOWN)
+
+
+def available() -> int:
+    """Bytes that are free at the moment, including swap."""
+    fields = _fields(Path("/proc/meminfo"))
+    if "MemAvailable" not in fields:
+        return UNKNOWN
+    return sum(int(fields[name][1]) << 10 for name in ("MemAvailable", "SwapFree") if name in fields)
+
+
+def rss() -> int:
+    """Resident bytes of this process; 0 if the system does not state them."""
+    pages = read_text(Path("/proc/self/statm")).split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+
+
+def trim_heap() -> None:
+    """Return freed memory to the system, so that `rss` does not count it; only glibc can."""
+    if sys.platform == "linux":
+        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if malloc_trim is not None:
+            malloc_trim(0)
+
+
+def peak_rss() -> int:
+    """Largest number of resident bytes of this process so far; 0 if the system does not state it."""
+    fields = _fields(Path("/proc/self/status"))
+    if "VmHWM" in fields:
+        return int(fields["VmHWM"][1]) << 10
+    if resource is None:
+        return 0
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+@cache
+def _hard_limit() -> int:
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        machine = UNKNOWN
+    limits = (
+        read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes")
+        for group in cgroup_folders("memory")
     )
+    return min(machine, *(int(limit) for limit in limits if limit.strip().isdecimal()), UNKNOWN)
+
+
+def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
+    """Folders of control groups with limits of this process, outermost first; these limit a container (Linux).
+
+    The controller, such as "cpu" or "memory", is of version 1 or 2; `root` has the folders proc and sys.
+    """
+    for line in read_text(root / "proc/self/cgroup").splitlines() or ["0::/"]:
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controllers and controller not in controllers.split(","):
+            continue
+        names = [name for name in path.split("/") if name not in ("", "..")]
+        for mount in (controllers, controller) if controllers else ("", "unified"):
+            for depth in range(len(names) + 1):
+                yield root.joinpath("sys/fs/cgroup", mount, *names[:depth])
+
+
+def _fields(path: Path) -> dict[str, list[str]]:
+    """The words of each line of a file of the system, by its name."""
+    return {line.split(":")[0]: line.split() for line in read_text(path).splitlines()}
+
+
+def read_text(path: Path) -> str:
+    """The content of a file of the system; empty if it cannot be read."""
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

@@ -35,9 +35,6 @@ class Tolerance:
         ulp: of floats, in units in the last place; an element within either limit agrees.
         share: part of the elements that may differ by more, from 0 to 1.
         integers: applies `relative` to integers too.
-
-    Raises:
-        UnpoolError: a limit is below 0, or a share above 1.
     """
 
     relative: float | Mapping[str, float] | None = None
@@ -50,7 +47,7 @@ class Tolerance:
         for name, value in (("relative", relative), ("ulp", self.ulp), ("share", self.share)):
             if not 0 <= value <= (1 if name == "share" else np.inf):
                 limits = "from 0 to 1" if name == "share" else "of 0 or more"
-                raise UnpoolError(f"tolerance: {name} is a number {limits}, got {value}. Pass such a number.")
+                raise UnpoolError(f"tolerance: {name} is a number {limits}, got {value}.")
 
     def limit(self, dtype: np.dtype[Any]) -> float:
         """The allowed difference of elements of a type, as a part of the largest element."""
@@ -122,12 +119,7 @@ class ArrayDiff:
 
 
 def diff_arrays(expected: Any, actual: Any, tolerance: Tolerance = ROUNDING) -> ArrayDiff:
-    """The difference of two values of a model.
-
-    Args:
-        expected: an array; of lists of arrays the worst difference counts; other values are equal or not.
-        actual: likewise.
-        tolerance: for "close".
+    """The difference of two values of a model: arrays, lists of arrays, of which the worst counts, or others.
 
     >>> diff = diff_arrays(np.float32([1, 2, 4]), np.float32([1, 2.5, 4]))
     >>> diff.kind, diff.max_abs, diff.max_rel, diff.index, diff.ulp

@@ -1,7 +1,8 @@
 """Max unpooling and the gradients of pools, on indices into their own (n, c) plane, as in PyTorch.
 
-NumPy arrays in, NumPy arrays out. An array may be row-major or channels-last in memory; results have the order of
-`indices`, those of `max_unpool` the order of its input.
+NumPy arrays in, NumPy arrays out: values are float16, bfloat16, float32 or float64, indices int64. An array may be
+row-major or channels-last in memory; results have the order of `indices`, those of `max_unpool` the order of its input.
+An index outside its plane is an IndicesError, shapes that do not fit a ShapeError.
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unpool.display import format_shape
-from unpool.dtypes import AnyArray, StorageType, storage_type
+from unpool.dtypes import AnyArray, storage_type
 from unpool.errors import IndicesError, ShapeError, UnpoolError
 from unpool.execute import CACHE_SIZE
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check
@@ -23,22 +24,9 @@ _GATHERS, _SUMS = ("max_unpool_backward",), ("max_pool_backward",)
 
 
 def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads: int | None = None) -> AnyArray:
-    """Zeros, with every element of x at its index; of equal indices the last in row-major order counts.
+    """Zeros (N, C, *spatial), with every element of x at its index; of equal ones the last in row-major order counts.
 
         y[n, c, indices[n, c, p]] = x[n, c, p]
-
-    Args:
-        x: (N, C, d1..dk), float16, bfloat16, float32 or float64.
-        indices: int64 in the shape of x, each from 0 to D1 * .. * Dk - 1.
-        spatial: D1..Dk.
-        threads: maximum number of threads; None for every core.
-
-    Returns:
-        (N, C, D1..Dk) in the type of x.
-
-    Raises:
-        IndicesError: an index outside its plane.
-        ShapeError: the shapes do not fit.
 
     >>> max_unpool(np.float32([[[1, 2]]]), np.array([[[3, 0]]]), (5,))
     array([[[2., 0., 0., 1., 0.]]], dtype=float32)
@@ -49,24 +37,11 @@ def max_unpool(x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads
 def max_pool_backward(
     grad: AnyArray, indices: AnyArray, spatial: tuple[int, ...], threads: int | None = None
 ) -> AnyArray:
-    """Gradient of MaxPool with respect to X.
+    """Gradient of MaxPool with respect to X (N, C, *spatial); an index of -1 skips an element.
 
         dX[n, c, i] = sum of grad[n, c, p] over the positions p with indices[n, c, p] = i
 
-    float16 and bfloat16 are summed in float32 and rounded once.
-
-    Args:
-        grad: (N, C, d1..dk), float16, bfloat16, float32 or float64.
-        indices: int64 (N, C, d1..dk), per plane; -1 skips an element.
-        spatial: D1..Dk of X.
-        threads: maximum number of threads; None for every core. Results do not depend on it.
-
-    Returns:
-        (N, C, D1..Dk) in the type of grad.
-
-    Raises:
-        IndicesError: an index outside its plane.
-        ShapeError: the shapes do not fit.
+    float16 and bfloat16 are summed in float32 and rounded once. Results do not depend on the number of threads.
 
     >>> max_pool_backward(np.float32([[[1, 2]]]), np.array([[[3, 3]]]), (5,))
     array([[[0., 0., 0., 3., 0.]]], dtype=float32)
@@ -75,21 +50,9 @@ def max_pool_backward(
 
 
 def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None = None) -> AnyArray:
-    """Gradient of MaxUnpool with respect to X; equal indices all read the gradient of their common place.
+    """Gradient of MaxUnpool with respect to X; equal indices all read the same gradient, and -1 gives 0.
 
         dX[n, c, p] = grad[n, c, indices[n, c, p]]
-
-    Args:
-        grad: (N, C, D1..Dk), float16, bfloat16, float32 or float64.
-        indices: int64 (N, C, d1..dk), per plane; -1 gives 0.
-        threads: maximum number of threads; None for every core.
-
-    Returns:
-        (N, C, d1..dk) in the type of grad.
-
-    Raises:
-        IndicesError: an index outside its plane.
-        ShapeError: the shapes do not fit.
 
     >>> max_unpool_backward(np.float32([[[0, 5, 7]]]), np.array([[[2, 1]]]))
     array([[[7., 5.]]], dtype=float32)
@@ -107,10 +70,6 @@ class MemoryOrder:
     def memory_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """(N, C, D1..Dk) in the order of memory."""
         return (shape[0], *shape[2:], shape[1]) if self.channels_last else shape
-
-    def outer_and_lanes(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(outer, lanes) of (N, C, D1..Dk) as (outer, places, lanes): planes with one lane, or images with C lanes."""
-        return (shape[0], shape[1]) if self.channels_last else (shape[0] * shape[1], 1)
 
     def in_memory(self, x: AnyArray) -> AnyArray:
         """(N, C, D1..Dk) C-contiguous in the order of memory; a copy of an array in another order."""
@@ -134,20 +93,29 @@ class _PlaneCall:
         spatial: tuple[int, ...],
         is_channels_last: bool,
     ) -> None:
-        """Check them; `x` and `indices` are shapes and types."""
         from unpool.kernels.cpu.max_unpool import per_plane as kernels
 
         (shape, dtype), (small, index_dtype) = x, indices
-        storage, gathers, sums = _storage(where, dtype, index_dtype), where in _GATHERS, where in _SUMS
+        index_type(where, "indices", index_dtype)
+        storage, gathers, sums = storage_type(dtype, f"{where}: values"), where in _GATHERS, where in _SUMS
+        if not storage.is_float:
+            raise UnpoolError(f"{where}: expected a float type, got {storage.name}. Convert it.")
         _check_shapes(where, shape, small, spatial, gathers=gathers)
         result = small if gathers else (*shape[:2], *spatial)
         self._where, self._plane = where, math.prod(spatial)
         self._order = order = MemoryOrder(is_channels_last)
         self._dtype, self._compute = storage.dtype, np.dtype(storage.compute if sums else storage.bits)
         self._is_wider = self._compute.itemsize > self._dtype.itemsize
-        self._allocate = _allocator(order.memory_shape(result), self._compute, where)
-        folded = *order.outer_and_lanes(small), math.prod(small[:2]) * self._plane + math.prod(small)
-        self._write = kernels.collect(*folded) if gathers else kernels.spread(*folded, sums)
+        in_memory = order.memory_shape(result)
+        self._allocate: Callable[[], AnyArray] = (
+            partial(np.empty, in_memory, self._compute)
+            if check(in_memory, self._compute, where) < MIN_RECYCLED_BYTES
+            else partial(allocate, in_memory, self._compute, where)
+        )
+        # (outer, places, lanes): planes with one lane, or images whose channels are the lanes
+        outer, lanes = small[:2] if is_channels_last else (small[0] * small[1], 1)
+        work = math.prod(small[:2]) * self._plane + math.prod(small)
+        self._write = kernels.collect(outer, lanes, work) if gathers else kernels.spread(outer, lanes, work, sums)
 
     def __call__(self, x: AnyArray, indices: AnyArray, threads: int | None) -> AnyArray:
         order = self._order
@@ -155,8 +123,20 @@ class _PlaneCall:
         converted = values.astype(self._compute) if self._is_wider else values.view(self._compute)
         first_fault = self._write(converted, places, y, threads)
         if first_fault >= 0:
-            raise _index_error(self._where, order, indices, first_fault, self._plane)
+            raise self._index_error(indices, first_fault)
         return order.unfold(y.astype(self._dtype) if self._is_wider else y.view(self._dtype))
+
+    def _index_error(self, indices: AnyArray, first_fault: int) -> IndicesError:
+        """The error for an element of `indices`, counted in the order of memory."""
+        place = [int(each) for each in np.unravel_index(first_fault, self._order.memory_shape(indices.shape))]
+        at = [place[0], place[-1], *place[1:-1]] if self._order.channels_last else place
+        return IndicesError(
+            f"{self._where}: indices need values from 0 to {self._plane - 1} in their own plane, got "
+            f"{int(indices[tuple(at)])} at {at}. Pass the indices of the same pool."
+        )
+
+
+_cached_call = lru_cache(maxsize=CACHE_SIZE)(_PlaneCall)
 
 
 def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], is_last: bool) -> _PlaneCall:
@@ -166,16 +146,6 @@ def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], 
 def _is_channels_last(x: AnyArray) -> bool:
     """True if an array is channels-last; an array in neither order counts as row-major, and is copied."""
     return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
-
-
-_cached_call = lru_cache(maxsize=CACHE_SIZE)(_PlaneCall)
-
-
-def _allocator(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Callable[[], AnyArray]:
-    """A function that allocates an uninitialised array."""
-    if check(shape, dtype, where) < MIN_RECYCLED_BYTES:
-        return partial(np.empty, shape, dtype)
-    return partial(allocate, shape, dtype, where)
 
 
 def _check_shapes(
@@ -191,22 +161,3 @@ def _check_shapes(
             f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {format_shape(x)} and "
             f"{format_shape(indices)}. Pass the indices of the same pool."
         )
-
-
-def _storage(where: str, x: np.dtype[Any], indices: np.dtype[Any]) -> StorageType:
-    index_type(where, "indices", indices)
-    storage = storage_type(x, f"{where}: values")
-    if not storage.is_float:
-        raise UnpoolError(f"{where}: expected a float type, got {storage.name}. Convert it.")
-    return storage
-
-
-def _index_error(where: str, order: MemoryOrder, indices: AnyArray, first_fault: int, plane: int) -> IndicesError:
-    """The error for an element of `indices`, counted in the order of memory."""
-    place = np.unravel_index(first_fault, order.memory_shape(indices.shape))
-    axes = (0, len(place) - 1, *range(1, len(place) - 1)) if order.channels_last else range(len(place))
-    coordinates = tuple(int(place[axis]) for axis in axes)
-    return IndicesError(
-        f"{where}: indices need values from 0 to {plane - 1} in their own plane, got {int(indices[coordinates])} at "
-        f"{list(coordinates)}. Pass the indices of the same pool."
-    )

@@ -66,7 +66,7 @@ class LruCache(Generic[P, R]):
         self.entries.clear()
 
 
-class cached:  # noqa: N801  a decorator
+def cached(max_entries: int) -> Callable[[Callable[P, R]], LruCache[P, R]]:
     """Cache the last `max_entries` results of a function of hashable arguments, within MAX_BYTES.
 
     >>> @cached(2)
@@ -75,13 +75,7 @@ class cached:  # noqa: N801  a decorator
     >>> squared(3) is squared(3)
     True
     """
-
-    def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-
-    def __call__(self, function: Callable[P, R]) -> LruCache[P, R]:
-        """The function with a cache."""
-        return LruCache(function, self._max_entries)
+    return lambda function: LruCache(function, max_entries)
 
 
 def nbytes_of(value: Any, depth: int = 5) -> int:
@@ -107,10 +101,7 @@ def total_bytes() -> int:
 
 
 def count_bytes(size: int) -> None:
-    """Note that `size` bytes were added to a cache, and evict the least recently used results beyond the limit.
-
-    The caches are only counted after enough bytes were added.
-    """
+    """Note that `size` bytes were added to a cache, and evict the least recently used results beyond the limit."""
     global _uncounted
     _uncounted += size
     if _uncounted * _COUNT_PARTS < MAX_BYTES:

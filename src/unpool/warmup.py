@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +12,10 @@ from unpool.dtypes import TYPES, AnyArray
 from unpool.errors import UnpoolError, suggest_name
 
 COMMON_TYPES = ("float32",)
-KERNEL_CACHE = "unpool.kernels.cpu.machine.cache"
 
 
 def steps(types: Sequence[str] = COMMON_TYPES) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Pairs of a description and a call that compiles kernels, or loads them from the cache.
-
-    Args:
-        types: names of element types, such as float32.
-
-    Raises:
-        UnpoolError: an unknown type.
+    """Pairs of a description and a call that compiles kernels, or loads them from the cache, for some element types.
 
     >>> [name for name, _ in steps(["int8"])][:2]
     ['int8 MaxPool, window 2, stride 2', 'int8 MaxPool, window 2, stride 2, indices']
@@ -42,11 +36,8 @@ def _pools(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], object]]]
     for window, stride in ((2, 2), (3, 2), (3, 1)):
         for wants_indices in (False, True):
             suffix = ", indices" if wants_indices else ""
-
-            def call(window: int = window, stride: int = stride, wants: bool = wants_indices) -> object:
-                shape, strides = [window] * 2, [stride] * 2
-                return functional.max_pool(x, kernel_shape=shape, strides=strides, return_indices=wants)
-
+            options: dict[str, Any] = {"kernel_shape": [window] * 2, "strides": [stride] * 2}
+            call = partial(functional.max_pool, x, **options, return_indices=wants_indices)
             yield f"{name} MaxPool, window {window}, stride {stride}{suffix}", call
 
 
@@ -75,11 +66,6 @@ def _upsampling(name: str, x: AnyArray) -> Iterator[tuple[str, Callable[[], obje
 
 
 def compiling_seconds() -> float:
-    """Seconds of compiling in this process, including the compiler that runs at the moment; nothing is imported.
-
-    Example:
-        >>> compiling_seconds() >= 0
-        True
-    """
-    cache = sys.modules.get(KERNEL_CACHE)  # compiling imports it
+    """Seconds of compiling in this process, including the compiler that runs at the moment; nothing is imported."""
+    cache = sys.modules.get("unpool.kernels.cpu.machine.cache")  # compiling imports it
     return 0.0 if cache is None else float(cache.compile_seconds())

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "unpool"
 
 FOUNDATION = {
-    "errors", "extras", "display", "geometry", "indices", "dtypes", "numerics", "arrays", "memory", "memory_limits",
+    "errors", "extras", "display", "geometry", "indices", "dtypes", "numerics", "arrays", "memory",
     "shape_cache",
 }  # fmt: skip
 ALLOWED = {
@@ -23,14 +23,13 @@ ALLOWED = {
     "indices": {"errors"},
     "dtypes": {"errors"},
     "arrays": {"errors", "dtypes"},
-    "memory_limits": set(),
     "shape_cache": set(),
-    "memory": {"display", "errors", "geometry", "dtypes", "memory_limits"},
+    "memory": {"display", "errors", "geometry", "dtypes"},
     "files": {"errors", "files"},
     "images": {"display", "errors", "extras", "memory", "files", "images"},
     "operators": {"display", "errors", "geometry", "dtypes", "operators"},
     "explanation": {"display", "errors", "geometry", "operators", "explanation"},
-    "kernels": {"extras", "geometry", "kernels", "memory_limits", "shape_cache"},
+    "kernels": {"extras", "geometry", "kernels", "memory", "shape_cache"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
@@ -51,7 +50,6 @@ ALLOWED = {
         "errors",
         "extras",
         "explanation",
-        "memory_limits",
         "memory",
         "numerics",
         "files",

@@ -16,7 +16,7 @@ from unpool.cli.outputs import safe_names
 from unpool.errors import FileError, MissingFileError, ShapeError, UnpoolError
 from unpool.images.checks import read_errors
 from unpool.images.formats import IMAGE_SUFFIXES, natural, stem_of, suffix_of
-from unpool.memory_limits import available, rss
+from unpool.memory import available, rss
 
 FOLDER_SUFFIXES = (".zarr",)
 READABLE = (".npy", ".npz", *IMAGE_SUFFIXES, *FOLDER_SUFFIXES)

@@ -29,8 +29,7 @@ from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
 from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
-from unpool.memory import free_pool
-from unpool.memory_limits import peak_rss, rss, trim
+from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.run import run_locked
@@ -157,11 +156,11 @@ class _Runner(ModelRun):
         if limit is None:
             return
         free_pool()
-        trim()
+        trim_heap()
         if rss() - self.used > limit // KEPT:
             del self.session
             gc.collect()
-            trim()
+            trim_heap()
             self.session = _open(self.config)
 
     def run_item(self, item: Item, places: Files, files: FileSet) -> list[Result]:

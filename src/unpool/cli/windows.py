@@ -28,7 +28,7 @@ from unpool.images.axes import AxisMapping, Shape, Slices, channel_axis, spatial
 from unpool.images.fingerprint import fingerprint_array
 from unpool.images.pixels import Backdrop, Picture, to_channels
 from unpool.images.source import BATCH, TiledSource
-from unpool.memory_limits import rss, trim
+from unpool.memory import rss, trim_heap
 from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest
 from unpool.runtime.tiles.blending import BlendOptions
 from unpool.runtime.tiles.run import memory_limit_message
@@ -218,11 +218,11 @@ def open_feed(
     if request.max_memory is not None:
         if request.blending is None:
             ExactTilePlan(run.session, feed, request).load_kernels(request.max_memory)
-        trim()
+        trim_heap()
         _require_memory(run, feed, request, request.max_memory, buffer_bytes(feed))
     read = {name: value.read() if isinstance(value, Unread) else value for name, value in feed.items()}
     if request.max_memory is not None:
-        trim()
+        trim_heap()
     return read, list(dict.fromkeys(notes))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.images.axes import Slices
 from unpool.images.sink import OutputSpec
-from unpool.memory_limits import rss
+from unpool.memory import rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.checkpoint import Settings
 from unpool.runtime.streams.inputs import (

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from unpool.images.axes import Array, Shape, Slices
-from unpool.memory_limits import peak_rss
+from unpool.memory import peak_rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.checkpoint import Checkpoint, Settings, require_same_settings
 from unpool.runtime.streams.output_transform import OutputTransform

@@ -11,7 +11,7 @@ import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.indices import from_part
-from unpool.memory_limits import available, rss
+from unpool.memory import available, rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling, balance_length

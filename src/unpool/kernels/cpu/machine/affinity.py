@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from unpool.memory_limits import cgroup_folders, read_text
+from unpool.memory import cgroup_folders, read_text
 
 
 def available_cores() -> int:
