@@ -9,7 +9,7 @@ import unpool
 import unpool.torch as ours
 from tests.support.gpu import array, routed, tensor
 from unpool.geometry import Axis, Window
-from unpool.kernels.gpu.max_pool.launch import passes
+from unpool.kernels.gpu.max_pool import passes
 
 TYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.uint8)
 

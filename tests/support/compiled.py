@@ -26,9 +26,8 @@ from unpool.execute import gpu
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.gpu.conv_transpose import weight_gradient
-from unpool.kernels.gpu.elements import BITS
-from unpool.kernels.gpu.max_pool import gradient
-from unpool.kernels.gpu.max_unpool import gradient as unpool_gradient
+from unpool.kernels.gpu.elements import BITS, bits_of
+from unpool.kernels.gpu.max_unpool import gather, gradient
 
 HUGE = 65536
 """Squared, with 8 channels or more, beyond what 32 bits count."""
@@ -70,13 +69,15 @@ def pooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
     max_pool.launch(max_pool.GpuPoolProblem(in_passes, 1, 8, kind, 0, **named), True)(
         x, x, tensor(*x.shape, kind="int64")
     )
-    if kind not in ("int8", "uint8"):
-        is_last = named.get("is_channels_last", False)
-        gradient.launch(axes, 1, 8, kind, is_channels_last=is_last)(y, indices, x)
-        if not is_last:
-            unpool_gradient.launch_window_sums(axes, 1, 8, kind)(y, indices, x)
-            all_reach = axes_of(size // 2, size, Window(size, 1), size // 4, rank)
-            gradient.launch(all_reach, 1, 8, kind, is_channels_last=False)(y, indices, x)
+    if kind not in ("int8", "uint8") and not named.get("is_channels_last"):
+        all_reach = axes_of(size // 2, size, Window(size, 1), size // 4, rank)
+        for each in (axes, all_reach):
+            gradient.launch(each, 1, 8, kind)(y, indices, x)
+        for each, small in ((axes, y), (in_passes, x)):  # few and many windows reach an element
+            problem = max_unpool.GpuUnpoolProblem(each, (), 1, 8, kind, per_plane=True)
+            gather.launch(problem, accumulate=True)(
+                bits_of(small), tensor(*small.shape, kind="int64"), bits_of(x), indices
+            )
 
 
 def unpooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
@@ -89,8 +90,8 @@ def unpooled(kind: str, rank: int = 2, size: int = 32, **named: Any) -> None:
     for is_callers in (False, True):
         max_unpool.launch(problem)(x, indices, y, is_callers)
     if named.get("per_plane"):
-        unpool_gradient.scatter_add(x, indices, size**rank)
-        unpool_gradient.gather_elements(y.flatten(2), indices)
+        gradient.scatter_add(x, indices, size**rank)
+        gradient.gather_elements(y.flatten(2), indices)
 
 
 def convolved(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named: Any) -> None:

@@ -20,8 +20,6 @@ from unpool.kernels.gpu import max_unpool as unpooling
 from unpool.kernels.gpu.conv_transpose import GpuConvProblem, launch_adjoint, pack
 from unpool.kernels.gpu.conv_transpose.weight_gradient import launch as launch_weight_gradient
 from unpool.kernels.gpu.elements import KINDS
-from unpool.kernels.gpu.max_pool import gradient as pool_gradient
-from unpool.kernels.gpu.max_unpool import cells
 from unpool.kernels.gpu.max_unpool import gradient as unpool_gradient
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 
@@ -81,14 +79,12 @@ def _unpooling(shape: tuple[int, ...], spatial: tuple[int, ...], kind: str) -> u
 @lru_cache(_CACHE_SIZE)
 def _gradient(
     shape: tuple[int, ...], spatial: tuple[int, ...], windows: tuple[tuple[int, ...], ...], kind: str
-) -> pool_gradient.Run:
+) -> unpool_gradient.Run:
     axes = tuple(
         Axis(large, small, Window(size, stride, dilation), padding)
         for large, small, size, stride, padding, dilation in zip(spatial, shape[2:], *windows, strict=True)
     )
-    if cells.fits(axes, is_channels_last=False):
-        return unpool_gradient.launch_window_sums(axes, shape[0], shape[1], kind)
-    return pool_gradient.launch(axes, shape[0], shape[1], kind, is_channels_last=False)
+    return unpool_gradient.launch(axes, shape[0], shape[1], kind)
 
 
 def _error(where: str, shape: tuple[int, ...], plane: int, result: list[int]) -> IndicesError | None:

@@ -4,8 +4,7 @@ No launch waits for the device, and no kernel sends data to the host. Under TRIT
 tensors of the CPU, in Triton's interpreter: so they are tested without a GPU.
 
     launch.py          launches kernels; says whether they are interpreted
-    elements.py        element types: their bits, how they are widened and rounded
-    activation.py      Relu and the like
+    elements.py        element types: their bits, how they are widened and rounded; Relu and the like
     tiles.py           the elements of a tensor that a program works on
     layouts.py         copies between channels first and channels last
     max_pool/          one folder per operator: its __init__.py says which kernel runs which call,

@@ -25,26 +25,18 @@ class Launcher:
     Triton inspects every argument at every launch. Here all but the tensors stay the same: so only the first launch
     goes through Triton, and later ones start the kernel that it compiled.
 
-    Attributes:
+    Args:
         kernel: a function of (tensors and numbers that change, args, meta).
         programs: number of programs; none runs if it is 0.
         args: numbers, in named tuples: each holds numbers alone, or tuples alone, which Triton 3.6 needs.
         meta: constants of the compiled kernel.
+        warps: of a program.
+        stages: of loads that overlap in loops of products; None for Triton's own choice.
     """
 
     def __init__(
         self, kernel: Any, programs: int, args: Any, meta: Any, warps: int = 4, stages: int | None = None
     ) -> None:
-        """As attributes, and the resources of a program.
-
-        Args:
-            kernel: as above.
-            programs: as above.
-            args: as above.
-            meta: as above.
-            warps: of a program.
-            stages: of loads that overlap in loops of products; None for Triton's own choice.
-        """
         self.kernel, self.programs, self.args, self.meta = kernel, programs, args, meta
         self._options = {**_OPTIONS, "num_warps": warps} | ({} if stages is None else {"num_stages": stages})
         self._compiled: dict[tuple[Any, ...], Any] = {}

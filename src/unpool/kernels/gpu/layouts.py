@@ -18,16 +18,10 @@ _SIDE = 64
 
 
 class _MatrixSize(NamedTuple):
-    """Size of a matrix of x."""
+    """Arguments of the kernel in addition to its tensors: the size of a matrix of x."""
 
     rows: int
     columns: int
-
-
-class _TransposeArgs(NamedTuple):
-    """Arguments of the kernel in addition to its tensors."""
-
-    sizes: _MatrixSize
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ def transpose(batch: int, rows: int, columns: int) -> Run:
     is_wide = batch * rows * columns >= LIMIT32
     meta = _TransposeMeta(power_of_two(rows, _SIDE), power_of_two(columns, _SIDE), is_wide)
     programs = batch * blocks(rows, meta.rows) * blocks(columns, meta.columns)
-    return Launcher(transpose_blocks, programs, _TransposeArgs(_MatrixSize(rows, columns)), meta)
+    return Launcher(transpose_blocks, programs, _MatrixSize(rows, columns), meta)
 
 
 def to_channels_last(batch: int, channels: int, places: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -60,11 +54,10 @@ def to_channels_last(batch: int, channels: int, places: int) -> Callable[[torch.
 
 
 @triton.jit
-def transpose_blocks(x, y, args, meta: tl.constexpr):
+def transpose_blocks(x, y, sizes, meta: tl.constexpr):
     """Transpose one block of a matrix."""
     ROWS: tl.constexpr = meta.rows
     COLUMNS: tl.constexpr = meta.columns
-    sizes = args.sizes
     number = tl.program_id(0)
     if meta.is_wide:
         number = number.to(tl.int64)

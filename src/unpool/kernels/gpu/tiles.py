@@ -61,10 +61,8 @@ def strides_of(channels: int, places: int, is_channels_last: bool) -> TensorStri
 def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last: bool) -> TileGrid:
     """The grid that tiles cover."""
     lanes = channels if is_channels_last else sizes[-1]
-    others = batch if is_channels_last else batch * channels
-    for size in sizes if is_channels_last else sizes[:-1]:
-        others *= size
-    return TileGrid(sizes, TileExtent(channels, others, lanes))
+    rows = batch * math.prod(sizes) if is_channels_last else batch * channels * math.prod(sizes[:-1])
+    return TileGrid(sizes, TileExtent(channels, rows, lanes))
 
 
 def tile_for(grid: TileGrid, is_channels_last: bool, largest: int) -> TileShape:
@@ -80,23 +78,14 @@ def programs(grid: TileGrid, tile: TileShape) -> int:
 
 @dataclass(frozen=True)
 class WindowReach:
-    """The windows that may reach a position.
-
-    Attributes:
-        counts: their number, by axis.
-        steps: the distance between them, by axis.
-        strides: of all windows, by axis.
-        rows: the product of all counts but the last.
-        along: the last count.
-        is_short: whether they are few enough to unroll.
-    """
+    """The windows that may reach a position: by axis their number, the distance between them, and their stride."""
 
     counts: tuple[int, ...]
     steps: tuple[int, ...]
     strides: tuple[int, ...]
-    rows: int
-    along: int
-    is_short: bool
+    rows: int  # the product of all counts but the last
+    along: int  # the last count
+    is_short: bool  # whether they are few enough to unroll
 
 
 def reach_of(axes: tuple[Axis, ...]) -> WindowReach:

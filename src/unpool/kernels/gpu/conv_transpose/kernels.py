@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.activation import activate
 from unpool.kernels.gpu.conv_transpose.phases import (
     count_taps,
     first_step,
@@ -29,11 +28,8 @@ from unpool.kernels.gpu.conv_transpose.phases import (
     target_of,
 )
 from unpool.kernels.gpu.conv_transpose.problem import BlockShape, ConvSizes
-from unpool.kernels.gpu.elements import narrow
-from unpool.kernels.gpu.launch import INTERPRETED, power_of_two
-
-IS_WIDENED = tl.constexpr(INTERPRETED)
-"""True if operands become float32 before they are multiplied: see `launch.INTERPRETED`."""
+from unpool.kernels.gpu.elements import IS_INTERPRETED, activate, narrow
+from unpool.kernels.gpu.launch import power_of_two
 
 _FEW_MAPS = 32
 _DENSE_BLOCKS = {
@@ -115,7 +111,7 @@ def add_products(x, w, b, y, check, args, meta: tl.constexpr):
             w_rows = (tap * sizes.channels + channels) * sizes.maps
             weights = w + (w_rows[:, None] + maps[None, :])
             right = tl.load(weights, mask=is_channel[:, None] & (maps < sizes.maps)[None, :], other=0)
-            if IS_WIDENED:
+            if IS_INTERPRETED:  # see launch.INTERPRETED
                 left = left.to(tl.float32)
                 right = right.to(tl.float32)
             total = tl.dot(left, right, total, input_precision=precision)

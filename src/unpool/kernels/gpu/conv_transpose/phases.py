@@ -19,37 +19,21 @@ from unpool.geometry import Axis
 
 
 class PhaseDim(NamedTuple):
-    """One spatial axis.
+    """One spatial axis."""
 
-    Attributes:
-        large: size of y.
-        small: size of x.
-        window: taps.
-        stride: between windows.
-        dilation: between taps.
-        begin: padding before the first element.
-        phases: number of phases that hold a position.
-        length: positions of the longest phase.
-        common: the greatest common divisor of stride and dilation.
-        tap_step: distance between taps of a phase.
-        back: steps back in x from one of these taps to the next.
-        inverse: of `back`, modulo `tap_step`.
-        step: steps in x from a position of a phase to the next.
-    """
-
-    large: int
-    small: int
+    large: int  # size of y
+    small: int  # size of x
     window: int
     stride: int
     dilation: int
     begin: int
-    phases: int
-    length: int
-    common: int
-    tap_step: int
-    back: int
-    inverse: int
-    step: int
+    phases: int  # number of phases that hold a position
+    length: int  # positions of the longest phase
+    common: int  # the greatest common divisor of stride and dilation
+    tap_step: int  # distance between taps of a phase
+    back: int  # steps back in x from one of these taps to the next
+    inverse: int  # of `back`, modulo `tap_step`
+    step: int  # steps in x from a position of a phase to the next
 
 
 def dim_of(axis: Axis) -> PhaseDim:

@@ -20,27 +20,15 @@ _MIN_DENSE = 8
 
 @dataclass(frozen=True, slots=True)
 class GpuConvProblem:
-    """One call.
-
-    Attributes:
-        axes: one per spatial axis.
-        batch: N.
-        groups: of channels and maps.
-        channels: of x, in a group.
-        maps: of y, in a group.
-        kind: of the elements, as `unpool.dtypes` calls it.
-        is_channels_last: whether x and y are (N, D1..Dk, C) in memory.
-        activation: its name, "" for none.
-        params: its parameters.
-    """
+    """One call."""
 
     axes: tuple[Axis, ...]
     batch: int
     groups: int
-    channels: int
-    maps: int
-    kind: str
-    is_channels_last: bool = False
+    channels: int  # of x, in a group
+    maps: int  # of y, in a group
+    kind: str  # of the elements, by its name in `unpool.dtypes`
+    is_channels_last: bool = False  # x and y are (N, D1..Dk, C) in memory
     activation: str = ""
     params: tuple[float, ...] = ()
 
@@ -81,21 +69,13 @@ class ConvArgs(NamedTuple):
 
 
 class BlockShape(NamedTuple):
-    """The block that one program computes.
-
-    Attributes:
-        positions: of y.
-        maps: of y.
-        channels: multiplied in one step.
-        warps: that share a block.
-        stages: steps whose loads overlap; None for Triton's own choice.
-    """
+    """The block of y that one program computes."""
 
     positions: int
     maps: int
-    channels: int
+    channels: int  # multiplied in one step
     warps: int = 4
-    stages: int | None = None
+    stages: int | None = None  # steps whose loads overlap; None for Triton's own choice
 
 
 def pack(w: torch.Tensor, groups: int, *, is_adjoint: bool = False) -> PackedWeights:
@@ -115,12 +95,10 @@ def kernel_args(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> ConvArgs
     small, large, phases, length, taps = (
         math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large", "phases", "length", "window")
     )
-    channels, maps = problem.groups * problem.channels, problem.groups * problem.maps
-    sizes = ConvSizes(phases, problem.batch * length, taps, problem.groups, problem.channels, problem.maps)
-    return ConvArgs(
-        dims, sizes,
-        strides_of(channels, small, problem.is_channels_last), strides_of(maps, large, problem.is_channels_last),
-    )  # fmt: skip
+    groups, is_last = problem.groups, problem.is_channels_last
+    sizes = ConvSizes(phases, problem.batch * length, taps, groups, problem.channels, problem.maps)
+    x, y = strides_of(groups * problem.channels, small, is_last), strides_of(groups * problem.maps, large, is_last)
+    return ConvArgs(dims, sizes, x, y)
 
 
 def largest_offset(problem: GpuConvProblem, args: ConvArgs) -> int:

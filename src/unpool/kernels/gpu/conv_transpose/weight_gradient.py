@@ -17,7 +17,6 @@ import torch
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.conv_transpose.kernels import IS_WIDENED
 from unpool.kernels.gpu.conv_transpose.phases import dim_of
 from unpool.kernels.gpu.conv_transpose.problem import (
     BlockShape,
@@ -26,6 +25,7 @@ from unpool.kernels.gpu.conv_transpose.problem import (
     largest_offset,
     precision,
 )
+from unpool.kernels.gpu.elements import IS_INTERPRETED
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
 from unpool.kernels.gpu.layouts import to_channels_last
 
@@ -155,7 +155,7 @@ def add_positions(x, grad, sums, steps, args, meta: tl.constexpr):
         grads = grad + from_grad[:, None] + (maps * args.y.channel)[None, :]
         right = tl.load(grads, mask=mask[:, None] & is_map[None, :], other=0)
         if meta.is_dense:
-            if IS_WIDENED:
+            if IS_INTERPRETED:  # see launch.INTERPRETED
                 left = left.to(tl.float32)
                 right = right.to(tl.float32)
             total = tl.dot(left, right, total, input_precision=precision)

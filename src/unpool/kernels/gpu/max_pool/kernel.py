@@ -8,13 +8,13 @@ The larger element is kept, of equal ones (both zeros are equal) the earlier one
 are bits; only their comparisons are those of floats. These are exact: no compiler may round, reorder or flush numbers
 that it only compares and selects.
 
-Large windows are pooled in several passes (`launch.py`), which hand on elements and, for indices, places.
+Large windows are pooled in several passes (`__init__.py`), which pass on elements and, for indices, places.
 """
 
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.activation import activated
+from unpool.kernels.gpu.elements import activated
 from unpool.kernels.gpu.tiles import place_of
 
 
@@ -52,7 +52,14 @@ def pool_windows(x, read_places, y, places, args, meta: tl.constexpr):
     target = _element(row[1], place_of(coords, args.grid.sizes), lane, args.planes.written, args, meta)
     tl.store(y + target, activated(bits, kind, activation, params), mask=inside)
     if meta.places != "none":
-        tl.store(places + target, _index(best_place, row[1], lane, args, meta), mask=inside)
+        index = best_place
+        if meta.places == "indices":
+            if not meta.per_plane:
+                index = index + _element(row[1], 0, lane, 1, args, meta) * args.planes.counted
+            if meta.has_empty:
+                index = tl.where(best_place < 0, -1, index)
+            index = index.to(tl.int64)
+        tl.store(places + target, index, mask=inside)
 
 
 @triton.jit
@@ -209,19 +216,6 @@ def _is_empty(coords, args, meta: tl.constexpr):
             last = corner + (window[axis] - 1) * dilation[axis]
             is_empty = is_empty | (tl.maximum(corner, low) > tl.minimum(last, high))
     return is_empty
-
-
-@triton.jit
-def _index(best_place, outer, lane, args, meta: tl.constexpr):
-    """The output for places: themselves for the next pass, or indices."""
-    index = best_place
-    if meta.places == "indices":
-        if not meta.per_plane:
-            index = best_place + _element(outer, 0, lane, 1, args, meta) * args.planes.counted
-        if meta.has_empty:
-            index = tl.where(best_place < 0, -1, index)
-        index = index.to(tl.int64)
-    return index
 
 
 @triton.jit

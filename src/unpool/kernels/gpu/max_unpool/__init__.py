@@ -29,7 +29,7 @@ import torch
 
 from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.max_unpool import cells, check_indices, gather, scatter
-from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
+from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem
 
 __all__ = ["GpuUnpoolProblem", "Run", "launch"]
 

@@ -21,11 +21,15 @@ import triton
 import triton.language as tl
 
 from unpool.geometry import Axis
-from unpool.kernels.gpu.activation import activated
-from unpool.kernels.gpu.elements import BITS, narrow, widen
+from unpool.kernels.gpu.elements import BITS, activated, narrow, widen
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
-from unpool.kernels.gpu.max_unpool.check_indices import IndexSpaces, index_spaces, read_result, record_first
-from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
+from unpool.kernels.gpu.max_unpool.check_indices import (
+    GpuUnpoolProblem,
+    IndexSpaces,
+    index_spaces,
+    read_result,
+    record_first,
+)
 from unpool.kernels.gpu.tiles import TileShape, reach_of
 
 _BYTES = 1024
@@ -70,40 +74,21 @@ class CellArgs(NamedTuple):
 
 @dataclass(frozen=True)
 class CellMeta:
-    """Constants of the compiled kernel.
+    """Constants of the compiled kernel; tuples are by axis."""
 
-    Attributes:
-        tile: of cells.
-        strides: of windows, by axis, which are the sizes of cells.
-        sizes: of windows, in elements.
-        begins: padding before the first element.
-        windows: that reach a cell, in row-major order: the distance of each in cells, by axis.
-        window_rows: taps of a window along all axes but the last.
-        cell_rows: taps of a cell along all axes but the last.
-        units: the powers of two, up to 16, that divide the rows of x and of y: the elements that may be read at once.
-        is_covered: whether windows lie side by side and cover y exactly.
-        spaces: that indices may count in.
-        check_indices: whether indices are checked here.
-        after_check: whether y is only written if all indices are in their windows.
-        accumulate: whether y is the sum over all windows, instead of the last one.
-        kind: of the elements.
-        activation: its name, "" for none.
-        params: its parameters.
-    """
-
-    tile: TileShape
-    strides: tuple[int, ...]
-    sizes: tuple[int, ...]
-    begins: tuple[int, ...]
-    windows: tuple[tuple[int, ...], ...]
-    window_rows: tuple[tuple[int, ...], ...]
-    cell_rows: tuple[tuple[int, ...], ...]
-    units: tuple[int, int]
-    is_covered: bool
+    tile: TileShape  # of cells
+    strides: tuple[int, ...]  # of windows, which are the sizes of cells
+    sizes: tuple[int, ...]  # of windows, in elements
+    begins: tuple[int, ...]  # padding before the first element
+    windows: tuple[tuple[int, ...], ...]  # that reach a cell, in row-major order: the distance of each in cells
+    window_rows: tuple[tuple[int, ...], ...]  # taps of a window along all axes but the last
+    cell_rows: tuple[tuple[int, ...], ...]  # taps of a cell along all axes but the last
+    units: tuple[int, int]  # powers of two, up to 16, that divide the rows of x and of y: elements read at once
+    is_covered: bool  # windows lie side by side and cover y exactly
     spaces: IndexSpaces
-    check_indices: bool
-    after_check: bool
-    accumulate: bool
+    check_indices: bool  # indices are checked here
+    after_check: bool  # y is only written if all indices are in their windows
+    accumulate: bool  # y is the sum over all windows, instead of the last one
     kind: str
     activation: str
     params: tuple[float, ...]
@@ -126,31 +111,26 @@ def launch(
     dims = tuple(map(_dim, problem.axes))
     rows, last = problem.planes * math.prod(dim.cells for dim in dims[:-1]), dims[-1]
     units = math.gcd(last.small, _MAX_UNIT), math.gcd(last.large, _MAX_UNIT)
-    counts = CellCounts(
-        rows, last.small // units[0], last.large // units[1], problem.large, problem.planes * problem.large
-    )
-    meta = _meta(problem, rows, units, (check_indices, after_check, accumulate))
-    args = CellArgs(counts, dims)
-    programs = blocks(rows, meta.tile.rows) * blocks(last.cells, meta.tile.lanes)
-    return Launcher(unpool_cells, programs, args, meta)
+    large = problem.large
+    counts = CellCounts(rows, last.small // units[0], last.large // units[1], large, problem.planes * large)
+    axes, windows = problem.axes, _windows(problem.axes)
+    strides, sizes = (tuple(getattr(axis.window, name) for axis in axes) for name in ("stride", "size"))
+    elements = max(_MIN_CELLS, _BYTES // BITS[problem.kind].itemsize) if len(windows) == 1 else _MIN_CELLS
+    lanes = power_of_two(last.cells, elements)
+    tile = TileShape(elements // lanes, lanes, False, problem.is_wide or rows >= LIMIT32)
+    window_rows, cell_rows = (tuple(product(*map(range, taps[:-1]))) for taps in (sizes, strides))
+    meta = CellMeta(
+        tile, strides, sizes, tuple(axis.begin for axis in axes), windows, window_rows, cell_rows, units,
+        all(map(_is_covered, axes)), index_spaces(problem), check_indices, after_check, accumulate, problem.kind,
+        problem.activation, problem.params,
+    )  # fmt: skip
+    programs = blocks(rows, tile.rows) * blocks(last.cells, lanes)
+    return Launcher(unpool_cells, programs, CellArgs(counts, dims), meta)
 
 
 def _dim(axis: Axis) -> CellDim:
     """An axis; its cells cover y, and there is at least one per window."""
     return CellDim(max(blocks(axis.large + axis.begin, axis.window.stride), axis.small), axis.small, axis.large)
-
-
-def _meta(problem: GpuUnpoolProblem, rows: int, units: tuple[int, int], modes: tuple[bool, bool, bool]) -> CellMeta:
-    axes = problem.axes
-    strides, sizes = (tuple(getattr(axis.window, name) for axis in axes) for name in ("stride", "size"))
-    windows = _windows(axes)
-    elements = max(_MIN_CELLS, _BYTES // BITS[problem.kind].itemsize) if len(windows) == 1 else _MIN_CELLS
-    lanes = power_of_two(_dim(axes[-1]).cells, elements)
-    return CellMeta(
-        TileShape(elements // lanes, lanes, False, problem.is_wide or rows >= LIMIT32), strides, sizes,
-        tuple(axis.begin for axis in axes), windows, _taps(sizes[:-1]), _taps(strides[:-1]), units,
-        all(map(_is_covered, axes)), index_spaces(problem), *modes, problem.kind, problem.activation, problem.params,
-    )  # fmt: skip
 
 
 def _windows(axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
@@ -163,10 +143,6 @@ def _windows(axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
     reach = reach_of(axes)
     before = (range((count - 1) * step, -1, -step) for count, step in zip(reach.counts, reach.steps, strict=True))
     return tuple(product(*before))
-
-
-def _taps(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(product(*map(range, sizes)))
 
 
 def _is_covered(axis: Axis) -> bool:

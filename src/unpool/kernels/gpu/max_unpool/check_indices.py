@@ -1,4 +1,4 @@
-"""The check of the indices of max unpooling: the first faults.
+"""A max unpooling as its kernels take it, and the check of its indices: the first faults.
 
     result[RANGE + 2 * space]      flat position of the first index that is outside the tensor that it counts in
     result[RANGE + 2 * space + 1]  flat position of the first index that is outside the window of its element
@@ -15,11 +15,56 @@ import torch
 import triton
 import triton.language as tl
 
+from unpool.geometry import Axis
 from unpool.kernels.gpu.launch import LIMIT32, Launcher
-from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
 from unpool.kernels.gpu.tiles import TileGrid, TileShape, elements_of, grid_of, place_of, programs, tile_for
 
 NO_POSITION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUnpoolProblem:
+    """One call: zeros, with every element of x at its index."""
+
+    axes: tuple[Axis, ...]  # whose large size is that of y
+    inferred: tuple[int, ...]  # the other spatial sizes that indices may count in
+    batch: int
+    channels: int
+    kind: str  # of the elements, by its name in `unpool.dtypes`
+    index_space: str = "output"  # or "inferred" or "auto"
+    is_channels_last: bool = False  # x and y are (N, D1..Dk, C) in memory
+    per_plane: bool = False  # indices count inside their own plane, instead of the whole tensor
+    activation: str = ""
+    params: tuple[float, ...] = ()
+
+    @property
+    def planes(self) -> int:
+        """N * C."""
+        return self.batch * self.channels
+
+    @property
+    def small(self) -> int:
+        """Elements of a plane of x."""
+        return math.prod(axis.small for axis in self.axes)
+
+    @property
+    def large(self) -> int:
+        """Elements of a plane of y."""
+        return math.prod(axis.large for axis in self.axes)
+
+    @property
+    def index_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes of the two spaces that indices may count in: those of y, and the inferred ones if they may apply."""
+        large = tuple(axis.large for axis in self.axes)
+        return large, large if self.index_space == "output" else self.inferred
+
+    @property
+    def is_wide(self) -> bool:
+        """True if places have 64 bits."""
+        reach = max(
+            max(axis.large, axis.small * axis.window.stride) + axis.window.reach + axis.begin for axis in self.axes
+        )
+        return max(self.planes * max(self.large, self.small), reach) >= LIMIT32
 
 
 class IndexDim(NamedTuple):
@@ -79,13 +124,11 @@ def index_args(problem: GpuUnpoolProblem) -> IndexArgs:
     """Arguments of kernels that read indices."""
     large, inferred = problem.index_sizes
     dims = tuple(
-        IndexDim(axis.small, axis.window.size, axis.window.stride, axis.begin, large[number], inferred[number])
-        for number, axis in enumerate(problem.axes)
+        IndexDim(axis.small, axis.window.size, axis.window.stride, axis.begin, *sizes)
+        for axis, *sizes in zip(problem.axes, large, inferred, strict=True)
     )
-    counts = IndexCounts(
-        problem.planes * problem.small, problem.small, problem.planes, problem.large, math.prod(inferred)
-    )
-    return IndexArgs(dims, counts)
+    planes, small = problem.planes, problem.small
+    return IndexArgs(dims, IndexCounts(planes * small, small, planes, problem.large, math.prod(inferred)))
 
 
 def index_spaces(problem: GpuUnpoolProblem) -> IndexSpaces:

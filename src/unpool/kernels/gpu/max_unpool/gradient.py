@@ -1,18 +1,28 @@
-"""Gradients of pools and unpoolings on indices that count inside their own plane.
+"""Gradients of pools and unpoolings on indices that count inside their own plane, in row-major tensors.
 
-    scatter_add:        y[n, c, i] = sum of grad[n, c, p] over the positions p with indices[n, c, p] = i; 0 elsewhere
-    launch_window_sums: the same if every index lies in the window of its position, and few windows reach an element
-    gather_elements:    y[n, c, p] = grad[n, c, indices[n, c, p]]
+    scatter_add, launch: y[n, c, i] = sum of grad[n, c, p] over the positions p with indices[n, c, p] = i; 0 elsewhere
+    gather_elements:     y[n, c, p] = grad[n, c, indices[n, c, p]]
 
-`scatter_add` sorts the positions by their index, stably, and adds each run of equal ones in order: no two programs add
-to one place, and results are the same every time. -1 skips an element, or gives 0. So does an index outside its plane;
-the result, a tensor of one int64, is the flat position of the first such index, or NO_POSITION.
+`launch` is for pools whose windows are known: every index lies in the window of its position, and each element of y is
+written once.
+
+| windows that reach an element | kernel | method |
+|---|---|---|
+| few | unpool_cells | an unpooling that adds |
+| nearly all of a plane | sum_planes | compares every window with every element |
+| others | gather_windows | walks the windows that reach each element |
+
+`scatter_add` sorts the positions by their index, stably, and adds each run of equal ones in order. So all add in
+row-major order, and results are the same every time; 16-bit floats are added in float32 and rounded once. An index of
+-1 skips an element, or gives 0. So does an index outside its plane in `scatter_add` and `gather_elements`; their
+result, a tensor of one int64, is the flat position of the first such index, or NO_POSITION.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -20,14 +30,21 @@ import triton.language as tl
 
 from unpool.geometry import Axis
 from unpool.kernels.gpu.elements import KINDS, bits_of, narrow, widen
-from unpool.kernels.gpu.launch import Launcher, blocks
-from unpool.kernels.gpu.max_unpool import cells
-from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION, record_first
-from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
-from unpool.kernels.gpu.tiles import TileGrid, elements_of, grid_of, programs, tile_for
+from unpool.kernels.gpu.launch import Launcher, blocks, power_of_two
+from unpool.kernels.gpu.max_unpool import cells, gather
+from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION, GpuUnpoolProblem, record_first
+from unpool.kernels.gpu.tiles import TileGrid, elements_of, grid_of, programs, reach_of, tile_for
+
+Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""Writes y of (grad, indices, y), all without gaps."""
 
 _BLOCK = 1024
 _CACHED_CALLS = 1024
+
+_MAX_PLANE_WINDOWS = 4
+"""Windows of a plane per window that reaches an element, up to which `sum_planes` is faster."""
+
+_PLANE_BLOCK = 512
 
 
 class PlaneCounts(NamedTuple):
@@ -46,11 +63,28 @@ class GatherElementsArgs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SumRunsMeta:
-    """Constants of `sum_runs`."""
+class SumMeta:
+    """Constants of `sum_planes` and `sum_runs`; is_wide means that places have 64 bits."""
 
     kind: str
-    block: int = _BLOCK
+    block: int
+    is_wide: bool = True
+
+
+def launch(axes: tuple[Axis, ...], batch: int, channels: int, kind: str) -> Run:
+    """A function that computes the gradient of a pool of these windows."""
+    problem = GpuUnpoolProblem(axes, (), batch, channels, kind, per_plane=True)
+    small, large = problem.small, problem.large
+    if cells.fits(axes, is_channels_last=False):
+        run = cells.launch(problem, accumulate=True)
+    elif small <= _MAX_PLANE_WINDOWS * math.prod(reach_of(axes).counts):
+        meta = SumMeta(kind, power_of_two(large, _PLANE_BLOCK), problem.is_wide)
+        counts = PlaneCounts(problem.planes * small, small, large)
+        start = Launcher(sum_planes, problem.planes * blocks(large, meta.block), counts, meta, warps=2)
+        return lambda grad, indices, y: start(bits_of(grad), indices, bits_of(y))
+    else:
+        run = gather.launch(problem, accumulate=True)
+    return lambda grad, indices, y: run(bits_of(grad), indices, bits_of(y), indices)
 
 
 def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,9 +93,8 @@ def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[
     y = torch.zeros((*outer, large), dtype=grad.dtype, device=grad.device)
     result = _new_result(grad)
     places = torch.empty(count, dtype=torch.int64, device=grad.device)
-    flatten, sum_equal = _scatter_launchers(
-        PlaneCounts(count, count // max(1, outer[0] * outer[1]), large), KINDS[grad.dtype]
-    )
+    counts = PlaneCounts(count, count // max(1, outer[0] * outer[1]), large)
+    flatten, sum_equal = _scatter_launchers(counts, KINDS[grad.dtype])
     flatten(indices, places, result)
     places, positions = torch.sort(places, stable=True)
     sum_equal(bits_of(grad), places, positions, bits_of(y))
@@ -71,19 +104,9 @@ def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[
 @lru_cache(_CACHED_CALLS)
 def _scatter_launchers(counts: PlaneCounts, kind: str) -> tuple[Launcher, Launcher]:
     programs = blocks(counts.all, _BLOCK)
-    return Launcher(flatten_indices, programs, counts, _BLOCK), Launcher(sum_runs, programs, counts, SumRunsMeta(kind))
-
-
-def launch_window_sums(
-    axes: tuple[Axis, ...], batch: int, channels: int, kind: str
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
-    """A function that writes y of (grad, indices, y), all without gaps, if `cells.fits`: an unpooling that adds."""
-    run_cells = cells.launch(GpuUnpoolProblem(axes, (), batch, channels, kind, per_plane=True), accumulate=True)
-
-    def run(grad: torch.Tensor, indices: torch.Tensor, y: torch.Tensor) -> None:
-        run_cells(bits_of(grad), indices, bits_of(y), indices)
-
-    return run
+    return Launcher(flatten_indices, programs, counts, _BLOCK), Launcher(
+        sum_runs, programs, counts, SumMeta(kind, _BLOCK)
+    )
 
 
 def gather_elements(grad: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,6 +128,30 @@ def _gather_launcher(counts: PlaneCounts, planes: int) -> Launcher:
 
 def _new_result(model: torch.Tensor) -> torch.Tensor:
     return torch.full((1,), NO_POSITION, dtype=torch.int64, device=model.device)
+
+
+@triton.jit
+def sum_planes(grad, indices, y, counts, meta: tl.constexpr):
+    """One block of a plane of y, the gradient of x; grad and y are bits. Sums are never -0, so that 0 may be added."""
+    SIZE: tl.constexpr = meta.block
+    kind: tl.constexpr = meta.kind
+    number = tl.program_id(0)
+    if meta.is_wide:
+        number = number.to(tl.int64)
+    across = tl.cdiv(counts.large, SIZE)
+    plane = number // across
+    place = number % across * SIZE + tl.arange(0, SIZE)
+    grad += plane * counts.small
+    indices += plane * counts.small
+    total = tl.zeros([SIZE], tl.float64 if kind == "float64" else tl.float32)
+    for first in range(0, counts.small, 8):
+        for ahead in tl.static_range(8):
+            mask = first + ahead < counts.small
+            index = tl.load(indices + (first + ahead), mask=mask, other=-1)
+            added = widen(tl.load(grad + (first + ahead), mask=mask, other=0), kind)
+            inside = tl.where(index < counts.large, index, -1).to(place.dtype)
+            total += tl.where(place == inside, added, 0.0)
+    tl.store(y + (plane * counts.large + place), narrow(total, kind), mask=place < counts.large)
 
 
 @triton.jit

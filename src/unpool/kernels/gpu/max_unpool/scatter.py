@@ -13,11 +13,16 @@ import torch
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.activation import activated
-from unpool.kernels.gpu.elements import narrow
+from unpool.kernels.gpu.elements import activated, narrow
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
-from unpool.kernels.gpu.max_unpool.check_indices import IndexArgs, IndexSpaces, index_args, index_spaces, read_result
-from unpool.kernels.gpu.max_unpool.problem import GpuUnpoolProblem
+from unpool.kernels.gpu.max_unpool.check_indices import (
+    GpuUnpoolProblem,
+    IndexArgs,
+    IndexSpaces,
+    index_args,
+    index_spaces,
+    read_result,
+)
 from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 
 _BLOCK = 1024
