@@ -93,16 +93,11 @@ def max_pool(
     values = (
         opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
     )  # fmt: skip
-    outputs = 2 if return_indices is True else _outputs(return_indices)
-    return call(("MaxPool", layout, compat, "auto", outputs), values, (x,), threads, out)
-
-
-def _outputs(return_indices: object) -> int:
-    """Number of outputs of a pool."""
     try:
-        return 2 if return_indices else 1
-    except Exception as cause:
+        outputs = 2 if return_indices else 1
+    except Exception as cause:  # such as an array
         raise UnpoolError(f"MaxPool: return_indices is True or False, got {return_indices!r}. Pass a bool.") from cause
+    return call(("MaxPool", layout, compat, "auto", outputs), values, (x,), threads, out)
 
 
 def max_unpool(
@@ -242,12 +237,9 @@ class FixedConvTranspose:
     """`conv_transpose` with constant weights and attributes: the weights are packed once."""
 
     def __init__(self, mode: CallMode, values: tuple[Any, ...], w: Any) -> None:
-        self._mode = mode
-        self._values = values
-        self._w = w
+        self._mode, self._values, self._w = mode, values, w
 
     def __repr__(self) -> str:
-        """The shape and type of the weights."""
         return f"<{type(self).__name__} of weights {'x'.join(map(str, self._w.shape))} {self._w.dtype}>"
 
     def __call__(self, x: Any, b: Any = None, *, threads: int | None = None, out: Any = None) -> Any:
@@ -302,8 +294,7 @@ def prepare_conv_transpose(
     array = to_numpy(w, f"{spec_of(mode, values, numpy_views((w,))).row.label}: W")
     check(array.shape, array.dtype, "ConvTranspose")
     with memory_errors("ConvTranspose", array):
-        constant = own_weights(array)
-    return FixedConvTranspose(mode, values, constant)
+        return FixedConvTranspose(mode, values, own_weights(array))
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
@@ -332,12 +323,7 @@ def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
 def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
     """Indices into the whole tensor as indices into their own (n, c) plane: the inverse of `to_onnx_indices`.
 
-    Args:
-        i: int64 (N, C, d1..dk).
-        spatial_shape: D1..Dk of the planes that the indices count in.
-
-    Returns:
-        int64 (N, C, d1..dk), the same kind of array as `i`.
+    Arguments and result are those of `to_onnx_indices`.
 
     Raises:
         IndicesError: an index in the plane of another (n, c).
@@ -351,7 +337,6 @@ def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
 
 
 def _convert_indices(where: str, convert: Callable[..., AnyArray], i: Any, spatial_shape: Any) -> Any:
-    """Check and convert indices."""
     if is_on_gpu(i):
         from unpool.execute import gpu
         from unpool.execute.gpu import index_checks
@@ -370,9 +355,7 @@ def _check_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape
     """The checked sizes of the planes that indices of this type and shape count in."""
     index_type(where, "i", dtype)
     if len(shape) < 3:
-        raise ShapeError(
-            f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {format_shape(shape)}. Reshape it."
-        )
+        raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {format_shape(shape)}.")
     spatial = read.sizes(f"{where}: spatial_shape", spatial_shape, len(shape) - 2)
     element_count((*shape[:2], *spatial), where)
     return spatial

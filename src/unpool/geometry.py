@@ -63,8 +63,7 @@ class Span(NamedTuple):
 class Walk:
     """The (tap, other position) pairs of each position of one axis.
 
-    Position p has `count[p]` taps. Pair t is tap `tap[p] + t * tap_step`
-    at position `other[p] + t * other_step` of the other axis.
+    Position p has `count[p]` taps; pair t is tap `tap[p] + t * tap_step` at `other[p] + t * other_step`.
     """
 
     tap: npt.NDArray[np.int64]
@@ -292,10 +291,8 @@ def clipped(axis: Axis) -> Axis:
     (first, stop), window = met_taps(axis), axis.window
     if stop - first == window.size:
         return axis
-    size = max(1, stop - first)
-    return Axis(
-        axis.large, axis.small, Window(size, window.stride, window.dilation), axis.begin - first * window.dilation
-    )
+    part = Window(max(1, stop - first), window.stride, window.dilation)
+    return Axis(axis.large, axis.small, part, axis.begin - first * window.dilation)
 
 
 def tap_spans(axis: Axis) -> npt.NDArray[np.int64]:

@@ -32,25 +32,14 @@ try:
 except ImportError:  # not on Windows
     resource = None
 
-MIN_RECYCLED_BYTES = 1 << 19
-"""Smallest block of the pool: the allocator itself recycles smaller ones."""
-
-MAX_BLOCKS = 64
-"""Blocks of the pool, which is searched linearly."""
-
-DEFAULT_LIMIT = 1 << 29
-"""Bytes of the pool, without a setting in the environment."""
-
-SMALL = 1 << 24
-"""Bytes below which an array is not checked: the allocation fails if there is no memory."""
-
-LARGE = 1 << 30
-"""Bytes from which an array is compared with the free memory, which takes 50 microseconds."""
+MIN_RECYCLED_BYTES = 1 << 19  # smallest block of the pool: the allocator itself recycles smaller ones
+MAX_BLOCKS = 64  # of the pool, which is searched linearly
+DEFAULT_LIMIT = 1 << 29  # bytes of the pool, without a setting in the environment
+SMALL = 1 << 24  # bytes below which an array is not checked: the allocation fails if there is no memory
+LARGE = 1 << 30  # bytes from which an array is compared with the free memory, which takes 50 microseconds
+UNKNOWN = 2**47  # bytes of a usual address space, if the system states no limit
 
 _LINE = 64  # bytes; blocks start at a line of the cache
-
-UNKNOWN = 2**47
-"""Bytes of a usual address space, if the system states no limit."""
 
 _size = attrgetter("nbytes")
 

@@ -29,18 +29,14 @@ _BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 class Tolerance:
     """The largest difference at which two arrays still agree.
 
-    Attributes:
-        relative: of floats, as a part of the largest finite element of the array, for all types or by the name of the
-            type; None for `ROUNDING_LIMITS`. Elements of other types have to be equal.
-        ulp: of floats, in units in the last place; an element within either limit agrees.
-        share: part of the elements that may differ by more, from 0 to 1.
-        integers: applies `relative` to integers too.
+    `relative` is a part of the largest finite element of the array, for all types of floats or by the name of the type;
+    None for `ROUNDING_LIMITS`. Elements of other types have to be equal. An element within either limit agrees.
     """
 
     relative: float | Mapping[str, float] | None = None
-    ulp: int = 0
-    share: float = 0.0
-    integers: bool = False
+    ulp: int = 0  # units in the last place
+    share: float = 0.0  # part of the elements that may differ by more, from 0 to 1
+    integers: bool = False  # `relative` is applied to integers too
 
     def __post_init__(self) -> None:
         relative = self.relative if isinstance(self.relative, float | int) else 0.0
@@ -77,30 +73,21 @@ EXPORT = Tolerance({"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16
 class ArrayDiff:
     """The difference of two arrays.
 
-    Attributes:
-        kind: "equal" bit for bit, except for the sign of zeros and the payload of NaNs; "close" within the tolerance;
-            "values" beyond it; "type" or "shape" where these are not the same.
-        size: number of elements.
-        count: of the elements that differ by more than the limits of one element.
-        max_abs: largest difference of two finite elements.
-        max_rel: the same over the largest finite element of the first array.
-        ulp: difference at `index` in units in the last place; None for other types than floats.
-        index: coordinates of the worst element: the first that is finite in one array only, else that of `max_abs`.
-        expected: this element of the first array as text, or the type or shape of the array.
-        actual: the same of the second array.
-        has_nonfinite: an infinity or NaN of one array is another value in the other.
+    The kind is "equal" bit for bit, except for the sign of zeros and the payload of NaNs; "close" within the tolerance;
+    "values" beyond it; "type" or "shape" where these are not the same. The worst element is the first that is finite in
+    one array only, else that of `max_abs`.
     """
 
     kind: str
     size: int = 0
-    count: int = 0
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    ulp: int | None = None
-    index: tuple[int, ...] = ()
-    expected: str = ""
-    actual: str = ""
-    has_nonfinite: bool = False
+    count: int = 0  # elements that differ by more than the limits of one element
+    max_abs: float = 0.0  # largest difference of two finite elements
+    max_rel: float = 0.0  # the same over the largest finite element of the first array
+    ulp: int | None = None  # of the worst element, in units in the last place; None for other types than floats
+    index: tuple[int, ...] = ()  # of the worst element
+    expected: str = ""  # the worst element of the first array as text, or the type or shape of the array
+    actual: str = ""  # the same of the second array
+    has_nonfinite: bool = False  # an infinity or NaN of one array is another value in the other
 
     @property
     def differs(self) -> bool:
@@ -127,25 +114,19 @@ def diff_arrays(expected: Any, actual: Any, tolerance: Tolerance = ROUNDING) -> 
     """
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
         return _diff_sequences(expected, actual, tolerance)
+    size = actual.size
     if expected.dtype != actual.dtype:
-        names = expected.dtype.name, actual.dtype.name
-        return ArrayDiff("type", actual.size, actual.size, expected=names[0], actual=names[1])
+        return ArrayDiff("type", size, size, expected=expected.dtype.name, actual=actual.dtype.name)
     if expected.shape != actual.shape:
-        shapes = format_shape(expected.shape), format_shape(actual.shape)
-        return ArrayDiff("shape", actual.size, actual.size, expected=shapes[0], actual=shapes[1])
+        return ArrayDiff("shape", size, size, expected=format_shape(expected.shape), actual=format_shape(actual.shape))
     if expected.dtype.kind in "OUSM":
         count = int(np.count_nonzero(expected != actual))
-        return ArrayDiff("values" if count else "equal", expected.size, count)
+        return ArrayDiff("values" if count else "equal", size, count)
     return _diff_numbers(expected, actual, tolerance)
 
 
 def diff_rounded(expected: AnyArray, actual: AnyArray) -> ArrayDiff:
-    """The difference from exact results: `count` of the elements other than the exact one rounded to their type.
-
-    >>> diff = diff_rounded(np.float64([1 / 3, 1]), np.float32([1 / 3, 2]))
-    >>> diff.count, round(diff.max_abs, 6)
-    (1, 1.0)
-    """
+    """The difference from exact results: `count` of the elements other than the exact one rounded to their type."""
     with np.errstate(all="ignore"):
         rounded = diff_arrays(expected.astype(actual.dtype), actual, BITWISE)
         exact = diff_arrays(expected.astype(np.float64), actual.astype(np.float64), BITWISE)

@@ -9,8 +9,7 @@ from functools import update_wrapper
 from itertools import count
 from typing import Any, Generic, ParamSpec, TypeVar
 
-MAX_BYTES = 1 << 28
-"""Bytes in all caches together; a larger result is not cached."""
+MAX_BYTES = 1 << 28  # in all caches together; a larger result is not cached
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,10 +107,8 @@ def count_bytes(size: int) -> None:
         return
     _uncounted = 0
     if total_bytes() > MAX_BYTES:
-        _evict(
-            [entry for each in _caches for entry in _entries_of(each)],
-            lambda _, size: size <= MAX_BYTES * 3 // 4,
-        )
+        entries = [entry for each in _caches for entry in _entries_of(each)]
+        _evict(entries, lambda _, size: size <= MAX_BYTES * 3 // 4)
 
 
 def _entries_of(owner: LruCache[Any, Any]) -> list[tuple[LruCache[Any, Any], Hashable, _Entry]]:
