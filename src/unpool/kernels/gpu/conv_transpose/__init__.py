@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 import torch
 
-from unpool.kernels.gpu.conv_transpose.kernels import DENSE, SUMS, ConvKernel, ConvMeta
+from unpool.kernels.gpu.conv_transpose.kernels import ConvMeta, add_products, add_sums, block_shape
 from unpool.kernels.gpu.conv_transpose.phases import PhaseDim, adjoint_dim_of, dim_of
 from unpool.kernels.gpu.conv_transpose.problem import (
     ConvArgs,
@@ -64,19 +64,20 @@ def launch_adjoint(problem: GpuConvProblem) -> Run:
 
 
 def _launch(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
-    if not problem.is_dense:
-        return _run_kernels(problem, dims, (SUMS,))
-    run = _run_kernels(replace(problem, is_channels_last=True), dims, (DENSE, SUMS))
-    return run if problem.is_channels_last else _with_transposes(problem, dims, run)
+    if not problem.is_dense or problem.is_channels_last:
+        return _run_kernels(problem, dims)
+    run = _run_kernels(replace(problem, is_channels_last=True), dims)
+    return _with_transposes(problem, dims, run)
 
 
-def _run_kernels(problem: GpuConvProblem, dims: tuple[PhaseDim, ...], kernels: tuple[ConvKernel, ...]) -> Run:
-    """A function that starts the kernels; the last of them runs where the first one must not."""
+def _run_kernels(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
+    """A function that starts the kernels; `add_sums` runs where `add_products` must not."""
     args = kernel_args(problem, dims)
 
     @lru_cache(8)
     def launchers(has_bias: bool, precision: str) -> list[Launcher]:
-        return [_launcher(each, problem, args, has_bias, len(kernels) > 1, precision) for each in kernels]
+        kinds = (True, False) if problem.is_dense else (False,)
+        return [_launcher(problem, args, is_dense, has_bias, precision) for is_dense in kinds]
 
     def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
         check = w.w if w.check is None else w.check
@@ -100,17 +101,16 @@ def _with_transposes(problem: GpuConvProblem, dims: tuple[PhaseDim, ...], run_la
     return run
 
 
-def _launcher(
-    kernel: ConvKernel, problem: GpuConvProblem, args: ConvArgs, has_bias: bool, may_skip: bool, precision: str
-) -> Launcher:
+def _launcher(problem: GpuConvProblem, args: ConvArgs, is_dense: bool, has_bias: bool, precision: str) -> Launcher:
     """Sums that may be skipped are few programs, with many blocks each."""
-    sizes, is_wide = args.sizes, largest_offset(problem, args) >= LIMIT32
-    is_tight = is_wide or problem.activation in _FLOAT64_ACTIVATIONS or (kernel is SUMS and len(args.dims) > 2)
-    block = kernel.block_shape(sizes, problem.kind, is_tight)
+    sizes, is_wide, may_skip = args.sizes, largest_offset(problem, args) >= LIMIT32, problem.is_dense
+    is_tight = is_wide or problem.activation in _FLOAT64_ACTIVATIONS or (not is_dense and len(args.dims) > 2)
+    block = block_shape(sizes, problem.kind, is_dense=is_dense, is_tight=is_tight)
     meta = ConvMeta(
         *block[:3], problem.kind, is_wide, has_bias, may_skip, precision, problem.activation, problem.params,
     )  # fmt: skip
     programs = sizes.phases * sizes.groups * blocks(sizes.positions, meta.positions) * blocks(sizes.maps, meta.maps)
-    if kernel is SUMS and may_skip:
+    if may_skip and not is_dense:
         programs = min(programs, _MAX_SUM_PROGRAMS)
-    return Launcher(kernel.function, programs, args, meta, block.warps, block.stages)
+    kernel = add_products if is_dense else add_sums
+    return Launcher(kernel, programs, args, meta, block.warps, block.stages)

@@ -11,9 +11,7 @@ epilogue adds the bias, activates the sums, rounds them once and stores them.
   be infinite.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -60,27 +58,24 @@ class ConvMeta:
     params: tuple[float, ...]
 
 
-class ConvKernel(NamedTuple):
-    """A kernel, and the shape of its blocks by (sizes, kind, whether sums have to share registers)."""
+def block_shape(sizes: ConvSizes, kind: str, *, is_dense: bool, is_tight: bool) -> BlockShape:
+    """The blocks of `add_products` or, if not `is_dense`, of `add_sums`.
 
-    function: Any
-    block_shape: Callable[[ConvSizes, str, bool], BlockShape]
-
-
-def _dense_block(sizes: ConvSizes, kind: str, is_tight: bool) -> BlockShape:
-    """Sums that have to share registers get blocks of half the positions, and twice as many warps."""
-    most = _DENSE_BLOCKS[kind == "float32", sizes.maps <= _FEW_MAPS]
-    if is_tight:
-        most = most._replace(positions=most.positions // 2, warps=2 * most.warps)
-    positions, maps = power_of_two(sizes.positions, most.positions), power_of_two(sizes.maps, most.maps)
-    channels = power_of_two(sizes.channels, most.channels)
-    return most._replace(positions=max(16, positions), maps=max(16, maps), channels=max(16, channels))
-
-
-def _sum_block(sizes: ConvSizes, kind: str, is_tight: bool) -> BlockShape:
+    Sums that have to share registers, `is_tight`, get half the positions, and in dense products twice as many warps.
+    """
+    if is_dense:
+        most = _DENSE_BLOCKS[kind == "float32", sizes.maps <= _FEW_MAPS]
+        if is_tight:
+            most = most._replace(positions=most.positions // 2, warps=2 * most.warps)
+        return dense_block(most, sizes.positions, sizes.maps, sizes.channels)
     maps = power_of_two(sizes.maps, _SUM_MAPS)
     elements = _SUM_ELEMENTS // (2 if is_tight or kind == "float64" else 1)
     return BlockShape(power_of_two(sizes.positions, elements // maps), maps, 1)
+
+
+def dense_block(most: BlockShape, *sizes: int) -> BlockShape:
+    """A block for positions, maps and channels: no larger than `most`, and at least 16 of each, for matrix units."""
+    return BlockShape(*(max(16, power_of_two(*each)) for each in zip(sizes, most[:3], strict=True)), *most[3:])
 
 
 @triton.jit
@@ -155,10 +150,6 @@ def _add_block(x, w, b, y, number, args, meta: tl.constexpr):
         total = tl.where(mask[:, None], total + left[:, None] * right[None, :], total)
         step = next_step(step, phase, sizes.channels)
     _epilogue(total, (b, y), origin, block, args, meta)
-
-
-DENSE = ConvKernel(add_products, _dense_block)
-SUMS = ConvKernel(add_sums, _sum_block)
 
 
 @triton.jit

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from unpool.kernels.gpu.conv_transpose.kernels import dense_block
 from unpool.kernels.gpu.conv_transpose.phases import dim_of
 from unpool.kernels.gpu.conv_transpose.problem import (
     BlockShape,
@@ -70,8 +71,8 @@ def _launch(problem: GpuConvProblem) -> Run:
     dims = tuple(map(dim_of, problem.axes))
     positions = problem.batch * math.prod(dim.small for dim in dims)
     args = kernel_args(problem, dims)
-    sizes = args.sizes._replace(positions=positions)
-    args = args._replace(sizes=sizes)
+    args = args._replace(sizes=args.sizes._replace(positions=positions))
+    sizes = args.sizes
     tile = _block_shape(problem, positions)
     tiles = problem.groups * sizes.taps * blocks(problem.channels, tile.channels) * blocks(problem.maps, tile.maps)
     parts, steps = split_positions(blocks(positions, tile.positions), tiles)
@@ -110,11 +111,8 @@ def split_positions(steps: int, tiles: int) -> tuple[int, int]:
 def _block_shape(problem: GpuConvProblem, positions: int) -> BlockShape:
     """Without dense products, a program holds channels, positions and maps in registers at once."""
     if problem.is_dense:
-        largest = _FLOAT32 if problem.kind == "float32" else _SIXTEEN_BITS
-        sizes = positions, problem.maps, problem.channels
-        most = largest.positions, largest.maps, largest.channels
-        positions, maps, channels = (max(16, power_of_two(*each)) for each in zip(sizes, most, strict=True))
-        return largest._replace(positions=positions, maps=maps, channels=channels)
+        most = _FLOAT32 if problem.kind == "float32" else _SIXTEEN_BITS
+        return dense_block(most, positions, problem.maps, problem.channels)
     channels, maps = power_of_two(problem.channels, 8), power_of_two(problem.maps, 8)
     return BlockShape(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
 

@@ -50,17 +50,10 @@ class GpuPoolProblem:
     params: tuple[float, ...] = ()
 
 
-_ONE_PASS_TAPS = 16
-"""Taps that are always read in one pass."""
-
-_PASS_COST = 8
-"""Cost of a pass in addition to its taps, in taps: it writes elements and places, and reads them again."""
-
-_MAX_TAPS = 8
-"""Taps of tiles of the usual size: with more, a program has half as many outputs, so that registers suffice."""
-
-_MAX_CARRIES = 5
-"""Smallest quotient that is divided; smaller ones are counted by comparisons."""
+_ONE_PASS_TAPS = 16  # that are always read in one pass
+_PASS_COST = 8  # of a pass in addition to its taps, in taps: it writes elements and places, and reads them again
+_MAX_TAPS = 8  # of tiles of the usual size: with more, a program has half as many outputs, so that registers suffice
+_MAX_CARRIES = 5  # smallest quotient that is divided; smaller ones are counted by comparisons
 
 
 class PoolDim(NamedTuple):

@@ -35,15 +35,9 @@ from unpool.kernels.gpu.tiles import TileShape, reach_of
 _BYTES = 1024
 """Bytes of x that a program reads if windows lie side by side: a thread then writes 16 bytes of a row of y at once."""
 
-_MIN_CELLS = 256
-"""Cells of a tile."""
-
-_MAX_WINDOWS = 9
-"""Windows that reach a cell: their loop is unrolled."""
-
-_MAX_TAPS = 16
-"""Taps of a cell or of a window: their loops are unrolled."""
-
+_MIN_CELLS = 256  # of a tile
+_MAX_WINDOWS = 9  # that reach a cell: their loop is unrolled
+_MAX_TAPS = 16  # of a cell or of a window: their loops are unrolled
 _MAX_UNIT = 16
 
 
@@ -108,7 +102,10 @@ def launch(
 
     The result is only used with `check_indices` or `after_check`.
     """
-    dims = tuple(map(_dim, problem.axes))
+    dims = tuple(  # cells cover y, and there is at least one per window
+        CellDim(max(blocks(axis.large + axis.begin, axis.window.stride), axis.small), axis.small, axis.large)
+        for axis in problem.axes
+    )
     rows, last = problem.planes * math.prod(dim.cells for dim in dims[:-1]), dims[-1]
     units = math.gcd(last.small, _MAX_UNIT), math.gcd(last.large, _MAX_UNIT)
     large = problem.large
@@ -126,11 +123,6 @@ def launch(
     )  # fmt: skip
     programs = blocks(rows, tile.rows) * blocks(last.cells, lanes)
     return Launcher(unpool_cells, programs, CellArgs(counts, dims), meta)
-
-
-def _dim(axis: Axis) -> CellDim:
-    """An axis; its cells cover y, and there is at least one per window."""
-    return CellDim(max(blocks(axis.large + axis.begin, axis.window.stride), axis.small), axis.small, axis.large)
 
 
 def _windows(axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
@@ -168,6 +160,9 @@ def _read(x, indices, result, args, meta: tl.constexpr):
 
     Places are counted from the first one of the cell. Faults of the indices of a cell's own window are recorded.
     """
+    kind: tl.constexpr = meta.kind
+    activation: tl.constexpr = meta.activation
+    params: tl.constexpr = meta.params
     spaces: tl.constexpr = meta.spaces
     windows: tl.constexpr = meta.windows
     strides: tl.constexpr = meta.strides
@@ -183,7 +178,8 @@ def _read(x, indices, result, args, meta: tl.constexpr):
         is_window = is_window & mask
         index = tl.load(indices + position, mask=is_window, other=-1)
         bits = tl.load(x + position, mask=is_window, other=0)
-        candidates = candidates + ((index - first, _candidate(bits, meta)),)  # type: ignore[assignment]
+        value = widen(bits, kind) if meta.accumulate else activated(bits, kind, activation, params)
+        candidates = candidates + ((index - first, value),)  # type: ignore[assignment]
         if meta.check_indices and number == len(windows) - 1:
             outside = is_window & (_is_in_window(index - first, coords, args, meta) == 0)
             if tl.max(outside.to(tl.int32)) > 0:
@@ -328,15 +324,6 @@ def _is_in_window(local, coords, args, meta: tl.constexpr):
         offset, is_row = _tap_row(number, coords, args, rows, meta)
         is_in_window = is_in_window | ((local >= offset + first) & (local < offset + size) & is_row)
     return is_in_window
-
-
-@triton.jit
-def _candidate(bits, meta: tl.constexpr):
-    """Elements of x as activated bits, or as numbers if they are added."""
-    kind: tl.constexpr = meta.kind
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
-    return widen(bits, kind) if meta.accumulate else activated(bits, kind, activation, params)
 
 
 @triton.jit
