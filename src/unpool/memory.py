@@ -117,12 +117,8 @@ class _Interrupt:
     __del__ = _thread.interrupt_main
 
 
-def _limit_from_environment() -> int:
-    text = os.environ.get("UNPOOL_RECYCLE_BYTES", "")
-    return int(text) if text.isascii() and text.isdigit() else DEFAULT_LIMIT
-
-
-_pool = _BlockPool(_limit_from_environment())
+_setting = os.environ.get("UNPOOL_RECYCLE_BYTES", "")
+_pool = _BlockPool(int(_setting) if _setting.isascii() and _setting.isdigit() else DEFAULT_LIMIT)
 
 
 def set_pool_limit(size: int) -> None:

@@ -7,7 +7,6 @@ An index outside its plane is an IndicesError, shapes that do not fit a ShapeErr
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -61,27 +60,6 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
     return call(grad, indices, threads)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOrder:
-    """The order of the axes of (N, C, D1..Dk) in memory."""
-
-    channels_last: bool
-
-    def memory_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """(N, C, D1..Dk) in the order of memory."""
-        return (shape[0], *shape[2:], shape[1]) if self.channels_last else shape
-
-    def in_memory(self, x: AnyArray) -> AnyArray:
-        """(N, C, D1..Dk) C-contiguous in the order of memory; a copy of an array in another order."""
-        ordered = np.moveaxis(x, 1, -1) if self.channels_last else x
-        flags = ordered.flags
-        return ordered if flags.c_contiguous and flags.aligned else np.require(ordered, None, ["C", "A"])
-
-    def unfold(self, x: AnyArray) -> AnyArray:
-        """An array in the order of memory as (N, C, D1..Dk)."""
-        return np.moveaxis(x, -1, 1) if self.channels_last else x
-
-
 class _PlaneCall:
     """A function of this file for arrays of some shapes and types."""
 
@@ -102,11 +80,10 @@ class _PlaneCall:
             raise UnpoolError(f"{where}: expected a float type, got {storage.name}. Convert it.")
         _check_shapes(where, shape, small, spatial, gathers=gathers)
         result = small if gathers else (*shape[:2], *spatial)
-        self._where, self._plane = where, math.prod(spatial)
-        self._order = order = MemoryOrder(is_channels_last)
+        self._where, self._plane, self._is_last = where, math.prod(spatial), is_channels_last
         self._dtype, self._compute = storage.dtype, np.dtype(storage.compute if sums else storage.bits)
         self._is_wider = self._compute.itemsize > self._dtype.itemsize
-        in_memory = order.memory_shape(result)
+        in_memory = self._memory_shape(result)
         self._allocate: Callable[[], AnyArray] = (
             partial(np.empty, in_memory, self._compute)
             if check(in_memory, self._compute, where) < MIN_RECYCLED_BYTES
@@ -118,18 +95,28 @@ class _PlaneCall:
         self._write = kernels.collect(outer, lanes, work) if gathers else kernels.spread(outer, lanes, work, sums)
 
     def __call__(self, x: AnyArray, indices: AnyArray, threads: int | None) -> AnyArray:
-        order = self._order
-        values, places, y = order.in_memory(x), order.in_memory(indices), self._allocate()
+        values, places, y = self._in_memory(x), self._in_memory(indices), self._allocate()
         converted = values.astype(self._compute) if self._is_wider else values.view(self._compute)
         first_fault = self._write(converted, places, y, threads)
         if first_fault >= 0:
             raise self._index_error(indices, first_fault)
-        return order.unfold(y.astype(self._dtype) if self._is_wider else y.view(self._dtype))
+        y = y.astype(self._dtype) if self._is_wider else y.view(self._dtype)
+        return np.moveaxis(y, -1, 1) if self._is_last else y
+
+    def _memory_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """(N, C, D1..Dk) in the order of memory."""
+        return (shape[0], *shape[2:], shape[1]) if self._is_last else shape
+
+    def _in_memory(self, x: AnyArray) -> AnyArray:
+        """(N, C, D1..Dk) C-contiguous in the order of memory; a copy of an array in another order."""
+        ordered = np.moveaxis(x, 1, -1) if self._is_last else x
+        flags = ordered.flags
+        return ordered if flags.c_contiguous and flags.aligned else np.require(ordered, None, ["C", "A"])
 
     def _index_error(self, indices: AnyArray, first_fault: int) -> IndicesError:
         """The error for an element of `indices`, counted in the order of memory."""
-        place = [int(each) for each in np.unravel_index(first_fault, self._order.memory_shape(indices.shape))]
-        at = [place[0], place[-1], *place[1:-1]] if self._order.channels_last else place
+        place = [int(each) for each in np.unravel_index(first_fault, self._memory_shape(indices.shape))]
+        at = [place[0], place[-1], *place[1:-1]] if self._is_last else place
         return IndicesError(
             f"{self._where}: indices need values from 0 to {self._plane - 1} in their own plane, got "
             f"{int(indices[tuple(at)])} at {at}. Pass the indices of the same pool."

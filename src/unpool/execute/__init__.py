@@ -43,8 +43,7 @@ __all__ = [
     "shape_value",
 ]
 
-CACHE_SIZE = 1024
-"""Prepared calls that are kept per operator; the least recently used are dropped."""
+CACHE_SIZE = 1024  # prepared calls per operator; the least recently used are dropped
 
 PreparedCall: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
 _max_pool = cached(CACHE_SIZE)(PreparedMaxPool)

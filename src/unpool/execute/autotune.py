@@ -20,20 +20,11 @@ from unpool.kernels.cpu.weights import own_weights
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape
 
-SECONDS = 30.0
-"""Default time limit of a session's autotuning; compiling kernels counts."""
-
-TURNS = 7
-"""Turns of each algorithm."""
-
-TURN = 0.01
-"""Seconds of a turn; a longer call is a turn of its own."""
-
-FAR = 2.0
-"""An algorithm whose first turn takes this many times the shortest gets no other."""
-
-MARGIN = 0.08
-"""Least gain over the default, as a share of its time: less is lost again between other nodes."""
+SECONDS = 30.0  # default time limit of a session's autotuning; compiling kernels counts
+TURNS = 7  # of each algorithm
+TURN = 0.01  # seconds of a turn; a longer call is a turn of its own
+FAR = 2.0  # an algorithm whose first turn takes this many times the shortest gets no other
+MARGIN = 0.08  # least gain over the default, as a share of its time: less is lost again between other nodes
 
 _log = logging.getLogger("unpool")
 
@@ -63,7 +54,7 @@ class Tuner:
     """Tunes the ConvTransposes of one session, within a time limit."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        self._left = seconds
+        self._seconds_left = seconds
 
     def tune(self, name: str, trial: Trial) -> ConvTransposeSpec:
         """The spec with the fastest algorithm, or unchanged once time is up; the name of the node is for the log."""
@@ -73,12 +64,12 @@ class Tuner:
         key = repr((trial.spec, trial.x_shape, trial.w.shape, trial.w.dtype.name, trial.threads))
         best = find_result(key)
         if best is None:
-            if self._left <= 0:
+            if self._seconds_left <= 0:
                 _log.info("tuning: %s goes by %s, untimed: the time is up.", name, default.algorithm)
                 return trial.spec
             start = time.perf_counter()
             times = time_calls({algorithm: trial.call(algorithm) for algorithm in default.candidates})
-            self._left -= time.perf_counter() - start
+            self._seconds_left -= time.perf_counter() - start
             best = fastest(times, default.algorithm)
             _log.info("tuning: %s goes by %s: %s.", name, best, format_times(times))
             store_result(key, best)

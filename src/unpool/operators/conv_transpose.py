@@ -63,21 +63,12 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
     group = given.get("group", 1)
     if not 1 <= group <= read.LARGEST:
         raise UnpoolError(f"{row.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one.")
-    spec = ConvTransposeSpec(
-        row,
-        compat,
-        given.get("kernel_shape"),
-        given.get("strides"),
-        given.get("dilations"),
-        given.get("pads"),
-        read.padding_mode(row, given, pads_may_be_ignored=False),
-        given.get("output_padding"),
-        given.get("output_shape"),
-        group,
-        read.activation_of(row, given),
-    )
-    lists = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
-    rank = next((len(values) for values in lists if values is not None), None)
+    padding, activation = read.padding_mode(row, given, pads_may_be_ignored=False), read.activation_of(row, given)
+    names = ("kernel_shape", "strides", "dilations", "pads", "output_padding", "output_shape")
+    lists = {name: given.get(name) for name in names}
+    spec = ConvTransposeSpec(row, compat, padding=padding, group=group, activation=activation, **lists)
+    lengths = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
+    rank = next((len(values) for values in lengths if values is not None), None)
     if rank is not None:
         _windows_with_pads(spec, rank, spec.kernel_shape)
     return spec

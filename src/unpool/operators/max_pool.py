@@ -56,16 +56,9 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
                     f"{row.label}: compat='ort' needs pads below kernel_shape {list(sizes)}, got {list(pair)}. "
                     "Use compat='spec'."
                 )
-    return MaxPoolSpec(
-        row,
-        compat,
-        tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True)),
-        pads,
-        padding,
-        read.flag(row, given, "ceil_mode"),
-        read.flag(row, given, "storage_order"),
-        read.activation_of(row, given),
-    )
+    windows = tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True))
+    ceil, is_column_major = (read.flag(row, given, name) for name in ("ceil_mode", "storage_order"))
+    return MaxPoolSpec(row, compat, windows, pads, padding, ceil, is_column_major, read.activation_of(row, given))
 
 
 @lru_cache(maxsize=1024)

@@ -34,22 +34,14 @@ class MaxUnpoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class MaxUnpoolCall:
-    """A spec with shapes.
-
-    Attributes:
-        axes: one per spatial axis, whose large size is the output's.
-        small: X without its layout.
-        large: the output without its layout.
-        inferred: spatial shape from the attributes alone; an axis may be negative when `output_shape` is given.
-        index_space: "output" or "inferred" when it is settled, "auto" when the indices must be read.
-    """
+    """A spec with the shapes of X and of the output; the large size of its axes is the output's."""
 
     spec: MaxUnpoolSpec
     axes: tuple[Axis, ...]
     small: FeatureShape
     large: FeatureShape
-    inferred: Shape
-    index_space: str
+    inferred: Shape  # spatial, from the attributes alone; a size may be negative when `output_shape` is given
+    index_space: str  # "output" or "inferred" when it is settled, "auto" when the indices must be read
 
 
 def resolve(row: Row, attributes: Attributes, compat: str, index_space: str) -> MaxUnpoolSpec:
@@ -61,14 +53,9 @@ def resolve(row: Row, attributes: Attributes, compat: str, index_space: str) -> 
     strides = read.window_list(row, "strides", given.get("strides"), rank, 1)
     if compat == "ort" and index_space == "auto":
         index_space = "output"
-    return MaxUnpoolSpec(
-        row,
-        compat,
-        index_space,
-        tuple(Window(size, stride) for size, stride in zip(sizes, strides, strict=True)),
-        read.pad_list(row, given.get("pads"), rank),
-        read.activation_of(row, given),
-    )
+    windows = tuple(Window(size, stride) for size, stride in zip(sizes, strides, strict=True))
+    pads = read.pad_list(row, given.get("pads"), rank)
+    return MaxUnpoolSpec(row, compat, index_space, windows, pads, read.activation_of(row, given))
 
 
 @lru_cache(maxsize=1024)
