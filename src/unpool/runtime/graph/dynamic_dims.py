@@ -27,11 +27,8 @@ from unpool.runtime.graph.weights import LARGE, is_large
 MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")
 """The name of a size such as 2*half, as torch writes the multiples of a Dim."""
 
-MAX_NAMES = 32
-MAX_LETTERS = 2000
-MAX_BITS = 128
-"""Names in a product, letters of these, and bits of its factor: without a limit, a size that is squared again and again
-doubles all of them."""
+MAX_NAMES, MAX_LETTERS, MAX_BITS = 32, 2000, 128
+"""Names in a product, letters of these, and bits of its factor: without a limit, repeated squaring doubles them."""
 
 
 class DimExpr(NamedTuple):
@@ -308,14 +305,10 @@ def _reduce_prod_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     return None if values is None or flow.rank(node.input[0]) not in (0, 1) else (multiply(values),)
 
 
-def _same_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    return flow.values(node.input[0])
-
-
 Rule: TypeAlias = Callable[[DimFlow, onnx.NodeProto], DimExprs | None]
 
 _VALUE_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys((*RESHAPES, "Cast"), _same_values),
+    **dict.fromkeys((*RESHAPES, "Cast"), lambda flow, node: flow.values(node.input[0])),
     **dict.fromkeys(("Add", "Sub", "Div"), _linear_values),
     "Concat": _concat_values,
     "Gather": _gather_values,
@@ -360,10 +353,6 @@ SAME_SHAPE = (
     *("PRelu", "Relu", "Selu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Tanh", "ThresholdedRelu"),
 )
 """Operators whose output has the shape of the first input."""
-
-
-def _same_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    return flow.dims(node.input[0])
 
 
 def _broadcast_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
@@ -440,6 +429,8 @@ def _pool_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
 
 def _upsample_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     """Sizes after a ConvTranspose or MaxUnpool: size * stride + reach - stride - padding + output_padding."""
+    if node.op_type == "MaxUnpool" and len(node.input) > 2 and node.input[2]:
+        return flow.values(node.input[2])
     small, windows, given = flow.dims(node.input[0]), _windows(flow, node), attributes(node)
     if small is None or windows is None:
         return None
@@ -451,18 +442,12 @@ def _upsample_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     return (*outer, *map(upsample, small[2:], [window.stride for window in windows], rests))
 
 
-def _unpool_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    has_shape = len(node.input) > 2 and node.input[2]
-    return flow.values(node.input[2]) if has_shape else _upsample_dims(flow, node)
-
-
 _DIM_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(SAME_SHAPE, _same_dims),
+    **dict.fromkeys(SAME_SHAPE, lambda flow, node: flow.dims(node.input[0])),
     **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _broadcast_dims),
     **dict.fromkeys(("AveragePool", "Conv", "MaxPool"), _pool_dims),
+    **dict.fromkeys(("ConvTranspose", "MaxUnpool"), _upsample_dims),
     **dict.fromkeys(("Squeeze", "Unsqueeze"), _squeeze_dims),
     "Concat": _concat_dims,
-    "ConvTranspose": _upsample_dims,
-    "MaxUnpool": _unpool_dims,
     "Pad": _pad_dims,
 }

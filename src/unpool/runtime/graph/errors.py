@@ -11,14 +11,7 @@ LONGEST = 300  # characters quoted of another library's message
 
 @contextmanager
 def model_errors(source: object) -> Iterator[None]:
-    """Turns an exception of another class into a ModelError, or MemoryError into a ShapeError, that names the model.
-
-    >>> with model_errors("a.onnx"):
-    ...     {}["x"]
-    Traceback (most recent call last):
-        ...
-    unpool.errors.ModelError: a.onnx: invalid ONNX model, KeyError: 'x'. Export it again.
-    """
+    """Turns an exception of another class into a ModelError, or MemoryError into a ShapeError, that names the model."""
     try:
         yield
     except UnpoolError:
@@ -44,11 +37,7 @@ def step_error(step: str, error: Exception) -> UnpoolError:
 
 
 def source_name(source: object) -> str:
-    """The name that messages give to the source of a model.
-
-    >>> source_name(b"0123"), source_name("a.onnx")
-    ('the 4 bytes', 'a.onnx')
-    """
+    """The name that messages give to the source of a model."""
     if isinstance(source, (str, os.PathLike)):
         return str(source)
     if isinstance(source, (bytes, bytearray, memoryview)):

@@ -50,8 +50,8 @@ def read_external_data(
     in another folder is a FileError; more bytes than this machine has memory are a ShapeError.
     """
     tensors = list(external_tensors(model))
-    files = _DataFiles(path, tuple(folders))
-    ranges = [files.data_range(tensor) for tensor in tensors]
+    folders, files = tuple(folders), dict[str, tuple[DataFile, int]]()
+    ranges = [_data_range(tensor, path, folders, files) for tensor in tensors]
     memory.check((sum(data.length for data in ranges),), np.dtype(np.uint8), f"{path}: external data")
     fed = {value.name for value in model.graph.input}
     initializers = list(model.graph.initializer)  # held, so that no other object gets their ids
@@ -105,38 +105,33 @@ class _DataRange(NamedTuple):
     length: int
 
 
-class _DataFiles:
-    """Finds the data of tensors; each file is looked at once."""
-
-    def __init__(self, path: Path, folders: tuple[str, ...]) -> None:
-        self._path, self._folders = path, folders
-        self._files: dict[str, tuple[DataFile, int]] = {}
-
-    def data_range(self, tensor: onnx.TensorProto) -> _DataRange:
-        """The data of a tensor, which are certain to be there."""
-        where = _where(tensor, self._path)
-        try:
-            entry = external_data_helper.ExternalDataInfo(tensor)
-            if entry.location not in self._files:
-                file = find_data_file(self._path, entry.location, self._folders)
-                with file.open() as stream:
-                    self._files[entry.location] = file, os.fstat(stream.fileno()).st_size
-            file, size = self._files[entry.location]
-        except OutsideFolderError as error:
-            advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS_ENTRY}."
-            raise FileError(
-                f"{where}. External data path validation failed: {short_message(error)}. "
-                f"{advice if error.is_link else _ADVICE}"
-            ) from error
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{where}, got no such file. {_ADVICE}") from error
-        except (OSError, ValueError) as error:
-            raise FileError(f"{where}, got: {short_message(error)}. {_ADVICE}") from error
-        offset = entry.offset or 0
-        length = size - offset if entry.length is None else entry.length
-        if min(offset, length) < 0 or offset + length > size:
-            raise FileError(f"{where}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}")
-        return _DataRange(file, offset, length)
+def _data_range(
+    tensor: onnx.TensorProto, path: Path, folders: Iterable[str], files: dict[str, tuple[DataFile, int]]
+) -> _DataRange:
+    """The data of a tensor, which are certain to be there; `files` has the files found so far, and their bytes."""
+    where = _where(tensor, path)
+    try:
+        entry = external_data_helper.ExternalDataInfo(tensor)
+        if entry.location not in files:
+            file = find_data_file(path, entry.location, folders)
+            with file.open() as stream:
+                files[entry.location] = file, os.fstat(stream.fileno()).st_size
+        file, size = files[entry.location]
+    except OutsideFolderError as error:
+        advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS_ENTRY}."
+        raise FileError(
+            f"{where}. External data path validation failed: {short_message(error)}. "
+            f"{advice if error.is_link else _ADVICE}"
+        ) from error
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{where}, got no such file. {_ADVICE}") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"{where}, got: {short_message(error)}. {_ADVICE}") from error
+    offset = entry.offset or 0
+    length = size - offset if entry.length is None else entry.length
+    if min(offset, length) < 0 or offset + length > size:
+        raise FileError(f"{where}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}")
+    return _DataRange(file, offset, length)
 
 
 def _read_tensor(tensor: onnx.TensorProto, data: _DataRange, path: Path) -> None:
@@ -178,12 +173,6 @@ def load(
         folder: where the data of bytes and of a ModelProto are; "" if they have none.
         folders: in which data files may be too, if links lead there.
         leaves_weights: whether large weights stay in their files, for `weights.array_of` to map.
-
-    Raises:
-        MissingFileError: the file, or a file of its external data, does not exist.
-        FileError: a file cannot be read.
-        ModelError: these bytes are no ONNX model, or a node needs its own output.
-        UnpoolError: `source` is none of the three.
     """
     where = source_name(source)
     path: Path | None = None

@@ -137,9 +137,8 @@ class _GraphInference:
         """Infer one node of unpool."""
         number = self._first[position]
         output = self._nodes[number].output
-        self._types |= {
-            output[place]: type_ for place, type_ in self.infer_op(number, self._types, self._vectors).items()
-        }
+        inferred = self.infer_op(number, self._types, self._vectors)
+        self._types |= {output[place]: type_ for place, type_ in inferred.items()}
         self._vectors.update(dict.fromkeys(output))
 
     def visit_control_flow(self, position: int) -> None:
@@ -187,18 +186,14 @@ class _GraphInference:
         own = dict.fromkeys(name for node in nodes for name in writes(node))
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         types = self._types | made if made else self._types
-        graph = helper.make_graph(
-            nodes,
-            "nodes",
-            [
-                helper.make_value_info(name, types[name])
-                for name in read
-                if name in types and name not in self._small and name not in own
-            ],
-            [],
-            [_renamed(name, self._small[name]) for name in read if name in self._small],
-            value_info=[helper.make_value_info(name, self._stated[name]) for name in own if name in self._stated],
-        )
+        inputs = [
+            helper.make_value_info(name, types[name])
+            for name in read
+            if name in types and name not in self._small and name not in own
+        ]
+        tensors = [_renamed(name, self._small[name]) for name in read if name in self._small]
+        stated = [helper.make_value_info(name, self._stated[name]) for name in own if name in self._stated]
+        graph = helper.make_graph(nodes, "nodes", inputs, [], tensors, value_info=stated)
         version = max(self._graph.ir_version, FIRST_IR_WITH_DEFAULTS)
         model = helper.make_model(graph, opset_imports=self._imports, ir_version=version)
         try:
@@ -344,18 +339,16 @@ class SubgraphScope:
 
 def iter_subgraphs(graph: Graph, inference: Inference) -> Iterator[SubgraphScope]:
     """Every subgraph at any depth."""
-    return _iter_subgraphs(graph, graph.nodes, iter(inference.subgraph_types))
+    types = iter(inference.subgraph_types)
 
-
-def _iter_subgraphs(
-    around: Graph, nodes: Iterable[onnx.NodeProto], types: Iterator[Mapping[str, onnx.TypeProto]]
-) -> Iterator[SubgraphScope]:
-    for node in nodes:
-        for _, subgraph in subgraphs(node):
+    def scopes(around: Graph, nodes: Iterable[onnx.NodeProto]) -> Iterator[SubgraphScope]:
+        for _, subgraph in chain.from_iterable(map(subgraphs, nodes)):
             fed = {value.name for value in subgraph.input}
             constants = {name: tensor for name, tensor in around.constants.items() if name not in fed}
             constants |= {tensor.name: tensor for tensor in subgraph.initializer}
-            nodes_in_scope = (*around.nodes, *subgraph.node)
-            graph = lift_constants(replace(around, nodes=nodes_in_scope, constants=constants))
-            yield from _iter_subgraphs(graph, subgraph.node, types)
-            yield SubgraphScope(graph, next(types), frozenset(name for one in subgraph.node for name in one.output))
+            visible = (*around.nodes, *subgraph.node)
+            inner = lift_constants(replace(around, nodes=visible, constants=constants))
+            yield from scopes(inner, subgraph.node)
+            yield SubgraphScope(inner, next(types), frozenset(chain.from_iterable(map(writes, subgraph.node))))
+
+    return scopes(graph, graph.nodes)

@@ -28,11 +28,7 @@ Resize: TypeAlias = Callable[[int], int]
 
 
 def dims(type_: onnx.TypeProto | None) -> Dims | None:
-    """Sizes of a tensor type, the name or None for each unknown one; None when the rank is unknown.
-
-    >>> dims(onnx.helper.make_tensor_type_proto(1, [1, "h", None, 8]))
-    (1, 'h', None, 8)
-    """
+    """Sizes of a tensor type, the name or None for each unknown one; None when the rank is unknown."""
     if type_ is None or not type_.tensor_type.HasField("shape"):
         return None
     return tuple(
@@ -96,13 +92,7 @@ _WORDS = {number: word for word, number in _NUMBERS.items()}
 
 
 def type_name(type_: onnx.TypeProto) -> str:
-    """The type in onnxruntime's notation.
-
-    >>> type_name(onnx.helper.make_tensor_type_proto(16, None))
-    'tensor(bfloat16)'
-    >>> type_name(onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(7, None)))
-    'seq(tensor(int64))'
-    """
+    """The type in onnxruntime's notation."""
     kind = type_.WhichOneof("value")
     if kind is None:
         return "undefined"
@@ -117,13 +107,7 @@ def type_name(type_: onnx.TypeProto) -> str:
 
 
 def parse_type(type_name: str) -> onnx.TypeProto | None:
-    """The type of that name, without shapes; None for a type that ONNX does not have, or a sparse one.
-
-    >>> parse_type("tensor(double)").tensor_type.elem_type, parse_type("opaque(a,b)")
-    (11, None)
-    >>> parse_type("seq(map(int64,tensor(float)))").sequence_type.elem_type.map_type.key_type
-    7
-    """
+    """The type of that name, without shapes; None for a type that ONNX does not have, or a sparse one."""
     kind, _, rest = type_name.partition("(")
     inside = rest.removesuffix(")")
     if kind == "tensor":
@@ -138,20 +122,12 @@ def parse_type(type_name: str) -> onnx.TypeProto | None:
 
 
 def numpy_type(type_name: str) -> np.dtype[Any] | None:
-    """NumPy's type of the elements of a tensor of numbers; None for every other type.
-
-    >>> str(numpy_type("tensor(float)"))
-    'float32'
-    """
+    """NumPy's type of the elements of a tensor of numbers; None for every other type."""
     return None if type_name == "tensor(string)" else dtype(parse_type(type_name))
 
 
 def to_strings(array: AnyArray, name: str) -> AnyArray:
-    r"""The array, which errors call `name`, as one of str; bytes are read as UTF-8, which is how ONNX stores strings.
-
-    >>> to_strings(np.array([b"gr\xc3\xbcn", "rot"], object), "x").tolist()
-    ['grün', 'rot']
-    """
+    """The array, which errors call `name`, as one of str; bytes are read as UTF-8, as ONNX stores strings."""
     strings = np.empty(array.size, object)
     strings[:] = [_decode(text, name) for text in array.astype(object, copy=False).reshape(-1)]
     return strings.reshape(array.shape)

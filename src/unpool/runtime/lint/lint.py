@@ -11,9 +11,8 @@
 """
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
-
-import onnx
 
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.dynamic_dims import DimFlow
@@ -40,32 +39,24 @@ def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Find
         UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
     """
     with model_errors(source):
-        editable, semantics = _open(_with_sizes(load_for_command(source), sizes or {}))
-        return Findings(_findings(editable, semantics))
-
-
-def _open(model: onnx.ModelProto) -> tuple[EditableModel, Semantics]:
-    """The model, read as the standard says or, if that refuses it, as ONNX Runtime does."""
-    try:
-        return open_model(model, Semantics()), Semantics()
-    except UnpoolError as error:
+        model = load_for_command(source)
+        if sizes:
+            model = deepcopy(model)
+            dims = [dim for value in model.graph.input for dim in value.type.tensor_type.shape.dim]
+            check_size_names(sizes, [dim.dim_param for dim in dims])
+            for dim in dims:
+                if dim.dim_param in sizes:
+                    dim.dim_value = sizes[dim.dim_param]
+        semantics = Semantics()
         try:
-            return open_model(model, Semantics("ort")), Semantics("ort")
-        except UnpoolError:
-            raise error from None
-
-
-def _with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    if not sizes:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    dims = [dim for value in copy.graph.input for dim in value.type.tensor_type.shape.dim]
-    check_size_names(sizes, [dim.dim_param for dim in dims])
-    for dim in dims:
-        if dim.dim_param in sizes:
-            dim.dim_value = sizes[dim.dim_param]
-    return copy
+            editable = open_model(model, semantics)
+        except UnpoolError as error:  # the standard refuses it; ONNX Runtime may not
+            semantics = Semantics("ort")
+            try:
+                editable = open_model(model, semantics)
+            except UnpoolError:
+                raise error from None
+        return Findings(_findings(editable, semantics))
 
 
 def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding]:
@@ -76,8 +67,11 @@ def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding
     for scope in iter_subgraphs(graph, editable.inference):
         inner = DimFlow(scope.graph, scope.types)
         for unpooling in unpoolings(inner):
-            if unpooling.node.output[0] in scope.own:
-                yield from map(_in_subgraph, index_findings(inner, unpooling))
+            if unpooling.node.output[0] not in scope.own:
+                continue
+            for finding in index_findings(inner, unpooling):
+                repair = f"{FIX}, once the node is moved out of its If, Loop or Scan"  # no command changes a subgraph
+                yield replace(finding, repair=repair) if finding.repair == FIX else finding
     for resolved in editable.inference.resolved:
         yield from window_findings(editable, resolved)
     operators = {node_name(node): node.op_type for node in graph.nodes}
@@ -87,10 +81,3 @@ def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding
         affected += "; tools that look for MaxUnpool find none" if edit.fused_output else ""
         problem = f"{change.before}: this stands for {change.after}"
         yield Finding(change.node, operators[change.node], "7", problem, affected, FIX)
-
-
-def _in_subgraph(finding: Finding) -> Finding:
-    """The finding about a node of a subgraph, where no command repairs it."""
-    if finding.repair != FIX:
-        return finding
-    return replace(finding, repair=f"{FIX}, once the node is moved out of its If, Loop or Scan")

@@ -1,9 +1,10 @@
 """The rules of `unpool check`: nodes that runtimes interpret differently, or that are probably mistakes.
 
-Rules of windows do not guess: windows are placed under both values of `compat`, for every size that X can have.
+Rules of windows place the windows under both values of `compat`, for every size that X can have.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -82,28 +83,26 @@ def index_findings(flow: DimFlow, node: Unpooling) -> Iterator[Finding]:
     shape, inferred = None if node.asked is None else as_ints(node.asked), node.inferred
     if shape is None or inferred is None or shape == inferred:
         return
-    repair = FIX if counts_in(flow, node, node.asked or ()) else _shape_advice(flow, node, inferred)
-    if all(big >= small >= 0 for big, small in zip(shape, inferred, strict=True)):
-        yield finding(
-            "1.1",
-            f"output_shape {list(shape)} is larger than the {list(inferred)} that follows from the attributes",
-            "onnxruntime counts indices in output_shape; onnx's ReferenceEvaluator counts in the size that follows, "
-            "or refuses; unpool looks which of the two they fit",
-            repair,
-        )
+    if counts_in(flow, node, node.asked or ()):
+        repair = FIX
+    elif counts_in(flow, node, tuple(map(DimExpr, inferred))):
+        repair = "Leave output_shape out and put a Pad after it: its indices count in the size that follows"
     else:
-        yield finding(
-            "1.4",
-            f"output_shape {list(shape)} is smaller than the {list(inferred)} that follows from the attributes",
-            "onnxruntime refuses it if it has fewer elements, onnx's ReferenceEvaluator always; unpool counts in it",
-            repair,
+        repair = "Choose attributes from which output_shape follows, or leave it out"
+    rule, word, affected = (
+        "1.4",
+        "smaller",
+        "onnxruntime refuses it if it has fewer elements, onnx's ReferenceEvaluator always; unpool counts in it",
+    )
+    if all(big >= small >= 0 for big, small in zip(shape, inferred, strict=True)):
+        rule, word, affected = (
+            "1.1",
+            "larger",
+            "onnxruntime counts indices in output_shape; onnx's ReferenceEvaluator counts in the size that follows, "
+            "or refuses; unpool uses the one of the two that they fit",
         )
-
-
-def _shape_advice(flow: DimFlow, node: Unpooling, inferred: tuple[int, ...]) -> str:
-    if counts_in(flow, node, tuple(DimExpr(size) for size in inferred)):
-        return "Leave output_shape out and put a Pad behind: its indices count in the size that follows"
-    return "Choose attributes from which output_shape follows, or leave it out"
+    follows = f"the {list(inferred)} that follows from the attributes"
+    yield finding(rule, f"output_shape {list(shape)} is {word} than {follows}", affected, repair)
 
 
 def window_findings(editable: EditableModel, resolved: ResolvedNode) -> Iterator[Finding]:
@@ -135,10 +134,6 @@ def _pads(node: WindowedNode) -> str:
     return str([list(pair) for pair in _pool(node).pads])
 
 
-def _padding(node: WindowedNode) -> str:
-    return _pool(node).padding if isinstance(node.spec, MaxPoolSpec) else _conv_transpose(node).padding
-
-
 def _differs(node: WindowedNode) -> bool:
     """True if the two values of `compat` place the node differently, for a size that it can have."""
     row = node.spec.row
@@ -158,15 +153,10 @@ def _pads_reach_window(node: WindowedNode) -> bool:
 
 def _has_empty_window(node: WindowedNode) -> bool:
     """True if a window meets nothing but padding, by pads that do not reach the window."""
-    if _pads_reach_window(node):
-        return False
-    for size, axis_of in zip(node.sizes, axes_of(node.spec, node.window_sizes), strict=True):
-        if isinstance(size, int):
-            try:
-                counts = pooling_walk(axis_of(size)).count
-            except UnpoolError:
-                continue
-            if not counts.all():
+    axes = [] if _pads_reach_window(node) else zip(node.sizes, axes_of(node.spec, node.window_sizes), strict=True)
+    for size, axis_of in axes:
+        with suppress(UnpoolError):
+            if isinstance(size, int) and not pooling_walk(axis_of(size)).count.all():
                 return True
     return False
 
@@ -204,18 +194,16 @@ def _cropped(node: WindowedNode) -> list[int]:
     ]
 
 
-def _crops_odd_number(node: WindowedNode) -> bool:
-    return any(total > 0 and total % 2 for total in _cropped(node))
+def _crops_odd_number(node: WindowedNode, *, swapped: bool) -> bool:
+    """True if the crop is odd on an axis, in a version that swaps the side of the odd cell or in one that does not."""
+    is_swapped = Switch.ODD_SIDE_SWAPPED in node.spec.row.switches
+    return is_swapped == swapped and any(total > 0 and total % 2 for total in _cropped(node))
 
 
 def _output_padding(node: WindowedNode) -> list[tuple[int, int]]:
     """output_padding and stride of each axis."""
     rules = axis_rules(replace(_conv_transpose(node), compat="spec"), node.window_sizes)
     return [(rule.extra, rule.window.stride) for rule in rules]
-
-
-def _swaps_odd_side(node: WindowedNode) -> bool:
-    return Switch.ODD_SIDE_SWAPPED in node.spec.row.switches
 
 
 Words: TypeAlias = str | Callable[[WindowedNode], str]
@@ -235,34 +223,34 @@ POOL_RULES = (
     WindowRule(
         "3.8",
         lambda node: _pool(node).padding != "NOTSET" and any(any(pair) for pair in _pool(node).pads),
-        lambda node: f"pads {_pads(node)} beside auto_pad {_padding(node)}",
+        lambda node: f"pads {_pads(node)} next to auto_pad {node.spec.padding}",
         "onnxruntime and OpenVINO ignore the pads; unpool and onnx's ReferenceEvaluator refuse the model",
         "Remove the pads, or unpool canonicalise --compat ort",
     ),
     WindowRule(
         "3.3",
-        lambda node: _padding(node) == "VALID" and _pool(node).ceil and _differs(node),
-        "ceil_mode beside auto_pad VALID, which has no effect in the standard",
+        lambda node: node.spec.padding == "VALID" and _pool(node).ceil and _differs(node),
+        "ceil_mode next to auto_pad VALID, which has no effect in the standard",
         "onnxruntime and OpenVINO obey it and may give one element more per axis",
         CANONICALISE,
     ),
     WindowRule(
         "3.6",
-        lambda node: _padding(node) in SAME and any(each.reach != each.size for each in _pool(node).windows),
-        lambda node: f"auto_pad {_padding(node)} with dilation",
+        lambda node: node.spec.padding in SAME and any(each.reach != each.size for each in _pool(node).windows),
+        lambda node: f"auto_pad {node.spec.padding} with dilation",
         "onnxruntime counts the window without its dilation and gives another shape",
         CANONICALISE,
     ),
     WindowRule(
         "3.7",
-        lambda node: _padding(node) in SAME and _differs(node),
-        lambda node: f"auto_pad {_padding(node)} with a stride beyond the window",
+        lambda node: node.spec.padding in SAME and _differs(node),
+        lambda node: f"auto_pad {node.spec.padding} with a stride beyond the window",
         "onnxruntime and onnx's ReferenceEvaluator start the windows inside the data",
         CANONICALISE,
     ),
     WindowRule(
         "3.1",
-        lambda node: _padding(node) in ("NOTSET", "VALID") and not _pool(node).ceil and _differs(node),
+        lambda node: node.spec.padding in ("NOTSET", "VALID") and not _pool(node).ceil and _differs(node),
         "its window does not fit the input: the standard gives an empty output",
         "onnxruntime gives one element, OpenVINO refuses",
         "Use a smaller kernel_shape, or larger inputs",
@@ -292,22 +280,22 @@ POOL_RULES = (
 CONV_TRANSPOSE_RULES = (
     WindowRule(
         "4.5",
-        lambda node: _conv_transpose(node).output_shape is None and _padding(node) in SAME and _differs(node),
-        lambda node: f"auto_pad {_padding(node)} with a stride beyond the window",
+        lambda node: _conv_transpose(node).output_shape is None and node.spec.padding in SAME and _differs(node),
+        lambda node: f"auto_pad {node.spec.padding} with a stride beyond the window",
         "onnxruntime and OpenVINO give a shorter output, onnx's ReferenceEvaluator places it elsewhere",
         CANONICALISE,
     ),
     WindowRule(
         "4.7",
-        lambda node: _swaps_odd_side(node) and _crops_odd_number(node),
+        lambda node: _crops_odd_number(node, swapped=True),
         "output_shape cuts an odd number of cells, whose side changed between ConvTranspose-1 and -11",
         "onnxruntime cuts at the side of version 11, OpenVINO does unless auto_pad is SAME_UPPER",
         CANONICALISE,
     ),
     WindowRule(
         "4.7",
-        lambda node: not _swaps_odd_side(node) and _padding(node) == "SAME_UPPER" and _crops_odd_number(node),
-        "output_shape beside auto_pad SAME_UPPER cuts an odd number of cells",
+        lambda node: node.spec.padding == "SAME_UPPER" and _crops_odd_number(node, swapped=False),
+        "output_shape next to auto_pad SAME_UPPER cuts an odd number of cells",
         "OpenVINO cuts the odd one at the begin",
         CANONICALISE,
     ),
@@ -324,6 +312,6 @@ CONV_TRANSPOSE_RULES = (
         lambda node: any(extra >= stride for extra, stride in _output_padding(node) if extra),
         lambda node: f"output_padding {[extra for extra, _ in _output_padding(node)]} is not below the strides",
         "onnxruntime and onnx's ReferenceEvaluator refuse it",
-        "Use output_padding below the strides, and a Pad of zeros behind X for the rest",
+        "Use output_padding below the strides, and a Pad of zeros after X for the rest",
     ),
 )
