@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module, metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,7 +114,7 @@ def _cache() -> dict[str, Any]:
 
     root = Path(str(resources.files("unpool.kernels.cpu")))
     sources = {path.parent: path for path in sorted(root.rglob("*.py"))}
-    folders = {_result_or_none(partial(folder_for, path)) for path in sources.values()}
+    folders = {_result_or_none(folder_for, path) for path in sources.values()}
     writable = sorted(folder for folder in folders if folder is not None)
     files = [file for folder in writable if folder.is_dir() for file in folder.glob("*.nb[ci]")]
     return {
@@ -146,14 +145,14 @@ def _devices() -> dict[str, Any]:
     }
     for name, query in queries.items():
         if find_spec(name) is not None:
-            values[name] = _result_or_none(lambda name=name, query=query: query(import_module(name)))
+            values[name] = _result_or_none(lambda query, name: query(import_module(name)), query, name)
     return values
 
 
-def _result_or_none(query: Callable[[], Any]) -> Any:
+def _result_or_none(query: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a query of a package; None if it fails, so that other topics are still shown."""
     try:
-        return query()
+        return query(*arguments)
     except Exception:
         return None
 

@@ -66,8 +66,8 @@ def finish(buffer: AnyArray, y: AnyArray, activation: Activation | None, storage
 class Output:
     """One output of a prepared call: its `size` in bytes, and `new`, which allocates uninitialised memory.
 
-    Memory that is small is never recycled. A size that this process may not take is a ShapeError here already, before
-    anything else is prepared.
+    With `is_small` its memory is never recycled. A size that this process may not take is a ShapeError here already,
+    before anything else is prepared.
     """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:

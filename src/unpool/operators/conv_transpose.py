@@ -6,6 +6,7 @@ too short, extended with cells that hold only the bias.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
@@ -65,7 +66,7 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
         raise UnpoolError(f"{row.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one.")
     padding, activation = read.padding_mode(row, given, pads_may_be_ignored=False), read.activation_of(row, given)
     names = ("kernel_shape", "strides", "dilations", "pads", "output_padding", "output_shape")
-    lists = {name: given.get(name) for name in names}
+    lists: dict[str, Any] = {name: given.get(name) for name in names}
     spec = ConvTransposeSpec(row, compat, padding=padding, group=group, activation=activation, **lists)
     lengths = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
     rank = next((len(values) for values in lengths if values is not None), None)

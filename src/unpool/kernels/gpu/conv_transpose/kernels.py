@@ -75,7 +75,8 @@ def block_shape(sizes: ConvSizes, kind: str, *, is_dense: bool, is_tight: bool) 
 
 def dense_block(most: BlockShape, *sizes: int) -> BlockShape:
     """A block for positions, maps and channels: no larger than `most`, and at least 16 of each, for matrix units."""
-    return BlockShape(*(max(16, power_of_two(*each)) for each in zip(sizes, most[:3], strict=True)), *most[3:])
+    positions, maps, channels = (max(16, power_of_two(*each)) for each in zip(sizes, most[:3], strict=True))
+    return most._replace(positions=positions, maps=maps, channels=channels)
 
 
 @triton.jit
