@@ -162,11 +162,7 @@ def _items(where: str, value: Any, kind: str) -> Sequence[Any]:
 
 
 def window_list(row: Row, name: str, values: tuple[int, ...] | None, rank: int, least: int) -> tuple[int, ...]:
-    """A list with one value per spatial axis, each at least `least`; `least` everywhere when it is not set.
-
-    Raises:
-        UnpoolError: wrong length, or a value out of range.
-    """
+    """A list with one value per spatial axis, each at least `least`; `least` everywhere when it is not set."""
     if values is None:
         return (least,) * rank
     if len(values) != rank:
@@ -179,11 +175,7 @@ def window_list(row: Row, name: str, values: tuple[int, ...] | None, rank: int, 
 
 
 def pad_list(row: Row, values: tuple[int, ...] | None, rank: int) -> tuple[tuple[int, int], ...]:
-    """Pads as one (begin, end) pair per spatial axis.
-
-    Raises:
-        UnpoolError: not twice the spatial rank, or a negative value.
-    """
+    """Pads as one (begin, end) pair per spatial axis."""
     if values is None:
         return ((0, 0),) * rank
     if len(values) != 2 * rank:
@@ -206,11 +198,7 @@ def _check_range(row: Row, name: str, values: tuple[int, ...], least: int) -> No
 
 
 def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool) -> str:
-    """The `auto_pad` attribute; the empty string is NOTSET.
-
-    Raises:
-        UnpoolError: an unknown mode, or non-zero pads next to a mode that computes them.
-    """
+    """The `auto_pad` attribute, which excludes pads other than 0; the empty string is NOTSET."""
     mode = choice(row, "auto_pad", attributes.get("auto_pad", "NOTSET") or "NOTSET", AUTO_PAD)
     pads = attributes.get("pads", ())
     if mode != "NOTSET" and any(pads) and not pads_may_be_ignored:
@@ -254,11 +242,7 @@ def shape_tensor(row: Row, sizes: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.
 
 
 def activation_of(row: Row, attributes: Attributes) -> Activation | None:
-    """The activation that a node asks for, or None.
-
-    Raises:
-        UnpoolError: parameters without a name, an unknown name, or a wrong number of parameters.
-    """
+    """The activation that a node asks for, or None."""
     name = attributes.get("activation")
     params: tuple[float, ...] = attributes.get("activation_params", ())
     if name is None:

@@ -63,11 +63,7 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
 
 @lru_cache(maxsize=1024)
 def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
-    """Sizes and padding for one shape of X.
-
-    Raises:
-        ShapeError: the rank does not match kernel_shape, or an output size is negative or beyond int64.
-    """
+    """Sizes and padding for one shape of X."""
     large = feature_shape(spec.row, "X", x_shape)
     rank = len(large.spatial)
     if rank != len(spec.windows):

@@ -55,10 +55,7 @@ def widen(bits, kind: tl.constexpr):
 
 @triton.jit
 def narrow(values, kind: tl.constexpr):
-    """The bits of numbers that were computed, rounded once, to nearest even.
-
-    bfloat16 is rounded by hand: Triton's interpreter truncates it.
-    """
+    """The bits of numbers, rounded to nearest even; bfloat16 by hand, since Triton's interpreter truncates it."""
     if kind == "float64":
         bits = values.to(tl.int64, bitcast=True)
     elif kind == "float32":

@@ -105,10 +105,7 @@ def reach_of(axes: tuple[Axis, ...]) -> WindowReach:
 
 @triton.jit
 def elements_of(grid, tile: tl.constexpr):
-    """The elements of this program: their spatial coordinates, image and channel, and the mask of those inside.
-
-    Coordinates are a tuple of tensors that broadcast to (rows, lanes).
-    """
+    """The elements of this program: coordinates that broadcast to (rows, lanes), image, channel, and mask."""
     ROWS: tl.constexpr = tile.rows
     LANES: tl.constexpr = tile.lanes
     rank: tl.constexpr = len(grid.sizes)

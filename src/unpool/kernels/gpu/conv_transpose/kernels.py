@@ -162,10 +162,7 @@ def _is_finite(check):
 
 @triton.jit
 def _block_of(number, args, meta: tl.constexpr):
-    """The block of program `number`: its origin (coordinates, images, phase), and (group, mask, numbers of maps).
-
-    Programs that read the same positions are neighbours: they are alike in all but maps and phase.
-    """
+    """Block `number`: origin (coordinates, images, phase), and (group, mask, numbers of maps); maps vary fastest."""
     POSITIONS: tl.constexpr = meta.positions
     MAPS: tl.constexpr = meta.maps
     sizes = args.sizes
@@ -184,10 +181,7 @@ def _block_of(number, args, meta: tl.constexpr):
 
 @triton.jit
 def _epilogue(total, tensors, origin, block, args, meta: tl.constexpr):
-    """Add the bias to the sums of a block, activate them, round them once, and store them.
-
-    `tensors` are the bias and y; `origin` and `block` come from `_block_of`.
-    """
+    """Add the bias to the sums of a block of `_block_of`, activate them, round them once, and store them in y."""
     kind: tl.constexpr = meta.kind
     activation: tl.constexpr = meta.activation
     params: tl.constexpr = meta.params

@@ -124,10 +124,7 @@ def first_step(phase):
 
 @triton.jit
 def next_step(step, phase, columns):
-    """The next of `columns` blocks of channels, or the first one of the next tap.
-
-    Counting up is cheaper than a division in every step.
-    """
+    """The next of `columns` blocks of channels, or the first of the next tap: cheaper than dividing in every step."""
     carry = step[len(phase)] + 1 == columns
     following = (tl.where(carry, 0, step[len(phase)] + 1),)
     for axis in tl.static_range(len(phase) - 1, -1, -1):

@@ -181,10 +181,7 @@ def _carries(sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
 
 
 def _neighbours_of(axis: Axis) -> int:
-    """Number of taps along the last axis that are read together: those of windows side by side, or one.
-
-    Rows that begin at multiples of 4, 8 or 16 elements are then read in wide loads; `aligned` tells the compiler.
-    """
+    """Number of taps along the last axis that are read together, in wide loads: of windows side by side, or one."""
     count = axis.window.size
     is_tiled = axis == Axis(axis.small * count, axis.small, Window(count, count))
     return count if is_tiled and count in (2, 4) and axis.large % 4 == 0 else 1

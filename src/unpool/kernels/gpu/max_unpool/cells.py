@@ -98,10 +98,7 @@ def fits(axes: tuple[Axis, ...], *, is_channels_last: bool) -> bool:
 def launch(
     problem: GpuUnpoolProblem, *, check_indices: bool = False, after_check: bool = False, accumulate: bool = False
 ) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, result), x and y as bits.
-
-    The result is only used with `check_indices` or `after_check`.
-    """
+    """A function that writes y of (x, indices, y, result), x and y as bits; only checks use the result."""
     dims = tuple(  # cells cover y, and there is at least one per window
         CellDim(max(blocks(axis.large + axis.begin, axis.window.stride), axis.small), axis.small, axis.large)
         for axis in problem.axes
@@ -216,10 +213,7 @@ def _write(y, candidates, args, meta: tl.constexpr):
 
 @triton.jit
 def _tile_cells(joined: tl.constexpr, args, meta: tl.constexpr):
-    """Coordinates of the cells of a tile along all axes, their planes, and the mask of rows.
-
-    A cell of the last axis counts as `joined` cells.
-    """
+    """Coordinates, planes and mask of rows of the cells of a tile; a cell of the last axis counts as `joined` cells."""
     tile: tl.constexpr = meta.tile
     rank: tl.constexpr = len(args.dims)
     ROWS: tl.constexpr = tile.rows
@@ -328,10 +322,7 @@ def _is_in_window(local, coords, args, meta: tl.constexpr):
 
 @triton.jit
 def _value(candidates, offset, meta: tl.constexpr):
-    """The bits of elements of y: the last window with their index, or the sum of all such windows.
-
-    `offset` is the distance in places from the first elements of their cells.
-    """
+    """The bits of elements at `offset` in their cells: the last window with their index, or the sum of such windows."""
     kind: tl.constexpr = meta.kind
     activation: tl.constexpr = meta.activation
     params: tl.constexpr = meta.params

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from unpool.kernels.gpu import tiles
 from unpool.kernels.gpu.elements import activated, narrow, widen
 from unpool.kernels.gpu.launch import LIMIT32, Launcher
 from unpool.kernels.gpu.max_unpool.check_indices import (
@@ -22,27 +23,13 @@ from unpool.kernels.gpu.max_unpool.check_indices import (
     index_spaces,
     read_result,
 )
-from unpool.kernels.gpu.tiles import (
-    TensorStrides,
-    TileGrid,
-    TileShape,
-    WindowReach,
-    elements_of,
-    first_window,
-    grid_of,
-    place_of,
-    programs,
-    reach_of,
-    strides_of,
-    tile_for,
-    window_row,
-)
+from unpool.kernels.gpu.tiles import TensorStrides, elements_of, first_window, place_of, window_row
 
 
 class GatherArgs(NamedTuple):
     """Arguments of the kernel in addition to its tensors."""
 
-    grid: TileGrid
+    grid: tiles.TileGrid
     indexing: IndexArgs
     x: TensorStrides
     y: TensorStrides
@@ -52,9 +39,9 @@ class GatherArgs(NamedTuple):
 class GatherMeta:
     """Constants of the compiled kernel."""
 
-    tile: TileShape
+    tile: tiles.TileShape
     spaces: IndexSpaces
-    reach: WindowReach
+    reach: tiles.WindowReach
     accumulate: bool  # y is the sum over all windows, instead of the last one
     kind: str
     activation: str
@@ -62,20 +49,22 @@ class GatherMeta:
 
 
 def launch(problem: GpuUnpoolProblem, *, accumulate: bool = False) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, result), x and y as bits, if the result allows it.
-
-    With `accumulate` the result is not used.
-    """
+    """A function that writes y of (x, indices, y, result), x and y as bits, if the result allows it or sums are wanted."""
     sizes = tuple(axis.large for axis in problem.axes)
-    grid = grid_of(problem.batch, problem.channels, sizes, problem.is_channels_last)
-    tile, reach = tile_for(grid, problem.is_channels_last, LIMIT32 if problem.is_wide else 0), reach_of(problem.axes)
+    grid = tiles.grid_of(problem.batch, problem.channels, sizes, problem.is_channels_last)
+    tile, reach = (
+        tiles.tile_for(grid, problem.is_channels_last, LIMIT32 if problem.is_wide else 0),
+        tiles.reach_of(problem.axes),
+    )
     if accumulate and not reach.is_short:
         tile = replace(tile, rows=max(1, tile.rows // 4))  # several windows are read at once
-    strides = (strides_of(problem.channels, size, problem.is_channels_last) for size in (problem.small, problem.large))
+    strides = (
+        tiles.strides_of(problem.channels, size, problem.is_channels_last) for size in (problem.small, problem.large)
+    )
     args = GatherArgs(grid, index_args(problem), *strides)
     spaces = index_spaces(problem)
     meta = GatherMeta(tile, spaces, reach, accumulate, problem.kind, problem.activation, problem.params)
-    return Launcher(gather_windows, programs(grid, tile), args, meta)
+    return Launcher(gather_windows, tiles.programs(grid, tile), args, meta)
 
 
 @triton.jit
