@@ -49,20 +49,16 @@ class GatherMeta:
 
 
 def launch(problem: GpuUnpoolProblem, *, accumulate: bool = False) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, result), x and y as bits, if the result allows it or sums are wanted."""
+    """A function that writes y of (x, indices, y, result), x and y as bits; sums do not use the result."""
     sizes = tuple(axis.large for axis in problem.axes)
     grid = tiles.grid_of(problem.batch, problem.channels, sizes, problem.is_channels_last)
-    tile, reach = (
-        tiles.tile_for(grid, problem.is_channels_last, LIMIT32 if problem.is_wide else 0),
-        tiles.reach_of(problem.axes),
-    )
+    tile = tiles.tile_for(grid, problem.is_channels_last, LIMIT32 if problem.is_wide else 0)
+    reach = tiles.reach_of(problem.axes)
     if accumulate and not reach.is_short:
         tile = replace(tile, rows=max(1, tile.rows // 4))  # several windows are read at once
-    strides = (
-        tiles.strides_of(problem.channels, size, problem.is_channels_last) for size in (problem.small, problem.large)
-    )
-    args = GatherArgs(grid, index_args(problem), *strides)
-    spaces = index_spaces(problem)
+    planes = problem.small, problem.large
+    strides = (tiles.strides_of(problem.channels, plane, problem.is_channels_last) for plane in planes)
+    args, spaces = GatherArgs(grid, index_args(problem), *strides), index_spaces(problem)
     meta = GatherMeta(tile, spaces, reach, accumulate, problem.kind, problem.activation, problem.params)
     return Launcher(gather_windows, tiles.programs(grid, tile), args, meta)
 
