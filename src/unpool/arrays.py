@@ -46,7 +46,7 @@ def to_numpy(x: Any, name: str) -> AnyArray:
     except UnpoolError:
         raise
     except Exception as cause:
-        raise UnpoolError(f"{name}: expected an array that NumPy can view, got {cause}. Convert it.") from cause
+        raise UnpoolError(f"{name}: NumPy cannot view this array: {cause}. Convert it to a NumPy array.") from cause
 
 
 def is_on_gpu(x: Any) -> bool:

@@ -95,7 +95,7 @@ def check(row: Row, attributes: Attributes) -> dict[str, Any]:
             raise _unknown(row, name)
     for name in row.required:
         if name not in values:
-            raise UnpoolError(f"{row.label}: attribute {name} is required, but is missing. Set it.")
+            raise UnpoolError(f"{row.label}: attribute {name} is missing, but required.")
     return {name: _typed(row, name, value) for name, value in values.items()}
 
 
@@ -247,7 +247,7 @@ def activation_of(row: Row, attributes: Attributes) -> Activation | None:
     params: tuple[float, ...] = attributes.get("activation_params", ())
     if name is None:
         if "activation_params" in attributes:
-            raise UnpoolError(f"{row.label}: activation_params needs activation, got only {list(params)}. Name it.")
+            raise UnpoolError(f"{row.label}: activation_params {list(params)} need an activation. Pass its name too.")
         return None
     choice(row, "activation", name, tuple(ACTIVATION_PARAMS))
     if name == "Relu" and len(params) == 2 and params[0] == 0.0 and params[1] >= float(np.finfo(np.float32).max):

@@ -260,9 +260,7 @@ def tensor_of(where: str, name: str, array: Any) -> Tensor:
         try:
             x = torch.utils.dlpack.from_dlpack(array)
         except Exception as cause:
-            raise UnpoolError(
-                f"{where}: {name} expects an array that torch can view, got {cause}. Convert it."
-            ) from cause
+            raise UnpoolError(f"{where}: torch cannot view {name}: {cause}. Convert it to a tensor.") from cause
     if x.device.type != "cuda" and not (INTERPRETED and x.device.type == "cpu"):
         raise UnpoolError(f"{where}: {name} needs memory on the GPU, as X is, got {x.device}. Move it there.")
     if x.requires_grad:
@@ -290,7 +288,7 @@ def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
     try:
         return np.dtype(getattr(ml_dtypes, name_of_type, name_of_type))
     except TypeError as cause:
-        raise UnpoolError(f"{where}: {name} expects a type that NumPy has, got {name_of_type}. Convert it.") from cause
+        raise UnpoolError(f"{where}: {name} has type {name_of_type}, which NumPy lacks. Convert it.") from cause
 
 
 def _storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
