@@ -7,7 +7,6 @@ tiles end, so that no two tiles write to the same chunk.
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -52,12 +51,9 @@ FINISHED = "unpool_finished"
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Options of a run on a cluster.
+    """Options of a run: retries of a tile that raises an error, and threads of the model in one tile.
 
-    Attributes:
-        client: of the cluster.
-        retries: maximum number of retries of a tile that raises an error.
-        threads: of the model in one tile; a worker runs a tile on each of its threads.
+    A worker runs a tile on each of its own threads.
     """
 
     client: Client
@@ -80,20 +76,15 @@ def map_tiles(
     tiler = Tiler(session, layout=layout, inputs=inputs, outputs=outputs)
     arrays = _input_arrays(session, feed)
     tiling = tiler.tiling({name: tuple(array.shape) for name, array in arrays.items()}, tile)
-    client_inputs = {
-        name: array
-        for name, array in arrays.items()
-        if name in tiling.inputs and isinstance(array, (np.ndarray, da.Array))
-    }
-    worker_inputs = {
-        name: array if name in tiling.inputs else np.asarray(array)
-        for name, array in arrays.items()
-        if name not in client_inputs
-    }
-    worker_session = _worker_session(session, options.threads)
+    client_inputs, worker_inputs = {}, {}
+    for name, array in arrays.items():
+        if name not in tiling.inputs:
+            worker_inputs[name] = np.asarray(array)
+        else:
+            (client_inputs if isinstance(array, (np.ndarray, da.Array)) else worker_inputs)[name] = array
+    content = _pickle_session(session, options.threads)
     types = {value.name: dtype(parse_type(value.type)) for value in session.get_outputs()}
-    folder = local_folder(to)
-    folders = [] if folder is None else [folder]
+    folders = list(filter(None, [local_folder(to)]))
     require_apart(folders, input_paths(session, arrays))
     for path in folders:
         with write_errors(path):
@@ -102,23 +93,23 @@ def map_tiles(
         zarr_outputs = ZarrOutputs(to, tiler.outputs)
         for name in tiling.outputs:
             zarr_outputs.create(name, tiling.shape(name), chunk_shape(tiling, name), np.dtype(types[name]))
-        job = ClusterJob.from_session(worker_session, tiling, worker_inputs, dict(zarr_outputs.arrays))
-        with _publish(options.client, job) as name:
+        job = ClusterJob(sha256(content).hexdigest(), content, tiling, worker_inputs, dict(zarr_outputs.arrays))
+        name = f"unpool-tile-{uuid4().hex}"
+        options.client.register_plugin(JobPlugin(name, job))
+        try:
             scheduler = _TileScheduler(options, name, tiling, client_inputs)
             for number, constant in enumerate(scheduler.results()):
                 if not number:
                     for output, array in constant.items():
                         zarr_outputs.create(output, array.shape, array.shape, array.dtype)[...] = array
+        finally:
+            options.client.unregister_worker_plugin(name)
         zarr_outputs.finish()
     return zarr_outputs.arrays
 
 
 def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
-    """The inputs by name; a model with one input accepts a single array.
-
-    Raises:
-        UnpoolError: names or types are not those of the model.
-    """
+    """The inputs by name, which must have the names and types of the model; its only input may be a single array."""
     expected = {value.name: dtype(parse_type(value.type)) for value in session.get_inputs()}
     if not isinstance(feed, Mapping):
         if len(expected) != 1:
@@ -126,7 +117,7 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
         feed = dict.fromkeys(expected, feed)
     if set(feed) != set(expected):
         raise UnpoolError(
-            f"map_tiles: expected inputs {', '.join(expected)}, got {', '.join(feed)}. Correct the names."
+            f"map_tiles: expected inputs {', '.join(expected)}, got {', '.join(feed)}. Pass the names of the model."
         )
     arrays = {name: array if hasattr(array, "shape") else np.asarray(array) for name, array in feed.items()}
     for name, array in arrays.items():
@@ -135,7 +126,7 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
     return arrays
 
 
-def _worker_session(session: "InferenceSession", threads: int) -> "InferenceSession":
+def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
     """The session for workers: with this number of threads, and from bytes where the model is a single file."""
     config = session._config
     source = config.source
@@ -143,18 +134,7 @@ def _worker_session(session: "InferenceSession", threads: int) -> "InferenceSess
         source = Path(source).read_bytes()
     twin = copy(session)
     twin._config = replace(config, source=source, threads=thread_budget(None, threads))
-    return twin
-
-
-@contextmanager
-def _publish(client: Client, job: "ClusterJob") -> Iterator[str]:
-    """Give a job to every worker; the value is its name."""
-    name = f"unpool-tile-{uuid4().hex}"
-    client.register_plugin(JobPlugin(name, job))
-    try:
-        yield name
-    finally:
-        client.unregister_worker_plugin(name)
+    return pickle.dumps(twin)
 
 
 @dataclass(frozen=True)
@@ -188,14 +168,12 @@ class _TileScheduler:
 
     def _submit(self, tile: Tile) -> Any:
         """Submit a tile. Its key has its position in the grid, which the dashboard shows for slow tiles."""
-        parts = {name: self._read(array, tile.inputs[name]) for name, array in self.inputs.items()}
-        key = (self.name, *self._grid_position(tile))
-        client, retries = self.options.client, self.options.retries
+        client, parts = self.options.client, {}
+        for name, array in self.inputs.items():
+            part = array[tile.inputs[name]]
+            parts[name] = client.compute(part) if isinstance(part, da.Array) else np.ascontiguousarray(part)
+        key, retries = (self.name, *self._grid_position(tile)), self.options.retries
         return client.submit(run_tile_number, self.name, tile.number, parts, key=key, retries=retries, pure=False)
-
-    def _read(self, array: Any, slices: tuple[slice, ...]) -> Any:
-        part = array[slices]
-        return self.options.client.compute(part) if isinstance(part, da.Array) else np.ascontiguousarray(part)
 
     def _grid_position(self, tile: Tile) -> tuple[int, ...]:
         """Of the cell along each spatial axis."""
@@ -231,11 +209,7 @@ class ZarrOutputs:
     """The Zarr arrays of one run: one array for a single output, else a group with an array for each."""
 
     def __init__(self, store: Any, names: tuple[str, ...]) -> None:
-        """Create the group, at a path or in a Zarr store.
-
-        Raises:
-            FileError: the place is occupied, or cannot be written.
-        """
+        """Create the group, at a free path or in a Zarr store."""
         self._store, self._names = store, names
         self.arrays: dict[str, Any] = {}
         self._group: Any = None
@@ -243,12 +217,7 @@ class ZarrOutputs:
             self._group = self._create(lambda zarr: zarr.create_group(store, attributes={FINISHED: False}))
 
     def create(self, name: str, shape: Shape, chunks: Shape, dtype: "np.dtype[Any]") -> Any:
-        """A new array.
-
-        Raises:
-            FileError: the place is occupied, or cannot be written.
-            UnsupportedError: Zarr has no such type.
-        """
+        """A new array, of a type that Zarr has."""
         if dtype.kind not in "?biuf":
             raise UnsupportedError(
                 f"{self._store}: output {name!r}: expected a type that Zarr has, got {dtype}. Choose other outputs."
@@ -297,10 +266,7 @@ def chunk_shape(tiling: Tiling, name: str) -> Shape:
     [512, 1024, 1000, 4099]
     """
     spans = [next(cell.output_spans[name] for cell in cells if name in cell.output_spans) for cells in tiling.cells]
-    sizes = [_chunk_length(span.stop - span.first) for span in spans]
-    field = tiling.trace.fields[name]
-    pairs = zip(field.shape, field.axes, strict=True)
-    return tuple(size if axis is None else sizes[axis] for size, axis in pairs)
+    return tiling.trace.fields[name].shape_for([_chunk_length(span.stop - span.first) for span in spans])
 
 
 def _chunk_length(length: int) -> int:
@@ -312,14 +278,10 @@ def _chunk_length(length: int) -> int:
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One run, as every worker has it.
+    """One run, as every worker has it: a pickled session, whose digest shows whether the worker has loaded it already.
 
-    Attributes:
-        digest: of the session: a worker that has loaded it for another run uses it again.
-        session: pickled.
-        tiling: of the whole image.
-        feed: the inputs that workers read: arrays in storage that all of them reach, and inputs that are not cut.
-        outputs: Zarr arrays, by output.
+    The feed has the inputs that workers read: arrays in storage that all of them reach, and inputs that are not cut.
+    Outputs are Zarr arrays.
     """
 
     digest: str
@@ -327,14 +289,6 @@ class ClusterJob:
     tiling: Tiling
     feed: Mapping[str, Any]
     outputs: Mapping[str, Any]
-
-    @classmethod
-    def from_session(
-        cls, session: "InferenceSession", tiling: Tiling, feed: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> "ClusterJob":
-        """The run of a session."""
-        content = pickle.dumps(session)
-        return cls(sha256(content).hexdigest(), content, tiling, feed, outputs)
 
 
 @dataclass(frozen=True)
@@ -368,29 +322,18 @@ _loading = Lock()
 
 
 def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> Arrays:
-    """Run one tile on a worker, and write its results.
+    """Run a tile of a job on a worker, and write its results; `parts` are those of inputs that the client has cut.
 
-    Args:
-        name: of the job.
-        number: of the tile.
-        parts: the parts that the tile reads of the inputs that the client has cut.
-
-    Returns:
-        the outputs that are equal for every tile; the client writes them.
+    The outputs that are equal for every tile are returned: the client writes them.
     """
     job = _jobs[name]
     tile = job.tiling[number]
     feed = {**job.feed, **{input_name: InputPart(part) for input_name, part in parts.items()}}
-    results = run_tile(_load_session(job), job.tiling, tile, feed)
-    write_tile(job.outputs, tile, results)
-    return {output: np.asarray(results[output]) for output in job.tiling.constant_outputs}
-
-
-def _load_session(job: ClusterJob) -> "InferenceSession":
-    """The session of a job, loaded unless this process has it."""
     with _loading:
         session = _sessions.pop(job.digest, None) or pickle.loads(job.session)
         while len(_sessions) >= MAX_CACHED_SESSIONS:
             del _sessions[next(iter(_sessions))]
         _sessions[job.digest] = session
-    return session
+    results = run_tile(session, job.tiling, tile, feed)
+    write_tile(job.outputs, tile, results)
+    return {output: np.asarray(results[output]) for output in job.tiling.constant_outputs}
