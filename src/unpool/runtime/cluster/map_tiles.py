@@ -80,8 +80,10 @@ def map_tiles(
     for name, array in arrays.items():
         if name not in tiling.inputs:
             worker_inputs[name] = np.asarray(array)
+        elif isinstance(array, (np.ndarray, da.Array)):
+            client_inputs[name] = array
         else:
-            (client_inputs if isinstance(array, (np.ndarray, da.Array)) else worker_inputs)[name] = array
+            worker_inputs[name] = array
     content = _pickle_session(session, options.threads)
     types = {value.name: dtype(parse_type(value.type)) for value in session.get_outputs()}
     folders = list(filter(None, [local_folder(to)]))
