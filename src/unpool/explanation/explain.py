@@ -12,9 +12,6 @@ from unpool.geometry import Axis
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
 from unpool.operators.contract import OPERATORS, Row
-from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolSpec
-from unpool.operators.max_unpool import MaxUnpoolSpec
 
 UNCOVERED_TEXTS = {
     "MaxPool": "no window reads",
@@ -182,10 +179,10 @@ def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: st
     attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in given.items()}
     asked = attributes.pop("output_shape", None) if row.operator == "MaxUnpool" else None
     spec = resolve.from_row(row, attributes, compat=compat, index_space="auto")
-    if isinstance(spec, MaxPoolSpec):
+    if isinstance(spec, max_pool.MaxPoolSpec):
         axes = max_pool.call(spec, _shape(row, 1, sizes)).axes
         steps = [pool_steps(spec, number, axis) for number, axis in enumerate(axes)]
-    elif isinstance(spec, MaxUnpoolSpec):
+    elif isinstance(spec, max_unpool.MaxUnpoolSpec):
         wanted = None if asked is None else (1, 1, *read.sizes(f"{row.label}: output_shape", asked, rank))
         axes = max_unpool.call(spec, _shape(row, 1, sizes), (1, 1, *sizes), wanted).axes
         steps = [unpool_steps(spec, number, axis, is_asked=asked is not None) for number, axis in enumerate(axes)]
@@ -198,7 +195,7 @@ def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: st
 
 
 def _conv_transpose(
-    spec: ConvTransposeSpec, sizes: tuple[int, ...]
+    spec: conv_transpose.ConvTransposeSpec, sizes: tuple[int, ...]
 ) -> tuple[tuple[Axis, ...], list[tuple[SizeStep, ...]]]:
     if spec.kernel_shape is None:
         raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W. Pass it as well.")

@@ -23,9 +23,6 @@ from unpool.geometry import Axis, pooled_size, upsampled_size
 from unpool.indices import to_column_major, to_onnx, to_torch
 from unpool.numerics import Tolerance
 from unpool.operators import conv_transpose, max_pool, max_unpool
-from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolSpec
-from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.compare.align import ComparableModel, Values, diff_values
 from unpool.runtime.compare.records import RuntimeReport, UnsupportedNode
@@ -147,12 +144,12 @@ def run_node(spec: Spec, inputs: Arrays) -> list[AnyArray]:
         raise UnsupportedError("torch's functions are not channels-last")
     if not 1 <= x.ndim - 2 <= MAX_AXES:
         raise UnsupportedError(f"torch's functions have 1 to {MAX_AXES} spatial axes, got {x.ndim - 2}")
-    if isinstance(spec, MaxPoolSpec):
+    if isinstance(spec, max_pool.MaxPoolSpec):
         return _max_pool(spec, x)
-    return [_max_unpool(spec, inputs) if isinstance(spec, MaxUnpoolSpec) else _conv_transpose(spec, inputs)]
+    return [_max_unpool(spec, inputs) if isinstance(spec, max_unpool.MaxUnpoolSpec) else _conv_transpose(spec, inputs)]
 
 
-def _max_pool(spec: MaxPoolSpec, x: AnyArray) -> list[AnyArray]:
+def _max_pool(spec: max_pool.MaxPoolSpec, x: AnyArray) -> list[AnyArray]:
     axes = max_pool.call(spec, x.shape).axes
     ceil = any(_windows(axis, ceil=False) != axis.small for axis in axes)
     for axis in axes:
@@ -172,7 +169,7 @@ def _windows(axis: Axis, *, ceil: bool) -> int:
     return pooled_size(axis.large, axis.window, axis.begin, axis.begin, ceil=ceil)
 
 
-def _max_unpool(spec: MaxUnpoolSpec, inputs: Arrays) -> AnyArray:
+def _max_unpool(spec: max_unpool.MaxUnpoolSpec, inputs: Arrays) -> AnyArray:
     x, indices, *rest = inputs
     assert x is not None
     assert indices is not None
@@ -185,7 +182,7 @@ def _max_unpool(spec: MaxUnpoolSpec, inputs: Arrays) -> AnyArray:
     return to_numpy(y, "output")
 
 
-def _conv_transpose(spec: ConvTransposeSpec, inputs: Arrays) -> AnyArray:
+def _conv_transpose(spec: conv_transpose.ConvTransposeSpec, inputs: Arrays) -> AnyArray:
     x, w, b = (*inputs, None)[:3]
     assert x is not None
     assert w is not None

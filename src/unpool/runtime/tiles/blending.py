@@ -120,12 +120,6 @@ class BlendOptions:
         """A share by spatial axis."""
         return [float(share) for share in value] if isinstance(value, Sequence) else [float(value)] * count
 
-    def roi(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Elements of a window by spatial axis of an image of these sizes."""
-        lengths = [self.roi_size] * len(sizes) if isinstance(self.roi_size, int) else list(self.roi_size)
-        require(len(lengths) == len(sizes), "roi_size", f"{len(sizes)} sizes, one per spatial axis", self.roi_size)
-        return tuple(length if length > 0 else size for length, size in zip(lengths, sizes, strict=True))
-
 
 @dataclass(frozen=True)
 class WindowBatch:
@@ -152,7 +146,10 @@ class Windows:
     @cached_property
     def roi(self) -> Shape:
         """Elements of a window by spatial axis."""
-        return self.blending.roi(self.sizes)
+        count, roi_size = len(self.sizes), self.blending.roi_size
+        lengths = [roi_size] * count if isinstance(roi_size, int) else roi_size
+        require(len(lengths) == count, "roi_size", f"{count} sizes, one per spatial axis", roi_size)
+        return tuple(length if length > 0 else size for length, size in zip(lengths, self.sizes, strict=True))
 
     @cached_property
     def starts(self) -> tuple[tuple[int, ...], ...]:
@@ -296,10 +293,6 @@ class Bands:
         """Of memory: the sums of a band, and their averages."""
         return 2 * prod(self.buffer_shape) * int(self.dtype.itemsize)
 
-    def window_start(self, start: Shape) -> tuple[int, ...]:
-        """The start of the results of a window in the padded output."""
-        return tuple(int(first * rate) for first, rate in zip(start, self.rates, strict=True))
-
     def row(self, position: int) -> int:
         """The row of the padded output at a position along the first axis of the image."""
         return int(position * self.rates[0])
@@ -344,7 +337,7 @@ class BandAverage:
         self._begin(batch.band)
         weights = self._weights.reshape(self._along(results.shape)[1:])
         for start, result in zip(batch.starts, results, strict=True):
-            begins = [0, *self._bands.window_start(start)[1:]]
+            begins = (0, *(int(first * rate) for first, rate in zip(start[1:], self._bands.rates[1:], strict=True)))
             window = tuple(slice(first, first + size) for first, size in zip(begins, self._bands.sizes, strict=True))
             self._sums[0][_expand_slices(self._axes, window, results.ndim)[1:]] += result * weights
             self._totals[window] += self._weights

@@ -94,6 +94,7 @@ class GraphWalk:
         self.opsets, self.semantics = graph.opsets, semantics
         self.fields = {name: Field(inputs[name], axes) for name, axes in tiled.items()}
         self.pool_indices: dict[str, Any] = {}
+        self.indexed_values: dict[str, str] = {}
         self._types, self._inputs = types, inputs
         unfed = {name: tensor for name, tensor in graph.defaults.items() if name not in inputs}
         self._constants = {**unfed, **graph.constants}
@@ -102,7 +103,6 @@ class GraphWalk:
         self._sized: set[str] = set()
         self._edges: list[list[Edge]] = [[] for _ in range(count)]
         self._strides = tuple(Strides() for _ in range(count))
-        self._indexed_values: dict[str, str] = {}
         self._numbers: dict[tuple[str, str], bytes] = {}
         self._size_inputs: set[str] = set()
         self._nodes: dict[str, str] = {}
@@ -110,7 +110,7 @@ class GraphWalk:
     def trace(self) -> Trace:
         """The result, after the last node."""
         edges, indices = tuple(map(tuple, self._edges)), frozenset(self.pool_indices)
-        return Trace(self.fields, edges, self._strides, indices, self._indexed_values, self._numbers, self._nodes)
+        return Trace(self.fields, edges, self._strides, indices, self.indexed_values, self._numbers, self._nodes)
 
     def is_tiled(self, node: onnx.NodeProto) -> bool:
         """True if a node reads a field."""
@@ -183,10 +183,6 @@ class GraphWalk:
     def is_sized(self, node: onnx.NodeProto) -> bool:
         """True if a node reads numbers that depend on the size of the image."""
         return not self._sized.isdisjoint(reads(node))
-
-    def set_indexed_value(self, indices: str, large: str) -> None:
-        """Record the tensor that indices refer to."""
-        self._indexed_values[indices] = large
 
     def add_field(self, node: onnx.NodeProto, name: str, field: Field, sources: Mapping[str, Links]) -> None:
         """Record a field that a node computes, unless its name is "".

@@ -108,11 +108,7 @@ def _check_attributes(node: onnx.NodeProto, transform: bytes, attrs: dict[str, A
 
 
 def _axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> dict[int, _Axis]:
-    """The resized axes.
-
-    Raises:
-        UnsupportedError: a spatial axis changes by another factor than n or 1 / n.
-    """
+    """The resized axes; a spatial axis that changes by another factor than n or 1 / n is refused."""
     attrs, shape = attributes(node), field.shape
     numbers = [axis % len(shape) for axis in attrs.get("axes") or range(len(shape))]
     result_sizes = walk.sizes(node, 3)
@@ -129,9 +125,13 @@ def _axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> dict[int, _Axi
                 )
         return sized
     place = 1 if node.op_type == "Upsample" or walk.opsets[""] < 11 else 2
-    scales = np.asarray(attrs.get("scales") or _floats(walk, node, place), np.float32)
+    scales = attrs.get("scales")
+    if not scales:
+        scales = walk.numbers(node.input[place])
+        if scales is None:
+            raise refusal(node, "takes factors that it computes from elements")
     scaled = {}
-    for axis, scale in zip(numbers, scales, strict=True):
+    for axis, scale in zip(numbers, np.asarray(scales, np.float32).reshape(-1), strict=True):
         size = int(scale * np.float32(shape[axis]))
         rate = Fraction(float(scale))
         if field.axes[axis] is not None:
@@ -152,13 +152,6 @@ def _whole_factor(node: onnx.NodeProto, scale: np.float32) -> Fraction:
         if exact == scale:
             return rate
     raise refusal(node, f"has the scale {float(scale):.9g}, which is no whole factor; float32 of n or of 1 / n is")
-
-
-def _floats(walk: GraphWalk, node: onnx.NodeProto, place: int) -> list[float]:
-    factors = walk.numbers(node.input[place])
-    if factors is None:
-        raise refusal(node, "takes factors that it computes from elements")
-    return [float(factor) for factor in factors.reshape(-1)]
 
 
 @lru_cache(maxsize=64)

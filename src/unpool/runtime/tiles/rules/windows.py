@@ -9,7 +9,7 @@ its size and the number of windows are those of the image, and tap t of window p
 that fall on padding do so at an end of the image alone; at other ends of a tile they fall into its halo.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,9 +20,6 @@ import onnx
 from unpool.geometry import Axis, pooling_walk
 from unpool.operators import conv_transpose, max_pool, max_unpool, resolve
 from unpool.operators.contract import Row
-from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
-from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.tensors import FeatureShape
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.graph.semantics import naming, spec_of
@@ -34,7 +31,7 @@ from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, refusal
 class PoolIndices:
     """Indices of a MaxPool: in the whole tensor, or with `is_plane` in their plane."""
 
-    call: MaxPoolCall
+    call: max_pool.MaxPoolCall
     is_plane: bool = False
 
     @property
@@ -46,10 +43,8 @@ class PoolIndices:
 def plane_indices(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Mod and Add of indices: place = index mod size, index = place + plane * size, for planes of `size` elements.
 
-    torch counts inside a plane, so its exporters write these nodes. In a tile, `size` is that of its own planes.
-
-    Raises:
-        UnsupportedError: it does anything else with indices.
+    torch counts inside a plane, so its exporters write these nodes. In a tile, `size` is that of its own planes. A node
+    that does anything else with indices is refused.
     """
     name = next(name for name in node.input if name in walk.pool_indices)
     source: PoolIndices = walk.pool_indices[name]
@@ -84,11 +79,10 @@ _WINDOW_ATTRIBUTES = ("kernel_shape", "strides", "pads", "dilations", "auto_pad"
 
 def conv(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Conv: y[p] = sum over t of w[t] * x[large]; the integer forms have w at other inputs."""
-    image, weights = {"QLinearConv": (0, 3)}.get(node.op_type, (0, 1))
-    shape = walk.shape(node.input[weights])
-    if shape is None or any(name in walk.fields for name in node.input[image + 1 :]):
+    shape = walk.shape(node.input[3 if node.op_type == "QLinearConv" else 1])
+    if shape is None or any(name in walk.fields for name in node.input[1:]):
         raise refusal(node, "has weights that are not the same for every tile")
-    _add_pooled_field(walk, node, {"kernel_shape": shape[2:], **_windows(node)}, shape[0])
+    _add_pooled_field(walk, node, channels=shape[0], kernel_shape=shape[2:])
 
 
 def pool(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -96,7 +90,7 @@ def pool(walk: GraphWalk, node: onnx.NodeProto) -> None:
 
     n[p], the number of taps in the mean, depends only on the taps that fall on padding.
     """
-    _add_pooled_field(walk, node, _windows(node), None)
+    _add_pooled_field(walk, node)
 
 
 def max_pool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -106,7 +100,7 @@ def max_pool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     those in the tile plus b.
     """
     spec, field = spec_of(node, walk.opsets, walk.semantics), walk.field(node)
-    assert isinstance(spec, MaxPoolSpec)
+    assert isinstance(spec, max_pool.MaxPoolSpec)
     spatial = _spatial(node, spec.row, field)
     call = max_pool.call(spec, field.shape)
     sources = {node.input[0]: _links(call.axes, spatial, is_upsampling=False)}
@@ -115,7 +109,7 @@ def max_pool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
         outer = Field(call.small.in_onnx_order(), (None, None, *spatial))
         walk.add_field(node, node.output[1], outer, sources)
         if not (spec.row.is_channels_last or spec.is_column_major):
-            walk.set_indexed_value(node.output[1], node.input[0])
+            walk.indexed_values[node.output[1]] = node.input[0]
         walk.pool_indices[node.output[1]] = PoolIndices(call)
 
 
@@ -125,7 +119,7 @@ def max_unpool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     The index lies in the window of p, so an element of y depends on the p whose windows reach it.
     """
     spec, (x, indices) = spec_of(node, walk.opsets, walk.semantics), node.input[:2]
-    assert isinstance(spec, MaxUnpoolSpec)
+    assert isinstance(spec, max_unpool.MaxUnpoolSpec)
     source: PoolIndices | None = walk.pool_indices.get(indices)
     if source is None or source.is_plane or x not in walk.fields:
         raise refusal(node, "takes indices that do not come from a MaxPool")
@@ -139,7 +133,7 @@ def max_unpool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], _field(spec.row, call.large, spatial), {x: links, indices: links})
 
 
-def _check_index_space(node: onnx.NodeProto, pooled: MaxPoolCall, call: MaxUnpoolCall) -> None:
+def _check_index_space(node: onnx.NodeProto, pooled: max_pool.MaxPoolCall, call: max_unpool.MaxUnpoolCall) -> None:
     """Refuse indices that refer to different positions in a tile and in the image."""
     if call.large != pooled.large:
         raise refusal(node, f"makes {call.large.spatial} of what was pooled from {pooled.large.spatial}")
@@ -160,7 +154,7 @@ def _is_inside(pooled: Axis, unpooled: Axis) -> bool:
 def conv_transpose_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """ConvTranspose: y[large] = sum over the taps t that reach it of w[t] * x[small]."""
     spec, field = spec_of(node, walk.opsets, walk.semantics), walk.fields.get(node.input[0])
-    assert isinstance(spec, ConvTransposeSpec)
+    assert isinstance(spec, conv_transpose.ConvTransposeSpec)
     shape, bias = walk.shape(node.input[1]), walk.shape(node.input[2]) if len(node.input) > 2 else None
     if field is None or shape is None or any(name in walk.fields for name in node.input[1:]):
         raise refusal(node, "has weights that are not the same for every tile")
@@ -171,27 +165,21 @@ def conv_transpose_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     walk.add_field(node, node.output[0], output, {node.input[0]: _links(call.axes, spatial, is_upsampling=True)})
 
 
-def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, windows: Mapping[str, Any], channels: int | None) -> None:
-    """Record the output of an operator with the windows of a MaxPool."""
+def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, channels: int | None = None, **windows: Any) -> None:
+    """Record the output of an operator with the windows of a MaxPool, whose defaults are equal in all versions."""
+    windows |= {name: value for name, value in attributes(node).items() if name in _WINDOW_ATTRIBUTES}
     with naming(node):
         spec = resolve.spec("MaxPool", windows)
-    assert isinstance(spec, MaxPoolSpec)
+    assert isinstance(spec, max_pool.MaxPoolSpec)
     field = walk.field(node)
     spatial = _spatial(node, spec.row, field)
     with naming(node):
         call = max_pool.call(spec, field.shape)
     if 0 in call.small.spatial and 0 not in call.large.spatial:
-        raise refusal(
-            node, "has a window that is longer than the image, for which runtimes give outputs of other sizes"
-        )
+        raise refusal(node, "has a window longer than the image, for which runtimes give outputs of other sizes")
     shape = (call.small.batch, call.small.channels if channels is None else channels, *call.small.spatial)
     sources = {node.input[0]: _links(call.axes, spatial, is_upsampling=False)}
     walk.add_field(node, node.output[0], Field(shape, (None, None, *spatial)), sources)
-
-
-def _windows(node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node that define its windows; their defaults are equal in all versions."""
-    return {name: value for name, value in attributes(node).items() if name in _WINDOW_ATTRIBUTES}
 
 
 def _spatial(node: onnx.NodeProto, row: Row, field: Field) -> Axes:
