@@ -15,7 +15,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -74,24 +74,12 @@ class FileSet:
                 self._locks.release()
 
     def lock(self, targets: Iterable[Path]) -> None:
-        """Keep other processes from writing files that will be opened, until the set is closed.
-
-        Raises:
-            MissingFileError: a folder does not exist.
-            WriteError: another process writes one of them.
-        """
+        """Keep other processes from writing files that will be opened, until the set is closed."""
         self._locks.take(targets)
 
-    @contextmanager
-    def hold(self, targets: Iterable[Path]) -> Iterator[None]:
-        """Keep other processes from writing files during the block, unless `lock` does so already.
-
-        Raises:
-            MissingFileError: a folder does not exist.
-            WriteError: another process writes one of them.
-        """
-        with self._locks.hold(targets):
-            yield
+    def hold(self, targets: Iterable[Path]) -> AbstractContextManager[None]:
+        """Keep other processes from writing files during the block, unless `lock` does so already."""
+        return self._locks.hold(targets)
 
     def undo(self) -> None:
         """Roll back at once: for a process that ends inside of the block."""
@@ -111,13 +99,9 @@ class FileSet:
 
     @contextmanager
     def open(self, target: Path) -> Iterator[BinaryIO]:
-        """A stream to write and read the future content of `target`; closed at the end of the block.
-
-        Raises:
-            MissingFileError: its folder does not exist.
-            WriteError: it cannot be written there, or another process is writing it.
-        """
-        staged = _stage(target)
+        """A stream to write and read the future content of `target`; closed at the end of the block."""
+        place = resolve_target(target)
+        staged = StagedFile(target, place, temporary_path(place, "part"), temporary_path(place, "kept"))
         self._locks.take([target])
         self._staged.append(staged)
         try:
@@ -150,19 +134,13 @@ class FileSet:
 
 @dataclass
 class StagedFile:
-    """A file that will appear: the caller's path, the path behind links, and the two temporary names."""
+    """A file that will appear: the caller's path, the path with links resolved, and the two temporary names."""
 
     target: Path
     place: Path
     temporary: Path
     backup: Path
     is_placed: bool = False
-
-
-def _stage(target: Path) -> StagedFile:
-    """The file that will be `target`."""
-    place = resolve_target(target)
-    return StagedFile(target, place, temporary_path(place, "part"), temporary_path(place, "kept"))
 
 
 def _back_up(staged: StagedFile) -> None:

@@ -46,7 +46,6 @@ LOCK_CONTENT = re.compile(rb"\0*|unpool (\d{0,20}|\d{1,20} \S{0,255}\n?)")
 """Content of a lock file; after a full disk or a power cut it may be incomplete, or zeros."""
 
 MAX_LOCK_BYTES = 512
-"""Maximum size of a lock file."""
 
 _log = logging.getLogger("unpool.files")
 _warned_devices: set[int] = set()
@@ -60,28 +59,18 @@ class FileLocks:
         self._held: dict[Path, int] = {}
 
     def take(self, targets: Iterable[Path], limit: int = MAX_LOCKS) -> list[Path]:
-        """Lock all files, or none if one is locked; the files need not exist.
+        """Lock files, which need not exist, up to `limit` locks of this holder: all of them, or none on an error.
 
-        Args:
-            targets: the files; those that are locked here stay so.
-            limit: number of locks held at the end; further files are not locked.
-
-        Returns:
-            the lock files that were not held before.
-
-        Raises:
-            MissingFileError: a folder does not exist.
-            WriteError: another process writes one of them, or no lock file can be made.
+        Returns the lock files that were not held before.
         """
         paths = {lock_of(target): target for target in targets}
         fresh: list[Path] = []
         with defer_signals():
             try:
-                for path in sorted(path for path in paths if path not in self._held):
-                    if len(self._held) < limit:
-                        with write_errors(paths[path]):
-                            self._held[path] = _take(path, paths[path])
-                        fresh.append(path)
+                for path in sorted(paths.keys() - self._held.keys())[: max(0, limit - len(self._held))]:
+                    with write_errors(paths[path]):
+                        self._held[path] = _take(path, paths[path])
+                    fresh.append(path)
             except BaseException:
                 self._release(fresh)
                 raise
@@ -110,11 +99,7 @@ class FileLocks:
 
 @contextmanager
 def lock(targets: Iterable[Path]) -> Iterator[None]:
-    """Hold the locks of files that this process writes.
-
-    Raises:
-        MissingFileError: a folder does not exist.
-        WriteError: another process writes one of them.
+    """Hold the locks of files that this process writes; a WriteError names another process that writes one of them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +116,7 @@ def lock(targets: Iterable[Path]) -> Iterator[None]:
 
 
 def lock_of(target: Path) -> Path:
-    """The lock file of a file: in its folder, and for a link in the folder of the file behind it."""
+    """The lock file of a file: in its folder, and for a link in the folder of the link's target."""
     place = Path(os.path.realpath(target))
     name = f".{place.name}.lock"
     if len(os.fsencode(name)) > MAX_NAME_BYTES:
@@ -148,10 +133,8 @@ def try_lock(descriptor: int) -> bool:
     try:
         fcntl: Any = importlib.import_module("fcntl")
     except ImportError:
-        msvcrt: Any = importlib.import_module("msvcrt")
-        os.lseek(descriptor, REGION, os.SEEK_SET)
         try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            _lock_region(descriptor, "LK_NBLCK")
         except PermissionError:
             return False
         return True
@@ -167,15 +150,18 @@ def unlock(descriptor: int) -> None:
     try:
         fcntl: Any = importlib.import_module("fcntl")
     except ImportError:
-        msvcrt: Any = importlib.import_module("msvcrt")
-        os.lseek(descriptor, REGION, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _lock_region(descriptor, "LK_UNLCK")
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _lock_region(descriptor: int, mode: str) -> None:
+    msvcrt: Any = importlib.import_module("msvcrt")
+    os.lseek(descriptor, REGION, os.SEEK_SET)
+    msvcrt.locking(descriptor, getattr(msvcrt, mode), 1)
 
 
 def _take(path: Path, target: Path) -> int:
-    """The descriptor of the locked lock file."""
     for _ in range(ATTEMPTS):
         descriptor = _open(path, target)
         try:
@@ -194,7 +180,6 @@ def _take(path: Path, target: Path) -> int:
 
 
 def _open(path: Path, target: Path) -> int:
-    """The descriptor of the lock file, which is created if needed."""
     if not path.parent.is_dir():
         raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.")
     flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -232,7 +217,6 @@ def _try_lock(descriptor: int, path: Path) -> bool:
 
 
 def _has_path(descriptor: int, path: Path) -> bool:
-    """True if an open file still has its path."""
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -241,11 +225,7 @@ def _has_path(descriptor: int, path: Path) -> bool:
 
 
 def _write_holder(descriptor: int, path: Path) -> None:
-    """Write this process into its lock file.
-
-    Raises:
-        WriteError: the file is not a lock file.
-    """
+    """Write this process into its lock file; any other file of this name is refused."""
     status = os.fstat(descriptor)
     is_small = stat.S_ISREG(status.st_mode) and status.st_size < MAX_LOCK_BYTES
     if not is_small or not LOCK_CONTENT.fullmatch(_read(descriptor)):
@@ -257,12 +237,10 @@ def _write_holder(descriptor: int, path: Path) -> None:
 
 
 def _foreign(path: Path) -> WriteError:
-    """The error for a file that has the name of a lock file, but is none."""
     return WriteError(f"{path}: is not a lock file of unpool. Move it, or choose another output.")
 
 
 def _host() -> str:
-    """The name of this machine in lock files."""
     return "-".join(platform.node()[:60].split())
 
 
@@ -277,14 +255,12 @@ def _read(descriptor: int) -> bytes:
 def _holder(descriptor: int) -> str:
     """The process that has locked a file, read from the file; it may take a moment to write it."""
     for _ in range(HOLDER_ATTEMPTS):
-        found = HOLDER.fullmatch(_read(descriptor))
-        if found is not None:
-            break
+        holder = HOLDER.fullmatch(_read(descriptor))
+        if holder is not None:
+            process, host = holder[1].decode(), holder[2].decode(errors="replace")
+            return f"process {process}{f' on {host}' if host != _host() else ''}"
         time.sleep(0.01)
-    else:
-        return "another process"
-    process, host = found[1].decode(), found[2].decode(errors="replace")
-    return f"process {process}{f' on {host}' if host != _host() else ''}"
+    return "another process"
 
 
 def _release(path: Path, descriptor: int, *, is_owner: bool) -> None:
@@ -292,14 +268,13 @@ def _release(path: Path, descriptor: int, *, is_owner: bool) -> None:
     if not is_owner:
         os.close(descriptor)
         return
-    is_at = _has_path(descriptor, path)
     if os.name == "nt":  # an open file cannot be unlinked, by this process or a waiting one
         unlock(descriptor)
         os.close(descriptor)
         with suppress(OSError):
             path.unlink()
         return
-    if is_at:
+    if _has_path(descriptor, path):
         remove(path)
     with suppress(OSError):
         unlock(descriptor)

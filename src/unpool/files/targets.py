@@ -17,7 +17,6 @@ from unpool.errors import FileError, MissingFileError, UnpoolError
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 """Errors of file systems without fsync; some of them are network file systems."""
 
-_REMOVE_ATTEMPTS = 2
 
 _log = logging.getLogger("unpool.files")
 
@@ -45,32 +44,24 @@ def write_errors(target: Path) -> Iterator[None]:
 def defer_signals() -> Iterator[None]:
     """Defer SIGINT, SIGTERM and SIGHUP to the end of the block, in the main thread: no other thread receives them."""
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    signals = [each for each in numbers if callable(signal.getsignal(each))]
-    if threading.current_thread() is not threading.main_thread() or not signals:
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     deferred: list[tuple[int, FrameType | None]] = []
-    earlier = {each: signal.getsignal(each) for each in signals}
     try:
-        for each in signals:
-            signal.signal(each, lambda number, frame: deferred.append((number, frame)))
+        for number in handlers:
+            signal.signal(number, lambda number, frame: deferred.append((number, frame)))
         yield
     finally:
-        for each, handler in earlier.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     for number, frame in deferred:
-        handler = earlier[signal.Signals(number)]
-        if callable(handler):
-            handler(number, frame)
+        handlers[signal.Signals(number)](number, frame)
 
 
 def resolve_target(target: Path) -> Path:
-    """The path of a file behind links, checked to be writable; nothing is written.
-
-    Raises:
-        MissingFileError: its folder does not exist.
-        WriteError: the path is not a file, or is write-protected.
-    """
+    """The path of a file with links resolved. A WriteError if it is not a file or is write-protected."""
     place = Path(os.path.realpath(target))
     with write_errors(target):
         try:
@@ -93,11 +84,7 @@ def resolve_target(target: Path) -> Path:
 
 
 def resolve_link(target: Path) -> Path:
-    """The path itself, or the end of a link.
-
-    >>> resolve_link(Path("masks/y.npy")).as_posix()
-    'masks/y.npy'
-    """
+    """The end of a link; any other path is returned as it is, even if a folder of it is a link."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
@@ -115,7 +102,7 @@ def is_any(path: Path, others: Iterable[Path]) -> bool:
 
 
 def find_overlap(places: Iterable[Path], sources: Iterable[Path]) -> Path | None:
-    """The first place that is a source, lies in one, or contains one, behind all links; None without overlap.
+    """The first place that is a source, lies in one, or contains one, with links resolved; None without overlap.
 
     >>> find_overlap([Path("b.zarr"), Path("a.zarr/0/c.npy")], [Path("a.zarr")]).name
     'c.npy'
@@ -125,11 +112,11 @@ def find_overlap(places: Iterable[Path], sources: Iterable[Path]) -> Path | None
     ids = {_file_id_or_none(source) for source in inner} - {None}
     known: dict[Path, bool] = {}
     for place in places:
-        found = Path(os.path.realpath(place))
-        for path in (found, *found.parents):
+        target = Path(os.path.realpath(place))
+        for path in (target, *target.parents):
             if path not in known:
                 known[path] = path in inner or _file_id_or_none(path) in ids
-        if found in outer or any(known[path] for path in (found, *found.parents)):
+        if target in outer or any(known[path] for path in (target, *target.parents)):
             return place
     return None
 
@@ -153,7 +140,7 @@ def temporary_path(place: Path, ending: str) -> Path:
 
 
 def copy_mode(place: Path, path: Path) -> None:
-    """Give a new file or folder the owner and mode of the one at `place`, if that exists and the system permits."""
+    """Give a new file or folder the owner and mode of the one at `place`, if that exists and the system permits it."""
     with suppress(FileNotFoundError):
         old, new = place.stat(), path.stat()
         with suppress(PermissionError, NotImplementedError):
@@ -166,7 +153,7 @@ def copy_mode(place: Path, path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a temporary file; the log names one that cannot be removed."""
     reason: OSError | None = None
-    for _ in range(_REMOVE_ATTEMPTS):
+    for _ in range(2):
         try:
             path.unlink()
         except OSError as error:
