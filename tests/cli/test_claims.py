@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.cli.test_cli import copy_model, fails, here, invoke
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
-from unpool.images.tiff_checks import jpeg_size
+from unpool.images.tiff import jpeg_size
 
 __all__ = ["here"]
 

@@ -1,5 +1,6 @@
 """Image files in, pictures out: what the command reads and draws."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ from skimage.color import rgb2lab
 
 from unpool import images
 from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
-from unpool.images.overlay import CLEAR, OKABE_ITO, legend_for, legend_strip, mask_picture, overlay_picture
-from unpool.images.pixels import for_display, to_channels
+from unpool.images.overlay import CLEAR, OKABE_ITO, ClassView, legend_for, legend_strip, mask_rows, overlay_rows
+from unpool.images.pixels import Picture, backdrop, for_display, to_channels
+from unpool.images.raster import write_rows
 
 RNG = np.random.default_rng(7)
 
@@ -172,10 +174,16 @@ def test_first_class_is_coloured_when_it_is_something():
     assert legend_for(2, ["Background", "car"]).clear_first
 
 
-def test_mask_picture_holds_class_numbers():
+def view_of(classes, count):
+    """Classes (H, W) as those of a batch of one."""
+    return ClassView((1, *classes.shape), classes.dtype, count, lambda slices: classes[None][slices])
+
+
+def test_mask_holds_class_numbers():
     """The pixel values of a mask are the class numbers, its palette their colours."""
-    classes = np.array([[0, 1, 2]], np.uint8)
-    picture = mask_picture(classes, legend_for(3, None))
+    classes, file = np.array([[0, 1, 2]], np.uint8), io.BytesIO()
+    write_rows(file, "png", *mask_rows(view_of(classes, 3), legend_for(3, None)))
+    picture = Image.open(file)
     assert picture.mode == "P"
     np.testing.assert_array_equal(np.asarray(picture), classes)
     assert picture.getpalette()[3:9] == [*OKABE_ITO[0], *OKABE_ITO[1]]
@@ -186,7 +194,8 @@ def test_overlay_blends_colours_and_leaves_the_background():
     base = RNG.integers(0, 256, (5, 7, 3), np.uint8)
     classes = np.zeros((5, 7), np.uint8)
     classes[2:, 3:] = 1
-    drawn = np.asarray(overlay_picture(base, classes, legend_for(2, None), 0.5))[:5, :7]
+    _, rows = overlay_rows(backdrop(Picture(base, 255)), view_of(classes, 2), legend_for(2, None), 0.5, [0, 1])
+    drawn = np.concatenate(list(rows))[:5, :7]
     np.testing.assert_array_equal(drawn[classes == 0], base[classes == 0])
     expected = np.rint((base.astype(float) + OKABE_ITO[0]) / 2)
     np.testing.assert_array_equal(drawn[classes == 1], expected[classes == 1])

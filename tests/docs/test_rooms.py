@@ -79,8 +79,8 @@ INNER = {
         "cluster", "report",
     ),
     "images": (
-        "axes", "checks", "fingerprint", "source", "sink", "pixels", "npy", "zarr_metadata", "zarr_store", "zarr",
-        "nifti", "tiff_checks", "tiff_writer", "tiff", "raster", "encode", "overlay", "formats", "__init__",
+        "axes", "checks", "source", "sink", "pixels", "npy", "zarr_store", "zarr",
+        "nifti", "raster", "tiff_writer", "tiff", "overlay", "formats", "__init__",
     ),
     "runtime/backends": (
         "ort_options", "ort_values", "step", "schedule", "ort_backend", "openvino_device", "openvino_backend",

@@ -14,10 +14,10 @@ from unpool.cli.run_config import RunConfig
 from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.images import overlay
-from unpool.images.encode import Sheet, sheet_of, write_pages, write_planes, write_rows
 from unpool.images.nifti import write_nifti
 from unpool.images.overlay import ClassView, Colour, Legend, Rows, rows_of
 from unpool.images.pixels import Backdrop, Picture, backdrop
+from unpool.images.raster import Sheet, sheet_of, write_pages, write_planes, write_rows
 from unpool.runtime.streams.output_transform import ScoreFormat, class_type, require_floats
 
 LARGEST_CLASS = 65535

@@ -8,9 +8,9 @@ from typing import Any
 from unpool.cli.errors import UsageError
 from unpool.cli.options import Provider
 from unpool.cli.outputs import PICTURE_FORMATS, SEPARATORS, STDOUT, SUFFIXES, WINDOW_FORMATS, refuse_terminal
-from unpool.images.encode import FLAT_FORMATS
 from unpool.images.formats import suffix_of
 from unpool.images.overlay import Colour
+from unpool.images.raster import FLAT_FORMATS
 from unpool.runtime.streams.jobs import AUTO
 from unpool.runtime.streams.output_transform import ScoreFormat
 

@@ -27,9 +27,9 @@ from unpool.cli.run_config import RunConfig
 from unpool.cli.windows import ModelRun, PixelSource, ending_at_once, open_feed
 from unpool.errors import UnsupportedError
 from unpool.images.axes import spatial_axes
-from unpool.images.encode import BAND, FLAT_FORMATS
 from unpool.images.npy import open_npy
 from unpool.images.pixels import Backdrop
+from unpool.images.raster import BAND, FLAT_FORMATS
 from unpool.images.source import OpenOptions
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.run import run_locked

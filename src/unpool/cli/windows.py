@@ -25,9 +25,8 @@ from unpool.cli.run_config import RunConfig
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.images import formats
 from unpool.images.axes import AxisMapping, Shape, Slices, channel_axis, spatial_axes
-from unpool.images.fingerprint import fingerprint_array
 from unpool.images.pixels import Backdrop, Picture, to_channels
-from unpool.images.source import BATCH, TiledSource
+from unpool.images.source import BATCH, TiledSource, fingerprint_array
 from unpool.memory import rss, trim_heap
 from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest
 from unpool.runtime.tiles.blending import BlendOptions

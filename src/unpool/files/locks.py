@@ -24,19 +24,11 @@ from typing import Any
 from unpool.errors import MissingFileError
 from unpool.files.targets import WriteError, defer_signals, remove, write_errors
 
-MAX_LOCKS = 128
-"""Locks of one holder: each takes a file descriptor, of which processes often have 1,024."""
-
-MAX_NAME_BYTES = 255
-"""Bytes of a file name in common file systems."""
-
+MAX_LOCKS = 128  # locks of one holder: each takes a file descriptor, of which processes often have 1,024
+MAX_NAME_BYTES = 255  # bytes of a file name in common file systems
 ATTEMPTS = 1000
-HOLDER_ATTEMPTS = 20
-"""Hundredths of a second to wait for the name of the process that has a lock."""
-
-REGION = 1 << 30
-"""The byte that is locked on Windows, where a locked byte cannot be read by others."""
-
+HOLDER_ATTEMPTS = 20  # hundredths of a second to wait for the name of the process that has a lock
+REGION = 1 << 30  # the byte that is locked on Windows, where a locked byte cannot be read by others
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 NOT_A_FILE = {errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EMLINK}
 """Errors of opening a folder, a link or a socket as a file."""

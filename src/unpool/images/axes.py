@@ -60,27 +60,17 @@ def channel_axis(rank: int, layout: str) -> int:
 
 
 def axes_for_array(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
-    """The axes of an array that may leave out the batch, and the channels too.
-
-    Raises:
-        ShapeError: it has more axes, or too few.
+    """The axes of an array that may leave out the batch, and the channels too; another number is a ShapeError.
 
     >>> axes_for_array((480, 640), 4, "NCHW", "x.npy").axes, axes_for_array((3, 480, 640), 4, "NCHW", "x.npy").axes
     ((2, 3), (1, 2, 3))
     """
-    spatial = spatial_axes(rank, layout)
-    kinds = (tuple(range(rank)), tuple(range(1, rank)), spatial)
+    kinds = (tuple(range(rank)), tuple(range(1, rank)), spatial_axes(rank, layout))
     return axes_with_rank(kinds, stored, rank, where)
 
 
 def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> AxisMapping:
-    """The first of several mappings with the number of axes of a file.
-
-    Args:
-        kinds: by axis of the file, the axis of the tensor.
-        stored: the shape in the file.
-        rank: of the tensor.
-        where: what the error message begins with.
+    """The first of several mappings, each from file axes to tensor axes, with as many axes as a file has.
 
     Raises:
         ShapeError: none has this number.
@@ -96,11 +86,7 @@ def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, w
 
 
 def full_slices(shape: Shape) -> Slices:
-    """All of an array.
-
-    >>> full_slices((3, 5))
-    (slice(0, 3, None), slice(0, 5, None))
-    """
+    """Slices of an entire array, with both ends as numbers."""
     return tuple(slice(0, size) for size in shape)
 
 

@@ -1,4 +1,4 @@
-"""Reading files from anywhere: claims checked before memory is taken, and errors of other libraries as ours."""
+"""Checks of untrusted files: their claims before memory is taken, and errors of other libraries as ours."""
 
 import json
 from collections.abc import Iterator
@@ -11,30 +11,16 @@ from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.memory import check_bytes
 
-LONGEST_REASON = 200
-"""Letters of another library's message that are kept."""
+MAX_REASON_LETTERS = 200
 
-MOST_DEFLATED = 1500
-"""Bytes out of one; deflate reaches 1032, the LZW of TIFF some 1400."""
-
-NEVER_TOO_LARGE = 2**26
-"""Bytes: what any file may claim."""
-
-FLOAT = 4
-"""Bytes of an element as most models take it: pixels are held twice, as stored and as floats."""
+MAX_DEFLATE_RATIO = 1500  # bytes out of one; deflate reaches 1032, the LZW of TIFF some 1400
+MIN_CLAIM_LIMIT = 2**26  # bytes that any file may claim
+FLOAT = 4  # bytes of an element as most models take it: pixels are held twice, as stored and as floats
 
 
 @contextmanager
 def read_errors(where: str, expected: str) -> Iterator[None]:
-    """Turn every exception of a library that reads a file into one error of ours; the exception is its cause.
-
-    Args:
-        where: the file.
-        expected: what is read, such as "a TIFF image".
-
-    Raises:
-        FileError: instead of any exception.
-        ShapeError: instead of MemoryError.
+    """Turn MemoryError into ShapeError, and every other exception of a library that reads a file into FileError.
 
     >>> with read_errors("x.npy", "an array of numbers"):
     ...     raise EOFError
@@ -57,16 +43,13 @@ def read_errors(where: str, expected: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The message on one line, or the name of the exception where it has none."""
+    """The message on one line, or the name of an exception without one."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
+    return text if len(text) <= MAX_REASON_LETTERS else f"{text[: MAX_REASON_LETTERS - 3]}..."
 
 
 def parse_json(content: bytes) -> Any:
-    """The value that a JSON text stands for; numbers are finite.
-
-    Raises:
-        ValueError: it is no such text, or one nested too deep.
+    """The value of a JSON text with finite numbers; a ValueError for any other text, or one nested too deep.
 
     >>> parse_json(b'{"tile": 3}')
     {'tile': 3}
@@ -78,12 +61,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The content of a file.
-
-    Raises:
-        ValueError: it is larger than `most` bytes, or no regular file; links are none.
-        OSError: it cannot be read.
-    """
+    """The content of a regular file; a ValueError for a link, or a file of more than `most` bytes."""
     status = path.lstat()
     if not path.is_file() or path.is_symlink():
         raise ValueError("it is not a regular file")
@@ -97,26 +75,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def check_claim(claimed: int, stored: int, where: str) -> None:
-    """Refuse more bytes than the bytes of a file can hold, by any method that deflates as zip, png and gzip do.
-
-    Args:
-        claimed: bytes that the file says it holds.
-        stored: bytes that it is long.
-        where: what the error message begins with.
-
-    Raises:
-        FileError: too many are claimed.
-    """
-    if claimed > max(stored * MOST_DEFLATED, NEVER_TOO_LARGE):
+    """Refuse a claim of more bytes than `stored` bytes can unpack to, by any deflation as in zip, png and gzip."""
+    if claimed > max(stored * MAX_DEFLATE_RATIO, MIN_CLAIM_LIMIT):
         raise FileError(f"{where}: claims {claimed} bytes, more than its {stored} can hold. Save it again.")
 
 
 def check_pixels(shape: tuple[int, ...], itemsize: int, where: str) -> None:
-    """Refuse pixels that this process cannot hold, as they are stored and as floats.
-
-    Raises:
-        FileError: an axis has no elements.
-        ShapeError: there is less memory.
+    """Refuse pixels that this process cannot hold, as they are stored and as floats, and axes without elements.
 
     >>> check_pixels((10**8, 10**8, 3), 1, "a.png")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -131,7 +96,7 @@ def check_pixels(shape: tuple[int, ...], itemsize: int, where: str) -> None:
 
 @contextmanager
 def pillow_unlimited() -> Iterator[None]:
-    """Pillow without its own limit of pixels, which knows nothing of this machine; `check_pixels` takes its place."""
+    """Pillow without its fixed limit of pixels; `check_pixels` takes its place."""
     from PIL import Image
 
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None

@@ -1,12 +1,12 @@
 """Readers and writers of files by the suffix of their names.
 
-    suffix                        read whole (`read`)                       in windows (`open`)   written in windows
+    suffix                        in one piece (`read`)                     in windows (`open`)   written in windows
     .png .jpg .webp .bmp .gif     Pillow: flat pictures; see `raster`
     .tif .tiff                    tifffile: any number type, pages          yes                   yes
-    .nii .nii.gz                  nibabel: volumes with their place         .nii                  .nii
+    .nii .nii.gz                  nibabel: volumes with their position      yes                   .nii
     .npy .zarr                                                              yes                   yes
 
-Whole images come as they are to be looked at; windows of those that would have to be changed for that are refused.
+`read` gives pixels as they are to be looked at; `open` refuses files whose pixels would have to be changed for that.
 """
 
 import logging
@@ -117,7 +117,7 @@ def read(
 def read_stream(
     stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
 ) -> Picture:
-    """The picture of an open file, whose suffix says how to read it; `where` is what error messages begin with."""
+    """The picture of an open file, whose suffix says how to read it."""
     with read_errors(where, "an image"):
         picture = read_stored(stream, suffix, where, spatial_rank, channels, pages)
         return picture if channels is None else picture.with_pixels(to_channels(picture.pixels, channels, where))
@@ -140,16 +140,11 @@ def read_stored(
             f"{where}: the model takes volumes (N, C, D, H, W), a {suffix} file is a flat picture. "
             "Give a .nii, a .tif with one page per slice, or a .npy."
         )
-    if channels is not None:
-        _tell_transparency(picture, channels, where)
-    return picture
-
-
-def _tell_transparency(picture: Picture, channels: int, where: str) -> None:
     pixels = picture.pixels
-    is_clear = pixels.shape[-1] == 4 and channels in (1, 3) and picture.spatial_header is None
-    if is_clear and (pixels[..., 3] != opaque_of(pixels.dtype)).any():
+    may_be_transparent = pixels.shape[-1] == 4 and channels in (1, 3) and picture.spatial_header is None
+    if may_be_transparent and (pixels[..., 3] != opaque_of(pixels.dtype)).any():
         _log.warning("%s: some of it is transparent; the colours there are taken as they are stored", where)
+    return picture
 
 
 def open(
@@ -206,27 +201,22 @@ def ending_of(path: Path) -> str | None:
     >>> ending_of(Path("ct.nii.gz")), ending_of(Path("a.png"))
     ('.nii.gz', None)
     """
-    return next(
-        (ending for ending in sorted(READERS, key=len, reverse=True) if path.name.lower().endswith(ending)), None
-    )
+    endings = sorted(READERS, key=len, reverse=True)
+    return next((ending for ending in endings if path.name.lower().endswith(ending)), None)
 
 
 def format_of(path: Path) -> WindowFormat:
-    """The writer of windows for a file of this name.
-
-    Raises:
-        UnsupportedError: nothing of this ending is written in windows.
-    """
+    """The writer of windows for a file of this name; an UnsupportedError where there is none."""
     return FORMATS[_ending(path, FORMATS)]
 
 
 def _ending(path: Path, known: Mapping[str, object]) -> str:
-    found = ending_of(path)
-    if found is None or found not in known:
+    ending = ending_of(path)
+    if ending is None or ending not in known:
         raise UnsupportedError(
             f"{path}: expected a name that ends in {', '.join(known)}, got {path.name}. Choose one of them."
         )
-    return found
+    return ending
 
 
 def suffix_of(path: Path) -> str:

@@ -1,11 +1,11 @@
-"""NIfTI volumes, .nii and .nii.gz: read whole or in windows, and written with the place that they have in space.
+"""NIfTI volumes, .nii and .nii.gz: read in one piece or in windows, and written with their position in space.
 
     axes       as stored, X, Y, Z, which become the D, H, W of a model; a fourth axis holds channels
     values     with the slope and intercept of the header; there is no white
     results    copy affines, units and kind from the header of the input, and drop what describes patient and values
-    .nii.gz    is read whole, because gzip allows no random access
+    .nii.gz    is read in one piece, because gzip allows no random access
 
-What a header claims is checked before memory is taken, also the size that a .gz unpacks to.
+The claims of a header are checked before memory is taken, also the size that a .gz unpacks to.
 
 Source: the NIfTI-1 and NIfTI-2 headers, https://nifti.nimh.nih.gov.
 """
@@ -15,7 +15,7 @@ import logging
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,29 +25,29 @@ from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import AxisMapping, Shape, Slices, axes_with_rank, channel_axis, spatial_axes
 from unpool.images.checks import check_claim, check_pixels, read_errors
-from unpool.images.fingerprint import fingerprint_file
 from unpool.images.pixels import Picture
-from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header, reserve
-from unpool.images.source import OpenOptions, TiledSource
+from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header
+from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
 from unpool.memory import check_bytes
 
-PACKAGES = ("nibabel",)
-WIDEST = 8
-"""Bytes of a voxel, once slope and intercept are applied."""
+SCALED_BYTES = 8  # maximum size of a voxel, once slope and intercept are applied
+SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
+MAX_OFFSET = 2**24  # bytes before the first voxel; between it and the header are notes, which are not read
+DROPPED_FIELDS = (
+    "intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min", "descrip", "aux_file",
+)  # fmt: skip
+"""Fields that describe the values of the input, or the patient."""
+
+GZIP = b"\x1f\x8b"
+COLOURS = {128: 3, 2304: 4}  # types of the header that hold 8-bit colours, and their channels
+
+_quiet = logging.getLogger("unpool.nifti")
+_quiet.setLevel(logging.CRITICAL)
 
 
 def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
-    """A NIfTI file to read: the axes are those of the file, its slope and intercept are applied.
-
-    Raises:
-        FileError: not such a file, or it is shorter than its header says.
-        ShapeError: it has other axes than three of space and, for several channels, a fourth.
-        UnsupportedError: voxels that are neither integers nor floats.
-        MissingExtraError: nibabel is not installed.
-    """
-    require(str(path), "formats", *PACKAGES)
-    import nibabel
-
+    """A NIfTI file to read in windows: the axes are those of the file, its slope and intercept are applied."""
+    nibabel = _nibabel(str(path))
     with read_errors(str(path), "a NIfTI file"):
         is_packed = path.suffix.lower() == ".gz"
         opener: Any = gzip.open if is_packed else open
@@ -58,14 +58,15 @@ def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
             raise UnsupportedError(
                 f"{path}: expected integers or floats to be read in parts, got {header.get_data_dtype()}. Run it whole."
             )
-        proxies: Any = nibabel.arrayproxy
-        warning, proxy = "", proxies.ArrayProxy(str(path), header, mmap=False)
+        warning, proxy = "", nibabel.arrayproxy.ArrayProxy(str(path), header, mmap=False)
         if is_packed:
-            check_bytes(prod(stored) * WIDEST, f"{format_shape(stored)} voxels", str(path))
+            check_bytes(prod(stored) * SCALED_BYTES, f"{format_shape(stored)} voxels", str(path))
             warning, proxy = "it is compressed, so it was read whole; .nii is read in parts", np.asanyarray(proxy)
         first = np.asanyarray(proxy[(slice(0, 1),) * len(stored)])
         kind = _dtype(first.dtype, np.dtype(header.get_data_dtype()))
-    arrangement = _arrangement(stored, wanted.rank, wanted.layout, str(path))
+    spatial = spatial_axes(wanted.rank, wanted.layout)
+    kinds = ((*spatial, channel_axis(wanted.rank, wanted.layout)), spatial)
+    arrangement = axes_with_rank(kinds, stored, wanted.rank, str(path))
 
     def read(slices: Slices) -> Any:
         return np.asanyarray(proxy[slices]).astype(kind, copy=False)
@@ -81,56 +82,31 @@ def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if is_small and scaled == np.float64 else scaled.newbyteorder("=")
 
 
-def _arrangement(stored: Shape, rank: int, layout: str, where: str) -> AxisMapping:
-    spatial = spatial_axes(rank, layout)
-    return axes_with_rank(((*spatial, channel_axis(rank, layout)), spatial), stored, rank, where)
-
-
 def create_nifti(path: Path, written: OutputSpec) -> None:
-    """A .nii file of zeros, which lies where the volume lies that the model saw.
-
-    Raises:
-        ShapeError: it has another number of voxels.
-        UnsupportedError: NIfTI has no such type, or no room for such an array.
-    """
-    require(str(path), "formats", *PACKAGES)
-    header = _sink_header(path, written)
-    path.write_bytes(header.content)
-    reserve(path, header.size)
+    """A .nii file of zeros at the position of the input volume."""
+    header, voxels = _layout(path, written)
+    voxels.create(header)
 
 
 def open_nifti_sink(path: Path, written: OutputSpec) -> Sink:
-    """A .nii file to write.
-
-    Raises:
-        FileError: its header is not the one that `create_nifti` writes.
-    """
-    header, forward = _sink_header(path, written), _sink_arrangement(written)
-    require_header(path, {0: header.content}, "NIfTI")
-    backward = AxisMapping(forward.axes[::-1], forward.rank)
-    raw = RawArrayFile(path, backward.stored_shape(written.shape), header.dtype, len(header.content))
+    """A file that `create_nifti` made, to write."""
+    header, voxels = _layout(path, written)
+    require_header(path, {0: header}, "NIfTI")
 
     def load(slices: Slices) -> Any:
-        return raw.read(slices).astype(written.dtype, copy=False)
+        return voxels.read(slices).astype(written.dtype, copy=False)
 
-    return Sink(written.shape, backward, raw.write, load, raw.sync, lambda _: reserve(path, header.size))
-
-
-class _SinkHeader(NamedTuple):
-    """All bytes before the voxels, the type of these in the byte order of the header, and the bytes of the file."""
-
-    content: bytes
-    dtype: np.dtype[Any]
-    size: int
+    arrangement = AxisMapping(_sink_axes(written)[::-1], len(written.shape))
+    return Sink(written.shape, arrangement, voxels.write, load, voxels.sync, voxels.reserve)
 
 
-def _sink_header(path: Path, written: OutputSpec) -> _SinkHeader:
-    import nibabel
-
+def _layout(path: Path, written: OutputSpec) -> tuple[bytes, RawArrayFile]:
+    """All bytes before the voxels, and the voxels in the byte order of the header, the first axis fastest."""
+    nibabel = _nibabel(str(path))
     try:
-        stored = _sink_arrangement(written).stored_shape(written.shape)
+        stored = tuple(written.shape[axis] for axis in _sink_axes(written))
         header = header_like(written.spatial_header, stored, written.dtype, str(path))
-        del header.extensions[:]  # they are of the patient, or of values
+        del header.extensions[:]  # of the patient, or of values
         header.set_data_offset(header.single_vox_offset)
     except nibabel.spatialimages.HeaderDataError as error:
         raise UnsupportedError(
@@ -139,47 +115,26 @@ def _sink_header(path: Path, written: OutputSpec) -> _SinkHeader:
     file = BytesIO()
     header.write_to(file)
     content = file.getvalue().ljust(header.single_vox_offset, b"\0")
-    dtype = written.dtype.newbyteorder(header.endianness)
-    return _SinkHeader(content, dtype, len(content) + prod(written.shape) * dtype.itemsize)
+    return content, RawArrayFile(path, stored[::-1], written.dtype.newbyteorder(header.endianness), len(content))
 
 
-def _sink_arrangement(written: OutputSpec) -> AxisMapping:
+def _sink_axes(written: OutputSpec) -> tuple[int, ...]:
     """Space, then channels where there are several; a batch has no place in the file."""
     if written.shape[0] != 1:
         raise UnsupportedError(f"NIfTI: expected a batch of one, got {written.shape[0]}. Write .npy.")
-    spatial = tuple(axis for axis in range(1, len(written.shape)) if axis != written.channel)
-    has_channels = written.channel is not None and written.shape[written.channel] > 1
-    channels = (written.channel,) if has_channels and written.channel is not None else ()
-    return AxisMapping((*spatial, *channels), len(written.shape))
-
-
-SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
-FURTHEST = 2**24
-"""Bytes before the first voxel at most; between it and the header are notes, which are not read."""
-
-OF_VALUES = ("intent_code", "intent_p1", "intent_p2", "intent_p3", "intent_name", "cal_max", "cal_min")
-TOLD = ("descrip", "aux_file")
-
-_quiet = logging.getLogger("unpool.nifti")
-_quiet.setLevel(logging.CRITICAL)
+    return (*written.spatial_axes, *written.channel_axes)
 
 
 def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> Any:
     """The header of a NIfTI file without its notes, checked before memory is taken for the voxels.
 
-    Args:
-        stream: what the file holds, unpacked where it is packed, at its beginning.
-        size: bytes of the file.
-        where: what an error message begins with.
-        is_packed: whether the file is shorter than what it holds.
-
-    Raises:
-        FileError: no such header, or it claims more than the file can hold.
+    `stream` is unpacked; `size` are the bytes of the file, which holds more if it is packed.
     """
     import nibabel
 
     raw = stream.read(max(SIZES))
-    names = [name for length, name in SIZES.items() if length in _first_integer(raw) and len(raw) >= length]
+    stated = {int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")}
+    names = [name for length, name in SIZES.items() if length in stated and len(raw) >= length]
     if not names:
         raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it.")
     kind: Any = getattr(nibabel, names[0])
@@ -188,7 +143,7 @@ def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> 
     if bytes(header["magic"])[:2] != b"n+":
         raise FileError(f"{where}: expected voxels in the same file, got a header alone. Save it as one .nii.")
     offset, shape = header.get_data_offset(), header.get_data_shape()
-    if not 0 <= offset <= FURTHEST:
+    if not 0 <= offset <= MAX_OFFSET:
         raise FileError(f"{where}: its voxels begin at byte {offset}, too far. Save it again.")
     if min(shape, default=1) < 1:
         raise FileError(f"{where}: expected one pixel or more on every axis, got {format_shape(shape)}. Save it again.")
@@ -199,22 +154,10 @@ def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> 
     return header
 
 
-def _first_integer(raw: bytes) -> tuple[int, int]:
-    """In both orders of bytes."""
-    return int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")
-
-
 def header_like(spatial_header: Any, shape: tuple[int, ...], dtype: "np.dtype[Any]", where: str) -> Any:
-    """The header of a result.
+    """The header of a result of a shape: up to three axes of space, then channels if there are several.
 
-    Args:
-        spatial_header: the header of the volume that the model saw; None puts voxels of size 1 anywhere.
-        shape: of the result: up to three axes of space, then channels if there are several.
-        dtype: of the result.
-        where: what an error message begins with.
-
-    Raises:
-        ShapeError: another number of voxels than the volume has that the model saw.
+    Its position is that of the input's header, which has to have as many voxels; None puts voxels of size 1 anywhere.
     """
     if spatial_header is None:
         import nibabel
@@ -222,9 +165,15 @@ def header_like(spatial_header: Any, shape: tuple[int, ...], dtype: "np.dtype[An
         kind: Any = nibabel.Nifti1Header
         header = kind()
     else:
-        _require_same_place(spatial_header, shape, where)
+        voxels = tuple(spatial_header.get_data_shape())
+        if spatial_shape(shape) != spatial_shape(voxels):
+            rank = min(len(voxels), 3)
+            raise ShapeError(
+                f"{where}: .nii keeps the place of the input's {format_shape(voxels[:rank])} voxels, "
+                f"the output has {format_shape(shape[:rank])}. Write .npy."
+            )
         header = spatial_header.copy()
-        for name in (*OF_VALUES, *TOLD):
+        for name in DROPPED_FIELDS:
             header[name] = np.zeros_like(header[name])
     header.set_data_dtype(dtype)
     header.set_data_shape(shape)
@@ -242,36 +191,8 @@ def spatial_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, 1, 1, 1)[:3]
 
 
-def _require_same_place(spatial_header: Any, shape: tuple[int, ...], where: str) -> None:
-    voxels = tuple(spatial_header.get_data_shape())
-    if spatial_shape(shape) != spatial_shape(voxels):
-        rank = min(len(voxels), 3)
-        raise ShapeError(
-            f"{where}: .nii keeps the place of the input's {format_shape(voxels[:rank])} voxels, "
-            f"the output has {format_shape(shape[:rank])}. Write .npy."
-        )
-
-
-GZIP = b"\x1f\x8b"
-COLOURS = {128: 3, 2304: 4}
-"""Types of the header that hold 8-bit colours, and their channels."""
-
-
 def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Picture:
-    """The volume of a NIfTI file, (D, H, W, C), or a single slice as a picture (H, W, C).
-
-    Args:
-        stream: the file, at its beginning.
-        size: bytes of the file.
-        where: what an error message begins with.
-        spatial_rank: 3, or 2 for a file of one slice.
-
-    Raises:
-        MissingExtraError: nibabel is not installed.
-        FileError: not a NIfTI file, or it is broken, or claims more than it can hold.
-        ShapeError: its axes do not fit, or it is larger than the memory.
-        UnsupportedError: numbers of a kind that models do not take.
-    """
+    """The volume of a NIfTI file of `size` bytes, (D, H, W, C), or of rank 2 its single slice, (H, W, C)."""
     nibabel = _nibabel(where)
     with read_errors(where, "a NIfTI file"):
         plain, is_packed = _unpacked(stream)
@@ -282,12 +203,15 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         is_scaled = header.get_slope_inter()[0] not in (None, 1)
         check_pixels(shape, 8 if is_scaled else dtype.itemsize, where)
         proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)
-        voxels = _plain_numbers(np.asanyarray(proxy))
+        voxels = np.asanyarray(proxy)
+        if voxels.dtype.names:  # colours become one more axis
+            voxels = np.stack([voxels[name] for name in voxels.dtype.names], axis=-1)
+        voxels = voxels.astype(voxels.dtype.newbyteorder("="), copy=False)
         return Picture(_arranged(voxels, spatial_rank, where), None, spatial_header=header)
 
 
 def header_of(stream: BinaryIO, size: int, where: str) -> Any:
-    """The checked header of a NIfTI file, which says how much memory its voxels take."""
+    """The checked header of a NIfTI file of `size` bytes."""
     plain, is_packed = _unpacked(stream)
     with read_errors(where, "a NIfTI file"):
         return read_header(plain, size, where, is_packed=is_packed)
@@ -301,19 +225,9 @@ def _unpacked(stream: BinaryIO) -> tuple[Any, bool]:
 
 
 def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], spatial_header: Any, where: str) -> None:
-    """Write a volume where the one that the model saw is.
+    """Write a volume (D, H, W, C), or a slice (H, W, C), as nii or nii.gz; a single channel gets no axis.
 
-    Args:
-        stream: an open file.
-        form: nii, or nii.gz.
-        pixels: (D, H, W, C), or a slice (H, W, C); a single channel gets no axis.
-        spatial_header: the header of the NIfTI file that the model saw; None puts voxels of size 1 anywhere.
-        where: what an error message begins with.
-
-    Raises:
-        MissingExtraError: nibabel is not installed.
-        ShapeError: another number of voxels than in the file that the model saw.
-        UnsupportedError: a type that such files do not hold.
+    Its header is `header_like` that of the input.
     """
     nibabel = _nibabel(f".{form}")
     values = _storable(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, where)
@@ -334,15 +248,8 @@ def _nibabel(where: str) -> Any:
     return nibabel
 
 
-def _plain_numbers(voxels: NDArray[Any]) -> NDArray[Any]:
-    """Colours as one more axis, and the byte order of this machine."""
-    if voxels.dtype.names:
-        voxels = np.stack([voxels[name] for name in voxels.dtype.names], axis=-1)
-    return voxels.astype(voxels.dtype.newbyteorder("="), copy=False)
-
-
 def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[Any]:
-    """Spatial axes and channels; axes of one element between them, such as time, are left out."""
+    """Spatial axes and channels, without axes of one element between them, such as time."""
     shape = (*spatial_shape(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
     is_slice = spatial_rank == 2 and shape[2] == 1
     if len(shape) > 4 or not (is_slice or spatial_rank == 3):
@@ -350,8 +257,7 @@ def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[An
         raise ShapeError(
             f"{where}: expected {expected}, got {format_shape(voxels.shape)} voxels. Split it, or give a .npy."
         )
-    spatial = shape[:spatial_rank]
-    return voxels.reshape(*spatial, *(shape[3:] or (1,)))
+    return voxels.reshape(*shape[:spatial_rank], *(shape[3:] or (1,)))
 
 
 def _storable(pixels: NDArray[Any], where: str) -> NDArray[Any]:

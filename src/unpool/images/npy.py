@@ -1,4 +1,4 @@
-"""NumPy's .npy files, window by window."""
+"""NumPy's .npy files: read in one piece or in windows, and written in windows."""
 
 import zipfile
 from io import BytesIO
@@ -14,9 +14,8 @@ from unpool.display import format_shape
 from unpool.errors import FileError, UnsupportedError
 from unpool.images.axes import AxisMapping, Shape, axes_for_array
 from unpool.images.checks import check_claim, read_errors
-from unpool.images.fingerprint import fingerprint_file
-from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header, reserve
-from unpool.images.source import OpenOptions, TiledSource
+from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header
+from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
 from unpool.memory import check_bytes
 
 READ_HEADER = {
@@ -25,14 +24,11 @@ READ_HEADER = {
     (3, 0): npy.read_array_header_2_0,  # differs in the encoding of field names
 }
 MOST_AXES = 64
-"""Axes of an array of NumPy."""
-
-MOST_ELEMENTS = 2**60
-"""Elements of an array, an axis of none counted as one: NumPy counts their bytes in 63 bits."""
+MOST_ELEMENTS = 2**60  # elements of an array, an axis of none counted as one: NumPy counts their bytes in 63 bits
 
 
 class Header(NamedTuple):
-    """The header of a .npy file: what follows it, and after how many bytes."""
+    """The header of a .npy file; `offset` counts the bytes before the elements."""
 
     shape: Shape
     is_fortran: bool
@@ -41,17 +37,7 @@ class Header(NamedTuple):
 
 
 def read_header(stream: IO[bytes], size: int, where: str) -> Header:
-    """The header of a .npy file, checked before memory is taken for its array.
-
-    Args:
-        stream: the file, at its beginning.
-        size: bytes of the file.
-        where: what an error message begins with.
-
-    Raises:
-        FileError: not such a header, or it claims more bytes than the file has.
-        UnsupportedError: elements that are Python objects, or another version of the format.
-    """
+    """The header of a .npy file of `size` bytes, checked before memory is taken for its array."""
     with read_errors(where, "an array of numbers"):
         version = npy.read_magic(stream)
         if version not in READ_HEADER:
@@ -73,12 +59,7 @@ def read_header(stream: IO[bytes], size: int, where: str) -> Header:
 
 
 def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
-    """The array of an open .npy file of `size` bytes.
-
-    Raises:
-        FileError: no array of numbers, or the file is shorter than it says.
-        ShapeError: more numbers than this process has memory for.
-    """
+    """The array of an open .npy file of `size` bytes."""
     with read_errors(where, "an array of numbers"):
         _check_header(stream, size, where)
         stream.seek(0)
@@ -86,11 +67,7 @@ def read_npy(stream: BinaryIO, size: int, where: str) -> NDArray[Any]:
 
 
 def read_member(archive: BinaryIO, member: str, where: str) -> NDArray[Any]:
-    """One array of an open .npz file.
-
-    Raises:
-        FileError, ShapeError: as `read_npy`.
-    """
+    """One array of an open .npz file."""
     with read_errors(where, "an array of numbers"), zipfile.ZipFile(archive) as file:
         info = file.getinfo(f"{member}.npy")
         check_claim(info.file_size, info.compress_size, where)
@@ -107,13 +84,7 @@ def _check_header(stream: Any, size: int, where: str) -> None:
 
 
 def open_npy(path: Path, wanted: OpenOptions) -> TiledSource:
-    """A .npy file to read.
-
-    Raises:
-        FileError: not such a file, or it is shorter than its header says.
-        ShapeError: its axes are not those of the tensor.
-        UnsupportedError: it holds Python objects.
-    """
+    """A .npy file to read in windows."""
     with read_errors(str(path), "an array of numbers"), path.open("rb") as stream:
         header = read_header(stream, path.stat().st_size, str(path))
     stored = header.shape[::-1] if header.is_fortran else header.shape
@@ -125,31 +96,22 @@ def open_npy(path: Path, wanted: OpenOptions) -> TiledSource:
 
 def create_npy(path: Path, written: OutputSpec) -> None:
     """A .npy file of zeros."""
-    path.write_bytes(_header(written))
-    reserve(path, _size(written))
+    header, array = _layout(path, written)
+    array.create(header)
 
 
 def open_npy_sink(path: Path, written: OutputSpec) -> Sink:
-    """A .npy file to write.
-
-    Raises:
-        FileError: its header is not the one that `create_npy` writes.
-    """
-    header = _header(written)
+    """A file that `create_npy` made, to write."""
+    header, array = _layout(path, written)
     require_header(path, {0: header}, ".npy")
-    raw = RawArrayFile(path, written.shape, written.dtype, len(header))
     arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
-    return Sink(written.shape, arrangement, raw.write, raw.read, raw.sync, lambda _: reserve(path, _size(written)))
+    return Sink(written.shape, arrangement, array.write, array.read, array.sync, array.reserve)
 
 
-def _header(written: OutputSpec) -> bytes:
-    """All bytes before the elements."""
-    words = {"descr": np.lib.format.dtype_to_descr(written.dtype), "fortran_order": False, "shape": written.shape}
+def _layout(path: Path, written: OutputSpec) -> tuple[bytes, RawArrayFile]:
+    """All bytes before the elements, and the elements."""
+    words = {"descr": npy.dtype_to_descr(written.dtype), "fortran_order": False, "shape": written.shape}
     file = BytesIO()
-    np.lib.format.write_array_header_1_0(file, words)
-    return file.getvalue()
-
-
-def _size(written: OutputSpec) -> int:
-    """Bytes of the file."""
-    return len(_header(written)) + prod(written.shape) * written.dtype.itemsize
+    npy.write_array_header_1_0(file, words)
+    header = file.getvalue()
+    return header, RawArrayFile(path, written.shape, written.dtype, len(header))

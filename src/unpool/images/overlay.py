@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.images.encode import BAND, Sheet
 from unpool.images.pixels import Backdrop, Picture, for_display
+from unpool.images.raster import BAND, Sheet
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassView:
-    """Class numbers of an output; windows of them are read.
-
-    Attributes:
-        shape: (N, D1..Dk).
-        dtype: uint8 up to 256 classes, else uint16.
-        count: of the classes.
-        read: a window.
-    """
+    """Class numbers of an output, (N, D1..Dk), uint8 up to 256 classes, else uint16; windows of them are read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -53,14 +46,14 @@ class ClassView:
 
     def counts(self, step: int) -> list[int]:
         """The number of elements of each class, counted in bands of `step` rows."""
-        found = np.zeros(self.count, np.int64)
+        counts = np.zeros(self.count, np.int64)
         for start in range(0, self.shape[1], step):
-            found += np.bincount(self.rows(start, min(start + step, self.shape[1])).ravel(), minlength=self.count)
-        return [int(count) for count in found]
+            counts += np.bincount(self.rows(start, min(start + step, self.shape[1])).ravel(), minlength=self.count)
+        return [int(count) for count in counts]
 
 
 def rows_of(shape: tuple[int, ...]) -> int:
-    """Rows that are in memory at a time, of (N, rows, ...): a multiple of 16."""
+    """The number of rows of (N, rows, ...) that are in memory at a time, a multiple of 16."""
     return max(16, BAND // max(1, shape[0] * prod(shape[2:])) // 16 * 16)
 
 
@@ -77,7 +70,6 @@ CLEAR = (0, 0, 0)
 GOLDEN = 0.6180339887498949
 FIRST_HUE = 0.42  # of those tried, keeps the first 20 colours furthest apart
 PALE_DARK_STRONG = ((0.35, 1.0), (1.0, 0.5), (0.9, 0.8))  # saturation and value
-
 
 Colour = tuple[int, int, int]
 Rows = Iterator[NDArray[Any]]
@@ -120,97 +112,49 @@ def _colour(place: int) -> Colour:
     return red, green, blue
 
 
-def mask_picture(classes: NDArray[Any], legend: Legend) -> "Image.Image":
-    """A picture whose pixel values are the class numbers (H, W): a palette for uint8, else 16-bit grey."""
-    from PIL import Image
-
-    if classes.dtype != np.uint8:
-        return Image.fromarray(classes.astype(np.uint16))
-    picture = Image.fromarray(classes).convert("L")
-    picture.putpalette([part for colour in legend.colours for part in colour])
-    return picture
-
-
-def overlay_picture(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> "Image.Image":
-    """The image with the class colours over it, and the legend in a strip below.
-
-    Args:
-        base: (H, W, 3) bytes.
-        classes: (H, W) class numbers.
-        legend: names and colours, at least one more than the largest class number.
-        alpha: 0 shows only the image, 1 only the colours.
-
-    Returns:
-        an RGB picture; its top left H x W pixels are the blend.
-    """
-    return with_legend(blend(base, classes, legend, alpha), legend, classes)
-
-
 def overlay_rows(
     base: Backdrop, classes: ClassView, legend: Legend, alpha: float, present: Sequence[int]
 ) -> tuple[Sheet, Rows]:
-    """The picture of `overlay_picture` row by row.
+    """The image with the class colours over it, and the legend of `present` classes in a strip below, row by row.
 
     Args:
         base: the image.
         classes: (1, H, W) class numbers.
-        legend: names and colours.
+        legend: names and colours, at least one more than the largest class number.
         alpha: 0 shows only the image, 1 only the colours.
         present: the classes in the legend.
-
-    Returns:
-        its size, and its rows.
     """
-    step = rows_of(classes.shape)
-    strip = np.asarray(legend_strip(legend, present, classes.shape[2]))
-    extent = base.extent(step)
-    return Sheet(classes.shape[1] + len(strip), strip.shape[1], 3), _rows_over(
-        base, classes, legend, (alpha, extent, strip)
-    )
+    (height, width), step = classes.shape[1:], rows_of(classes.shape)
+    strip = np.asarray(legend_strip(legend, present, width))
+    margin, extent = ((0, 0), (0, strip.shape[1] - width), (0, 0)), base.extent(step)
 
+    def rows() -> Rows:
+        for start in range(0, height, step):
+            stop = min(start + step, height)
+            picture = base.read(start, stop)
+            shown = for_display(picture.pixels, picture.white_level, extent)
+            blended = blend(shown, classes.rows(start, stop)[0], legend, alpha)
+            yield np.pad(blended, margin, constant_values=255) if strip.shape[1] > width else blended
+        yield strip
 
-def _rows_over(base: Backdrop, classes: ClassView, legend: Legend, how: tuple[float, Any, NDArray[np.uint8]]) -> Rows:
-    (alpha, extent, strip), step = how, rows_of(classes.shape)
-    missing = strip.shape[1] - classes.shape[2]
-    for start in range(0, classes.shape[1], step):
-        stop = min(start + step, classes.shape[1])
-        picture = base.read(start, stop)
-        shown = blend(
-            for_display(picture.pixels, picture.white_level, extent), classes.rows(start, stop)[0], legend, alpha
-        )
-        yield np.pad(shown, ((0, 0), (0, missing), (0, 0)), constant_values=255) if missing else shown
-    yield strip
+    return Sheet(height + len(strip), strip.shape[1], 3), rows()
 
 
 def mask_rows(classes: ClassView, legend: Legend) -> tuple[Sheet, Rows]:
-    """The picture of `mask_picture` row by row: its size, and its rows."""
-    height, width = classes.shape[1:]
-    step = rows_of(classes.shape)
+    """A picture of class numbers (1, H, W) as pixel values, row by row: with a palette for uint8, else 16-bit grey."""
+    (height, width), step = classes.shape[1:], rows_of(classes.shape)
     rows = (classes.rows(start, min(start + step, height))[0] for start in range(0, height, step))
     is_small = classes.dtype == np.uint8
     return Sheet(height, width, 1, 8 if is_small else 16, legend.colours if is_small else ()), rows
 
 
 def blend(base: NDArray[np.uint8], classes: NDArray[Any], legend: Legend, alpha: float) -> NDArray[np.uint8]:
-    """The image with the class colours over it, (H, W, 3) bytes; arguments as in `overlay_picture`."""
+    """The image with the class colours over it, (H, W, 3) bytes; `alpha` 0 shows only the image, 1 only the colours."""
     colours = np.array(legend.colours, np.float64)[classes]
     blended: NDArray[np.uint8] = np.rint((1 - alpha) * base + alpha * colours).astype(np.uint8)
     if legend.clear_first:
         blended[classes == 0] = base[classes == 0]
     return blended
-
-
-def with_legend(pixels: NDArray[np.uint8], legend: Legend, classes: NDArray[Any]) -> "Image.Image":
-    """A picture of (H, W, 3) bytes, and below it the legend of the classes that occur."""
-    from PIL import Image
-
-    present = [int(number) for number in np.unique(classes)]
-    height, width = pixels.shape[:2]
-    strip = legend_strip(legend, present, width)
-    picture = Image.new("RGB", (max(width, strip.width), height + strip.height), "white")
-    picture.paste(Image.fromarray(pixels), (0, 0))
-    picture.paste(strip, (0, height))
-    return picture
 
 
 def legend_strip(legend: Legend, present: Sequence[int], width: int) -> "Image.Image":
@@ -255,14 +199,11 @@ def _rows(
     return rows, needed
 
 
-GAP, FONT = 12, 14
-"""Pixels between planes, and of letters."""
+GAP, FONT = 12, 14  # pixels between planes, and of letters
 LEAST, MOST = 256, 4096
 """Pixels: up to the first the longest side is enlarged, and no side becomes longer than the second."""
-SAMPLE = 10**6
-"""Voxels that are looked at for the range of grey."""
-DARKEST, BRIGHTEST = 0.5, 99.5
-"""Percent of the voxels: what lies outside is black, or white."""
+SAMPLE = 10**6  # voxels that are looked at for the range of grey
+DARKEST, BRIGHTEST = 0.5, 99.5  # percent of the voxels: what lies outside is black, or white
 BODY = ("R  axial, {} = {}  L", "R  coronal, {} = {}  L", "A  sagittal, {} = {}  P")
 """Captions of the planes of a body: name, number in the file, and the sides."""
 
@@ -275,7 +216,7 @@ class View:
         order: axes of the volume across axial planes, down and to the right of them.
         backwards: by axis of the view, whether it runs against that of the volume.
         lengths: of a voxel along the axes of the view.
-        captions: of the planes across each axis of the view, for the name of the axis and the number of the plane.
+        captions: of the planes across each axis of the view, with places for the axis's name and the plane's number.
         names: of the axes of the volume.
     """
 
@@ -285,7 +226,7 @@ class View:
     captions: tuple[str, ...] = ("{} = {}",) * 3
     names: str = "DHW"
 
-    def turned(self, volume: NDArray[Any]) -> NDArray[Any]:
+    def turn(self, volume: NDArray[Any]) -> NDArray[Any]:
         """The volume, (D, H, W) or (D, H, W, C), in this view."""
         steps = tuple(slice(None, None, -1 if back else 1) for back in self.backwards)
         return volume.transpose(*self.order, *range(3, volume.ndim))[steps]
@@ -317,43 +258,44 @@ def view_of(spatial_header: Any) -> View:
 
 
 def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alpha: float) -> "Image.Image":
-    """Three planes side by side, with the classes over them, and the legend below.
+    """Three planes of a volume (D, H, W, C) side by side, its classes (D, H, W) over them, and the legend below."""
+    from PIL import Image
 
-    Args:
-        picture: a volume, pixels (D, H, W, C).
-        classes: (D, H, W) class numbers.
-        legend: names and colours.
-        alpha: strength of the colours.
-    """
     view = view_of(picture.spatial_header)
-    volume, found = view.turned(picture.pixels), view.turned(classes)
+    volume, numbers = view.turn(picture.pixels), view.turn(classes)
     low, high = (0.0, picture.white_level) if picture.white_level is not None else grey_range(picture.pixels)
-    places = busiest(found, legend.clear_first)
-    scale = _scale(found.shape, view.lengths)
-    shown = []
-    for axis, place in enumerate(places):
-        base = for_display(_levels(volume.take(place, axis), low, high), 1.0)
-        plane = blend(base, found.take(place, axis), legend, alpha)
+    scale = _scale(numbers.shape, view.lengths)
+    planes, present = [], set()
+    for axis, place in enumerate(busiest(numbers, legend.clear_first)):
+        plane_numbers = numbers.take(place, axis)
+        levels = volume.take(place, axis).astype(np.float64)
+        levels = np.clip((np.nan_to_num(levels, nan=low) - low) / ((high - low) or 1.0), 0, 1)
+        plane = blend(for_display(levels, 1.0), plane_numbers, legend, alpha)
         rows, columns = (length for other, length in enumerate(scale) if other != axis)
-        shown.append((_resized(plane, rows, columns), view.caption(axis, place, found.shape[axis])))
-    present = np.concatenate([found.take(place, axis).ravel() for axis, place in enumerate(places)])
-    return with_legend(_side_by_side(shown), legend, present)
+        planes.append((_resize(plane, rows, columns), view.caption(axis, place, numbers.shape[axis])))
+        present.update(np.unique(plane_numbers).tolist())
+    sheet = _side_by_side(planes)
+    strip = legend_strip(legend, sorted(present), sheet.width)
+    picture_with_legend = Image.new("RGB", (max(sheet.width, strip.width), sheet.height + strip.height), "white")
+    picture_with_legend.paste(sheet, (0, 0))
+    picture_with_legend.paste(strip, (0, sheet.height))
+    return picture_with_legend
 
 
-def busiest(classes: NDArray[Any], clear_first: bool) -> tuple[int, int, int]:
-    """On each axis the plane with most voxels of classes that have a colour, the middle one where there is none.
+def busiest(classes: NDArray[Any], clear_first: bool) -> list[int]:
+    """On each axis the plane with most voxels of coloured classes; the middle one where all have equally many.
 
     >>> volume = np.zeros((3, 4, 5), np.uint8)
     >>> volume[2, 1, 3:] = 1
     >>> busiest(volume, clear_first=True), busiest(0 * volume, clear_first=True)
-    ((2, 1, 3), (1, 2, 2))
+    ([2, 1, 3], [1, 2, 2])
     """
     coloured = classes != 0 if clear_first else np.ones(classes.shape, np.bool_)
     places = []
     for axis, size in enumerate(classes.shape):
         counts = np.count_nonzero(coloured, axis=tuple(other for other in range(3) if other != axis))
         places.append(int(counts.argmax()) if counts.min() < counts.max() else size // 2)
-    return places[0], places[1], places[2]
+    return places
 
 
 def grey_range(pixels: NDArray[Any]) -> tuple[float, float]:
@@ -367,27 +309,21 @@ def grey_range(pixels: NDArray[Any]) -> tuple[float, float]:
     return (float(low), float(high)) if high > low else (float(sample.min()), float(sample.max()))
 
 
-def _levels(plane: NDArray[Any], low: float, high: float) -> NDArray[np.float64]:
-    values = plane.astype(np.float64)
-    return np.clip((np.nan_to_num(values, nan=low) - low) / ((high - low) or 1.0), 0, 1)
-
-
 def _scale(shape: tuple[int, ...], lengths: tuple[float, ...]) -> tuple[int, ...]:
     """Pixels along each axis."""
-    shortest = min(lengths)
-    real = [size * length / shortest for size, length in zip(shape, lengths, strict=True)]
-    times = max(1, LEAST // round(min(max(real), LEAST)))
-    return tuple(min(max(1, round(one * times)), max(MOST, size)) for one, size in zip(real, shape, strict=True))
+    real = [size * length / min(lengths) for size, length in zip(shape, lengths, strict=True)]
+    factor = max(1, LEAST // round(min(max(real), LEAST)))
+    return tuple(min(max(1, round(span * factor)), max(MOST, size)) for span, size in zip(real, shape, strict=True))
 
 
-def _resized(plane: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Each pixel repeated or left out, none smoothed."""
-    at = [np.arange(made) * size // made for made, size in zip((rows, columns), plane.shape, strict=False)]
-    resized: NDArray[np.uint8] = plane[at[0]][:, at[1]]
+def _resize(plane: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
+    """The plane with pixels repeated or left out, none smoothed."""
+    height, width = plane.shape[:2]
+    resized: NDArray[np.uint8] = plane[np.arange(rows) * height // rows][:, np.arange(columns) * width // columns]
     return resized
 
 
-def _side_by_side(planes: Sequence[tuple[NDArray[np.uint8], str]]) -> NDArray[np.uint8]:
+def _side_by_side(planes: Sequence[tuple[NDArray[np.uint8], str]]) -> "Image.Image":
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(FONT)
@@ -399,4 +335,4 @@ def _side_by_side(planes: Sequence[tuple[NDArray[np.uint8], str]]) -> NDArray[np
         sheet.paste(Image.fromarray(plane), (left + (width - plane.shape[1]) // 2, (tallest - plane.shape[0]) // 2))
         draw.text((left + width // 2, tallest + FONT), text, fill=(20, 20, 20), font=font, anchor="mm")
         left += width + GAP
-    return np.asarray(sheet)
+    return sheet

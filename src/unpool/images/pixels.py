@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from unpool.errors import ShapeError
 
 LUMA = (0.299, 0.587, 0.114)
-WHITE_LEVEL = 255.0
-"""White in the units that models get, those of 8-bit pictures."""
+WHITE_LEVEL = 255.0  # white in the units that models get, those of 8-bit pictures
 
 _log = logging.getLogger("unpool.images")
 
@@ -24,7 +23,7 @@ class Picture:
     Attributes:
         pixels: (H, W, C), or (D, H, W, C), in the type of the file; of a batch of them, with N in front.
         white_level: the value that means white, or full light; None where the file does not say.
-        notes: what was taken for granted about the file.
+        notes: assumptions about the file.
         spatial_header: the header of a NIfTI file, which says where its voxels are; None of other files.
         is_batch: whether there is an axis of pages before all others.
     """
@@ -38,12 +37,12 @@ class Picture:
     @property
     def axes(self) -> str:
         """A letter per axis of the pixels: N pages of a batch, D depth, H rows, W columns, C channels."""
-        return "NDHWC"[-self.pixels.ndim :] if not self.is_batch else "N" + "DHWC"[1 - self.pixels.ndim :]
+        return "N" + "DHWC"[1 - self.pixels.ndim :] if self.is_batch else "NDHWC"[-self.pixels.ndim :]
 
     @property
     def pages(self) -> "list[Picture]":
         """The pictures of a batch, or this one."""
-        return [replace(self, pixels=one, is_batch=False) for one in self.pixels] if self.is_batch else [self]
+        return [replace(self, pixels=page, is_batch=False) for page in self.pixels] if self.is_batch else [self]
 
     def with_pixels(self, pixels: NDArray[Any]) -> "Picture":
         """The same picture with other pixels."""
@@ -68,12 +67,7 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]:
-    """Pixels with another number of channels: grey by the ITU-R BT.601 weights, alpha dropped or opaque.
-
-    Args:
-        pixels: (..., C).
-        channels: the number wanted.
-        where: what the error message begins with.
+    """Pixels (..., C) with another number of channels: grey by the ITU-R BT.601 weights, alpha dropped or opaque.
 
     >>> to_channels(np.array([[[255, 0, 0]]], np.uint8), 1, "red.png").tolist()
     [[[76]]]
@@ -89,8 +83,10 @@ def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]
         _log.info("%s: the alpha channel is left out", where)
         pixels, have = pixels[..., :3], 3
     if channels == 1 and have == 3:
-        grey = pixels.astype(np.float64) @ np.array(LUMA)
-        return _like(grey, pixels.dtype)[..., None]
+        grey: NDArray[Any] = pixels.astype(np.float64) @ np.array(LUMA)
+        if np.issubdtype(pixels.dtype, np.integer):
+            grey = np.rint(grey)
+        return grey.astype(pixels.dtype)[..., None]
     colour = np.repeat(pixels, 3, axis=-1) if have == 1 else pixels
     if channels == 3 or have == channels:
         return colour[..., :channels]
@@ -99,7 +95,7 @@ def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]
 
 
 def scaled(pixels: NDArray[Any], white: float | None, dtype: type[np.floating[Any]]) -> NDArray[Any]:
-    """Pixels in units in which white is 255, each rounded once; as they are when that is so, or white is unknown.
+    """Pixels in units in which white is 255, each rounded once; unchanged if it is 255 already, or unknown.
 
     >>> scaled(np.array([0, 257, 65535], np.uint16), 65535, np.float32).tolist()
     [0.0, 1.0, 255.0]
@@ -112,12 +108,7 @@ def scaled(pixels: NDArray[Any], white: float | None, dtype: type[np.floating[An
 
 @dataclass(frozen=True)
 class Backdrop:
-    """The picture below classes; rows of it are read.
-
-    Attributes:
-        sizes: along the spatial axes.
-        read: the rows from one to another.
-    """
+    """The picture below classes: its sizes along the spatial axes, and a reader of the rows from one to another."""
 
     sizes: tuple[int, ...]
     read: Callable[[int, int], Picture]
@@ -133,12 +124,12 @@ class Backdrop:
         if first.white_level is not None or first.pixels.dtype == np.uint8:
             return None
         rows = (self.read(start, min(start + step, self.sizes[0])) for start in range(0, self.sizes[0], step))
-        found = [one for one in (_finite_extent(_colours(picture.pixels)) for picture in rows) if one is not None]
-        return (min(low for low, _ in found), max(high for _, high in found)) if found else (0.0, 0.0)
+        extents = [extent for band in rows if (extent := _finite_extent(_colours(band.pixels))) is not None]
+        return (min(low for low, _ in extents), max(high for _, high in extents)) if extents else (0.0, 0.0)
 
 
 def backdrop(picture: Picture) -> Backdrop:
-    """A picture that is held."""
+    """The backdrop of a picture in memory."""
     return Backdrop(picture.pixels.shape[:-1], lambda start, stop: picture.with_pixels(picture.pixels[start:stop]))
 
 
@@ -147,10 +138,7 @@ def for_display(
 ) -> NDArray[np.uint8]:
     """RGB bytes (H, W, 3) of (H, W, C) pixels; types other than uint8 are stretched where white is unknown.
 
-    Args:
-        pixels: in any type.
-        white: the value that means white.
-        extent: what is shown black, and what white, where `white` does not say; by default the pixels' own.
+    `extent` are the values then shown as black and as white; by default the smallest and the largest.
 
     >>> for_display(np.array([[[0], [500], [1000]]], np.uint16))[0, :, 0].tolist()
     [0, 128, 255]
@@ -183,8 +171,3 @@ def _finite_extent(values: NDArray[Any]) -> tuple[float, float] | None:
 def opaque_of(dtype: np.dtype[Any]) -> Any:
     """The value of alpha that is opaque."""
     return np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 1.0
-
-
-def _like(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    rounded = np.rint(values) if np.issubdtype(dtype, np.integer) else values
-    return rounded.astype(dtype)

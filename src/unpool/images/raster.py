@@ -1,18 +1,26 @@
-"""Flat pictures that Pillow reads -> pixels: .png, .jpg, .webp, .bmp, .gif.
+"""Flat pictures: .png, .jpg, .webp, .bmp, .gif read by Pillow; .png, .jpg and .tif written row by row.
 
-    palettes looked up, turned upright, CMYK and the like as RGB
-    16 bits     grey .png by Pillow, colour .png by imagecodecs, which Pillow would cut to 8
-    animations  the first picture, which is said
+    read        palettes looked up, turned upright, CMYK and the like as RGB
+                16 bits: grey .png by Pillow, colour .png by imagecodecs, which Pillow would cut to 8
+                animations: the first picture, with a note
+    write       only a .jpg is held in memory
 
-What a header claims is checked before anything is unpacked.
+The claims of a header are checked before anything is unpacked.
+
+Source: PNG Specification, third edition, W3C 2025: chunks 5, filters 9, IHDR and PLTE 11.
 """
 
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unpool.errors import FileError
+from unpool.display import format_shape
+from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.checks import check_claim, check_pixels, pillow_unlimited, read_errors
 from unpool.images.pixels import Picture, upright
@@ -20,27 +28,24 @@ from unpool.images.pixels import Picture, upright
 if TYPE_CHECKING:
     from PIL import Image
 
-
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 ORIENTATION = 274
 PNG = b"\x89PNG\r\n\x1a\n"
 PNG_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 HEADER = 30  # bytes that say how large a .png or .webp is
 
+BAND = 2**18  # elements of an image that are in memory at a time, where it is read row by row
+FLAT_FORMATS = ("png", "jpg")
+JPEG_QUALITY = 90
+MAX_JPEG_SIDE = 65535
+TILE = 256  # pixels of a row that a tile of a .tif has
+GREY, COLOUR, PALETTE, TRANSPARENT = 0, 2, 3, 6
+KINDS = {1: GREY, 3: COLOUR, 4: TRANSPARENT}
+MIN_CHUNK_BYTES = 2**16  # of compressed pixels in a .png, but for the last chunk
+
 
 def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
-    """The picture of one file.
-
-    Args:
-        stream: the file, at its beginning.
-        size: bytes of the file.
-        where: what an error message begins with.
-
-    Raises:
-        FileError: not such a picture, or it is broken.
-        ShapeError: it is larger than the memory.
-        MissingExtraError: 16-bit colour, which needs imagecodecs.
-    """
+    """The picture of a file of `size` bytes; 16-bit colour needs imagecodecs."""
     from PIL import Image, UnidentifiedImageError
 
     with read_errors(where, "an image"), pillow_unlimited():
@@ -55,17 +60,18 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
             ) from error
         with image:
             depth = _deep_colour(header)
-            _check(image, depth, size, where)
-            first = "an animation: its first picture is taken" if getattr(image, "is_animated", False) else None
-            is_photograph = image.format == "MPO"  # and smaller copies behind it
-            notes = () if first is None or is_photograph else (first,)
+            _check_size(image, depth, size, where)
+            is_photograph = image.format == "MPO"  # followed by smaller copies
+            is_animation = getattr(image, "is_animated", False) and not is_photograph
+            notes = ("an animation: its first picture is taken",) if is_animation else ()
             if depth:
                 turned = image.getexif().get(ORIENTATION, 1)
-                return Picture(upright(_decoded(stream, where), turned), 65535, notes)
-            return _from_pillow(image, notes)
+                return Picture(upright(_decode_png(stream, where), turned), 65535, notes)
+            return from_pillow(image, notes)
 
 
-def _from_pillow(image: "Image.Image", notes: tuple[str, ...]) -> Picture:
+def from_pillow(image: "Image.Image", notes: tuple[str, ...] = ()) -> Picture:
+    """An open image, upright, in grey, RGB or RGBA."""
     from PIL import ImageOps
 
     shown = _plain_mode(ImageOps.exif_transpose(image))
@@ -76,7 +82,7 @@ def _from_pillow(image: "Image.Image", notes: tuple[str, ...]) -> Picture:
 
 
 def _plain_mode(image: "Image.Image") -> "Image.Image":
-    if image.mode in ("RGBA",) or image.mode.startswith("I"):
+    if image.mode == "RGBA" or image.mode.startswith("I"):
         return image
     if image.mode in ("LA", "La", "PA", "RGBa") or "transparency" in image.info:
         return image.convert("RGBA")
@@ -91,7 +97,7 @@ def _deep_colour(header: bytes) -> int:
     return PNG_CHANNELS.get(header[25], 0) if is_deep else 0
 
 
-def _check(image: "Image.Image", deep_channels: int, size: int, where: str) -> None:
+def _check_size(image: "Image.Image", deep_channels: int, size: int, where: str) -> None:
     width, height = image.size
     channels = deep_channels or (1 if image.mode in ("1", "L") or image.mode.startswith("I") else 4)
     itemsize = 2 if deep_channels or image.mode.startswith("I") else 1
@@ -107,13 +113,189 @@ def _check_webp(header: bytes, where: str) -> None:
         check_pixels((height, width, 4), 4, where)
 
 
-def _decoded(stream: BinaryIO, where: str) -> NDArray[Any]:
+def _decode_png(stream: BinaryIO, where: str) -> NDArray[Any]:
     """Pixels (H, W, C) of a 16-bit .png; grey with alpha as colours with alpha."""
     require(f"{where}, a .png of 16-bit colour", "formats", "imagecodecs")
     import imagecodecs
 
     stream.seek(0)
     pixels: NDArray[Any] = imagecodecs.png_decode(stream.read())
-    if pixels.shape[-1] == 2:
-        return np.concatenate([np.repeat(pixels[..., :1], 3, axis=-1), pixels[..., 1:]], axis=-1)
-    return pixels
+    return pixels.take([0, 0, 0, 1], axis=-1) if pixels.shape[-1] == 2 else pixels
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The size and kind of a picture: 1, 3 or 4 channels of 8 or 16 bits; a palette has colours for one of 8 bits."""
+
+    height: int
+    width: int
+    channels: int = 1
+    depth: int = 8
+    palette: Sequence[tuple[int, int, int]] = ()
+
+
+def write_pages(stream: BinaryIO, form: str, pages: Iterable[tuple[Sheet, Iterable[NDArray[Any]]]]) -> None:
+    """Write pictures as the pages of a .tif, or the only one in any format; each as `write_rows` does."""
+    if form != "tif":
+        ((sheet, bands),) = pages
+        write_rows(stream, form, sheet, bands)
+        return
+    import tifffile
+
+    with tifffile.TiffWriter(stream) as file:
+        for sheet, bands in pages:
+            _write_page(file, sheet, bands)
+
+
+def write_rows(
+    stream: BinaryIO, form: str, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int = JPEG_QUALITY
+) -> None:
+    """Write a flat picture as png, jpg or tif, row by row; a jpg is held, in 4 bytes per pixel.
+
+    `bands` are its rows from top to bottom, (rows, width) or (rows, width, channels); `quality` is 1 to 100.
+    """
+    if form == "png":
+        write_png(stream, sheet, bands)
+    elif form == "jpg":
+        _write_jpeg(stream, sheet, bands, quality)
+    else:
+        write_pages(stream, form, [(sheet, bands)])
+
+
+def _write_page(file: Any, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
+    rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
+    file.write(
+        _tiles(_regroup(bands, rows), rows),
+        shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
+        dtype=np.uint16 if sheet.depth == 16 else np.uint8,
+        photometric="rgb" if sheet.channels > 1 else "minisblack",
+        compression="zlib",
+        tile=(rows, TILE),
+        maxworkers=1,
+        metadata=None,
+    )
+
+
+def _write_jpeg(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int) -> None:
+    from PIL import Image
+
+    if max(sheet.height, sheet.width) > MAX_JPEG_SIDE:
+        raise ShapeError(
+            f".jpg: holds {MAX_JPEG_SIDE} pixels along a side, got {sheet.height}x{sheet.width}. Write .png or .tif."
+        )
+    picture, top = Image.new("L" if sheet.channels == 1 else "RGB", (sheet.width, sheet.height)), 0
+    for band in bands:
+        picture.paste(Image.fromarray(np.ascontiguousarray(band)), (0, top))
+        top += len(band)
+    picture.save(stream, format="JPEG", quality=quality)
+
+
+def _regroup(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
+    """The same rows in bands of equal size; the last one may be smaller."""
+    held: list[NDArray[Any]] = []
+    for band in bands:
+        held.append(band)
+        while sum(map(len, held)) >= rows:
+            joined = np.concatenate(held) if len(held) > 1 else held[0]
+            yield joined[:rows]
+            held = [joined[rows:]] if len(joined) > rows else []
+    if held:
+        yield np.concatenate(held)
+
+
+def _tiles(bands: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
+    """Tiles of a .tif, filled up with zeros at its ends."""
+    for band in bands:
+        for start in range(0, band.shape[1], TILE):
+            piece = band[:, start : start + TILE]
+            missing = ((0, rows - piece.shape[0]), (0, TILE - piece.shape[1]), *((0, 0),) * (band.ndim - 2))
+            yield np.ascontiguousarray(np.pad(piece, missing))
+
+
+def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) -> None:
+    """Write one image or volume given with channels last: (H, W, C) or (D, H, W, C), or without C.
+
+    Nothing is rescaled or clipped: a type or shape that the format does not hold is an error.
+    """
+    if form in FLAT_FORMATS:
+        sheet = sheet_of(pixels.shape, pixels.dtype, form, where)
+        write_rows(stream, form, sheet, [pixels[..., 0] if sheet.channels == 1 else pixels])
+        return
+    import tifffile
+
+    if pixels.ndim >= 3 and pixels.shape[-1] in (3, 4) and pixels.dtype in (np.uint8, np.uint16):
+        tifffile.imwrite(stream, pixels, photometric="rgb", compression="zlib")
+        return
+    has_pages = pixels.ndim >= 3 and pixels.shape[-1] != 1
+    pages = np.moveaxis(pixels, -1, 0) if has_pages else pixels.reshape(pixels.shape[:-1])
+    tifffile.imwrite(stream, np.ascontiguousarray(pages), photometric="minisblack", compression="zlib")
+
+
+def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str) -> Sheet:
+    """The size and kind of a picture of pixels (H, W, C), which the format has to hold."""
+    channels, counts = ((1, 3, 4), "1, 3 or 4") if form == "png" else ((1, 3), "1 or 3")
+    if len(shape) != 3 or shape[-1] not in channels or not min(shape):
+        raise ShapeError(
+            f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}. "
+            "Write .tif or .npy."
+        )
+    if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
+        return Sheet(*shape, depth=8 * dtype.itemsize)
+    kinds = "uint8, or uint16 grey" if form == "png" else "uint8"
+    raise UnsupportedError(f"{where}: .{form} holds {kinds}, got {dtype}. Write .tif or .npy, or add --argmax.")
+
+
+def write_png(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
+    """Write a picture from bands of rows, as in `write_rows`, of uint8 or uint16.
+
+    >>> import io
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> write_png(file, Sheet(2, 3), [np.array([[1, 2, 3]], np.uint8), np.array([[4, 5, 6]], np.uint8)])
+    >>> np.asarray(Image.open(file)).tolist()
+    [[1, 2, 3], [4, 5, 6]]
+    """
+    kind = PALETTE if sheet.palette else KINDS[sheet.channels]
+    stream.write(PNG)
+    _chunk(stream, b"IHDR", struct.pack(">IIBBBBB", sheet.width, sheet.height, sheet.depth, kind, 0, 0, 0))
+    if sheet.palette:
+        _chunk(stream, b"PLTE", bytes(part for colour in sheet.palette for part in colour))
+    packer, packed = zlib.compressobj(), bytearray()
+    step = sheet.channels * sheet.depth // 8
+    above = np.zeros(sheet.width * step, np.uint8)
+    for band in bands:
+        plain = np.ascontiguousarray(band, ">u2" if sheet.depth == 16 else np.uint8)
+        rows = plain.reshape(len(band), -1).view(np.uint8)
+        is_plain = sheet.palette or sheet.channels == 1
+        filtered = np.insert(rows, 0, 0, axis=1) if is_plain else _filter_rows(rows, above, step)
+        above = rows[-1]
+        packed += packer.compress(filtered.tobytes())
+        if len(packed) >= MIN_CHUNK_BYTES:
+            _chunk(stream, b"IDAT", bytes(packed))
+            packed.clear()
+    _chunk(stream, b"IDAT", bytes(packed) + packer.flush())
+    _chunk(stream, b"IEND", b"")
+
+
+def _chunk(stream: BinaryIO, name: bytes, content: bytes) -> None:
+    stream.write(struct.pack(">I", len(content)) + name + content)
+    stream.write(struct.pack(">I", zlib.crc32(content, zlib.crc32(name))))
+
+
+def _filter_rows(rows: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
+    """Each row less its left neighbour, the row above, their mean, or nothing, after the number of this filter.
+
+    Source: PNG 12.7: the filter with the smallest sum of absolute differences.
+    """
+    left = np.zeros_like(rows)
+    left[:, step:] = rows[:, :-step]
+    up = np.concatenate([above[None], rows[:-1]])
+    mean = ((left.astype(np.uint16) + up) >> 1).astype(np.uint8)
+    candidates = (rows, rows - left, rows - up, rows - mean)
+    costs = [np.abs(candidate.view(np.int8).astype(np.int16)).sum(axis=1) for candidate in candidates]
+    best = np.argmin(costs, axis=0)
+    filtered = np.empty((len(rows), rows.shape[1] + 1), np.uint8)
+    for number, candidate in enumerate(candidates):
+        is_best = best == number
+        filtered[is_best, 0], filtered[is_best, 1:] = number, candidate[is_best]
+    return filtered

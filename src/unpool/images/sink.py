@@ -1,4 +1,4 @@
-"""A file as a tensor whose windows are written and read back; and an array in a file as it lies in memory.
+"""Sinks of windows: files as tensors, and arrays in files.
 
 Arrays are never mapped: pages of a mapped file count as memory of the process, many times the window where rows are
 short, and a write to a mapped file on a full disk ends the process.
@@ -7,7 +7,6 @@ short, and a write to a mapped file on a full disk ends the process.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import FileIO
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,9 @@ class OutputSpec:
         shape: of the tensor.
         dtype: of its elements.
         channel: the axis of its channels; None where it has none.
-        piece: the shape of what a tile gives at most; a format with chunks aligns them with it.
-        spatial_header: the header of the volume that the model saw, which says where its voxels are and in which units.
-        classes: of how many channels the numbers are those of the best; 0 where they are values.
+        piece: the maximum shape of what a tile gives; a format with chunks aligns them with it.
+        spatial_header: the header of the input volume, which says where its voxels are and in which units.
+        classes: number of classes where elements are class numbers; 0 where they are values.
     """
 
     shape: Shape
@@ -39,18 +38,22 @@ class OutputSpec:
     spatial_header: Any = None
     classes: int = 0
 
+    @property
+    def spatial_axes(self) -> tuple[int, ...]:
+        """All axes but the batch and the channels."""
+        return tuple(axis for axis in range(1, len(self.shape)) if axis != self.channel)
+
+    @property
+    def channel_axes(self) -> tuple[int, ...]:
+        """The axis of the channels; empty where there is only one channel."""
+        return (self.channel,) if self.channel is not None and self.shape[self.channel] > 1 else ()
+
 
 @dataclass(frozen=True)
 class Sink:
-    """A file as a tensor.
+    """A tensor of a shape in a file: `store`, `load` and `sync` take windows of the file.
 
-    Attributes:
-        shape: of the tensor.
-        arrangement: of the file's axes.
-        store: writes a window of the file.
-        load: reads a window of the file.
-        sync: returns when all that was stored in a window is on the disk.
-        repair: makes the file whole again after an interruption; the content of windows of it is kept.
+    After an interruption, `repair` makes the file valid again; the windows of it that it is given keep their content.
     """
 
     shape: Shape
@@ -67,11 +70,7 @@ class Sink:
         self.sync(window)
 
     def read(self, slices: Slices) -> Array:
-        """A window of the tensor.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """A window of the tensor; an OSError where it cannot be read."""
         return self.arrangement.tensor(self.load(self.arrangement.slices(normalize_slices(slices, self.shape))))
 
     def keep(self, windows: Iterable[Slices]) -> None:
@@ -80,49 +79,52 @@ class Sink:
 
 
 class RawArrayFile:
-    """An array in a file, in row-major order; the file is open as long as a window is read or written.
+    """A row-major array `offset` bytes into a file, which is open only while a window is read or written.
 
-    Args:
-        path: of the file.
-        shape: of the array.
-        dtype: of its elements, in the order of bytes that the file has.
-        offset: bytes before the first element.
+    `read` and `write` take a further offset in bytes for one of several arrays of this shape.
     """
 
     def __init__(self, path: Path, shape: Shape, dtype: np.dtype[Any], offset: int) -> None:
         self.path, self.shape, self.dtype, self._offset = path, shape, dtype, offset
 
     def read(self, slices: Slices, offset: int = 0) -> Array:
-        """A window of the array that begins `offset` bytes later."""
-        made = np.empty(shape_of(slices), self.dtype)
-        flat = made.reshape(-1).view(np.uint8)
+        """A window of the array."""
+        window = np.empty(shape_of(slices), self.dtype)
+        flat = window.reshape(-1).view(np.uint8)
         with self.path.open("rb", buffering=0) as file:
-            for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
+            for first, start, size in _runs(self.shape, slices, self.dtype.itemsize):
                 file.seek(self._offset + offset + start)
-                self._fill(file, flat[first : first + size].data)
-        return made
+                missing = flat[first : first + size].data
+                while missing:
+                    count = file.readinto(missing)
+                    if not count:
+                        raise FileError(f"{self.path}: the file is truncated ({len(missing)} bytes missing).")
+                    missing = missing[count:]
+        return window
 
     def write(self, slices: Slices, array: Array, offset: int = 0) -> None:
-        """Write a window of the array that begins `offset` bytes later."""
+        """Write a window of the array."""
         flat = np.ascontiguousarray(array, self.dtype).reshape(-1).view(np.uint8)
         with self.path.open("r+b", buffering=0) as file:
-            for first, (start, size) in _runs(self.shape, slices, self.dtype.itemsize):
+            for first, start, size in _runs(self.shape, slices, self.dtype.itemsize):
                 file.seek(self._offset + offset + start)
-                left = flat[first : first + size].data
-                while left:
-                    left = left[file.write(left) :]
+                rest = flat[first : first + size].data
+                while rest:
+                    rest = rest[file.write(rest) :]
+
+    def create(self, header: bytes) -> None:
+        """Make a file of zeros after its header."""
+        self.path.write_bytes(header)
+        self.reserve()
+
+    def reserve(self, _: Iterable[Slices] = ()) -> None:
+        """Give the file its size, and reserve it on the disk; its content stays."""
+        reserve(self.path, self._offset + prod(self.shape) * self.dtype.itemsize)
 
     def sync(self, _: Slices) -> None:
-        """Return when all that was written is on the disk."""
+        """Wait until everything written is on the disk."""
         with self.path.open("rb") as file:
             sync(file.fileno())
-
-    def _fill(self, file: FileIO, left: memoryview) -> None:
-        while left:
-            count = file.readinto(left)
-            if not count:
-                raise FileError(f"{self.path}: the file is truncated ({len(left)} bytes missing).")
-            left = left[count:]
 
 
 def reserve(path: Path, size: int) -> None:
@@ -135,39 +137,30 @@ def reserve(path: Path, size: int) -> None:
 
 
 def require_header(path: Path, header: Mapping[int, bytes], kind: str) -> None:
-    """Refuse a file that holds other bytes around its elements than this run writes there.
-
-    Args:
-        path: of the file; a link is refused.
-        header: by offset, bytes that it has to hold.
-        kind: of file, for the message.
-
-    Raises:
-        FileError: a byte differs, or it is no file.
-    """
+    """Refuse a link, and a file that holds other bytes around its elements than this run writes, given by offset."""
     if path.is_symlink() or not path.is_file():
         raise FileError(f"{path}: is not the {kind} file of an interrupted run. Delete {path.parent} to start over.")
     with path.open("rb") as file:
         for offset, expected in header.items():
             file.seek(offset)
-            found = file.read(len(expected))
-            if found != expected:
-                same = (here == there for here, there in zip(found, expected, strict=False))
-                place = next((at for at, is_same in enumerate(same) if not is_same), len(found))
-                here, there = found[place : place + 16], expected[place : place + 16]
+            stored = file.read(len(expected))
+            if stored != expected:
+                bytes_of_both = enumerate(zip(stored, expected, strict=False))
+                place = next((at for at, (here, there) in bytes_of_both if here != there), len(stored))
+                here, there = stored[place : place + 16], expected[place : place + 16]
                 raise FileError(
                     f"{path}: its {kind} header differs from that of this run at byte {offset + place}, "
                     f"{here!r} instead of {there!r}. Delete {path.parent} to start over."
                 )
 
 
-def _runs(shape: Shape, slices: Slices, item: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The parts of a window that lie in one piece: where each begins in the window, and in the array, and its bytes.
+def _runs(shape: Shape, slices: Slices, item: int) -> Iterator[tuple[int, int, int]]:
+    """The contiguous parts of a window, in bytes: start in the window, start in the array, and size.
 
     >>> list(_runs((4, 6), (slice(1, 3), slice(2, 5)), 1))
-    [(0, (8, 3)), (3, (14, 3))]
+    [(0, 8, 3), (3, 14, 3)]
     >>> list(_runs((4, 6), (slice(1, 3), slice(0, 6)), 1))
-    [(0, (6, 12))]
+    [(0, 6, 12)]
     """
     if 0 in shape_of(slices):
         return
@@ -180,4 +173,4 @@ def _runs(shape: Shape, slices: Slices, item: int) -> Iterator[tuple[int, tuple[
     size = prod(shape_of(slices[cut:])) * item
     for number, place in enumerate(np.ndindex(*shape_of(slices[:cut]))):
         outer = sum((part.start + at) * step for part, at, step in zip(slices[:cut], place, steps[:cut], strict=True))
-        yield number * size, (outer + inner, size)
+        yield number * size, outer + inner, size

@@ -1,36 +1,27 @@
-"""Sources of windows: a file as a tensor, and casts of it."""
+"""Sources of windows: files as tensors, casts of them, and fingerprints, equal where a later run reads the same."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from unpool.errors import UnpoolError
 from unpool.images.axes import Array, AxisMapping, Shape, Slices, normalize_slices
 from unpool.images.checks import read_errors
-from unpool.images.fingerprint import fingerprint_array
 
 BATCH = "batch"
 
+MAX_HASHED_BYTES = 1 << 30  # size of a file above which only samples are hashed
+CHUNK_FOLDER = re.compile(r"c|\d+", re.ASCII)
 
-class ArrayLike(Protocol):
-    """Input of a tiled run: shape, type, windows and fingerprint."""
-
-    @property
-    def shape(self) -> Shape:
-        """Of the whole tensor."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of its elements."""
-
-    def __getitem__(self, slices: Slices) -> Array:
-        """A window."""
-
-    def fingerprint(self) -> str:
-        """Equal for two of the same content, as far as that can be told."""
+_BLOCK = 1 << 20
+_SAMPLES = 64
+_SLAB = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,7 @@ class TiledSource:
         fingerprint: of its content.
         white_level: the value that means white, where the file says so.
         spatial_header: the header that says where voxels are and in which units, where the file has one.
-        warning: what a caller should know, such as that the file was read whole.
+        warning: a note for the caller, such as that the file was read whole.
     """
 
     path: Path
@@ -71,8 +62,7 @@ class TiledSource:
             FileError: the file does not hold what its header says.
             ShapeError: there is no memory for the window.
         """
-        window = normalize_slices(tuple(slices), self.shape)
-        stored = self.arrangement.slices(window)
+        stored = self.arrangement.slices(normalize_slices(tuple(slices), self.shape))
         text = ", ".join(f"{part.start}:{part.stop}" for part in stored)
         with read_errors(str(self.path), f"the window [{text}]"):
             return self.arrangement.tensor(self.read(stored))
@@ -80,15 +70,7 @@ class TiledSource:
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Options of opening a file as a tensor.
-
-    Attributes:
-        rank: of the tensor: batch, channels and the spatial axes.
-        layout: "NCHW" or "NHWC".
-        level: of a pyramid; 0 is the full size.
-        channels: of the tensor; None where any number will do.
-        pages: BATCH where the pages of a TIFF file are those of a batch; None: depth, or channels where they fit.
-    """
+    """Options of opening a file as a tensor of `rank` axes, as in `unpool.images.open`."""
 
     rank: int = 4
     layout: str = "NCHW"
@@ -97,24 +79,18 @@ class OpenOptions:
     pages: str | None = None
 
 
-def pages_advice(pages: str | None) -> str:
-    """Advice for a TIFF file whose pages do not fit the role `pages`."""
-    if pages == BATCH:
-        return "Split the pages, or give a .npy."
-    return "Take the pages as a batch (--pages batch), split them, or give a .npy."
-
-
 @dataclass(frozen=True)
 class CastSource:
     """A source in another type; its windows are cast when they are read."""
 
-    source: ArrayLike
+    source: Any
     dtype: np.dtype[Any]
 
     @property
     def shape(self) -> Shape:
         """Of the whole tensor."""
-        return self.source.shape
+        shape: Shape = self.source.shape
+        return shape
 
     @property
     def spatial_header(self) -> Any:
@@ -126,8 +102,8 @@ class CastSource:
         return np.asarray(self.source[slices]).astype(self.dtype)
 
     def fingerprint(self) -> str:
-        """Equal for two of the same content."""
-        return self.source.fingerprint() if hasattr(self.source, "fingerprint") else fingerprint_array(self.source)
+        """That of the source."""
+        return fingerprint_source(self.source)
 
 
 def cast_source(source: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
@@ -144,3 +120,73 @@ def cast_source(source: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
     raise UnpoolError(
         f"input {name!r}: expected {dtype}, or a type that fits into it, got {stored}. Convert the file first."
     )
+
+
+def fingerprint_source(source: Any) -> str:
+    """The source's own fingerprint, or one of all its elements."""
+    fingerprint: str = source.fingerprint() if hasattr(source, "fingerprint") else fingerprint_array(source)
+    return fingerprint
+
+
+def fingerprint_file(path: Path) -> str:
+    """A hash of the content; above 1 GiB, of samples and the modification time."""
+    with read_errors(str(path), "a file"):
+        size = path.stat().st_size
+        digest = _digest(str(size).encode())
+        with path.open("rb") as file:
+            if size <= MAX_HASHED_BYTES:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                return digest.hexdigest()
+            for place in range(_SAMPLES):
+                file.seek((size - _BLOCK) * place // (_SAMPLES - 1))
+                digest.update(file.read(_BLOCK))
+        digest.update(str(path.stat().st_mtime_ns).encode())
+        return digest.hexdigest()
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """A hash of the names, sizes and modification times of all files; links to folders are followed."""
+    digest = _digest()
+    with read_errors(str(folder), "a folder of files"):
+        for path in sorted(_files(folder)):
+            status = path.stat()
+            line = f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n"
+            digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files in a folder, each folder once; links are followed into folders with names of Zarr's chunks only."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [(folder, False)]
+    while waiting:
+        inner, is_linked = waiting.pop()
+        status = inner.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for path in sorted(inner.iterdir(), reverse=True):
+            is_behind_link = is_linked or path.is_symlink()
+            if path.is_file():
+                yield path
+            elif path.is_dir() and (not is_behind_link or CHUNK_FOLDER.fullmatch(path.name)):
+                waiting.append((path, is_behind_link))
+
+
+def fingerprint_array(array: Any) -> str:
+    """A hash of shape, type and elements; one slab at a time is read."""
+    shape, kind = tuple(array.shape), np.dtype(array.dtype)
+    digest = _digest(f"{kind.str} {shape}".encode())
+    axis = max(range(len(shape)), key=shape.__getitem__, default=None)
+    if axis is None or 0 in shape:
+        return _digest(np.asarray(array[()]).tobytes()).hexdigest()
+    step = max(1, _SLAB * shape[axis] // (prod(shape) * kind.itemsize))
+    for first in range(0, shape[axis], step):
+        slab = array[(*(slice(None),) * axis, slice(first, first + step))]
+        digest.update(np.ascontiguousarray(slab).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _digest(content: bytes = b"") -> blake2b:
+    return blake2b(content, digest_size=16)

@@ -1,19 +1,23 @@
-"""TIFF file -> a picture: pages and channels in order, turned upright, palettes and light as the file says.
+"""TIFF files: read in one piece as pictures, upright and in the colours that the file states, or in windows.
 
-    photometric   MINISBLACK, RGB as they are · MINISWHITE turned round · PALETTE looked up · CMYK as RGB
+    photometric   MINISBLACK, RGB as they are · MINISWHITE inverted · PALETTE looked up · CMYK as RGB
                   YCbCr by Pillow, of a volume in JPEG by imagecodecs · others refused
     compression   none, deflate and PackBits by tifffile · LZW, JPEG, Zstandard, LZMA by imagecodecs where it is
-                  installed · of flat pictures, what these do not read by Pillow
+                  installed · flat pictures with another one by Pillow
     orientation   all eight; pages that differ are refused
     white         all bits set, up to 16 bits; fewer bits where MaxSampleValue says so; else unknown
     alpha         not multiplied into the colours, or opaque; else refused
 
-What a file does not say is not guessed.
+Nothing is guessed that a file does not say. Page directories are checked before tifffile follows them, and segments (a
+strip or a tile each) before they are unpacked.
 """
 
+import struct
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,43 +28,39 @@ from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, spatial_axes
-from unpool.images.checks import check_pixels, pillow_unlimited, read_errors
-from unpool.images.fingerprint import fingerprint_file
+from unpool.images.checks import check_claim, check_pixels, pillow_unlimited, read_errors
 from unpool.images.pixels import Picture, upright
-from unpool.images.source import BATCH, OpenOptions, TiledSource, pages_advice
-from unpool.images.tiff_checks import check_decoding, check_pages, check_segments
+from unpool.images.raster import from_pillow
+from unpool.images.source import BATCH, OpenOptions, TiledSource, fingerprint_file
+from unpool.memory import check_bytes
 
 PACKAGES = ("tifffile", "zarr", "numcodecs")
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
 CMYK, JPEG = 1, 7
+DEFLATE_LIKE = (1, 5, 8, 32773, 32946)
+"""None, LZW, deflate, PackBits, and deflate by its older number: none unpacks to more than deflate does, or by far."""
+COMPRESSIONS = (*DEFLATE_LIKE, 2, 3, 4, JPEG, 34925, 50000)  # also the three of fax machines, JPEG, LZMA and Zstandard
 ASSOCIATED = 1
-SMALLEST_WHITE, WHITEST, MOST_BITS = 255, 65535, 16
+MIN_WHITE, MAX_WHITE, MAX_WHITE_BITS = 255, 65535, 16
+JPEG_BLOCK = 16  # pixels: JPEG pads to whole blocks
+JPEG_HEAD = 2**20  # bytes of a segment in which the size of a JPEG has to stand
 
 
 def read_tiff(
     stream: BinaryIO, size: int, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
 ) -> Picture:
-    """The picture of a TIFF file.
-
-    Args:
-        stream: the file, at its beginning.
-        size: bytes of the file.
-        where: what an error message begins with.
-        spatial_rank: 2, or 3 for one page per slice.
-        channels: pages count as channels if this is their number; None: never.
-        pages: BATCH where pages are those of a batch.
-
-    Raises:
-        FileError: not a TIFF file, or it is broken, or its compression is unknown.
-        ShapeError: a volume was expected and a picture came, or the other way round; or it is larger than the memory.
-        UnsupportedError: pixels whose meaning would be guessed.
-    """
+    """The picture of a TIFF file of `size` bytes; `channels` and `pages` as in `arrange`."""
     import tifffile
 
     with read_errors(where, "a TIFF image"), tifffile.TiffFile(stream) as file:
         check_pages(file, stream, size, where)
-        series = _only_series(file, where)
+        full_size = [series for series in file.series if not series.keyframe.is_reduced]
+        if len(full_size) > 1:
+            raise ShapeError(
+                f"{where}: expected pages of one size and type, got {len(full_size)} kinds. Split the pages."
+            )
+        series = full_size[0] if full_size else file.series[0]
         page = series.keyframe
         if _is_for_pillow(page, spatial_rank, where):
             return _read_with_pillow(stream, spatial_rank, where)
@@ -70,9 +70,9 @@ def read_tiff(
         try:
             raw = series.asarray()
         except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
-            return _decompressed(stream, page, spatial_rank, where, error)
+            return _decompress(stream, page, spatial_rank, where, error)
         pixels = arrange(raw, series.axes, spatial_rank, channels, where, pages)
-        return replace(_lit(upright(pixels, orientation), page, where), is_batch=pages == BATCH)
+        return replace(_interpret(upright(pixels, orientation), page, where), is_batch=pages == BATCH)
 
 
 def arrange(
@@ -99,20 +99,14 @@ def arrange(
     colour = [letter for letter in axes if letter in "SC"]
     batch = pages[:1] if role == BATCH and len(pages) >= spatial_rank - 1 else []
     pages = pages[len(batch) :]
-    if (
-        role != BATCH
-        and spatial_rank == 2
-        and len(pages) == 1
-        and not colour
-        and pixels.shape[axes.index(pages[0])] == channels
-    ):
+    may_be_channels = role != BATCH and spatial_rank == 2 and len(pages) == 1 and not colour
+    if may_be_channels and pixels.shape[axes.index(pages[0])] == channels:
         pages, colour = [], pages
-    fits = "Y" in axes and "X" in axes and len(pages) == spatial_rank - 2 and len(colour) <= 1
-    if not fits:
+    if not set("YX") <= set(axes) or len(pages) != spatial_rank - 2 or len(colour) > 1:
         expected = "a flat picture" if spatial_rank == 2 else "a volume, one page per slice"
         raise ShapeError(
             f"{where}: expected {expected}, got {format_shape(pixels.shape)} pixels with axes {axes}. "
-            f"{pages_advice(role)}"
+            f"{_pages_advice(role)}"
         )
     order = [axes.index(letter) for letter in (*batch, *pages, "Y", "X", *colour)]
     arranged = pixels.transpose(order)
@@ -120,24 +114,22 @@ def arrange(
     return arranged[None] if role == BATCH and not batch else arranged
 
 
-def _only_series(file: Any, where: str) -> Any:
-    """The first series; smaller copies after it are skipped, other pictures are an error."""
-    whole = [series for series in file.series if not series.keyframe.is_reduced]
-    if len(whole) > 1:
-        raise ShapeError(f"{where}: expected pages of one size and type, got {len(whole)} kinds. Split the pages.")
-    return whole[0] if whole else file.series[0]
+def _pages_advice(pages: str | None) -> str:
+    if pages == BATCH:
+        return "Split the pages, or give a .npy."
+    return "Take the pages as a batch (--pages batch), split them, or give a .npy."
 
 
 def _orientation(series: Any, where: str) -> int:
     """That of the pages that state one: writers of volumes leave it to the first."""
-    found = {_number(page.aspage(), ORIENTATION, 0) for page in series.pages if page is not None} - {0}
-    if len(found) > 1:
-        raise UnsupportedError(f"{where}: expected pages of one orientation, got {sorted(found)}. Turn them first.")
-    return found.pop() if found else 1
+    stated = {_number(page.aspage(), ORIENTATION, 0) for page in series.pages if page is not None} - {0}
+    if len(stated) > 1:
+        raise UnsupportedError(f"{where}: expected pages of one orientation, got {sorted(stated)}. Turn them first.")
+    return stated.pop() if stated else 1
 
 
-def _number(page: Any, tag: int, otherwise: int) -> int:
-    value = page.tags.valueof(tag, default=otherwise)
+def _number(page: Any, tag: int, default: int) -> int:
+    value = page.tags.valueof(tag, default=default)
     return int(value[0] if isinstance(value, tuple) else value)
 
 
@@ -146,7 +138,7 @@ def _word(value: Any) -> str:
     return str(getattr(value, "name", value))
 
 
-def _lit(pixels: NDArray[Any], page: Any, where: str) -> Picture:
+def _interpret(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     """Pixels (..., C) with the meaning that the file gives them."""
     pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
     if pixels.dtype.kind not in "uifb" or not isinstance(page.bitspersample, int):
@@ -158,7 +150,7 @@ def _lit(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     if pixels.dtype.kind == "b":
         pixels, bits = pixels.astype(np.uint8) * np.uint8(255), 8
     if page.photometric == PALETTE:
-        return _looked_up(pixels, page, where)
+        return _look_up(pixels, page, where)
     if page.photometric == SEPARATED:
         return _from_inks(pixels, page, where)
     if page.photometric == MIN_IS_WHITE:
@@ -173,34 +165,29 @@ def _lit(pixels: NDArray[Any], page: Any, where: str) -> Picture:
 
 def _white_level(dtype: np.dtype[Any], bits: int, page: Any) -> float | None:
     """The value of white: all bits set, or fewer where MaxSampleValue says so; None where it is unknown."""
-    if dtype.kind != "u" or bits > MOST_BITS:
+    if dtype.kind != "u" or bits > MAX_WHITE_BITS:
         return None
     full = 2**bits - 1
     stated = _number(page, MAX_SAMPLE, full)
-    has_fewer_bits = SMALLEST_WHITE <= stated < full and (stated + 1).bit_count() == 1
+    has_fewer_bits = MIN_WHITE <= stated < full and (stated + 1).bit_count() == 1
     return stated if has_fewer_bits and page.photometric != MIN_IS_WHITE else full
 
 
 def _with_alpha(pixels: NDArray[Any], page: Any, where: str) -> NDArray[Any]:
     """Grey with alpha as colours with alpha; alpha that is multiplied into the colours only where it does nothing."""
     kinds = [int(kind) for kind in page.extrasamples]
-    if ASSOCIATED in kinds and (pixels[..., -1] != _largest(pixels, page)).any():
+    opaque = float(2**page.bitspersample - 1) if pixels.dtype.kind == "u" else 1.0
+    if ASSOCIATED in kinds and (pixels[..., -1] != opaque).any():
         raise UnsupportedError(
             f"{where}: its colours are multiplied by their alpha. Flatten the image, or save it without alpha."
         )
     has_alpha = len(kinds) == 1 and kinds[0] != 0
-    is_grey = page.photometric in (MIN_IS_WHITE, MIN_IS_BLACK) and has_alpha and pixels.shape[-1] == 2
-    if not is_grey:
-        return pixels
-    grey, alpha = pixels[..., :1], pixels[..., 1:]
-    return np.concatenate([grey, grey, grey, alpha], axis=-1)
+    if page.photometric in (MIN_IS_WHITE, MIN_IS_BLACK) and has_alpha and pixels.shape[-1] == 2:
+        return pixels.take([0, 0, 0, 1], axis=-1)
+    return pixels
 
 
-def _largest(pixels: NDArray[Any], page: Any) -> float:
-    return float(2**page.bitspersample - 1) if pixels.dtype.kind == "u" else 1.0
-
-
-def _looked_up(pixels: NDArray[Any], page: Any, where: str) -> Picture:
+def _look_up(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     """Colours of a palette, as 8-bit ones where they are: writers multiply these by 257, or by 256, or not at all."""
     if pixels.shape[-1] != 1 or page.colormap is None:
         raise UnsupportedError(f"{where}: expected one palette index per pixel, got other samples. Convert it to RGB.")
@@ -214,7 +201,7 @@ def _looked_up(pixels: NDArray[Any], page: Any, where: str) -> Picture:
 
 
 def _from_inks(pixels: NDArray[Any], page: Any, where: str) -> Picture:
-    """RGB of cyan, magenta, yellow and black inks: what two inks let through is the product."""
+    """RGB of cyan, magenta, yellow and black inks: the light that passes two inks is the product."""
     if pixels.dtype.kind != "u" or pixels.shape[-1] != 4:
         raise UnsupportedError(
             f"{where}: expected 4 inks of whole numbers, got {pixels.shape[-1]} samples of {page.dtype}. "
@@ -223,11 +210,11 @@ def _from_inks(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     full = np.iinfo(pixels.dtype).max
     light = (full - pixels).astype(np.float64)
     colours = np.rint(light[..., :3] * light[..., 3:] / full)
-    return Picture(colours.astype(pixels.dtype), full if full <= WHITEST else None)
+    return Picture(colours.astype(pixels.dtype), full if full <= MAX_WHITE else None)
 
 
 def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
-    """True for colours that Pillow converts to RGB; colours that neither reads are an error."""
+    """True for colours that Pillow converts to RGB; colours that neither library reads are an error."""
     kind = int(page.photometric)
     is_inks = kind == SEPARATED and _number(page, INK_SET, CMYK) == CMYK
     is_jpeg = int(page.compression) == JPEG
@@ -241,145 +228,200 @@ def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
     )
 
 
-def _decompressed(stream: BinaryIO, page: Any, spatial_rank: int, where: str, error: Exception) -> Picture:
-    """Pillow knows more compressions, and cuts deep colours to 8 bits: it gets what has no more."""
+def _decompress(stream: BinaryIO, page: Any, spatial_rank: int, where: str, error: Exception) -> Picture:
+    """Pillow knows more compressions, but cuts deep colours to 8 bits: it reads only files without those."""
     is_shallow = page.bitspersample in (1, 2, 4, 8)
     is_deep_grey = page.bitspersample == 16 and page.photometric == MIN_IS_BLACK and page.samplesperpixel == 1
-    is_whole = ASSOCIATED not in [int(kind) for kind in page.extrasamples]
-    if spatial_rank == 2 and is_whole and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
+    has_plain_colours = ASSOCIATED not in [int(kind) for kind in page.extrasamples]
+    if spatial_rank == 2 and has_plain_colours and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
         return _read_with_pillow(stream, spatial_rank, where)
-    require(f"{where}, compressed by {_word(page.compression)}", "formats", "imagecodecs")
-    raise FileError(
-        f"{where}: expected a compression that tifffile reads, got {_word(page.compression)} ({error}). "
+    raise _compression_error(page, where, error) from error
+
+
+def _compression_error(page: Any, where: str, error: Exception) -> FileError:
+    """The error for a compression that tifffile does not read; a MissingExtraError if imagecodecs is not installed."""
+    compression = _word(page.compression)
+    require(f"{where}, compressed by {compression}", "formats", "imagecodecs")
+    return FileError(
+        f"{where}: expected a compression that tifffile reads, got {compression} ({error}). "
         "Save the image with deflate or without compression."
-    ) from error
+    )
 
 
 def _read_with_pillow(stream: BinaryIO, spatial_rank: int, where: str) -> Picture:
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     stream.seek(0)
     with pillow_unlimited(), Image.open(stream, formats=("TIFF",)) as image:
         if spatial_rank != 2 or getattr(image, "n_frames", 1) > 1:
             raise ShapeError(f"{where}: expected one flat picture, in this compression and these colours. Convert it.")
         check_pixels((*image.size[::-1], 4), 1, where)
-        image.load()
-        turned = ImageOps.exif_transpose(image)
-        is_plain = turned.mode in ("L", "RGB", "RGBA") or turned.mode.startswith("I;16")
-        wanted = "RGBA" if "A" in turned.mode else "L" if turned.mode == "1" else "RGB"
-        pixels = np.asarray(turned if is_plain else turned.convert(wanted))
-    pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
-    return Picture(pixels[..., None] if pixels.ndim == 2 else pixels, 65535 if pixels.dtype == np.uint16 else 255)
+        return from_pillow(image)
 
 
 def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
-    """A TIFF file to read.
-
-    Raises:
-        FileError: not such a file, or it has no such level.
-        ShapeError: its axes are not those of the tensor.
-        UnsupportedError: its pixels have to be changed to be seen as they are meant.
-        MissingExtraError: zarr is not installed, or imagecodecs, which the compression needs.
-    """
+    """A TIFF file to read in windows; pixels that have to be changed to be seen as they are meant are refused."""
     require(str(path), "formats", *PACKAGES)
     import tifffile
     import zarr
 
-    with ExitStack() as opened, read_errors(str(path), "a TIFF image"):
-        file = opened.enter_context(tifffile.TiffFile(path))
+    with ExitStack() as stack, read_errors(str(path), "a TIFF image"):
+        file = stack.enter_context(tifffile.TiffFile(path))
         check_pages(file, file.filehandle, file.filehandle.size, str(path))
-        series = _level_series(file, path, wanted.level)
-        page = series.levels[wanted.level].keyframe
-        _refuse_changed(page, path)
-        _require_decoder(page, path)
+        series = next((series for series in file.series if not series.keyframe.is_reduced), file.series[0])
+        if wanted.level >= len(series.levels):
+            raise FileError(
+                f"{path}: expected a level from 0 to {len(series.levels) - 1}, got {wanted.level}. Choose one of them."
+            )
+        page: Any = series.levels[wanted.level].keyframe
+        _require_plain(page, path)
+        try:
+            page.decode(None, 0)  # a segment that is not in the file, to see if its compression is known
+        except (ValueError, ImportError) as error:
+            raise _compression_error(page, str(path), error) from error
         check_decoding(page, str(path))
         array: Any = zarr.open_array(series.aszarr(level=wanted.level), mode="r")
         arrangement = _axis_mapping(series.axes, array.shape, wanted, str(path))
-        read = _by_windows(array) if page.is_tiled else _by_bands(array, series.axes.index("Y"))
-        weakref.finalize(read, opened.pop_all().close)
+        read = _window_reader(array, None if page.is_tiled else series.axes.index("Y"))
+        weakref.finalize(read, stack.pop_all().close)
+    white = _white_level(page.dtype, page.bitspersample, page) if isinstance(page.bitspersample, int) else None
     return TiledSource(
-        path,
-        array.shape,
-        page.dtype,
-        arrangement,
-        read,
-        lambda: fingerprint_file(path),
-        white_level=_white_level(page.dtype, page.bitspersample, page) if isinstance(page.bitspersample, int) else None,
+        path, array.shape, page.dtype, arrangement, read, lambda: fingerprint_file(path), white_level=white
     )
 
 
-def _level_series(file: Any, path: Path, level: int) -> Any:
-    found = [one for one in file.series if not one.keyframe.is_reduced] or file.series[:1]
-    levels = len(found[0].levels)
-    if level >= levels:
-        raise FileError(f"{path}: expected a level from 0 to {levels - 1}, got {level}. Choose one of them.")
-    return found[0]
-
-
-def _refuse_changed(page: Any, path: Path) -> None:
-    kind, turned = int(page.photometric), page.tags.valueof(ORIENTATION, default=1)
+def _require_plain(page: Any, path: Path) -> None:
+    kind, orientation = int(page.photometric), page.tags.valueof(ORIENTATION, default=1)
     is_plain = kind in (MIN_IS_BLACK, RGB) or (kind == YCBCR and page.bitspersample == 8)
-    extras = [int(one) for one in page.extrasamples]
-    if not is_plain or turned != 1 or ASSOCIATED in extras or page.dtype is None or page.dtype.kind not in "uif":
+    extras = [int(extra) for extra in page.extrasamples]
+    if not is_plain or orientation != 1 or ASSOCIATED in extras or page.dtype is None or page.dtype.kind not in "uif":
         raise UnsupportedError(
             f"{path}: expected upright pixels in grey or RGB to be read in parts, got {page.photometric.name}, "
-            f"{page.dtype}, orientation {turned}, {len(extras)} extra samples. Convert the image, or run it whole."
+            f"{page.dtype}, orientation {orientation}, {len(extras)} extra samples. Convert the image, or run it whole."
         )
-
-
-def _require_decoder(page: Any, path: Path) -> None:
-    """Refuse a compression that tifffile cannot undo here; a segment that is not in the file is decoded for that."""
-    try:
-        page.decode(None, 0)
-    except (ValueError, ImportError) as error:
-        compression = getattr(page.compression, "name", page.compression)
-        require(f"{path}, compressed by {compression}", "formats", "imagecodecs")
-        raise FileError(
-            f"{path}: expected a compression that tifffile reads, got {compression} ({error}). "
-            "Save the image with deflate or without compression."
-        ) from error
 
 
 def _axis_mapping(axes: str, stored: Shape, wanted: OpenOptions, where: str) -> AxisMapping:
     """Y, X are the last axes of space; S or C are channels; one axis of pages is depth, or channels where they fit."""
     spatial = spatial_axes(wanted.rank, wanted.layout)
-    places = {"Y": spatial[-2], "X": spatial[-1]} if len(spatial) >= 2 else {}
     channel = channel_axis(wanted.rank, wanted.layout)
-    places |= dict.fromkeys("SC", channel)
+    places = {"Y": spatial[-2], "X": spatial[-1]} if len(spatial) >= 2 else {}
+    places |= {"S": channel, "C": channel}
     if wanted.pages == BATCH:
         places |= dict.fromkeys([letter for letter in axes if letter not in places][:1], 0)
     for letter, size in zip(axes, stored, strict=True):
         if letter not in places:
-            is_depth = len(spatial) == 3
-            places[letter] = spatial[0] if is_depth else channel if size == wanted.channels else -1
-    found = tuple(places[letter] for letter in axes)
-    if -1 in found or len(set(found)) < len(found) or not set("YX") <= set(axes):
+            places[letter] = spatial[0] if len(spatial) == 3 else channel if size == wanted.channels else -1
+    mapped = tuple(places[letter] for letter in axes)
+    if -1 in mapped or len(set(mapped)) < len(mapped) or not set("YX") <= set(axes):
         raise ShapeError(
             f"{where}: expected an image of {len(spatial)} axes of space, got {format_shape(stored)} pixels with "
-            f"axes {axes}. {pages_advice(wanted.pages)}"
+            f"axes {axes}. {_pages_advice(wanted.pages)}"
         )
-    return AxisMapping(found, wanted.rank)
+    return AxisMapping(mapped, wanted.rank)
 
 
-def _by_windows(array: Any) -> Any:
-    def read(slices: Slices) -> Array:
-        return np.asarray(array[slices])
-
-    return read
-
-
-def _by_bands(array: Any, vertical: int) -> Any:
-    """A reader of strips of the full width, which are kept for the next window of the same rows."""
+def _window_reader(array: Any, row_axis: int | None) -> Callable[[Slices], Array]:
+    """A reader of windows of tiles (None), or of strips, whose full width is kept for the next window of these rows."""
     kept: dict[tuple[tuple[int, int], ...], Array] = {}
 
     def read(slices: Slices) -> Array:
-        rows = slices[vertical]
-        outer = slices[: vertical + 1]
-        key = tuple((part.start, part.stop) for part in outer)
+        if row_axis is None:
+            return np.asarray(array[slices])
+        rows = slices[: row_axis + 1]
+        key = tuple((part.start, part.stop) for part in rows)
         if key not in kept:
             kept.clear()
-            kept[key] = np.asarray(array[(*outer, *(slice(None) for _ in slices[vertical + 1 :]))])
-        inner = (*(slice(None) for _ in slices[:vertical]), slice(0, rows.stop - rows.start))
-        return kept[key][(*inner, *slices[vertical + 1 :])]
+            kept[key] = np.asarray(array[rows])
+        return kept[key][(*(slice(None),) * len(rows), *slices[row_axis + 1 :])]
 
     return read
+
+
+def check_pages(file: Any, stream: Any, size: int, where: str) -> None:
+    """Refuse pages that form a circle, which tifffile would follow for ever, and pages that overlap."""
+    words, offset, seen, entries = file.tiff, file.pages.first.offset, set(), 0
+    while 0 < offset < size:
+        if offset in seen or entries * words.tagsize > size:
+            raise FileError(f"{where}: corrupt TIFF: its page directories form a loop or overlap.")
+        seen.add(offset)
+        count = _unpack(stream, offset, words.tagnoformat, words.tagnosize)
+        offset = _unpack(stream, offset + words.tagnosize + count * words.tagsize, words.offsetformat, words.offsetsize)
+        entries += 1 + count
+
+
+def _unpack(stream: Any, offset: int, form: str, size: int) -> int:
+    """A number in a file; 0 after its end."""
+    stream.seek(offset)
+    content = stream.read(size)
+    number: int = struct.unpack(form, content)[0] if len(content) == size else 0
+    return number
+
+
+def check_segments(series: Any, stream: BinaryIO, size: int, where: str) -> None:
+    """Refuse pixels and segments that claim more than a file of `size` bytes can hold, or this process."""
+    page = series.keyframe
+    _require_compression(page, where)
+    if int(page.compression) in DEFLATE_LIKE:
+        check_claim(series.nbytes, size, where)
+        check_claim(prod(page.chunks) * page.dtype.itemsize, size, where)
+    check_pixels(tuple(page.chunks), page.dtype.itemsize, where)
+    if int(page.compression) == JPEG:
+        for part in (part.aspage() for part in series.pages if part is not None):
+            for offset, count in zip(part.dataoffsets, part.databytecounts, strict=True):
+                stream.seek(offset)
+                _require_jpeg_size(stream.read(min(count, JPEG_HEAD)), part, where)
+
+
+def check_decoding(page: Any, where: str) -> None:
+    """Refuse segments that no memory holds, and let `page.decode` check each JPEG before it is unpacked."""
+    _require_compression(page, where)
+    check_bytes(prod(page.chunks) * page.dtype.itemsize, "one strip or tile", where)
+    if int(page.compression) != JPEG:
+        return
+    decode = page.decode
+
+    def decode_checked(data: bytes | None, *place: Any, **words: Any) -> Any:
+        if data:
+            _require_jpeg_size(data, page, where)
+        return decode(data, *place, **words)
+
+    page.decode = decode_checked
+
+
+def _require_compression(page: Any, where: str) -> None:
+    """Refuse a compression that is not in the list: any decoder that is installed would run."""
+    if int(page.compression) not in COMPRESSIONS:
+        raise UnsupportedError(
+            f"{where}: its compression, {_word(page.compression)}, is not read. "
+            "Save the image with deflate, LZW or JPEG."
+        )
+
+
+def _require_jpeg_size(data: bytes, page: Any, where: str) -> None:
+    """Refuse a JPEG that says another size than its segment has: it would unpack to more than the file says."""
+    rows = page.tilelength if page.is_tiled else min(page.rowsperstrip, page.imagelength)
+    columns = page.tilewidth if page.is_tiled else page.imagewidth
+    height, width = jpeg_size((page.jpegheader or b"") + data) or (0, 0)
+    if not (0 < height < rows + JPEG_BLOCK and 0 < width < columns + JPEG_BLOCK):
+        raise FileError(
+            f"{where}: expected a JPEG of {rows}x{columns} pixels, got one of {height}x{width}. Save the image again."
+        )
+
+
+def jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Rows and columns that the first frame of a JPEG states; None without one.
+
+    Source: ITU-T T.81, B.1.1.3: markers and the lengths of their segments.
+
+    >>> jpeg_size(bytes.fromhex("ffd8 ffe0 0004 0000 ffc0 000b 08 0010 0020"))
+    (16, 32)
+    """
+    at = 2
+    while data[at : at + 1] == b"\xff":
+        marker = data[at + 1] if at + 1 < len(data) else 0
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            frame = data[at + 5 : at + 9]
+            return (int.from_bytes(frame[:2]), int.from_bytes(frame[2:])) if len(frame) == 4 else None
+        at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4])
+    return None

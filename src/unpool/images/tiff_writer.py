@@ -20,22 +20,14 @@ from unpool.extras import require
 from unpool.images.axes import Array, AxisMapping, Slices, shape_of
 from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header, reserve
 
-SIDE = 256
-"""Elements of a tile that is written, along both its axes."""
-
+SIDE = 256  # elements of a tile that is written, along both its axes
 PAGE = 1 << 12
 SHORTEST_PIXELS = 1 << 16
 """Bytes that are written in one piece, from which on zeros are pixels; tags are shorter, or not all zero."""
 
 
 class TiffLayout(NamedTuple):
-    """A TIFF file without its pixels.
-
-    Attributes:
-        tags: by offset, the bytes around the pixels.
-        pages: by page, where its pixels begin.
-        size: bytes of the file.
-    """
+    """A TIFF file without its pixels: by offset, the bytes around these; the offset of each page's pixels; the size."""
 
     tags: Mapping[int, bytes]
     pages: list[int]
@@ -43,13 +35,9 @@ class TiffLayout(NamedTuple):
 
 
 def create_tiff(path: Path, written: OutputSpec) -> None:
-    """A BigTIFF file of zeros in tiles: in colour for 3 or 4 channels of 8 or 16 bits, else with a page per channel.
-
-    Raises:
-        UnsupportedError: TIFF has no such type.
-    """
+    """A BigTIFF file of zeros in tiles: in colour for 3 or 4 channels of 8 or 16 bits, else with a page per channel."""
     require(str(path), "run", "tifffile")
-    layout = tiff_layout(path, written)
+    layout = _sink_layout(path, written)
     with path.open("wb") as file:
         for offset, content in layout.tags.items():
             file.seek(offset)
@@ -57,14 +45,19 @@ def create_tiff(path: Path, written: OutputSpec) -> None:
     reserve(path, layout.size)
 
 
-def tiff_layout(path: Path, written: OutputSpec) -> TiffLayout:
-    """The tags of a file that is written, and where its pages begin.
+def open_tiff_sink(path: Path, written: OutputSpec) -> Sink:
+    """A file that `create_tiff` made, to write."""
+    layout, arrangement = _sink_layout(path, written), _sink_arrangement(written)
+    require_header(path, layout.tags, "TIFF")
+    tiles = _Tiles(path, written, layout.pages)
+    return Sink(
+        written.shape, arrangement, tiles.write, tiles.read, tiles.raw.sync, lambda _: reserve(path, layout.size)
+    )
 
-    Raises:
-        UnsupportedError: TIFF has no such type.
-    """
-    shape = _sink_arrangement(written).stored_shape(written.shape)
+
+def _sink_layout(path: Path, written: OutputSpec) -> TiffLayout:
     is_colour = _is_colour(written)
+    shape = _sink_arrangement(written).stored_shape(written.shape)
     if written.dtype.kind not in "uif":
         raise UnsupportedError(f"{path}: expected integers or floats, got {written.dtype}. Write .npy.")
     return layout_of(
@@ -78,33 +71,16 @@ def tiff_layout(path: Path, written: OutputSpec) -> TiffLayout:
     )
 
 
-def open_tiff_sink(path: Path, written: OutputSpec) -> Sink:
-    """A TIFF file to write.
-
-    Raises:
-        FileError: its tags are not those that `create_tiff` writes.
-    """
-    layout = tiff_layout(path, written)
-    require_header(path, layout.tags, "TIFF")
-    tiles = _Tiles(path, written, layout.pages)
-    arrangement = _sink_arrangement(written)
-    return Sink(
-        written.shape, arrangement, tiles.write, tiles.read, tiles.raw.sync, lambda _: reserve(path, layout.size)
-    )
-
-
 class _Tiles:
     """The tiles of a file that `create_tiff` made: those of a page in a row, a grid in row-major order."""
 
     def __init__(self, path: Path, written: OutputSpec, pages: Sequence[int]) -> None:
-        self.shape = _sink_arrangement(written).stored_shape(written.shape)
-        self._is_colour = _is_colour(written)
-        last = 2 if not self._is_colour else 3
-        plane = self.shape[-last:]
-        self._grid = (-(-plane[0] // SIDE), -(-plane[1] // SIDE))
-        samples = plane[2] if self._is_colour else 1
         self._pages = pages
-        stored = (self._grid[0] * self._grid[1], SIDE, SIDE, samples)
+        shape = _sink_arrangement(written).stored_shape(written.shape)
+        self._plane_rank = 3 if _is_colour(written) else 2
+        self._outer, (height, width, *samples) = shape[: -self._plane_rank], shape[-self._plane_rank :]
+        self._columns = -(-width // SIDE)
+        stored = (-(-height // SIDE) * self._columns, SIDE, SIDE, samples[0] if samples else 1)
         self.raw = RawArrayFile(path, stored, written.dtype, 0)
 
     def write(self, slices: Slices, array: Array) -> None:
@@ -114,25 +90,27 @@ class _Tiles:
 
     def read(self, slices: Slices) -> Array:
         """A window."""
-        made = np.empty(shape_of(slices), self.raw.dtype)
+        array = np.empty(shape_of(slices), self.raw.dtype)
         for window, tile, begin in self._pieces(slices):
-            made[window] = self.raw.read(tile, begin).reshape(made[window].shape)
-        return made
+            array[window] = self.raw.read(tile, begin).reshape(array[window].shape)
+        return array
 
     def _pieces(self, slices: Slices) -> Iterator[tuple[Slices, Slices, int]]:
         """By tile that a window touches: its part of the window, its place in its page, and where that begins."""
-        last = 3 if self._is_colour else 2
-        outer, (rows, columns, *_) = slices[:-last], slices[-last:]
-        spans = [range(part.start // SIDE, -(-part.stop // SIDE)) for part in (rows, columns)]
+        outer, (rows, columns, *samples) = slices[: -self._plane_rank], slices[-self._plane_rank :]
         for place in product(*(range(part.start, part.stop) for part in outer)):
-            page = int(np.ravel_multi_index(place, self.shape[:-last])) if place else 0
+            page = int(np.ravel_multi_index(place, self._outer)) if place else 0
             leading = tuple(slice(at - part.start, at - part.start + 1) for at, part in zip(place, outer, strict=True))
-            for down, right in product(*spans):
+            for down, right in product(_touched(rows), _touched(columns)):
                 window, within = zip(_cut(rows, down), _cut(columns, right), strict=True)
-                number = down * self._grid[1] + right
-                more = (slice(None),) * (last - 2)
-                samples = (slice(0, self.raw.shape[-1]),)
-                yield (*leading, *window, *more), (slice(number, number + 1), *within, *samples), self._pages[page]
+                number = down * self._columns + right
+                tile = (slice(number, number + 1), *within, slice(0, self.raw.shape[-1]))
+                yield (*leading, *window, *(slice(None) for _ in samples)), tile, self._pages[page]
+
+
+def _touched(span: slice) -> range:
+    """The tiles that a span touches along an axis."""
+    return range(span.start // SIDE, -(-span.stop // SIDE))
 
 
 def _cut(span: slice, tile: int) -> tuple[slice, slice]:
@@ -148,25 +126,20 @@ def _is_colour(written: OutputSpec) -> bool:
 
 def _sink_arrangement(written: OutputSpec) -> AxisMapping:
     """Channels first, where there are several, or last where they are colours; a page for each picture of a batch."""
-    spatial = tuple(axis for axis in range(1, len(written.shape)) if axis != written.channel)
+    spatial, channels, is_colour = written.spatial_axes, written.channel_axes, _is_colour(written)
     if len(spatial) not in (2, 3):
         raise UnsupportedError(f"TIFF: expected 2 or 3 axes of space, got {len(spatial)}. Write .npy.")
-    has_channels = written.channel is not None and written.shape[written.channel] > 1
-    channels = (written.channel,) if has_channels and written.channel is not None else ()
     batch: tuple[int, ...] = () if written.shape[0] == 1 else (0,)
-    if batch and (len(spatial) != 2 or (channels and not _is_colour(written))):
+    if batch and (len(spatial) != 2 or (channels and not is_colour)):
         raise UnsupportedError(
             f"TIFF: expected a batch of one, or of pictures in grey or colour, got {list(written.shape)}. Write .npy."
         )
-    axes = (*batch, *spatial, *channels) if _is_colour(written) else (*batch, *channels, *spatial)
+    axes = (*batch, *spatial, *channels) if is_colour else (*batch, *channels, *spatial)
     return AxisMapping(axes, len(written.shape))
 
 
 def layout_of(**words: Any) -> TiffLayout:
-    """The layout of the file that `tifffile.imwrite` makes of zeros.
-
-    Args:
-        words: of `tifffile.imwrite`; pixels are not compressed.
+    """The layout of the file that `tifffile.imwrite` makes of zeros with these arguments, without compression.
 
     >>> layout = layout_of(shape=(2, 300, 40), dtype="u1", tile=(256, 256), photometric="minisblack")
     >>> len(layout.pages), layout.size - sum(map(len, layout.tags.values())) == 2 * 2 * 256 * 256
@@ -231,12 +204,12 @@ class _SparseFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = max(0, min(len(buffer), self.size - self._place))
-        found = bytearray(count)
+        content = bytearray(count)
         for number, first, stop in _parts(self._place, count):
             if number in self._pages:
                 begin = first % PAGE
-                found[first - self._place : stop - self._place] = self._pages[number][begin : begin + stop - first]
-        memoryview(buffer)[:count] = found
+                content[first - self._place : stop - self._place] = self._pages[number][begin : begin + stop - first]
+        memoryview(buffer)[:count] = content
         self._place += count
         return count
 

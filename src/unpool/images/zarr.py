@@ -1,9 +1,10 @@
-"""Zarr arrays of version 3 in folders, window by window; chunks fit the tiles, so that each is written once."""
+"""Zarr arrays in folders, window by window: version 2 or 3 is read, version 3 written, in chunks that divide tiles."""
 
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +15,24 @@ from unpool.extras import require
 from unpool.files import sync, sync_folder
 from unpool.images.axes import AxisMapping, Slices, axes_for_array
 from unpool.images.checks import parse_json, read_errors, read_regular
-from unpool.images.fingerprint import fingerprint_folder
 from unpool.images.sink import OutputSpec, Sink
-from unpool.images.source import OpenOptions, TiledSource
+from unpool.images.source import OpenOptions, TiledSource, fingerprint_folder
 
-LONGEST = 1024
-"""Elements of a chunk along a spatial axis, at most."""
-
-LARGEST = 16 << 20
-"""Bytes of a chunk, at most, unless a single channel has more."""
-
+MAX_CHUNK_SIDE = 1024  # elements of a chunk along a spatial axis
+MAX_CHUNK_BYTES = 16 << 20  # size of a chunk, unless a single channel has more
 PACKAGES = ("zarr", "numcodecs")
 METADATA = "zarr.json"
-LONGEST_METADATA = 1 << 24
-"""Bytes of a zarr.json at most."""
+MAX_METADATA_BYTES = 1 << 24
 
 MEMBER = re.compile(
     r"(zarr\.json|\.zarray|\.zattrs|c|(c[./])?\d+([./]\d+)*)(\.\w+\.partial)?|zarr\.\w+\.partial|(.*/)?\.DS_Store",
     re.ASCII,
 )
-"""The files of an array of version 2 or 3: metadata, chunks, what an interrupted writer left, and macOS' own."""
+"""The files of an array of version 2 or 3: metadata, chunks, those of an interrupted writer, and macOS' own."""
 
 
 def open_zarr(path: Path, wanted: OpenOptions) -> TiledSource:
-    """A Zarr array to read, of version 2 or 3; of a group of levels, as OME-Zarr writes it, the one that is wanted.
-
-    Raises:
-        FileError: no such array.
-        ShapeError: its axes are not those of the tensor, or a chunk is larger than the memory.
-        UnsupportedError: a codec or a type that is not read.
-        MissingExtraError: zarr is not installed.
-    """
+    """A Zarr array to read in windows: one alone, or a level of a group as in OME-Zarr."""
     require(str(path), "formats", *PACKAGES)
     from unpool.images.zarr_store import open_zarr_array
 
@@ -61,15 +49,11 @@ def create_zarr(path: Path, written: OutputSpec) -> None:
     """A Zarr array without chunks."""
     require(str(path), "formats", *PACKAGES)
     _create(str(path), written)
-    sync_all(path.rglob("*.json"))
+    _sync_all(path.rglob("*.json"))
 
 
 def open_zarr_sink(path: Path, written: OutputSpec) -> Sink:
-    """A Zarr array to write.
-
-    Raises:
-        FileError: its zarr.json is not the one that `create_zarr` writes.
-    """
+    """An array that `create_zarr` made, to write."""
     from unpool.images.zarr_store import open_zarr_array
 
     _require_metadata(path, written)
@@ -79,37 +63,36 @@ def open_zarr_sink(path: Path, written: OutputSpec) -> Sink:
         array[slices] = part
 
     def load(slices: Slices) -> Any:
-        _refuse_links(path, _touched(slices, array.chunks))
+        _refuse_links(path, _chunk_paths(path, slices, array.chunks))
         with read_errors(str(path), "the elements of a tile"):
             return np.asarray(array[slices])
 
-    def synced(slices: Slices) -> None:
-        names = ("/".join(map(str, ("c", *place))) for place in _touched(slices, array.chunks))
-        sync_all(path / name for name in names)
+    def sync_window(slices: Slices) -> None:
+        _sync_all(_chunk_paths(path, slices, array.chunks))
 
     def repair(windows: Iterable[Slices]) -> None:
         kept = {path / METADATA}
         for slices in windows:
-            kept |= {path.joinpath("c", *map(str, place)) for place in _touched(slices, array.chunks)}
+            kept.update(_chunk_paths(path, slices, array.chunks))
         _remove_others(path, kept)
 
     arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
-    return Sink(written.shape, arrangement, store, load, synced, repair)
+    return Sink(written.shape, arrangement, store, load, sync_window, repair)
 
 
 def is_zarr_array(folder: Path) -> bool:
-    """True for a folder that is a Zarr array of version 2 or 3; a group, which may hold other arrays, is none."""
+    """True for a folder that is a Zarr array of version 2 or 3; False for a group, which may hold other arrays."""
     try:
         if (folder / METADATA).exists():
-            found = parse_json(read_regular(folder / METADATA, LONGEST_METADATA))
-            return isinstance(found, dict) and found.get("node_type") == "array"
+            document = parse_json(read_regular(folder / METADATA, MAX_METADATA_BYTES))
+            return isinstance(document, dict) and document.get("node_type") == "array"
     except (OSError, ValueError):
         return False
     return (folder / ".zarray").is_file() and not (folder / ".zgroup").exists()
 
 
 def other_member(array: Path) -> Path | None:
-    """The first file or link in the folder of a Zarr array that is not of the array; None where there is none."""
+    """The first file or link in the folder of a Zarr array that is not of the array, or None."""
     for folder, subfolders, files in os.walk(array):
         links = [name for name in subfolders if os.path.islink(os.path.join(folder, name))]
         for path in (Path(folder, name) for name in sorted([*files, *links])):
@@ -130,34 +113,29 @@ def _require_metadata(path: Path, written: OutputSpec) -> None:
     """Refuse an array whose zarr.json differs from what this run writes."""
     from zarr.storage import MemoryStore
 
-    made: dict[str, Any] = {}
-    _create(MemoryStore(made), written)
-    expected = made[METADATA].to_bytes()
-    way = f"Delete {path.parent} to start over."
+    files: dict[str, Any] = {}
+    _create(MemoryStore(files), written)
+    expected = files[METADATA].to_bytes()
+    advice = f"Delete {path.parent} to start over."
     if path.is_symlink():
-        raise FileError(f"{path}: is a link, and not the array of an interrupted run. {way}")
+        raise FileError(f"{path}: is a link, and not the array of an interrupted run. {advice}")
     try:
-        content = read_regular(path / METADATA, LONGEST_METADATA)
+        content = read_regular(path / METADATA, MAX_METADATA_BYTES)
         if content == expected:
             return
-        found = parse_json(content)
+        old = parse_json(content)
     except (OSError, ValueError) as error:
-        raise FileError(f"{path / METADATA}: cannot be read ({error}). {way}") from error
-    wanted = parse_json(expected)
-    if not isinstance(found, dict) or found == wanted:
-        raise FileError(f"{path / METADATA}: differs from that of this run. {way}")
-    name = next(name for name in (*wanted, *found) if found.get(name) != wanted.get(name))
-    here, there = (str(words.get(name))[:60] for words in (found, wanted))
-    raise FileError(f"{path / METADATA}: its {name} is {here}, that of this run {there}. {way}")
+        raise FileError(f"{path / METADATA}: cannot be read ({error}). {advice}") from error
+    new = parse_json(expected)
+    if not isinstance(old, dict) or old == new:
+        raise FileError(f"{path / METADATA}: differs from that of this run. {advice}")
+    name = next(name for name in (*new, *old) if old.get(name) != new.get(name))
+    here, there = (str(words.get(name))[:60] for words in (old, new))
+    raise FileError(f"{path / METADATA}: its {name} is {here}, that of this run {there}. {advice}")
 
 
-def _refuse_links(folder: Path, places: Iterable[tuple[int, ...]]) -> None:
-    """Refuse chunks that are links or inside a linked folder: `_remove_others` removes the links.
-
-    Raises:
-        FileError: such a chunk.
-    """
-    chunks = [folder.joinpath("c", *map(str, place)) for place in places]
+def _refuse_links(folder: Path, chunks: Iterable[Path]) -> None:
+    """Refuse chunks that are links or inside a linked folder: `_remove_others` removes the links."""
     inner = {path for chunk in chunks for path in (chunk, *chunk.parents) if folder in path.parents}
     link = next((path for path in sorted(inner) if path.is_symlink()), None)
     if link is not None:
@@ -165,7 +143,7 @@ def _refuse_links(folder: Path, places: Iterable[tuple[int, ...]]) -> None:
 
 
 def _remove_others(folder: Path, kept: Collection[Path]) -> None:
-    """Remove all of an array but some of its files: damaged chunks, links, and what an interrupted writer left."""
+    """Remove all other files of an array: damaged chunks, links, and files of an interrupted writer."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path in kept and path.is_file() and not path.is_symlink():
             continue
@@ -181,17 +159,17 @@ def chunks(written: OutputSpec) -> tuple[int, ...]:
     >>> chunks(OutputSpec((1, 2, 9000, 9000), np.dtype(np.float32), 1, (1, 2, 2048, 1500)))
     (1, 2, 1024, 750)
     """
-    found = [_divisor(size) for size in written.piece]
-    found[0] = 1
+    lengths = [_divisor(size) for size in written.piece]
+    lengths[0] = 1
     if written.channel is not None:
-        found[written.channel] = written.shape[written.channel]
-        if np.prod(found, dtype=object) * written.dtype.itemsize > LARGEST:
-            found[written.channel] = 1
-    return tuple(max(1, size) for size in found)
+        lengths[written.channel] = written.shape[written.channel]
+        if prod(lengths) * written.dtype.itemsize > MAX_CHUNK_BYTES:
+            lengths[written.channel] = 1
+    return tuple(max(1, size) for size in lengths)
 
 
-def sync_all(paths: Any) -> None:
-    """Return when files and the names in their folders are on the disk; chunks of zeros alone have no file."""
+def _sync_all(paths: Iterable[Path]) -> None:
+    """Wait until files and the names in their folders are on the disk; chunks of zeros alone have no file."""
     folders = set()
     for path in paths:
         if path.exists():
@@ -204,15 +182,14 @@ def sync_all(paths: Any) -> None:
 
 
 def _divisor(size: int) -> int:
-    """The longest that divides a size; where that is short, one that does not."""
-    if size <= LONGEST:
+    """The longest chunk that divides a size, or half the longest chunk if that is too short."""
+    if size <= MAX_CHUNK_SIDE:
         return size
-    found = next(length for length in range(LONGEST, 0, -1) if size % length == 0)
-    return found if found >= LONGEST // 8 else LONGEST // 2
+    length = next(length for length in range(MAX_CHUNK_SIDE, 0, -1) if size % length == 0)
+    return length if length >= MAX_CHUNK_SIDE // 8 else MAX_CHUNK_SIDE // 2
 
 
-def _touched(slices: Slices, lengths: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """The places of the chunks that a window touches."""
-    return product(
-        *(range(part.start // length, -(-part.stop // length)) for part, length in zip(slices, lengths, strict=True))
-    )
+def _chunk_paths(folder: Path, slices: Slices, lengths: tuple[int, ...]) -> Iterator[Path]:
+    """The files of the chunks that a window touches."""
+    spans = (range(part.start // size, -(-part.stop // size)) for part, size in zip(slices, lengths, strict=True))
+    return (folder.joinpath("c", *map(str, place)) for place in product(*spans))

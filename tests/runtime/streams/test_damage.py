@@ -25,8 +25,7 @@ from unpool.images.checks import read_errors
 from unpool.images.npy import read_npy
 from unpool.images.sink import OutputSpec
 from unpool.images.zarr import open_zarr_sink
-from unpool.images.zarr_metadata import CODECS_V2, CODECS_V3
-from unpool.images.zarr_store import zstd_bytes
+from unpool.images.zarr_store import CODECS_V2, CODECS_V3, zstd_bytes
 
 pytestmark = pytest.mark.slow
 

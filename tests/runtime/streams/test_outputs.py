@@ -144,7 +144,7 @@ def test_a_full_disk_is_one_error_and_can_be_gone_on_from(session, place, tmp_pa
 
     module = "unpool.runtime.streams"
     where = {
-        "reserve": "unpool.images.npy.reserve",
+        "reserve": "unpool.images.sink.reserve",
         "write": "unpool.images.sink.RawArrayFile.write",
         "journal": f"{module}.checkpoint.sync",
         "record": f"{module}.partial_output.write_done_marker",

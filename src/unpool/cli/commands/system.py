@@ -89,32 +89,35 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     from unpool.display import format_shape
     from unpool.extras import require
     from unpool.files import FileSet
-    from unpool.images.encode import write_picture
-    from unpool.images.overlay import legend_for, mask_picture, overlay_picture
-    from unpool.images.pixels import Picture, for_display
+    from unpool.images.overlay import ClassView, legend_for, mask_rows, overlay_rows, rows_of
+    from unpool.images.pixels import Picture, backdrop
+    from unpool.images.raster import write_rows
 
     require("unpool demo", "demo", "skimage")
     from skimage.data import coins
 
-    photograph = np.asarray(coins())  # type: ignore[no-untyped-call]
+    photograph = Picture(np.asarray(coins())[..., None], 255)  # type: ignore[no-untyped-call]
     begin = time.perf_counter()
     with as_file(files("unpool") / "data" / "coins.onnx") as path:
         session = open_session(path, threads=threads)
     (slot,) = slots(session).values()
-    batch = to_input(Picture(photograph[..., None], 255), slot, PixelRule(), "coins")
+    batch = to_input(photograph, slot, PixelRule(), "coins")
     slot.check(batch, "coins")
     (scores,) = session.run(None, {slot.name: batch})
     seconds = time.perf_counter() - begin
-    (classes,), count = class_map(scores, "nchw", "coins.onnx")
+    numbers, count = class_map(scores, "nchw", "coins.onnx")
+    classes = ClassView(numbers.shape, numbers.dtype, count, lambda slices: numbers[slices])
+    counts = classes.counts(rows_of(classes.shape))
     metadata = Metadata(session.get_modelmeta().custom_metadata_map, "coins.onnx")
-    legend = legend_for(count, metadata.classes())
+    legend = legend_for(classes.count, metadata.classes())
     with FileSet() as pictures:
         with pictures.open(folder / MASK) as stream:
-            write_picture(stream, "png", mask_picture(classes, legend))
+            write_rows(stream, "png", *mask_rows(classes, legend))
         with pictures.open(folder / OVERLAY) as stream:
-            write_picture(stream, "png", overlay_picture(for_display(photograph[..., None]), classes, legend, 0.5))
-    share = class_shares(np.bincount(classes.ravel()).tolist(), legend.names).get(legend.names[1], 0.0)
+            present = np.flatnonzero(counts).tolist()
+            write_rows(stream, "png", *overlay_rows(backdrop(photograph), classes, legend, 0.5, present))
+    share = class_shares(counts, legend.names).get(legend.names[1], 0.0)
     return [
-        f"wrote {MASK} (the class of every pixel, {format_shape(classes.shape)}) and {OVERLAY} (to look at)",
+        f"wrote {MASK} (the class of every pixel, {format_shape(classes.shape[1:])}) and {OVERLAY} (to look at)",
         f"coins cover {100 * share:.1f} % of the photograph; loading and running took {seconds:.2f} s",
     ]

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TypeAlias
 from unpool.errors import FileError, UnpoolError
 from unpool.files import resolve_link, sync, sync_folder, write, write_errors
 from unpool.images.checks import parse_json, read_regular
-from unpool.images.fingerprint import fingerprint_folder
+from unpool.images.source import fingerprint_folder
 
 Settings: TypeAlias = Mapping[str, Any]
 
@@ -32,13 +32,9 @@ MARKER_KEY = "unpool record"
 JOURNAL = "journal"
 PARTIAL_SUFFIX = ".part"
 
-MAX_JOURNAL_BYTES = 1 << 30
-"""A line has about 70 bytes."""
-
+MAX_JOURNAL_BYTES = 1 << 30  # a line has about 70 bytes
 MAX_MARKER_BYTES = 1 << 26
-MAX_DEPTH = 8
-"""Nesting of settings."""
-
+MAX_DEPTH = 8  # nesting of settings
 OPTIONS = {
     "tile": "--tile",
     "max_memory": "--max-memory",

@@ -11,8 +11,7 @@ import numpy as np
 from unpool.errors import UnpoolError
 from unpool.images import formats
 from unpool.images.axes import Array, full_slices
-from unpool.images.fingerprint import fingerprint_array, fingerprint_file
-from unpool.images.source import cast_source
+from unpool.images.source import cast_source, fingerprint_array, fingerprint_file
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import numpy_type
 

@@ -82,8 +82,7 @@ class ScoreFormat:
         return values
 
 
-SOFTMAX_COPIES = 3
-"""Arrays of the size of the scores that a softmax allocates; for float16 one of them is wider."""
+SOFTMAX_COPIES = 3  # arrays of the size of the scores that a softmax allocates; for float16 one of them is wider
 
 
 def class_type(count: int) -> np.dtype[Any]:

@@ -22,9 +22,9 @@ import numpy as np
 from unpool.errors import FileError
 from unpool.files import WriteError, copy_mode, find_overlap, resolve_link, resolve_target, sync_folder, write_errors
 from unpool.images.axes import Array, Slices
-from unpool.images.fingerprint import fingerprint_array
 from unpool.images.formats import ending_of, format_of
 from unpool.images.sink import OutputSpec, Sink
+from unpool.images.source import fingerprint_array
 from unpool.images.zarr import is_zarr_array, other_member
 from unpool.runtime.streams.checkpoint import (
     JOURNAL,
@@ -38,8 +38,7 @@ from unpool.runtime.streams.checkpoint import (
     write_done_marker,
 )
 
-MARK = ".unpool"
-"""The first file in NAME.part: only a folder with this file, or an empty one, is removed."""
+MARK = ".unpool"  # the first file in NAME.part: only a folder with this file, or an empty one, is removed
 
 _log = logging.getLogger("unpool.streams")
 

@@ -21,18 +21,12 @@ Stage: TypeAlias = Callable[[Any], Any]
 PartResult: TypeAlias = tuple[int, Mapping[str, Array]]
 """The number of a part, and its array for each output."""
 
-QUEUE_SIZE = 1
-"""Maximum number of items that wait between two stages; each stage holds one more."""
-
-PIPELINE_DEPTH = 2 + QUEUE_SIZE
-"""Items in memory between two stages: one in each of the two, and those in the queue."""
-
+QUEUE_SIZE = 1  # maximum number of items that wait between two stages; each stage holds one more
+PIPELINE_DEPTH = 2 + QUEUE_SIZE  # items in memory between two stages: one in each of the two, and those in the queue
 RUNTIME_OVERHEAD_BYTES = 96 << 20
 """Memory that the first run takes for machine code, compressors, threads and their buffers."""
 
-POLL_SECONDS = 0.05
-"""Time between two checks of a blocked stage for the end of the run."""
-
+POLL_SECONDS = 0.05  # time between two checks of a blocked stage for the end of the run
 _END = object()
 
 
