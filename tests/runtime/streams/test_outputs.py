@@ -70,7 +70,7 @@ def test_several_outputs_want_a_place_each(tmp_path):
     for target, options, says in (
         ({"z": half}, {}, "got z"),
         ({}, {}, "got none"),
-        (targets, {"output": "half"}, "no `output` beside them"),
+        (targets, {"output": "half"}, "no `output` in addition"),
         (half, {}, "expected one of half, best, full"),
         ({"half": half, "full": half}, {}, "names of their own"),
         ({"half": half, "full": tmp_path / "other" / "full.npy"}, {}, "in one folder"),

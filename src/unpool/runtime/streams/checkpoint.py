@@ -5,7 +5,7 @@
     {"unpool journal": 2, "digest": "...", "settings": {...}}     the model, the inputs, the tiles, and their digest
     {"tile": 0, "content": "..."}                                 finished, and the fingerprint of its data
 
-An incomplete last line is ignored. Any other content is refused. `.NAME.done` beside complete outputs holds the same
+An incomplete last line is ignored. Any other content is refused. `.NAME.done` next to complete outputs holds the same
 settings, with the size and the modification time of each output; it is ignored once an output has changed.
 """
 
@@ -66,7 +66,7 @@ def partial_folder(targets: Mapping[str, Path]) -> Path:
 
 
 def done_marker(target: Path) -> Path:
-    """The path of the marker beside a complete output, with links resolved.
+    """The path of the marker next to a complete output, with links resolved.
 
     >>> done_marker(Path("masks/a.zarr")).name
     '.a.zarr.done'
@@ -76,11 +76,9 @@ def done_marker(target: Path) -> Path:
 
 
 def find_checkpoint(targets: Mapping[str, Path], *, resume: bool) -> Checkpoint | None:
-    """The earlier run into the same outputs. None where there is none, or a complete one that is not resumed.
+    """The earlier run into the same outputs; None where there is none, or a complete one that is not resumed.
 
-    Raises:
-        UnpoolError: it was interrupted, and `resume` is False.
-        FileError: its journal cannot be read.
+    An interrupted run that is not resumed is an error.
     """
     folder = partial_folder(targets)
     if not os.path.lexists(folder / JOURNAL):
@@ -94,11 +92,7 @@ def find_checkpoint(targets: Mapping[str, Path], *, resume: bool) -> Checkpoint 
 
 
 def require_same_settings(checkpoint: Checkpoint, settings: Settings, targets: Mapping[str, Path]) -> None:
-    """Refuse to resume an earlier run with other settings.
-
-    Raises:
-        UnpoolError: a setting differs; the message names it.
-    """
+    """Refuse to resume an earlier run with other settings; the message names the first one."""
     old, new = _flatten(checkpoint.settings), _flatten(settings)
     differing = [
         name for name in dict.fromkeys([*new, *old]) if (name in old, old.get(name)) != (name in new, new.get(name))
@@ -113,15 +107,7 @@ def require_same_settings(checkpoint: Checkpoint, settings: Settings, targets: M
 
 
 class Journal:
-    """The finished parts of a run, and their fingerprints.
-
-    Args:
-        path: of a file that `create_journal` has written.
-
-    Raises:
-        FileError: it is no journal, or one of another version.
-        WriteError: it cannot be written.
-    """
+    """The finished parts of a run, and their fingerprints, in a file that `create_journal` has written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,7 +132,7 @@ class Journal:
         self.finished[part] = fingerprint
 
     def is_in_place(self) -> bool:
-        """True if the path still names this file: the user may have deleted it, and another run begun there."""
+        """True if the path still names this file: it may have been deleted, and another run begun there."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
         except FileNotFoundError:
@@ -171,8 +157,7 @@ def create_journal(path: Path, settings: Settings) -> None:
 def parse_journal(content: bytes) -> tuple[Settings, dict[int, str]]:
     """The settings of a run, and the fingerprint of each finished part: the last one where a part was computed twice.
 
-    Raises:
-        ValueError: it is not a journal.
+    A ValueError for other content than that of a journal.
     """
     head, *lines = content.split(b"\n")[:-1] or [b""]
     fields = parse_json(head)
@@ -190,14 +175,14 @@ def parse_journal(content: bytes) -> tuple[Settings, dict[int, str]]:
 
 
 def write_done_marker(targets: Mapping[str, Path], settings: Settings) -> None:
-    """Mark outputs as complete, beside the first of them."""
+    """Mark outputs as complete, next to the first of them."""
     stamps = {name: _stamp(path) for name, path in targets.items()}
     content = {MARKER_KEY: VERSION, "digest": settings_digest(settings), "settings": settings, "outputs": stamps}
     write(done_marker(next(iter(targets.values()))), _json_line(content))
 
 
 def read_done_marker(targets: Mapping[str, Path]) -> Settings | None:
-    """The settings of outputs that are complete and unchanged; None where there is no such marker."""
+    """The settings of outputs that are complete and unchanged, else None."""
     path = done_marker(next(iter(targets.values())))
     if not os.path.lexists(path):
         return None
@@ -220,11 +205,7 @@ def settings_digest(settings: Settings) -> str:
 
 
 def _valid_settings(fields: Mapping[str, Any]) -> Settings:
-    """The settings of a journal or a marker.
-
-    Raises:
-        ValueError: they are not settings, or not those that were written.
-    """
+    """The settings of a journal or a marker; a ValueError where they are not those that were written."""
     settings = fields.get("settings")
     if not isinstance(settings, dict) or not _is_plain(settings, MAX_DEPTH):
         raise ValueError("it has no settings")

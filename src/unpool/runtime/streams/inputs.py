@@ -11,7 +11,7 @@ import numpy as np
 from unpool.errors import UnpoolError
 from unpool.images import formats
 from unpool.images.axes import Array, full_slices
-from unpool.images.source import cast_source, fingerprint_array, fingerprint_file
+from unpool.images.source import cast_source, fingerprint_file, fingerprint_source
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import numpy_type
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_sources(session: "InferenceSession", feed: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Every input as an object with a shape and a type that returns windows.
-
-    Raises:
-        UnpoolError: an input is missing or of another type.
-        FileError: a file cannot be read.
-    """
+    """Every input as an object with a shape and a type that returns windows; a missing input is an error."""
     values = {value.name: value for value in session.get_inputs()}
     if set(values) != set(feed):
         raise UnpoolError(
@@ -34,12 +29,11 @@ def open_sources(session: "InferenceSession", feed: Mapping[str, Any], layout: s
         )
     sources: dict[str, Any] = {}
     for name, source in feed.items():
-        opened: Any
         if isinstance(source, (str, Path)):
-            opened = formats.open(source, rank=len(values[name].shape or ()), layout=layout)
-        else:
-            opened = source if hasattr(source, "shape") else np.asarray(source)
-        sources[name] = cast_source(opened, numpy_type(values[name].type), name)
+            source = formats.open(source, rank=len(values[name].shape or ()), layout=layout)
+        elif not hasattr(source, "shape"):
+            source = np.asarray(source)
+        sources[name] = cast_source(source, numpy_type(values[name].type), name)
     return sources
 
 
@@ -52,20 +46,14 @@ def load_uncut(sources: Mapping[str, Any], cut: Collection[str]) -> dict[str, An
     return {name: source if name in cut else load(source) for name, source in sources.items()}
 
 
-def fingerprint_sources(sources: Mapping[str, Any]) -> dict[str, str]:
-    """By input, a text that is equal for equal content, as far as the source can tell."""
-    return {name: source.fingerprint() if hasattr(source, "fingerprint") else fingerprint_array(source)
-            for name, source in sources.items()}  # fmt: skip
-
-
 def spatial_header(sources: Mapping[str, Any]) -> Any:
-    """The header of the volume that the model sees; None where no source has one."""
+    """The header of the input volume; None where no source has one."""
     headers = (getattr(source, "spatial_header", None) for source in sources.values())
     return next((header for header in headers if header is not None), None)
 
 
-def session_settings(session: "InferenceSession") -> dict[str, str]:
-    """The fingerprint of the model, its semantics, and the versions of what runs it."""
+def base_settings(session: "InferenceSession", sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Fingerprints of the model and its inputs, the semantics, and the versions of the packages that run the model."""
     config = session._config
     files = session_files(session)
     source: Any = config.source
@@ -78,15 +66,15 @@ def session_settings(session: "InferenceSession") -> dict[str, str]:
         "model": model,
         "semantics": f"{config.semantics} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
+        "inputs": {name: fingerprint_source(source) for name, source in sources.items()},
     }
 
 
 def session_files(session: "InferenceSession") -> list[Path]:
     """The file of the model and those of its weights; none where the model is in memory."""
-    source = session._config.source
-    return (
-        [Path(source), *map(Path, external_files(Path(source)).paths(Path(source)))] if isinstance(source, str) else []
-    )
+    if not isinstance(source := session._config.source, str):
+        return []
+    return [Path(source), *map(Path, external_files(Path(source)).paths(Path(source)))]
 
 
 def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:

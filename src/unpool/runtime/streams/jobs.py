@@ -14,13 +14,7 @@ from unpool.images.sink import OutputSpec
 from unpool.memory import rss
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.checkpoint import Settings
-from unpool.runtime.streams.inputs import (
-    fingerprint_sources,
-    load_uncut,
-    open_sources,
-    session_settings,
-    spatial_header,
-)
+from unpool.runtime.streams.inputs import base_settings, load_uncut, open_sources, spatial_header
 from unpool.runtime.streams.output_transform import (
     SOFTMAX_COPIES,
     OutputTransform,
@@ -80,15 +74,7 @@ class TileRequest:
 
 @dataclass(frozen=True)
 class ExactTileJob:
-    """A job whose parts are exact tiles.
-
-    Attributes:
-        session: that runs the tiles.
-        tiling: of the image.
-        feed: every input; those that are not cut are arrays.
-        transforms: by output, the step to its file.
-        settings: everything on which the results depend.
-    """
+    """A job whose parts are exact tiles; inputs in its feed that are not cut are arrays."""
 
     session: "InferenceSession"
     tiling: Tiling
@@ -122,16 +108,7 @@ class ExactTileJob:
 
 
 class ExactTilePlan:
-    """The choice of exact tiles for a request.
-
-    Args:
-        session: that runs the tiles.
-        feed: paths, sources and arrays by input. Before `job`, only shapes and types of sources and arrays count.
-        request: of the caller.
-
-    Raises:
-        UnpoolError: an input is missing or of another type.
-    """
+    """The choice of exact tiles for a request. Before `job`, only the shapes and types of the feed count."""
 
     def __init__(self, session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest) -> None:
         self._session, self._request = session, request
@@ -144,11 +121,7 @@ class ExactTilePlan:
         return least_bytes(self._tiler, self._shapes, self._buffer_bytes)
 
     def load_kernels(self, max_memory: int) -> None:
-        """Run the smallest tile on zeros, so that the memory of kernels and their packages counts as used.
-
-        Args:
-            max_memory: bytes of the process; nothing is run where the smallest tile takes more.
-        """
+        """Run the smallest tile on zeros, if it fits, so that the memory of kernels and packages counts as used."""
         if rss() + self.least_bytes() > max_memory:
             return
         strides = self._tiler.strides(self._shapes)
@@ -159,14 +132,7 @@ class ExactTilePlan:
             self._session.run(list(self._request.outputs), zeros)
 
     def job(self, earlier: Settings | None) -> ExactTileJob:
-        """The job; inputs that are not cut are read.
-
-        Args:
-            earlier: the settings of an earlier run, whose tile size is used again where memory chose it.
-
-        Raises:
-            UnpoolError: an output does not depend on the image.
-        """
+        """The job; inputs that are not cut are read. A tile size that memory chose is that of an earlier run."""
         request, cell = self._request, self._tile_size(earlier)
         tiling = self._tiler.tiling(self._shapes, cell, is_even=request.tile == AUTO)
         header = spatial_header(self._sources)
@@ -175,8 +141,7 @@ class ExactTilePlan:
             for name in request.outputs
         }
         settings = {
-            **session_settings(self._session),
-            "inputs": fingerprint_sources(self._sources),
+            **base_settings(self._session, self._sources),
             **asdict(request.scores),
             "tile": request.tile,
             "max_memory": request.max_memory,
@@ -202,11 +167,7 @@ class ExactTilePlan:
         )
 
     def _tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
-        """The spec of an output of the whole image.
-
-        Raises:
-            UnpoolError: it is equal for every tile.
-        """
+        """The spec of an output for the full image; one that is equal for every tile is refused."""
         if name not in tiling.outputs:
             raise UnpoolError(
                 f"output {name!r}: does not depend on the image, so it cannot be cut into tiles. Run it without tiles."
@@ -227,14 +188,7 @@ class ExactTilePlan:
 
 @dataclass(frozen=True)
 class BlendJob:
-    """A job whose parts are bands of overlapping windows.
-
-    Attributes:
-        reader: reads and runs windows.
-        bands: by output, the windows of its bands.
-        transforms: by output, the step to its file.
-        settings: everything on which the results depend.
-    """
+    """A job whose parts are bands of overlapping windows, by output."""
 
     reader: "_WindowRunner"
     bands: Mapping[str, Bands]
@@ -257,11 +211,11 @@ class BlendJob:
         averages = BlendAccumulator(self.reader.windows, list(self.transforms))
 
         def add(item: tuple[WindowBatch, Sequence[Array]]) -> PartResult | None:
-            run, outputs = item
-            rows = averages.add(run, outputs)
-            return (
-                None if rows is None else (run.band, {name: self.transforms[name].apply(rows[name]) for name in rows})
-            )
+            batch, outputs = item
+            rows = averages.add(batch, outputs)
+            if rows is None:
+                return None
+            return batch.band, {name: self.transforms[name].apply(rows[name]) for name in rows}
 
         return (*self.reader.stages(options), add)
 
@@ -290,12 +244,8 @@ class _WindowRunner:
     def run_first(self) -> Sequence[Array]:
         """The outputs of the first run, which show the shapes and types of all."""
         options = onnxruntime.RunOptions()
-
-        def terminate() -> None:
-            options.terminate = True
-
-        runs = [next(iter(self.windows.batches([0])))]
-        ((_, outputs),) = run_pipeline(runs, self.stages(options), terminate)
+        first_batch = next(iter(self.windows.batches([0])))
+        ((_, outputs),) = run_pipeline([first_batch], self.stages(options), options)
         first: Sequence[Array] = outputs
         return first
 
@@ -303,11 +253,7 @@ class _WindowRunner:
 def blend_job(
     session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, blending: BlendOptions
 ) -> BlendJob:
-    """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs.
-
-    Raises:
-        ShapeError: an output is no image of floats, or a band takes too much memory.
-    """
+    """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs."""
     names, layout = request.outputs, request.layout
     sources = open_sources(session, feed, layout)
     windows = find_windows({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
@@ -323,8 +269,7 @@ def blend_job(
         for name, band in bands.items()
     }
     settings = {
-        **session_settings(session),
-        "inputs": fingerprint_sources(sources),
+        **base_settings(session, sources),
         "blend": {name: _json_value(value) for name, value in asdict(blending).items()},
         "outputs": list(names),
         **asdict(request.scores),

@@ -38,9 +38,9 @@ class ScoreFormat:
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self).items() if value is not None and value is not False]
-        if len(given) > 1:
-            raise UnpoolError(f"scores: expected one of argmax, softmax, threshold; got {', '.join(given)}. Drop one.")
+        names = [name for name, value in vars(self).items() if value is not None and value is not False]
+        if len(names) > 1:
+            raise UnpoolError(f"scores: expected one of argmax, softmax, threshold; got {', '.join(names)}. Drop one.")
         if self.threshold is not None and not math.isfinite(self.threshold):
             raise UnpoolError(f"threshold: expected a finite number, got {self.threshold}. Pass one such as 0.5.")
 
@@ -50,11 +50,7 @@ class ScoreFormat:
         return self.argmax or self.threshold is not None
 
     def class_count(self, shape: Shape, channel: int | None, where: str) -> int:
-        """Number of classes in scores of this shape.
-
-        Raises:
-            ShapeError: there are too few channels, or too many.
-        """
+        """Number of classes in scores of this shape, whose channels have to fit the format."""
         channels, text = 0 if channel is None else shape[channel], format_shape(shape)
         if self.threshold is not None:
             if channels != 1:
@@ -114,14 +110,7 @@ def softmax(scores: Array, channel: int) -> Array:
 
 @dataclass(frozen=True)
 class OutputTransform:
-    """The step from an output of the model to its file, part by part.
-
-    Attributes:
-        name: of the output.
-        spec: the shape and the type of the file.
-        scores: the format of scores.
-        channel: the axis of classes; None where values are written unchanged.
-    """
+    """The step from an output of the model to its file, part by part; no `channel` where values stay unchanged."""
 
     name: str
     spec: OutputSpec
@@ -146,15 +135,9 @@ def tensor_spec(
     spatial: Collection[int],
     spatial_header: Any = None,
 ) -> OutputSpec:
-    """The spec of an output as the model gives it.
+    """The spec of an output as the model gives it for the full image, with the maximum shape of a part of the run.
 
-    Args:
-        session: of the model.
-        name: of the output.
-        shape: for the whole image.
-        piece: the shape that a part of the run gives, the maximum along each axis.
-        spatial: its axes that are axes of the image; if one other axis is left beside the batch, that is the channels.
-        spatial_header: the header of the volume that the model sees.
+    `spatial` are its axes that are axes of the image; a single other one after the batch is that of the channels.
     """
     others = [axis for axis in range(1, len(shape)) if axis not in spatial]
     dtype = numpy_type(next(value.type for value in session.get_outputs() if value.name == name))
@@ -163,17 +146,7 @@ def tensor_spec(
 
 
 def output_transform(name: str, tensor: OutputSpec, scores: ScoreFormat = ScoreFormat()) -> OutputTransform:
-    """The step from an output of the model to its file.
-
-    Args:
-        name: of the output.
-        tensor: its spec, as the model gives it.
-        scores: the format of scores; class numbers are uint8 up to 256 classes, else uint16.
-
-    Raises:
-        ShapeError: the number of channels does not fit the format.
-        UnsupportedError: files have no such type, or it has no softmax.
-    """
+    """The step to its file from an output with the spec of the model; scores have to fit the format."""
     channel, where = tensor.channel, f"output {name!r}"
     if scores.writes_classes:
         count = scores.class_count(tensor.shape, channel, where)
@@ -192,7 +165,7 @@ def output_transform(name: str, tensor: OutputSpec, scores: ScoreFormat = ScoreF
 
 
 def require_floats(dtype: np.dtype[Any], where: str) -> None:
-    """Refuse a softmax of numbers that are not floats."""
+    """Refuse a softmax of integers."""
     if dtype.kind != "f":
         raise UnsupportedError(f"{where}: expected floats for softmax, got {dtype}. Leave softmax out.")
 

@@ -1,4 +1,4 @@
-"""Outputs until they are complete: `NAME.part` beside them holds their data and the journal of the run.
+"""Outputs until they are complete: `NAME.part` next to them holds their data and the journal of the run.
 
     begin      NAME.part, its mark, NAME.part/OUTPUT of zeros for each, then NAME.part/journal
     part       its data, synced; then its line in the journal, synced
@@ -46,16 +46,7 @@ _log = logging.getLogger("unpool.streams")
 class PartialOutput:
     """Outputs to which parts are added. A context manager: a run that fails before its first part leaves no files.
 
-    Args:
-        targets: by output, the file, or the folder of a Zarr array.
-        settings: of the run; those of an interrupted run have to be equal.
-        specs: by output, its shape and type.
-        count: number of parts.
-
-    Raises:
-        UnpoolError: the interrupted run had other settings; the message names one.
-        FileError: data of the interrupted run are missing, or those of something else.
-        WriteError, UnsupportedError, ShapeError: an output cannot be written.
+    It refuses the data of an interrupted run that had other settings, or that are missing or not those of a run.
     """
 
     def __init__(
@@ -95,11 +86,7 @@ class PartialOutput:
     def finished_parts(self, windows: Callable[[int], Mapping[str, Slices]]) -> set[int]:
         """The parts of an interrupted run whose data are intact; all others have to be added.
 
-        Args:
-            windows: the window of each output, by part.
-
-        Raises:
-            FileError: an output has its name already, and is not what the interrupted run wrote.
+        `windows` gives the window of each output for a part.
         """
         journal = {part: content for part, content in self._journal.finished.items() if 0 <= part < self._count}
         finished = {part for part, content in journal.items() if self._content(windows(part)) == content}
@@ -114,12 +101,7 @@ class PartialOutput:
         return finished
 
     def add(self, part: int, windows: Mapping[str, Slices], arrays: Mapping[str, Array]) -> None:
-        """Write a part: its data, then its line in the journal.
-
-        Raises:
-            WriteError: it cannot be written; or the run is over; or its folder was deleted or replaced, and may belong
-                to another process.
-        """
+        """Write a part: its data, then its line in the journal."""
         with self._lock:
             if self._is_closed:
                 raise WriteError(f"{self._first}: the run is over, so no more is written. Run it again.")
@@ -134,11 +116,7 @@ class PartialOutput:
                 self._journal.add(part, " ".join(contents))
 
     def finish(self) -> None:
-        """Move the outputs to their names, with the file modes of those that they replace.
-
-        Raises:
-            WriteError: they cannot be moved, or the folder of the run was deleted or replaced.
-        """
+        """Move the outputs to their names, with the file modes of those that they replace."""
         require_replaceable(self._targets)
         self._require_folder()
         self._is_finishing = True
@@ -153,7 +131,7 @@ class PartialOutput:
             shutil.rmtree(self._folder)
 
     def _require_folder(self) -> None:
-        """Refuse to write into the folder of another run, which began after that of this one was deleted."""
+        """Refuse to write into a folder that another process made after this run's folder was deleted."""
         if not self._journal.is_in_place():
             raise WriteError(f"{self._folder}: was deleted or replaced during the run, which ends here. Run it again.")
 
@@ -166,11 +144,7 @@ class PartialOutput:
             return None
 
     def _find_moved(self) -> list[str]:
-        """The outputs that an interrupted run has moved to their names, which it did after its last part.
-
-        Raises:
-            FileError: the data of an output are missing in both places.
-        """
+        """The outputs that an interrupted run has moved to their names after its last part."""
         moved = [name for name, data in self._data.items() if not os.path.lexists(data)]
         is_complete = len(self._journal.finished) >= self._count
         missing = [name for name in moved if not (is_complete and self._files[name].exists())]
@@ -182,11 +156,7 @@ class PartialOutput:
         return f"{self._data[name]}: the data of the interrupted run are gone. Delete {self._folder} to start over."
 
     def _open(self, name: str, spec: OutputSpec) -> Sink:
-        """The data of an output, to be written and read; only to be read where it has been moved.
-
-        Raises:
-            FileError: they are not what this run would write.
-        """
+        """The data of an output, to be written and read; only to be read where it has been moved."""
         file_format = format_of(self._targets[name])
         if name not in self._moved:
             return file_format.open(self._data[name], spec)
@@ -225,23 +195,14 @@ def require_distinct(targets: Sequence[Path]) -> None:
 
 
 def require_apart(targets: Iterable[Path], sources: Iterable[Path]) -> None:
-    """Refuse an output that is an input, lies in one, or contains one.
-
-    Raises:
-        FileError: such an output; nothing is written.
-    """
+    """Refuse an output that is an input, lies in one, or contains one."""
     overlap = find_overlap(targets, sources)
     if overlap is not None:
         raise FileError(f"{overlap}: is an input of this run, lies in one or contains one. Choose another output.")
 
 
 def require_replaceable(targets: Mapping[str, Path]) -> None:
-    """Refuse to replace anything but a file, or for a Zarr array a folder with such an array and nothing else.
-
-    Raises:
-        MissingFileError: a folder does not exist.
-        FileError: something else has the name of an output, or it is write-protected.
-    """
+    """Refuse to replace anything but a file, or for a Zarr array a folder with such an array and nothing else."""
     for target in targets.values():
         is_zarr = ending_of(target) == ".zarr"
         if is_zarr and target.is_dir():
@@ -285,11 +246,7 @@ def _replace(file: Path, data: Path, old: Path) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove the folder of a run that was interrupted before it had a journal.
-
-    Raises:
-        FileError: it was made by something else.
-    """
+    """Remove the folder of a run that was interrupted before it had a journal; any other folder is refused."""
     if not os.path.lexists(folder):
         return
     is_folder = folder.is_dir() and not folder.is_symlink()

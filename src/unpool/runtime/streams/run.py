@@ -1,7 +1,6 @@
 """Runs a model over files, in exact tiles or in blended windows; an interrupted run can be resumed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +37,10 @@ def run(  # noqa: PLR0913  public options, by keyword only
 ) -> RunResult:
     """Write outputs of a model to files, tile by tile: the results of `session.run` for images larger than memory.
 
-    Until the last tile is written, `TARGET.part` beside the file holds its data, and a journal of the finished tiles.
+    Until the last tile is written, `TARGET.part` next to the file holds its data, and a journal of the finished tiles.
     After an interruption of any kind, a run with `resume=True` and the same settings continues from there, and writes
     the same bytes as a single run. It reads the data of the earlier run again and compares them with the journal.
-    Beside a complete output, `.TARGET.done` holds its settings; with `resume=True`, nothing is computed again then.
+    Next to a complete output, `.TARGET.done` holds its settings; with `resume=True`, nothing is computed again then.
 
     Args:
         session: that runs the tiles.
@@ -89,8 +88,7 @@ def run(  # noqa: PLR0913  public options, by keyword only
     """
     targets = output_paths(session, target, output)
     request = TileRequest(tile, max_memory, list(targets), ScoreFormat(argmax, softmax, threshold), layout)
-    with _lock_outputs(session, feed, targets):
-        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
+    return _run(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
 def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text says where most of them are described
@@ -156,16 +154,21 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
     blending = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     scores = ScoreFormat(argmax, softmax, threshold)
     request = TileRequest(AUTO, max_memory, list(targets), scores, layout, blending)
-    with _lock_outputs(session, feed, targets):
-        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
+    return _run(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
-@contextmanager
-def _lock_outputs(session: "InferenceSession", feed: Mapping[str, Any], targets: Mapping[str, Path]) -> Iterator[None]:
-    """Hold the locks of outputs that are not inputs."""
+def _run(
+    session: "InferenceSession",
+    feed: Mapping[str, Any],
+    targets: Mapping[str, Path],
+    request: TileRequest,
+    *,
+    resume: bool,
+    on_progress: ProgressCallback,
+) -> RunResult:
     require_apart(targets.values(), input_paths(session, feed))
     with lock(targets.values()):
-        yield
+        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
 def run_locked(
@@ -196,23 +199,13 @@ def run_locked(
 def output_paths(
     session: "InferenceSession", target: str | Path | Mapping[str, str | Path], output: str | None
 ) -> dict[str, Path]:
-    """By output, its file.
-
-    Args:
-        session: of the model.
-        target: the file of one output, or files by output.
-        output: the name of the one output.
-
-    Raises:
-        UnpoolError: the model has no such output, or there is one file for several outputs.
-        FileError: the files are in several folders.
-    """
+    """By output, its file: one for the output of a name, by default the only one, or files by output."""
     names = [value.name for value in session.get_outputs()]
     if isinstance(target, Mapping):
         targets = {name: Path(path) for name, path in target.items()}
         if output is not None or not targets or not set(targets) <= set(names):
             raise UnpoolError(
-                f"target: expected files for outputs out of {', '.join(names)}, and no `output` beside them; "
+                f"target: expected files for outputs out of {', '.join(names)}, and no `output` in addition; "
                 f"got {', '.join(targets) or 'none'}. Name outputs of the model."
             )
     elif output is None and len(names) > 1:
@@ -224,11 +217,7 @@ def output_paths(
 
 
 def _load_packages(targets: Iterable[Path]) -> None:
-    """Import the packages that write the files, so that their memory counts as used when tiles are chosen.
-
-    Raises:
-        MissingExtraError: one is not installed.
-    """
+    """Import the packages that write the files, so that their memory counts as used when tiles are chosen."""
     for target in targets:
         if target.suffix == ".zarr":
             require(str(target), "formats", "zarr", "numcodecs")

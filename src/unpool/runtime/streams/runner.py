@@ -136,8 +136,7 @@ class TiledJob(Protocol):
     def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
         """The steps from an item to a `PartResult`, or to None where an item completes no part.
 
-        Args:
-            options: of the runs; they can terminate them.
+        `options` can terminate the runs of the session.
         """
 
 
@@ -147,18 +146,7 @@ def run_job(
     checkpoint: Checkpoint | None,
     on_progress: ProgressCallback,
 ) -> RunResult:
-    """Compute the remaining parts of a job, and move the outputs to their names.
-
-    Args:
-        job: the parts, and how to compute them.
-        targets: by output, its file.
-        checkpoint: the earlier run, if there is one; after a complete one nothing is computed.
-        on_progress: called whenever a part is on disk.
-
-    Raises:
-        UnpoolError: the earlier run had other settings.
-        FileError: an output cannot be written.
-    """
+    """Compute the remaining parts of a job, and move the outputs to their names; after a complete run, do nothing."""
     specs = {name: transform.spec for name, transform in job.transforms.items()}
     if checkpoint is not None and checkpoint.is_complete:
         require_same_settings(checkpoint, job.settings, targets)
@@ -189,35 +177,25 @@ def _run_parts(job: TiledJob, output: PartialOutput, on_progress: ProgressCallba
         output.add(part, windows(part), arrays)
         return 1
 
-    def terminate() -> None:
-        options.terminate = True
-
     def progress() -> Progress:
         return Progress(len(job), len(finished), done, time.monotonic() - begin, peak_rss())
 
     parts = set(range(len(job))).difference(finished)
-    for count in run_pipeline(job.items(parts), (*job.stages(options), write), terminate):
+    for count in run_pipeline(job.items(parts), (*job.stages(options), write), options):
         if count:
             done += count
             on_progress(progress())
     return progress()
 
 
-def run_pipeline(items: Iterable[Any], stages: Sequence[Stage], terminate: Callable[[], None]) -> Iterator[Any]:
+def run_pipeline(items: Iterable[Any], stages: Sequence[Stage], options: onnxruntime.RunOptions) -> Iterator[Any]:
     """The results of the last stage, in the order of the items; every stage runs in a thread of its own.
 
     The caller's thread only waits, so that Ctrl-C takes effect at once. The threads then end by themselves after their
-    current item; the caller does not wait for them.
+    current item, whose run `options` terminate; the caller does not wait for them. An exception of a stage is raised
+    here, and later items are dropped.
 
-    Args:
-        items: go through all stages.
-        stages: each is called with one item at a time, and its result goes to the next one.
-        terminate: called at the end, after an error or an interruption too.
-
-    Raises:
-        any exception of a stage; later items are dropped.
-
-    >>> list(run_pipeline([1, 2, 3], [lambda x: x + 1, str], lambda: None))
+    >>> list(run_pipeline([1, 2, 3], [lambda x: x + 1, str], onnxruntime.RunOptions()))
     ['2', '3', '4']
     """
     stop = threading.Event()
@@ -230,7 +208,7 @@ def run_pipeline(items: Iterable[Any], stages: Sequence[Stage], terminate: Calla
         yield from _drain(queues[-1], stop)
     finally:
         stop.set()
-        terminate()
+        options.terminate = True
 
 
 @dataclass(frozen=True)
@@ -264,11 +242,7 @@ def _put(results: "queue.Queue[Any]", item: Any, stop: threading.Event) -> bool:
 
 
 def _drain(items: "queue.Queue[Any]", stop: threading.Event) -> Iterator[Any]:
-    """The items of a queue until its end, or that of the run.
-
-    Raises:
-        any exception of the stage before.
-    """
+    """The items of a queue until its end, or that of the run; raises the exception of the stage before."""
     while not stop.is_set():
         try:
             item = items.get(timeout=POLL_SECONDS)
