@@ -2,12 +2,16 @@
 
 import base64
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
+from unpool.display import display_line
+from unpool.files import write
 from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, StepTime
 from unpool.runtime.plan.plan import Plan, PlanRow
@@ -18,11 +22,12 @@ from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset
 
 
 @dataclass(frozen=True)
-class ReportContents:
-    """The facts about a model and one set of inputs, of which there are type and shape by name.
+class Report:
+    """A report about a model and one set of inputs; `print` shows its summary, `save` writes its page.
 
     Attributes:
         opsets: version by domain.
+        inputs: type and shape by name.
         times: of the whole and of each step; None without timing.
         accuracy: of each step; empty without the second evaluation.
         memory: lifetimes and sizes of the values between steps.
@@ -45,6 +50,24 @@ class ReportContents:
     date: datetime
     has_random_inputs: bool
 
+    @property
+    def html(self) -> str:
+        """The page, which needs no other file and no network."""
+        return page(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file in an existing folder."""
+        write(Path(path), self.html.encode())
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the summary."""
+        facts = [f"{self.model}: opset {format_opsets(self)}", *map(str, summary(self))]
+        return [display_line(fact) for fact in facts]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
 
 class Fact(NamedTuple):
     """A fact at the beginning of a report: its title, a value of a few words, and a detail."""
@@ -64,7 +87,7 @@ class _StepRow(NamedTuple):
     time: StepTime | None
 
 
-def page(report: ReportContents) -> str:
+def page(report: Report) -> str:
     """The page; its content security policy blocks everything outside the file, and every script but its own."""
     digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
     environment = templates().overlay()
@@ -92,7 +115,7 @@ def page(report: ReportContents) -> str:
     return html.lstrip() + "\n"
 
 
-def _step_rows(report: ReportContents) -> list[_StepRow]:
+def _step_rows(report: Report) -> list[_StepRow]:
     by_step: dict[int, list[PlanRow]] = {}
     for row in report.plan:
         by_step.setdefault(row.step, []).append(row)
@@ -114,7 +137,7 @@ def _other_times(times: ModelTimes | None) -> str:
     return f"All other steps together: unpool {milliseconds(own)} ms, onnxruntime about {milliseconds(theirs)} ms."
 
 
-def summary(report: ReportContents) -> Iterator[Fact]:
+def summary(report: Report) -> Iterator[Fact]:
     """The facts at the beginning of a report: time, check, accuracy, memory and steps."""
     if report.times is not None:
         yield _speed(report.times)
@@ -131,7 +154,7 @@ def summary(report: ReportContents) -> Iterator[Fact]:
     yield Fact("steps", str(len(report.plan.steps)), counts)
 
 
-def format_opsets(report: ReportContents) -> str:
+def format_opsets(report: Report) -> str:
     """The versions of the domains that the model imports."""
     return ", ".join(f"{name or 'ai.onnx'} {number}" for name, number in report.opsets.items())
 

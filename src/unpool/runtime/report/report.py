@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from unpool.display import display_line
 from unpool.execute import available_cores
-from unpool.files import write
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.weights import serialize
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
-from unpool.runtime.report.page import ReportContents, format_opsets, page, summary
+from unpool.runtime.report.page import Report
 from unpool.runtime.report.tracer import Feed, StepTracer
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
@@ -38,28 +36,6 @@ class ReportOptions:
 
     effort: Effort | None = DEFAULT_EFFORT
     accuracy: bool = True
-
-
-class Report(ReportContents):
-    """A report about a model; `print` shows its summary, `save` writes its page."""
-
-    @property
-    def html(self) -> str:
-        """The page, which needs no other file and no network."""
-        return page(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file in an existing folder."""
-        write(Path(path), self.html.encode())
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of the summary."""
-        facts = [f"{self.model}: opset {format_opsets(self)}", *map(str, summary(self))]
-        return [display_line(fact) for fact in facts]
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
 
 
 def report(

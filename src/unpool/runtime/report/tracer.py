@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
@@ -105,7 +104,7 @@ class StepTracer:
         """The memory of the run."""
         last_step = max(len(self._steps) - 1, 0)
         values = {name: (MODEL_INPUT, *_describe(value)) for name, value in self._feed.items()}
-        last_readers = {}
+        last_readers: dict[str, int] = {}
         for number, (inputs, outputs) in enumerate(self._steps):
             last_readers |= dict.fromkeys(inputs, number)
             values |= {name: (number, *described) for name, described in outputs.items()}
@@ -153,32 +152,27 @@ def window_settings(
     x, y = values.get(node.input[0]), values.get(node.output[0])
     if domain(node) != "" or x is None or y is None:
         return
+    settings, rank = attributes(node), x.ndim - 2
+    kernel = settings.get("kernel_shape") or values[node.input[1]].shape[2:]
+    pads = settings.get("pads") or [0] * 2 * rank
+    is_unpool = node.op_type == "MaxUnpool"
+    has_size = len(node.input) > 2 and bool(node.input[2]) if is_unpool else "output_shape" in settings
     seen: set[WindowSettings] = set()
-    for axis in range(x.ndim - 2):
-        settings = _axis_settings(node, opset, axis, x, y, values)
-        if settings not in seen:
-            seen.add(settings)
-            yield f"{node_title(node.op_type, node_name(node))}, axis {axis}", settings
-
-
-def _axis_settings(
-    node: onnx.NodeProto, opset: int, axis: int, x: AnyArray, y: AnyArray, values: Mapping[str, Any]
-) -> WindowSettings:
-    words, rank = attributes(node), x.ndim - 2
-    kernel = words.get("kernel_shape") or values[node.input[1]].shape[2:]
-    pads = words.get("pads") or [0] * 2 * rank
-    has_size = len(node.input) > 2 and bool(node.input[2]) if node.op_type == "MaxUnpool" else "output_shape" in words
-    return WindowSettings(
-        operator=node.op_type,
-        opset=opset,
-        size=x.shape[2 + axis],
-        kernel=kernel[axis],
-        stride=(words.get("strides") or [1] * rank)[axis],
-        dilation=(words.get("dilations") or [1] * rank)[axis],
-        begin=pads[axis],
-        end=pads[axis + rank],
-        ceil=bool(words.get("ceil_mode")),
-        auto_pad=(words.get("auto_pad") or b"NOTSET").decode(),
-        output_padding=(words.get("output_padding") or [0] * rank)[axis],
-        output_size=y.shape[2 + axis] if has_size else None,
-    )
+    for axis in range(rank):
+        window = WindowSettings(
+            operator=node.op_type,
+            opset=opset,
+            size=x.shape[2 + axis],
+            kernel=kernel[axis],
+            stride=(settings.get("strides") or [1] * rank)[axis],
+            dilation=(settings.get("dilations") or [1] * rank)[axis],
+            begin=pads[axis],
+            end=pads[axis + rank],
+            ceil=bool(settings.get("ceil_mode")),
+            auto_pad=(settings.get("auto_pad") or b"NOTSET").decode(),
+            output_padding=(settings.get("output_padding") or [0] * rank)[axis],
+            output_size=y.shape[2 + axis] if has_size else None,
+        )
+        if window not in seen:
+            seen.add(window)
+            yield f"{node_title(node.op_type, node_name(node))}, axis {axis}", window

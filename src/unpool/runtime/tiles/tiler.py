@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError
@@ -18,11 +18,13 @@ from unpool.runtime.tiles.links import Edge, Strides
 from unpool.runtime.tiles.memory import run_bytes
 from unpool.runtime.tiles.rules.table import apply
 from unpool.runtime.tiles.tiling import AxisCell, AxisGeometry, Extent, Tiling
-from unpool.runtime.tiles.walk import SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
+from unpool.runtime.tiles.walk import SAME, Axes, Field, GraphWalk, Shape, Trace, image_inputs, refusal
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
+
+Geometry: TypeAlias = tuple[dict[str, Axes], Trace, tuple[AxisGeometry, ...]]
 
 MAX_ITEM_BYTES = 8
 """Assumed for an element of unknown type."""
@@ -75,7 +77,7 @@ class Tiler:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
             UnpoolError: no input is an image, or `tile` does not fit it.
         """
-        tiled, whole, axes = self._geometry(shapes)
+        tiled, whole, axes = geometry = self._geometry(shapes)
         if len(tile) != len(axes) or min(tile) < 1:
             raise UnpoolError(
                 f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. "
@@ -88,7 +90,7 @@ class Tiler:
         constant = tuple(name for name in self.outputs if name not in whole.fields)
         tiling = Tiling(axes, tuple(cells), whole, tuple(tiled), axes[0].outputs, constant)
         for cell in tiling.distinct_cells():
-            self._require_same_geometry(whole, axes, shapes, tiled, cell)
+            self._require_same_geometry(shapes, geometry, cell)
         return tiling
 
     def extents(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[Extent, ...]]:
@@ -100,9 +102,8 @@ class Tiler:
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
         """
-        tiled, whole, axes = self._geometry(shapes)
-        larger = [AxisCell(0, -axis.stride, {}) for axis in axes]
-        self._require_same_geometry(whole, axes, shapes, tiled, larger)
+        _, _, axes = geometry = self._geometry(shapes)
+        self._require_same_geometry(shapes, geometry, [AxisCell(0, -axis.stride, {}) for axis in axes])
         return {name: tuple(grid.extent(axis, name) for axis in axes) for name in axes[0].outputs}
 
     def images(self, shapes: Mapping[str, Shape]) -> dict[str, Axes]:
@@ -153,7 +154,7 @@ class Tiler:
                 raise refusal(node, f"cannot run on this size ({short_message(error)})") from error
         return walk.trace()
 
-    def _geometry(self, shapes: Mapping[str, Shape]) -> tuple[dict[str, Axes], Trace, tuple[AxisGeometry, ...]]:
+    def _geometry(self, shapes: Mapping[str, Shape]) -> Geometry:
         """The inputs that are cut, the trace of the whole image, and the geometry of each spatial axis."""
         tiled = self.images(shapes)
         whole = self._trace(shapes, tiled)
@@ -172,20 +173,12 @@ class Tiler:
         return tiled, whole, tuple(axes)
 
     def _require_same_geometry(
-        self,
-        whole: Trace,
-        axes: Sequence[AxisGeometry],
-        shapes: Mapping[str, Shape],
-        tiled: Mapping[str, Axes],
-        cells: Sequence[AxisCell],
+        self, shapes: Mapping[str, Shape], geometry: Geometry, cells: Sequence[AxisCell]
     ) -> None:
         """Refuse a graph that treats a tile differently from the image."""
-        pairs = list(zip(axes, cells, strict=True))
-        removed = [{name: (part.begin + part.end) / step for name, step in axis.steps.items()} for axis, part in pairs]
-        read = dict(shapes)
-        for name, own in tiled.items():
-            less = [0 if axis is None else int(removed[axis][name]) for axis in own]
-            read[name] = tuple(size - missing for size, missing in zip(shapes[name], less, strict=True))
+        tiled, whole, axes = geometry
+        expected = {name: _shape_in_tile(name, field, axes, cells) for name, field in whole.fields.items()}
+        read = {**shapes, **{name: tuple(map(int, expected[name])) for name in tiled}}
         try:
             part = self._trace(read, tiled)
         except UnsupportedError:
@@ -195,7 +188,16 @@ class Tiler:
                 f"tiles: the model accepts the image, but not a part of {list(read[next(iter(tiled))])} elements: "
                 f"{short_message(error)}. Take larger tiles, or run the image whole."
             ) from error
-        require_same_trace(whole, part, removed)
+        _require_same_trace(whole, part, expected)
+
+
+def _shape_in_tile(
+    name: str, field: Field, axes: Sequence[AxisGeometry], cells: Sequence[AxisCell]
+) -> tuple[Fraction, ...]:
+    """The shape of a value in a tile, if it lacks the elements that the tile lacks, and is else that in the image."""
+    removed = [(cell.begin + cell.end) / axis.steps[name] for axis, cell in zip(axes, cells, strict=True)]
+    pairs = zip(field.shape, field.axes, strict=True)
+    return tuple(Fraction(size) if axis is None else size - removed[axis] for size, axis in pairs)
 
 
 def _fits(edge: Edge, axis: int, sizes: Mapping[str, Mapping[int, int]]) -> bool:
@@ -220,23 +222,18 @@ def _step(strides: Strides, name: str, inputs: tuple[str, ...], sizes: Mapping[s
     return own * ratio
 
 
-def require_same_trace(whole: Trace, part: Trace, removed: Sequence[Mapping[str, Fraction]]) -> None:
+def _require_same_trace(whole: Trace, part: Trace, expected: Mapping[str, tuple[Fraction, ...]]) -> None:
     """Refuse a graph that treats an image of another size differently, by the traces of the image and of a tile.
 
-    `removed` are the elements that the tile lacks, by spatial axis and value. A size has to follow that of the image,
-    and no padding, factor or number may change with it.
+    Every value must have the expected shape in the tile, and no padding, factor or number may change with the size.
     """
     for name, field in whole.fields.items():
-        less = [Fraction(0) if axis is None else removed[axis][name] for axis in field.axes]
-        expected = tuple(size - missing for size, missing in zip(field.shape, less, strict=True))
-        if part.fields[name].axes != field.axes:
-            raise _size_dependent(whole.nodes.get(name, name), "puts the axes of the image in another order for a tile")
-        if part.fields[name].shape != expected:
-            raise _size_dependent(
-                whole.nodes.get(name, name),
-                f"makes {format_shape(part.fields[name].shape)} for a tile and "
-                f"{format_shape(field.shape)} for the image: the size does not follow the image's",
-            )
+        node, tile = whole.nodes.get(name, name), part.fields[name]
+        if tile.axes != field.axes:
+            raise _size_dependent(node, "puts the axes of the image in another order for a tile")
+        if tile.shape != expected[name]:
+            shapes = f"{format_shape(tile.shape)} for a tile and {format_shape(field.shape)} for the image"
+            raise _size_dependent(node, f"makes {shapes}: the size does not follow the image's")
     for own, other in zip(whole.edges, part.edges, strict=True):
         for edge, same in zip(own, other, strict=True):
             if edge.link != same.link:
