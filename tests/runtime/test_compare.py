@@ -121,7 +121,7 @@ def test_one_model_in_five_runtimes():
     assert list(kinds(by_torch)) == ["p1", "i1", "p2", "i2", "u2", "d2", "u1"]
     assert not by_torch.differs
     lines = str(done).splitlines()
-    assert lines[0] == f"the ModelProto: {done.runtime} on image 1x3x12x10 float32, beside"
+    assert lines[0] == f"the ModelProto: {done.runtime} on image 1x3x12x10 float32, compared with"
     assert any(
         line.endswith("reference: the output differs; first difference at MaxPool->p2 (MaxPool-12)") for line in lines
     )
@@ -371,7 +371,7 @@ def test_command_on_the_demo():
     """OpenVINO refuses the demo's first MaxUnpool, which is no departure but is no agreement either."""
     model = f"{unpool.__path__[0]}/data/coins.onnx"
     out, _ = says(UNSUPPORTED, model, "--against", "onnxruntime,openvino")
-    assert out[0].endswith("on image 2x1x32x32 float32, beside")
+    assert out[0].endswith("on image 2x1x32x32 float32, compared with")
     assert ": the output agrees, " in out[1]
     assert "; all 85 values agree (" in out[1]
     assert "cannot run node_max_unpool2d (MaxUnpool-11): No conversion rule found for operations: MaxUnpool" in out[2]
@@ -395,7 +395,7 @@ def test_command_on_a_convtranspose_1_model_and_an_old_ir(tmp_path):
     assert sum(line.split()[:1] == ["ConvTranspose->t"] for line in out) == 4
     np.save(tmp_path / "x.npy", models.random(1, 2, 4))
     out, _ = says(OK, tmp_path / "ir3.onnx", "-i", tmp_path / "x.npy", "--tolerance", "1e-3", "--ulp", "4")
-    assert out[0].endswith("on x 1x2x4 float32, beside")
+    assert out[0].endswith("on x 1x2x4 float32, compared with")
 
 
 def test_command_refuses_in_one_line(tmp_path):

@@ -167,7 +167,7 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
     if (rows[-1].since_version or 0) < (row.since_version or 0):
         least = row.since_version if opset is None else opset
         raise UnpoolError(f"explain: to needs an opset from {least} on, got {to}. Pass an older opset with it.")
-    calls = () if size is None else tuple(_call(one, size, attributes, compat) for one in rows)
+    calls = () if size is None else tuple(_call(row, size, attributes, compat) for row in rows)
     contracts = list(map(contract_of, rows))
     changes = changes_between(rows[0], rows[-1])
     return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)

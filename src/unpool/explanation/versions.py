@@ -121,7 +121,7 @@ class Contract:
         """The lines that `print` shows."""
         yield f"{self.label}, for {self.opsets}; there are versions {', '.join(map(str, self.versions))}"
         for title, values in (("attributes", self.attributes), ("inputs", self.inputs), ("outputs", self.outputs)):
-            rows = [(f"  {one.name}", one.type, one.default, one.description) for one in values]
+            rows = [(f"  {entry.name}", entry.type, entry.default, entry.description) for entry in values]
             yield from ("", title, *columns(rows))
 
 
@@ -156,7 +156,7 @@ def changes_between(older: Row, newer: Row) -> tuple[ContractChange, ...]:
     [(8, 'outputs', 'new'), (8, 'storage_order', 'new'), (10, 'ceil_mode', 'new'), (10, 'dilations', 'new'), \
 (10, 'summary', 'same')]
     """
-    rows = [one for one in rows_of(older.operator, older.domain) if _version(older) <= _version(one) <= _version(newer)]
+    rows = [row for row in rows_of(older.operator, older.domain) if _version(older) <= _version(row) <= _version(newer)]
     return tuple(change for before, after in pairwise(rows) for change in _changes(before, after))
 
 
@@ -167,7 +167,7 @@ def _changes(before: Row, after: Row) -> Iterator[ContractChange]:
         yield ContractChange(since, "types", ", ".join(before.value_types), f"and {', '.join(new)}", "new")
     if before.max_outputs != after.max_outputs:
         names = OUTPUTS[after.operator]
-        first, second = (", ".join(names[: one.max_outputs]) for one in (before, after))
+        first, second = (", ".join(names[: row.max_outputs]) for row in (before, after))
         yield ContractChange(since, "outputs", first, second, "new")
     texts = {change.subject: change for change in TEXT_CHANGES[after.operator] if change.since == since}
     added = {name for name in after.attributes if name not in before.attributes}

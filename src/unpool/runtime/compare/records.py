@@ -176,7 +176,7 @@ class Comparison:
 
     def lines(self, *, all_values: bool = False) -> Iterator[str]:
         """The lines that `print` shows; or those with all values."""
-        yield f"{' and '.join(self.models)}: {self.runtime} on {', '.join(self.inputs) or 'no inputs'}, beside"
+        yield f"{' and '.join(self.models)}: {self.runtime} on {', '.join(self.inputs) or 'no inputs'}, compared with"
         yield from self.notes
         for report in self.reports:
             yield from report.lines(all_values=all_values)

@@ -211,12 +211,12 @@ class GraphWalk:
     def evaluate(self, node: onnx.NodeProto) -> None:
         """Compute the outputs of a node that reads no field, where its inputs are known."""
         if any(inner.op_type in _RANDOM for inner in (node, *subgraph_nodes(node))):
-            raise refusal(node, "makes other numbers in every run")
+            raise refusal(node, "computes random numbers")
         read = {name: self.numbers(name) for name in reads(node)}
         sized = self.is_sized(node)
         if any(values is None for values in read.values()) or domain(node):
             if sized:
-                raise refusal(node, "makes more of the size of the image than sizes")
+                raise refusal(node, "computes more than sizes from the size of the image")
             return
         place = _FILLING.get(node.op_type)
         filled = self.numbers(node.input[place]) if place is not None else None

@@ -35,7 +35,7 @@ def squeeze(walk: GraphWalk, node: onnx.NodeProto) -> None:
     field = walk.field(node)
     attrs = attributes(node).get("axes") or walk.ints(node, 1)
     if attrs is None:
-        raise refusal(node, "drops whatever axes have one element")
+        raise refusal(node, "drops every axis that has one element")
     dropped = {axis % len(field.shape) for axis in attrs}
     if any(field.axes[axis] is not None for axis in dropped):
         raise refusal(node, "drops a spatial axis of the image")
@@ -76,7 +76,7 @@ def gather(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Gather of channels: y[s, c] = x[s, index[c]]."""
     field, shape = walk.fields.get(node.input[0]), walk.shape(node.input[1])
     if field is None or shape is None or node.input[1] in walk.fields:
-        raise refusal(node, "gathers what elements of the image say")
+        raise refusal(node, "gathers by indices that are elements of the image")
     axis = attributes(node).get("axis", 0) % len(field.shape)
     if field.axes[axis] is not None:
         raise refusal(node, "gathers positions of the image")
@@ -95,7 +95,7 @@ def slice_axes(walk: GraphWalk, node: onnx.NodeProto) -> None:
     for axis, bounds in _bounds(walk, node, len(shape)).items():
         elements = range(shape[axis])[bounds]
         if field.axes[axis] is not None and (elements.step < 1 or not elements):
-            raise refusal(node, "turns the image round, or takes nothing of it")
+            raise refusal(node, "reverses the image, or takes no element of it")
         if field.axes[axis] is None:
             positions += [axis, elements.start, elements.step]
         shape[axis], links[axis] = len(elements), Link(Window(1, max(1, elements.step)), -elements.start)
@@ -108,7 +108,7 @@ def _bounds(walk: GraphWalk, node: onnx.NodeProto, rank: int) -> dict[int, slice
     attrs = attributes(node)
     starts, stops = attrs.get("starts") or walk.sizes(node, 1), attrs.get("ends") or walk.sizes(node, 2)
     if starts is None or stops is None:
-        raise refusal(node, "does not say what it takes")
+        raise refusal(node, "has no starts or no ends")
     axes = attrs.get("axes") or walk.ints(node, 3) or range(len(starts))
     steps = walk.sizes(node, 4) or [1] * len(starts)
     rows = zip(axes, starts, stops, steps, strict=True)

@@ -66,7 +66,7 @@ def per_channel(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
         mode = walk.numbers(node.input[2])
         if mode is None or mode.any():
-            raise refusal(node, "drops elements by chance")
+            raise refusal(node, "drops random elements")
     _require_no_spatial_axis(node, field, _channel_axes(walk, node, field))
     for name in node.output:
         walk.add_field(node, name, field, {node.input[0]: {}})

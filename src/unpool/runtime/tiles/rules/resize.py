@@ -69,8 +69,8 @@ def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
     placement = _Placement(
         attrs.get("mode", b"nearest"), transform in _HALF, nearest, transform == b"half_pixel_symmetric"
     )
-    beside = _TAPS[placement.mode]
-    same = Link(Window(2 * beside), beside - 1) if beside else Link()
+    taps = _TAPS[placement.mode]
+    same = Link(Window(2 * taps), taps - 1) if taps else Link()
     shape, links = list(field.shape), [same] * len(field.shape)
     for number, axis in _axes(walk, node, field).items():
         shape[number] = axis.size

@@ -108,7 +108,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(("Attention", "Einsum", "Gemm"), "multiplies positions of the image with each other"),
         "DynamicQuantizeLinear": "scales by the extremes of the image",
-        **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool"), "reads wherever its other input says"),
+        **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool"), "reads at positions from another input"),
         **dict.fromkeys(
             ("NonZero", "NonMaxSuppression", "Unique"), "makes a number of elements that depends on their values"
         ),
@@ -121,7 +121,7 @@ def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if not walk.is_tiled(node):
         walk.evaluate(node)
     elif has_subgraphs(node):
-        raise refusal(node, "has a body of its own")
+        raise refusal(node, "has subgraphs")
     elif node.op_type in ("Shape", "Size") and domain(node) == "":
         shape, attrs = walk.fields[node.input[0]].shape, attributes(node)
         sizes = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
