@@ -206,5 +206,4 @@ def _conv_transpose(
 
 
 def _shape(row: Row, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of X with these spatial sizes."""
     return (1, *sizes, channels) if row.is_channels_last else (1, channels, *sizes)

@@ -178,11 +178,9 @@ class _TileScheduler:
         return client.submit(run_tile_number, self.name, tile.number, parts, key=key, retries=retries, pure=False)
 
     def _grid_position(self, tile: Tile) -> tuple[int, ...]:
-        """Of the cell along each spatial axis."""
         return tuple(map(int, np.unravel_index(tile.number, [len(cells) for cells in self.tiling.cells])))
 
     def _raise_error(self, tile: Tile, future: Any) -> Any:
-        """Raise the error of a tile."""
         try:
             return future.result()
         except KilledWorker as error:
@@ -194,13 +192,13 @@ class _TileScheduler:
 
 
 class _Capacity:
-    """The number of tiles that may be submitted; it is updated once a second, because workers come and go."""
+    """TILES_PER_THREAD for every thread; it is updated once a second, because workers come and go."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._tiles, self._updated = client, 0, -1.0
 
     def tiles(self) -> int:
-        """TILES_PER_THREAD for every thread."""
+        """The number of tiles that may be submitted."""
         if monotonic() - self._updated > 1:
             self._tiles = TILES_PER_THREAD * max(1, sum(map(int, self._client.nthreads().values())))
             self._updated = monotonic()

@@ -202,5 +202,4 @@ class _RunComparer:
 
 
 def _kind(value: Any) -> Any:
-    """Type and shape of an array; the type of anything else."""
     return (value.dtype, value.shape) if isinstance(value, np.ndarray) else type(value)

@@ -83,7 +83,7 @@ class RuntimeReport:
 
     Attributes:
         values: in the order of the nodes, as far as both runtimes make them.
-        outputs: of the model as it is, without other values as outputs; empty where the runtime cannot run it.
+        outputs: of the model as it is; empty where the runtime cannot run it.
         unsupported: the first node that the runtime does not run, or the model.
         is_other_model: it ran another model, so only outputs decide whether it differs.
         unmatched_count: values of the first model without a counterpart in the other one.

@@ -125,7 +125,6 @@ class StepTracer:
 
 
 def _describe(value: Any) -> _Description:
-    """Type, shape and bytes of a value."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.nbytes
     if isinstance(value, list | tuple):

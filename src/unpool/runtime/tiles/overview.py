@@ -75,16 +75,13 @@ def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: in
 
 @dataclass(frozen=True)
 class Overview:
-    """The tiling of a model.
+    """The tiling of a model for inputs of these shapes; empty but for the reason where it cannot be tiled exactly.
 
     Attributes:
-        shapes: of the inputs for which the other attributes hold.
         stride: the total stride along each spatial axis, in elements of the first input.
         outputs: the receptive field of an element of each output, along each spatial axis.
-        smallest: the accepted sizes along each spatial axis of the first image; None where the model does not accept
-            `shapes`.
-        bytes: forecast of the peak memory of a run on these shapes, without the inputs and the session.
-        refusal: the reason why the model cannot be tiled exactly; everything else is empty then.
+        smallest: the accepted sizes along each spatial axis of the first image; None where `shapes` are not accepted.
+        bytes: forecast of the peak memory of a run, without the inputs and the session.
     """
 
     shapes: Mapping[str, Shape]

@@ -43,9 +43,13 @@ class _Placement(NamedTuple):
     """The positions of the elements of a result, and the elements that they read."""
 
     mode: bytes
-    is_half: bool
+    transform: bytes
     nearest: bytes
-    is_symmetric: bool
+
+    @property
+    def is_half(self) -> bool:
+        """True if the centre of an element is half an element from its begin."""
+        return self.transform in _HALF
 
     @property
     def rounds(self) -> bool:
@@ -66,9 +70,7 @@ def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
     transform = attrs.get("coordinate_transformation_mode", b"asymmetric" if is_old else b"half_pixel")
     _check_attributes(node, transform, attrs)
     nearest = b"simple" if is_old else attrs.get("nearest_mode", b"round_prefer_floor")
-    placement = _Placement(
-        attrs.get("mode", b"nearest"), transform in _HALF, nearest, transform == b"half_pixel_symmetric"
-    )
+    placement = _Placement(attrs.get("mode", b"nearest"), transform, nearest)
     taps = _TAPS[placement.mode]
     same = Link(Window(2 * taps), taps - 1) if taps else Link()
     shape, links = list(field.shape), [same] * len(field.shape)
@@ -88,7 +90,7 @@ def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
                 f"places {axis.size} elements at multiples of {1 / axis.rate}, which float32 rounds; "
                 "a factor that is a power of two is not rounded",
             )
-        links[number] = _link(axis, placement, transform)
+        links[number] = _link(axis, placement)
     walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
 
 
@@ -166,7 +168,7 @@ def _is_exact(size: int, rate: Fraction, placement: _Placement) -> bool:
     half = np.float32(0.5 if placement.is_half else 0)
     scale = np.float32(rate.numerator) / np.float32(rate.denominator)
     computed = (position.astype(np.float32) + half) / scale - half
-    if not placement.is_symmetric:
+    if placement.transform != b"half_pixel_symmetric":
         return _reads_exactly(computed, position, rate, placement)
     shift = np.float32(size) / (scale * np.float32(size / rate))
     finer = ((position + np.float64(half)) / np.float64(scale) - np.float64(half)).astype(np.float32)
@@ -191,14 +193,14 @@ def _reads_exactly(places: Numbers, position: Numbers, rate: Fraction, placement
     return bool((read == exact).all())
 
 
-def _link(axis: _Axis, placement: _Placement, transform: bytes) -> Link:
+def _link(axis: _Axis, placement: _Placement) -> Link:
     """The link of an axis: an element reads those around its position."""
     rate, taps = axis.rate, _TAPS[placement.mode]
     if rate < 1:
-        stride, taps = rate.denominator, max(taps, 1)
-        if transform == b"pytorch_half_pixel" and axis.size == 1:
+        stride, taps, is_pytorch = rate.denominator, max(taps, 1), placement.transform == b"pytorch_half_pixel"
+        if is_pytorch and axis.size == 1:
             return Link(Window(2 * taps, stride), taps - 1)
-        least = 2 * stride if transform == b"pytorch_half_pixel" else 1
+        least = 2 * stride if is_pytorch else 1
         begin = taps - 1 - ((stride - 1) // 2 if placement.is_half else 0)
         return Link(Window(2 * taps, stride), begin, least=least)
     stride = rate.numerator
