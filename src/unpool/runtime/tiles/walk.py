@@ -45,6 +45,10 @@ class Field:
         """Elements by spatial axis."""
         return {axis: size for axis, size in zip(self.axes, self.shape, strict=True) if axis is not None}
 
+    def with_size(self, place: int, size: int) -> "Field":
+        """A field with another number of elements along one axis."""
+        return Field((*self.shape[:place], size, *self.shape[place + 1 :]), self.axes)
+
     def shape_for(self, lengths: Sequence[int]) -> Shape:
         """The shape with these elements by spatial axis."""
         pairs = zip(self.shape, self.axes, strict=True)
@@ -201,12 +205,12 @@ class GraphWalk:
                     raise refusal(node, "joins values of different strides")
 
     def add_permuted(self, node: onnx.NodeProto, parts: Sequence[tuple[int, int | None]]) -> None:
-        """Record the output with the elements of the first input in places by other axes, by their spatial axes.
+        """`add_output` with the size and the spatial axis of each of its axes, which the elements are moved to."""
+        self.add_output(node, Field(tuple(size for size, _ in parts), tuple(axis for _, axis in parts)))
 
-        `parts` are the (size, spatial axis) of each axis.
-        """
-        shape, axes = zip(*parts, strict=True) if parts else ((), ())
-        self.add_field(node, node.output[0], Field(tuple(shape), tuple(axes)), {node.input[0]: {}})
+    def add_output(self, node: onnx.NodeProto, field: Field, links: Links | None = None) -> None:
+        """Record the first output, which a node computes from its first input, linked as in `add_field`."""
+        self.add_field(node, node.output[0], field, {node.input[0]: links or {}})
 
     def evaluate(self, node: onnx.NodeProto) -> None:
         """Compute the outputs of a node that reads no field, where its inputs are known."""

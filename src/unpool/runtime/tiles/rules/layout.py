@@ -53,8 +53,7 @@ def concat(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if any(field is None or field.axes != own.axes for field in fields):
         raise refusal(node, "joins the image with values that are not tiled, or not alike")
     total = sum(shape[axis] for shape in shapes if shape is not None)
-    output = Field((*own.shape[:axis], total, *own.shape[axis + 1 :]), own.axes)
-    walk.add_field(node, node.output[0], output, {name: {} for name in node.input})
+    walk.add_field(node, node.output[0], own.with_size(axis, total), {name: {} for name in node.input})
 
 
 def split(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -68,8 +67,7 @@ def split(walk: GraphWalk, node: onnx.NodeProto) -> None:
     equal = [min(part, size - part * number) for number in range(count)]
     sizes = attrs.get("split") or walk.sizes(node, 1) or equal
     for name, length in zip(node.output, sizes, strict=True):
-        output = Field((*field.shape[:axis], length, *field.shape[axis + 1 :]), field.axes)
-        walk.add_field(node, name, output, {node.input[0]: {}})
+        walk.add_field(node, name, field.with_size(axis, length), {node.input[0]: {}})
 
 
 def gather(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -100,7 +98,7 @@ def slice_axes(walk: GraphWalk, node: onnx.NodeProto) -> None:
             positions += [axis, elements.start, elements.step]
         shape[axis], links[axis] = len(elements), Link(Window(1, max(1, elements.step)), -elements.start)
     walk.record_positions(node, positions)
-    walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+    walk.add_output(node, Field(tuple(shape), field.axes), field.links(links))
 
 
 def _bounds(walk: GraphWalk, node: onnx.NodeProto, rank: int) -> dict[int, slice]:
@@ -138,7 +136,7 @@ def pad(walk: GraphWalk, node: onnx.NodeProto) -> None:
         links[axis] = Link(begin=begin, least=1 + mirrored + max(0, -begin) + max(0, -end))
         positions += [axis % rank, begin] if field.axes[axis] is None else []
     walk.record_positions(node, positions)
-    walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+    walk.add_output(node, Field(tuple(shape), field.axes), field.links(links))
 
 
 def depth_to_space(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -154,8 +152,7 @@ def depth_to_space(walk: GraphWalk, node: onnx.NodeProto) -> None:
     sizes = [size * block if grows else size // block for size in spatial]
     channels = outer[1] // block**2 if grows else outer[1] * block**2
     links = [Link(), Link(), *[Link(Window(block, block), is_upsampling=grows)] * len(spatial)]
-    output = Field((outer[0], channels, *sizes), field.axes)
-    walk.add_field(node, node.output[0], output, {node.input[0]: field.links(links)})
+    walk.add_output(node, Field((outer[0], channels, *sizes), field.axes), field.links(links))
 
 
 def reshape(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -180,7 +177,7 @@ def reshape(walk: GraphWalk, node: onnx.NodeProto) -> None:
         if not candidates:
             raise refusal(node, "joins a spatial axis of the image with other axes, or cuts it")
         axes[as_far if as_far in candidates else candidates[0]] = axis
-    walk.add_field(node, node.output[0], Field(shape, tuple(axes)), {node.input[0]: {}})
+    walk.add_output(node, Field(shape, tuple(axes)))
 
 
 def _target_shape(walk: GraphWalk, node: onnx.NodeProto, old_shape: Shape) -> Shape:
@@ -208,4 +205,4 @@ def expand(walk: GraphWalk, node: onnx.NodeProto) -> None:
     shape = tuple(max(pair) for pair in zip(old_shape, wanted, strict=True))
     if any(axis is not None and size != own for axis, size, own in zip(axes, shape, old_shape, strict=True)):
         raise refusal(node, "stretches the image")
-    walk.add_field(node, node.output[0], Field(shape, axes), {node.input[0]: {}})
+    walk.add_output(node, Field(shape, axes))

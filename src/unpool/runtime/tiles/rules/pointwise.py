@@ -138,9 +138,8 @@ def top_k(walk: GraphWalk, node: onnx.NodeProto) -> None:
     axis = attributes(node).get("axis", -1) % len(field.shape)
     _require_no_spatial_axis(node, field, [axis])
     (count,) = walk.sizes(node, 1) or [attributes(node).get("k", 1)]
-    output = Field((*field.shape[:axis], count, *field.shape[axis + 1 :]), field.axes)
     for name in node.output:
-        walk.add_field(node, name, output, {node.input[0]: {}})
+        walk.add_field(node, name, field.with_size(axis, count), {node.input[0]: {}})
 
 
 def mat_mul(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -149,7 +148,7 @@ def mat_mul(walk: GraphWalk, node: onnx.NodeProto) -> None:
     is_plain = weights is not None and len(weights) == 2 and node.input[1] not in walk.fields
     if field is None or weights is None or not is_plain or field.axes[-1] is not None:
         raise refusal(node, "multiplies positions of the image with each other")
-    walk.add_field(node, node.output[0], Field((*field.shape[:-1], weights[1]), field.axes), {node.input[0]: {}})
+    walk.add_output(node, field.with_size(len(field.shape) - 1, weights[1]))
 
 
 def _require_no_spatial_axis(node: onnx.NodeProto, field: Field, axes: Sequence[int] | set[int]) -> None:

@@ -91,7 +91,7 @@ def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
                 "a factor that is a power of two is not rounded",
             )
         links[number] = _link(axis, placement)
-    walk.add_field(node, node.output[0], Field(tuple(shape), field.axes), {node.input[0]: field.links(links)})
+    walk.add_output(node, Field(tuple(shape), field.axes), field.links(links))
 
 
 def _check_attributes(node: onnx.NodeProto, transform: bytes, attrs: dict[str, Any]) -> None:

@@ -161,8 +161,7 @@ def conv_transpose_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     spatial = _spatial(node, spec.row, field)
     with naming(node):
         call = conv_transpose.call(spec, field.shape, shape, bias)
-    output = _field(spec.row, call.large, spatial)
-    walk.add_field(node, node.output[0], output, {node.input[0]: _links(call.axes, spatial, is_upsampling=True)})
+    walk.add_output(node, _field(spec.row, call.large, spatial), _links(call.axes, spatial, is_upsampling=True))
 
 
 def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, channels: int | None = None, **windows: Any) -> None:
@@ -178,8 +177,7 @@ def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, channels: int | Non
     if 0 in call.small.spatial and 0 not in call.large.spatial:
         raise refusal(node, "has a window longer than the image, for which runtimes give outputs of other sizes")
     shape = (call.small.batch, call.small.channels if channels is None else channels, *call.small.spatial)
-    sources = {node.input[0]: _links(call.axes, spatial, is_upsampling=False)}
-    walk.add_field(node, node.output[0], Field(shape, (None, None, *spatial)), sources)
+    walk.add_output(node, Field(shape, (None, None, *spatial)), _links(call.axes, spatial, is_upsampling=False))
 
 
 def _spatial(node: onnx.NodeProto, row: Row, field: Field) -> Axes:
