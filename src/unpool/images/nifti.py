@@ -62,8 +62,10 @@ def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
         if is_packed:
             check_bytes(prod(stored) * SCALED_BYTES, f"{format_shape(stored)} voxels", str(path))
             warning, proxy = "it is compressed, so it was read whole; .nii is read in parts", np.asanyarray(proxy)
-        first = np.asanyarray(proxy[(slice(0, 1),) * len(stored)])
-        kind = _dtype(first.dtype, np.dtype(header.get_data_dtype()))
+        kind, stored_kind = np.asanyarray(proxy[(slice(0, 1),) * len(stored)]).dtype, np.dtype(header.get_data_dtype())
+        is_small = stored_kind.kind in "iu" and stored_kind.itemsize <= 2
+        # nibabel gives float64 for integers with a slope
+        kind = np.dtype(np.float32) if is_small and kind == np.float64 else kind.newbyteorder("=")
     spatial = spatial_axes(wanted.rank, wanted.layout)
     kinds = ((*spatial, channel_axis(wanted.rank, wanted.layout)), spatial)
     arrangement = axes_with_rank(kinds, stored, wanted.rank, str(path))
@@ -74,12 +76,6 @@ def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
     return TiledSource(
         path, stored, kind, arrangement, read, lambda: fingerprint_file(path), spatial_header=header, warning=warning
     )
-
-
-def _dtype(scaled: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
-    """float32 for integers of 16 bits or fewer with a slope, for which nibabel gives float64."""
-    is_small = stored.kind in "iu" and stored.itemsize <= 2
-    return np.dtype(np.float32) if is_small and scaled == np.float64 else scaled.newbyteorder("=")
 
 
 def create_nifti(path: Path, written: OutputSpec) -> None:

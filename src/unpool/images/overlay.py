@@ -13,7 +13,7 @@ from unpool.images.pixels import Backdrop, Picture, for_display
 from unpool.images.raster import BAND, Sheet
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFont
+    from PIL import Image
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,7 @@ def _colour(place: int) -> Colour:
 def overlay_rows(
     base: Backdrop, classes: ClassView, legend: Legend, alpha: float, present: Sequence[int]
 ) -> tuple[Sheet, Rows]:
-    """The image with the class colours over it, and the legend of `present` classes in a strip below, row by row.
-
-    Args:
-        base: the image.
-        classes: (1, H, W) class numbers.
-        legend: names and colours, at least one more than the largest class number.
-        alpha: 0 shows only the image, 1 only the colours.
-        present: the classes in the legend.
-    """
+    """The image with the colours of classes (1, H, W) over it, row by row; below it the legend of `present` classes."""
     (height, width), step = classes.shape[1:], rows_of(classes.shape)
     strip = np.asarray(legend_strip(legend, present, width))
     margin, extent = ((0, 0), (0, strip.shape[1] - width), (0, 0)), base.extent(step)
@@ -163,40 +155,22 @@ def legend_strip(legend: Legend, present: Sequence[int], width: int) -> "Image.I
 
     size = min(28, max(12, width // 28))
     font = ImageFont.load_default(size)
-    rows, needed = _rows(legend, present, font, size, width)
-    line = 2 * size
-    strip = Image.new("RGB", (max(width, needed), len(rows) * line + size // 2), "white")
-    draw = ImageDraw.Draw(strip)
-    for row, entries in enumerate(rows):
-        top = row * line + size * 3 // 4
-        for left, number in entries:
-            is_clear = legend.clear_first and number == 0
-            fill = None if is_clear else legend.colours[number]
-            draw.rectangle((left, top, left + size, top + size), fill=fill, outline=(60, 60, 60))
-            anchor = (left + size * 3 // 2, top + size // 2)
-            draw.text(anchor, legend.names[number], fill=(20, 20, 20), font=font, anchor="lm")
-    return strip
-
-
-def _rows(
-    legend: Legend,
-    present: Sequence[int],
-    font: "ImageFont.FreeTypeFont | ImageFont.ImageFont",
-    size: int,
-    width: int,
-) -> tuple[list[list[tuple[int, int]]], int]:
-    """Rows of (left edge, class number) that fit into `width` pixels, and the width they really need."""
-    rows: list[list[tuple[int, int]]] = [[]]
-    left, needed = size // 2, 0
+    places, row, left, needed = [], 0, size // 2, 0
     for number in present:
         entry = size * 3 // 2 + int(font.getlength(legend.names[number])) + 1
-        if rows[-1] and left + entry > width:
-            rows.append([])
-            left = size // 2
-        rows[-1].append((left, number))
+        if left > size // 2 and left + entry > width:
+            row, left = row + 1, size // 2
+        places.append((number, left, row * 2 * size + size * 3 // 4))
         needed = max(needed, left + entry + size // 2)
         left += entry + size * 3 // 2
-    return rows, needed
+    strip = Image.new("RGB", (max(width, needed), (row + 1) * 2 * size + size // 2), "white")
+    draw = ImageDraw.Draw(strip)
+    for number, left, top in places:
+        fill = None if legend.clear_first and number == 0 else legend.colours[number]
+        draw.rectangle((left, top, left + size, top + size), fill=fill, outline=(60, 60, 60))
+        anchor = (left + size * 3 // 2, top + size // 2)
+        draw.text(anchor, legend.names[number], fill=(20, 20, 20), font=font, anchor="lm")
+    return strip
 
 
 GAP, FONT = 12, 14  # pixels between planes, and of letters
@@ -210,21 +184,13 @@ BODY = ("R  axial, {} = {}  L", "R  coronal, {} = {}  L", "A  sagittal, {} = {} 
 
 @dataclass(frozen=True)
 class View:
-    """Orientation in which a volume is shown.
+    """Orientation in which a volume is shown; its axes go across axial planes, down and to the right of them."""
 
-    Attributes:
-        order: axes of the volume across axial planes, down and to the right of them.
-        backwards: by axis of the view, whether it runs against that of the volume.
-        lengths: of a voxel along the axes of the view.
-        captions: of the planes across each axis of the view, with places for the axis's name and the plane's number.
-        names: of the axes of the volume.
-    """
-
-    order: tuple[int, ...] = (0, 1, 2)
+    order: tuple[int, ...] = (0, 1, 2)  # axes of the volume
     backwards: tuple[bool, ...] = (False, False, False)
-    lengths: tuple[float, ...] = (1.0, 1.0, 1.0)
-    captions: tuple[str, ...] = ("{} = {}",) * 3
-    names: str = "DHW"
+    lengths: tuple[float, ...] = (1.0, 1.0, 1.0)  # of a voxel
+    captions: tuple[str, ...] = ("{} = {}",) * 3  # with the name of an axis and the number of a plane across it
+    names: str = "DHW"  # of the axes of the volume
 
     def turn(self, volume: NDArray[Any]) -> NDArray[Any]:
         """The volume, (D, H, W) or (D, H, W, C), in this view."""
@@ -264,7 +230,9 @@ def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alph
     view = view_of(picture.spatial_header)
     volume, numbers = view.turn(picture.pixels), view.turn(classes)
     low, high = (0.0, picture.white_level) if picture.white_level is not None else grey_range(picture.pixels)
-    scale = _scale(numbers.shape, view.lengths)
+    real = [size * length / min(view.lengths) for size, length in zip(numbers.shape, view.lengths, strict=True)]
+    factor = max(1, LEAST // round(min(max(real), LEAST)))
+    scale = [min(max(1, round(span * factor)), max(MOST, n)) for span, n in zip(real, numbers.shape, strict=True)]
     planes, present = [], set()
     for axis, place in enumerate(busiest(numbers, legend.clear_first)):
         plane_numbers = numbers.take(place, axis)
@@ -307,13 +275,6 @@ def grey_range(pixels: NDArray[Any]) -> tuple[float, float]:
         return 0.0, 1.0
     low, high = np.percentile(sample, (DARKEST, BRIGHTEST))
     return (float(low), float(high)) if high > low else (float(sample.min()), float(sample.max()))
-
-
-def _scale(shape: tuple[int, ...], lengths: tuple[float, ...]) -> tuple[int, ...]:
-    """Pixels along each axis."""
-    real = [size * length / min(lengths) for size, length in zip(shape, lengths, strict=True)]
-    factor = max(1, LEAST // round(min(max(real), LEAST)))
-    return tuple(min(max(1, round(span * factor)), max(MOST, size)) for span, size in zip(real, shape, strict=True))
 
 
 def _resize(plane: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:

@@ -20,15 +20,10 @@ from unpool.images.axes import Array, AxisMapping, Shape, Slices, normalize_slic
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """Shape, type and chunks of an output file.
+    """Shape and type of an output tensor, and the axis of its channels.
 
-    Attributes:
-        shape: of the tensor.
-        dtype: of its elements.
-        channel: the axis of its channels; None where it has none.
-        piece: the maximum shape of what a tile gives; a format with chunks aligns them with it.
-        spatial_header: the header of the input volume, which says where its voxels are and in which units.
-        classes: number of classes where elements are class numbers; 0 where they are values.
+    `piece` is the maximum shape of what a tile gives; formats align chunks with it. `spatial_header` is that
+    of the input volume. `classes` counts classes where elements are class numbers.
     """
 
     shape: Shape

@@ -68,11 +68,8 @@ PLAIN_WORDS_V3 = frozenset(
 class ChunkSpec:
     """Unit of decoding: a chunk, or a chunk in a shard.
 
-    Attributes:
-        bytes: of its elements.
-        codec: the last one, whose output is in the file, without "numcodecs."; None without compression.
-        is_in_shard: whether it is a part of a file.
-        index: bytes of the index of the shard, before its codecs.
+    Its elements have `bytes`; the index of its shard has `index` bytes before compression. `codec` is the name of the
+    last one without "numcodecs.": the file holds its output. None without compression.
     """
 
     bytes: int
@@ -85,10 +82,7 @@ ANY_CHUNK = ChunkSpec(1 << 60, None)
 
 
 def open_zarr_array(path: Path, level: int = 0, *, is_writable: bool = False) -> Any:
-    """The zarr.Array in a folder, or the one of a level in a folder of levels; workers of a cluster open it here too.
-
-    Damage of a chunk is an error when the chunk is read.
-    """
+    """The zarr.Array in a folder, or of a level in a folder of levels; a damaged chunk is an error when it is read."""
     with read_errors(str(path), "a Zarr array"):
         folder = path
         document, version = _document(path)
@@ -110,10 +104,7 @@ def open_zarr_array(path: Path, level: int = 0, *, is_writable: bool = False) ->
 
 @dataclass(frozen=True)
 class ZarrReader:
-    """A Zarr array to read, which can be pickled, so that workers of a cluster read it by themselves.
-
-    `path` is that of the array, or of the group that it is a level of.
-    """
+    """A Zarr array to read, or a level of the group at `path`; it can be pickled for the workers of a cluster."""
 
     path: Path
     array: Any
@@ -358,11 +349,10 @@ def _chunk_spec(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], item
     while [codec["name"] for codec in codecs] == [SHARDING]:
         words = codecs[0]["configuration"]
         inner = words["chunk_shape"]
-        is_divisor = len(inner) == len(chunks) and all(
-            size % part == 0 for size, part in zip(chunks, inner, strict=True)
-        )
+        pairs = list(zip(chunks, inner, strict=False))
+        is_divisor = len(inner) == len(chunks) and all(size % part == 0 for size, part in pairs)
         _require(is_divisor, "chunk_shape of a shard", inner, where)
-        count = prod(size // part for size, part in zip(chunks, inner, strict=True))
+        count = prod(size // part for size, part in pairs)
         if count > MAX_INNER_CHUNKS:
             raise UnsupportedError(
                 f"{where}: a shard has {count} chunks, at most {MAX_INNER_CHUNKS} are read. Save it in larger chunks."
