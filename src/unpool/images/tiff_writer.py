@@ -185,9 +185,6 @@ class _SparseFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._place
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
         return self._place

@@ -147,7 +147,7 @@ def test_a_full_disk_is_one_error_and_can_be_gone_on_from(session, place, tmp_pa
         "reserve": "unpool.images.sink.reserve",
         "write": "unpool.images.sink.RawArrayFile.write",
         "journal": f"{module}.checkpoint.sync",
-        "record": f"{module}.partial_output.write_done_marker",
+        "record": f"{module}.checkpoint.write_done_marker",
     }[place]
     plain = {"write": RawArrayFile.write, "journal": lambda _: None}.get(place)
     if place == "record":

@@ -26,17 +26,7 @@ from unpool.images.formats import ending_of, format_of
 from unpool.images.sink import OutputSpec, Sink
 from unpool.images.source import fingerprint_array
 from unpool.images.zarr import is_zarr_array, other_member
-from unpool.runtime.streams.checkpoint import (
-    JOURNAL,
-    Checkpoint,
-    Journal,
-    Settings,
-    create_journal,
-    done_marker,
-    partial_folder,
-    require_same_settings,
-    write_done_marker,
-)
+from unpool.runtime.streams import checkpoint
 
 MARK = ".unpool"  # the first file in NAME.part: only a folder with this file, or an empty one, is removed
 
@@ -50,20 +40,21 @@ class PartialOutput:
     """
 
     def __init__(
-        self, targets: Mapping[str, Path], settings: Settings, specs: Mapping[str, OutputSpec], count: int
+        self, targets: Mapping[str, Path], settings: checkpoint.Settings, specs: Mapping[str, OutputSpec], count: int
     ) -> None:
-        self._targets, self._folder, self._count = targets, partial_folder(targets), count
+        self._targets, self._folder, self._count = targets, checkpoint.partial_folder(targets), count
         self._files = {name: resolve_link(target) for name, target in targets.items()}
         self._data = {name: self._folder / file.name for name, file in self._files.items()}
         self._first = next(iter(targets.values()))
         self._lock, self._is_closed, self._is_finishing = threading.Lock(), False, False
         require_replaceable(targets)
         with write_errors(self._first):
-            if self._folder.is_symlink() or not os.path.lexists(self._folder / JOURNAL):
+            if self._folder.is_symlink() or not os.path.lexists(self._folder / checkpoint.JOURNAL):
                 self._create(settings, specs)
-            self._journal = Journal(self._folder / JOURNAL)
+            self._journal = checkpoint.Journal(self._folder / checkpoint.JOURNAL)
             try:
-                require_same_settings(Checkpoint(self._journal.settings, False), settings, targets)
+                old = checkpoint.Checkpoint(self._journal.settings, False)
+                checkpoint.require_same_settings(old, settings, targets)
                 self._moved = self._find_moved()
                 self._sinks = {name: self._open(name, specs[name]) for name in targets}
             except BaseException:
@@ -127,7 +118,7 @@ class PartialOutput:
                     _replace(file, self._data[name], self._folder / f"old {file.name}")
         with write_errors(self._first):
             sync_folder(self._folder.parent)
-            write_done_marker(self._files, self._journal.settings)
+            checkpoint.write_done_marker(self._files, self._journal.settings)
             shutil.rmtree(self._folder)
 
     def _require_folder(self) -> None:
@@ -165,7 +156,7 @@ class PartialOutput:
         except OSError as error:
             raise FileError(self._missing_data(name)) from error
 
-    def _create(self, settings: Settings, specs: Mapping[str, OutputSpec]) -> None:
+    def _create(self, settings: checkpoint.Settings, specs: Mapping[str, OutputSpec]) -> None:
         """Create the data and the journal; an earlier folder without a journal holds nothing to keep."""
         _remove_stale(self._folder)
         self._folder.mkdir()
@@ -176,7 +167,7 @@ class PartialOutput:
                 format_of(self._targets[name]).create(data, specs[name])
                 copy_mode(self._files[name], data)
             sync_folder(self._folder)
-            create_journal(self._folder / JOURNAL, settings)
+            checkpoint.create_journal(self._folder / checkpoint.JOURNAL, settings)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -211,7 +202,7 @@ def require_replaceable(targets: Mapping[str, Path]) -> None:
         resolve_target(target)
         if is_zarr and os.path.exists(target):
             raise FileError(f"{target}: is a file, and is not replaced by a folder. Move it, or choose another output.")
-    resolve_target(done_marker(next(iter(targets.values()))))
+    resolve_target(checkpoint.done_marker(next(iter(targets.values()))))
 
 
 def _require_zarr_array(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Runs a model over files, in exact tiles or in blended windows; an interrupted run can be resumed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,7 +188,10 @@ def run_locked(
         blended = blend_job(session, feed, request, request.blending)
         return run_job(blended, targets, checkpoint, on_progress)
     if request.max_memory is not None:
-        _load_packages(targets.values())
+        for target in targets.values():
+            if target.suffix == ".zarr":  # the memory of its packages counts as used when tiles are chosen
+                require(str(target), "formats", "zarr", "numcodecs")
+                import_module("zarr")
     plan = ExactTilePlan(session, feed, request)
     if request.max_memory is not None:
         plan.load_kernels(request.max_memory)
@@ -214,11 +217,3 @@ def output_paths(
         targets = {output or names[0]: Path(target)}
     require_distinct(list(targets.values()))
     return targets
-
-
-def _load_packages(targets: Iterable[Path]) -> None:
-    """Import the packages that write the files, so that their memory counts as used when tiles are chosen."""
-    for target in targets:
-        if target.suffix == ".zarr":
-            require(str(target), "formats", "zarr", "numcodecs")
-            import_module("zarr")

@@ -211,13 +211,6 @@ def run_pipeline(items: Iterable[Any], stages: Sequence[Stage], options: onnxrun
         options.terminate = True
 
 
-@dataclass(frozen=True)
-class _StageError:
-    """An exception on its way to the caller."""
-
-    error: BaseException
-
-
 def _run_stage(stage: Stage, items: Iterator[Any], results: "queue.Queue[Any]", stop: threading.Event) -> None:
     try:
         for item in items:
@@ -227,7 +220,7 @@ def _run_stage(stage: Stage, items: Iterator[Any], results: "queue.Queue[Any]", 
             del item, result  # memory of a tile, not to be held while the next one is awaited
         _put(results, _END, stop)
     except BaseException as error:
-        _put(results, _StageError(error), stop)
+        _put(results, error, stop)
 
 
 def _put(results: "queue.Queue[Any]", item: Any, stop: threading.Event) -> bool:
@@ -250,7 +243,7 @@ def _drain(items: "queue.Queue[Any]", stop: threading.Event) -> Iterator[Any]:
             continue
         if item is _END:
             return
-        if isinstance(item, _StageError):
-            raise item.error
+        if isinstance(item, BaseException):
+            raise item
         yield item
         del item
