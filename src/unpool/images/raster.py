@@ -59,12 +59,15 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
                 f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it."
             ) from error
         with image:
-            depth = _deep_colour(header)
-            _check_size(image, depth, size, where)
+            is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
+            deep_channels = (
+                PNG_CHANNELS.get(header[25], 0) if is_deep else 0
+            )  # Pillow would cut these colours to 8 bits
+            _check_size(image, deep_channels, size, where)
             is_photograph = image.format == "MPO"  # followed by smaller copies
             is_animation = getattr(image, "is_animated", False) and not is_photograph
             notes = ("an animation: its first picture is taken",) if is_animation else ()
-            if depth:
+            if deep_channels:
                 turned = image.getexif().get(ORIENTATION, 1)
                 return Picture(upright(_decode_png(stream, where), turned), 65535, notes)
             return from_pillow(image, notes)
@@ -89,12 +92,6 @@ def _plain_mode(image: "Image.Image") -> "Image.Image":
     if image.mode in ("L", "RGB"):
         return image
     return image.convert("L" if image.mode == "1" else "RGB")
-
-
-def _deep_colour(header: bytes) -> int:
-    """Channels of a 16-bit .png in colour, which Pillow would cut to 8 bits; else 0."""
-    is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
-    return PNG_CHANNELS.get(header[25], 0) if is_deep else 0
 
 
 def _check_size(image: "Image.Image", deep_channels: int, size: int, where: str) -> None:

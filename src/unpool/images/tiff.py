@@ -80,13 +80,8 @@ def arrange(
 ) -> NDArray[Any]:
     """Move the axes of a TIFF series to (H, W, C) or (D, H, W, C), or to (N, H, W, C) or (N, D, H, W, C).
 
-    Args:
-        pixels: the series.
-        axes: one letter per axis as tifffile names them: Y, X, S or C for channels, others for pages.
-        spatial_rank: 2 or 3.
-        channels: pages count as channels if this is their number; None: never.
-        where: what the error message begins with.
-        role: BATCH where pages, the first axis of them, are those of a batch; one page is a batch of one.
+    `axes` has one letter per axis as tifffile names them: Y, X, S or C for channels, others for pages. Pages count as
+    channels if `channels` is their number. With the role BATCH, their first axis is the batch; one page is one image.
 
     >>> arrange(np.zeros((3, 5, 7)), "CYX", 2, 3, "a.tif").shape
     (5, 7, 3)

@@ -101,10 +101,10 @@ def other_member(array: Path) -> Path | None:
     return None
 
 
-def _create(store: Any, written: OutputSpec) -> Any:
+def _create(store: Any, written: OutputSpec) -> None:
     import zarr
 
-    return zarr.create_array(
+    zarr.create_array(
         store, shape=written.shape, dtype=written.dtype, chunks=chunks(written), fill_value=0, zarr_format=3
     )
 

@@ -294,7 +294,11 @@ def _checked_v2(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
 def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], ChunkSpec]:
     _require(document.get("zarr_format") == 3, "zarr_format", document.get("zarr_format"), where)
     _require(document.get("node_type") == "array", "node_type", document.get("node_type"), where)
-    extensions = [word for word in document if word not in PLAIN_WORDS_V3 and not _may_be_ignored(document[word])]
+    extensions = [
+        word
+        for word, value in document.items()
+        if word not in PLAIN_WORDS_V3 and not (isinstance(value, dict) and value.get("must_understand") is False)
+    ]
     if extensions or document.get("storage_transformers"):
         extension = extensions[0] if extensions else "storage_transformers"
         raise UnsupportedError(
@@ -400,10 +404,6 @@ def _fill_value(value: Any, where: str) -> Any:
     is_number = all(part is None or isinstance(part, bool | int | float | str) for part in parts)
     _require(is_number, "fill_value", value, where)
     return value
-
-
-def _may_be_ignored(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("must_understand") is False
 
 
 def _require(is_valid: bool, word: str, value: Any, where: str) -> None:

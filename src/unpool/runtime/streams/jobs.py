@@ -44,16 +44,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class TileRequest:
-    """The arguments of `run` or `blend`.
-
-    Attributes:
-        tile: "auto", or elements by spatial axis; exact tiles only.
-        max_memory: bytes of the process; None for no limit.
-        outputs: their names.
-        scores: the format of scores.
-        layout: of the inputs.
-        blending: the overlap and the weights of windows; None for exact tiles.
-    """
+    """The arguments of `run`, or of `blend` where `blending` is not None."""
 
     tile: Sequence[int] | str
     max_memory: int | None

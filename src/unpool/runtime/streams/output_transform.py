@@ -22,15 +22,11 @@ MAX_CLASSES = 65536
 
 @dataclass(frozen=True)
 class ScoreFormat:
-    """The format in which scores of classes are written; by default unchanged.
+    """The format in which scores of classes are written, one of these; by default they stay unchanged.
 
-    Attributes:
-        argmax: the number of the channel with the largest value, the first of equals.
-        softmax: probabilities, the softmax over the channels.
-        threshold: for one channel: 1 where it is above this number, 0 elsewhere and for NaN.
-
-    Raises:
-        UnpoolError: more than one of these, or a threshold that is not finite.
+    argmax      the number of the channel with the largest value, the first of equals
+    softmax     probabilities, the softmax over the channels
+    threshold   for one channel: 1 where it is above this finite number, 0 elsewhere and for NaN
     """
 
     argmax: bool = False

@@ -206,7 +206,6 @@ def require_replaceable(targets: Mapping[str, Path]) -> None:
 
 
 def _require_zarr_array(folder: Path) -> None:
-    """Refuse a folder that is no Zarr array, holds something else too, or is write-protected."""
     if not is_zarr_array(folder):
         raise FileError(
             f"{folder}: is a folder, but not a single Zarr array, and is not replaced. Move it, or choose another "
