@@ -20,8 +20,7 @@ from unpool.extras import require
 from unpool.images.checks import read_errors
 from unpool.images.npy import read_header
 
-PATIENCE = "30s"
-"""Timeout of the connection to a scheduler."""
+TIMEOUT = "30s"
 
 
 def run(config: RunConfig, scheduler: str) -> Outcome:
@@ -30,6 +29,8 @@ def run(config: RunConfig, scheduler: str) -> Outcome:
     `scheduler` is the address of the cluster, such as tcp://host:8786.
     """
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
+    from distributed import Client
+
     if not isinstance(config.tile, tuple):
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, because workers share no memory.")
     if config.output.suffix != ".zarr" or config.makes_classes or config.softmax:
@@ -40,7 +41,14 @@ def run(config: RunConfig, scheduler: str) -> Outcome:
     begin = time.perf_counter()
     if not config.output.parent.is_dir():
         raise MissingFileError(f"{config.output.parent}: no such folder for the output. Make it first.")
-    with _client(scheduler) as client:
+    try:
+        connection = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UnpoolError(
+            f"--scheduler {scheduler}: no Dask scheduler answers at this address ({error}). "
+            "Start one with: dask scheduler"
+        ) from error
+    with connection as client:
         arrays = session.map_tiles(
             feed,
             config.tile,
@@ -84,15 +92,3 @@ def open_array(path: Path, level: int = 0) -> Any:
         with path.open("rb") as stream:
             read_header(stream, path.stat().st_size, str(path))
         return np.load(path, mmap_mode="r", allow_pickle=False)
-
-
-def _client(scheduler: str) -> Any:
-    from distributed import Client
-
-    try:
-        return Client(scheduler, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise UnpoolError(
-            f"--scheduler {scheduler}: no Dask scheduler answers at this address ({error}). "
-            "Start one with: dask scheduler"
-        ) from error

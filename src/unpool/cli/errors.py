@@ -29,19 +29,12 @@ class UsageError(UnpoolError):
 
 
 def exit_code(error: BaseException) -> int:
-    """Exit code of an expected error.
-
-    >>> from unpool.errors import MissingFileError
-    >>> [exit_code(error("what happened")) for error in (UsageError, MissingFileError, UnsupportedError)]
-    [2, 3, 4]
-    """
+    """Exit code of an expected error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, UsageError):
         return USAGE
-    if isinstance(error, (UnsupportedError, MissingExtraError)):
-        return UNSUPPORTED
-    return UNFIT
+    return UNSUPPORTED if isinstance(error, (UnsupportedError, MissingExtraError)) else UNFIT
 
 
 def one_line(error: BaseException) -> str:
@@ -107,9 +100,7 @@ def show_compiling(stream: TextIO = sys.stderr, seconds: Callable[[], float] | N
         yield
         return
     if seconds is None:
-        from unpool.warmup import compiling_seconds
-
-        seconds = compiling_seconds
+        from unpool.warmup import compiling_seconds as seconds
     done = Event()
     thread = Thread(target=_show, args=(stream, seconds, seconds(), done), daemon=True)
     thread.start()

@@ -22,10 +22,9 @@ from unpool.images.npy import read_header, read_member, read_npy
 from unpool.images.pixels import Picture, scaled
 from unpool.images.source import BATCH
 
-DECODED, DECODED_AS = 16, {"WEBP": 28, "MPO": 20}
-"""Bytes per pixel that Pillow takes at most, two pictures of 4 bytes and two arrays of 4; more for some decoders."""
-PROGRESSIVE = 7
-"""Bytes per pixel for the coefficients of a progressive .jpg."""
+DECODED, DECODED_AS, PROGRESSIVE = 16, {"WEBP": 28, "MPO": 20}, 7
+"""Bytes per pixel that Pillow takes at most: two pictures of 4 bytes and two arrays of 4; by decoders that take more;
+and in addition for the coefficients of a progressive .jpg."""
 DEEPER = 2
 """Factor for pixels of more than 8 bits."""
 PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
@@ -45,12 +44,7 @@ class Feed:
 
 
 def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
-    """Arrays for every input of one run.
-
-    Raises:
-        FileError: a file cannot be read.
-        ShapeError, UnpoolError: an array does not fit its input.
-    """
+    """Arrays for every input of one run."""
     arrays: dict[str, NDArray[Any]] = {}
     first: Picture | None = None
     notes: list[str] = []
@@ -87,34 +81,21 @@ def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[An
 def pixel_notes(rule: PixelRule, stored: Picture, slot: Slot) -> list[str]:
     """Assumptions about a picture as stored in its file."""
     kind, has_unit = stored.pixels.dtype, stored.spatial_header is not None
-    return [
-        *stored.notes,
-        *rule.notes(kind, stored.white_level, takes_numbers(slot), has_unit),
-        *rule.above(stored),
-    ]
+    notes = rule.notes(kind, stored.white_level, takes_numbers(slot), has_unit)
+    return [*stored.notes, *notes, *rule.above(stored)]
 
 
 def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
-    """Arrays for the one run that `-i` arguments name; pixels go in as they are.
-
-    Raises:
-        UsageError: they name the inputs of several runs.
-    """
-    items = collect(inputs, list(slots)).items
+    """Arrays for the one run that `-i` arguments name; pixels go in as they are."""
+    items, _ = collect(inputs, list(slots))
     if len(items) != 1:
         raise UsageError(f"-i: expected the inputs of one run, got {len(items)}. Name one file per input.")
     return dict(read_feed(items[0], slots, PixelRule()).arrays)
 
 
 def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:
-    """Pixels as a batch, of one unless they are pages, in the layout and type of the input.
-
-    Raises:
-        UnpoolError: the type of the input cannot hold the values.
-    """
-    is_exact = slot.dtype.kind in "iub"
-    is_double = slot.dtype == np.float64
-    pixels = picture.pixels
+    """Pixels as a batch, of one unless they are pages, in the layout and type of the input, which has to hold them."""
+    is_exact, is_double, pixels = slot.dtype.kind in "iub", slot.dtype == np.float64, picture.pixels
     if rule.white is not None or not takes_numbers(slot):
         pixels = scaled(pixels, picture.white_level, np.float64 if is_double or is_exact else np.float32)
     values = rule.apply(pixels, double=is_double)
@@ -179,13 +160,7 @@ def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory for reading a file whole, known from its header.
-
-    Attributes:
-        shape: of the input that it fills.
-        peak: bytes while the file is read.
-        held: bytes that are kept.
-    """
+    """The shape of the input that a file fills, bytes while it is read whole, and bytes that are kept."""
 
     shape: tuple[int, ...]
     peak: int

@@ -52,7 +52,7 @@ class InputFile:
 
     @property
     def suffix(self) -> str:
-        """The suffix, of two parts in .nii.gz."""
+        """Of the file; .nii.gz is one."""
         return suffix_of(self.path)
 
     @property
@@ -114,14 +114,6 @@ class Failure:
         return self.error if self.source in self.error else f"{self.source}: {self.error}"
 
 
-@dataclass(frozen=True)
-class InputItems:
-    """The runs that are asked for, and the files of folders that cannot take part."""
-
-    items: list[Item]
-    failed: list[Failure]
-
-
 def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     """`name=path` or `path`; a text that names no input and exists as a file is a path.
 
@@ -147,22 +139,17 @@ def input_name(text: str, name: str | None, names: Sequence[str]) -> str:
 
 def collect(
     texts: Sequence[str], names: Sequence[str], memory: int | None = None, *, keep_going: bool = False
-) -> InputItems:
-    """The runs that the `-i` arguments ask for.
+) -> tuple[list[Item], list[Failure]]:
+    """The runs that the `-i` arguments ask for, and the files that cannot take part.
+
+    Inputs with one file share it between all runs; inputs with several files are matched by file name (without
+    suffix). A file of a folder that cannot be read is not matched.
 
     Args:
         texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
         names: the inputs of the model.
         memory: limit of the process in bytes, for standard input.
         keep_going: leave out files whose results would have the name of another one's, instead of refusing all.
-
-    Returns:
-        one item per run. Inputs with one file share it between all runs; inputs with several files are
-        matched by file name (without suffix). A file of a folder that cannot be read is not matched.
-
-    Raises:
-        MissingFileError, FileError: a path does not exist or is of another kind, or no file can be read.
-        UnpoolError: an input is missing, unknown or given twice for one run.
     """
     if sum(text == STDIN or text.endswith(f"={STDIN}") for text in texts) > 1:
         raise UsageError("-i -: standard input holds one file, it is given more than once. Name files for the others.")
@@ -178,7 +165,7 @@ def collect(
             f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
         )
     by_stem = {name: _by_stem(files, name, failed if keep_going else None) for name, files in sources.items()}
-    return InputItems(_match(by_stem), failed)
+    return _match(by_stem), failed
 
 
 def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, InputFile]]:
@@ -239,8 +226,7 @@ def list_members(path: Path) -> list[str]:
 
 
 def _by_stem(sources: Sequence[InputFile], name: str, failed: list[Failure] | None) -> dict[str, InputFile]:
-    """The files of input `name` by the name of their result: the stem of the file, or its whole name where several
-    files have that stem, or where that is the whole name of such a file.
+    """The files of input `name` by the name of their result: the stem, or the whole name if the stem is not unique.
 
     `failed` gets the files that would share a result with an earlier one; None refuses them.
     """
@@ -282,13 +268,7 @@ def _match(series: Mapping[str, Mapping[str, InputFile]]) -> list[Item]:
 
 
 def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
-    """The bytes of standard input, and the suffix of files of their kind.
-
-    Raises:
-        UsageError: standard input is a terminal, or closed.
-        FileError: no array and no image.
-        ShapeError: more bytes than this process has memory for, or than its `limit` in bytes.
-    """
+    """The bytes of standard input, and the suffix of files of their kind; `limit` is of the process, in bytes."""
     if sys.stdin is None or sys.stdin.isatty():
         state = "closed" if sys.stdin is None else "a terminal"
         raise UsageError(f"-i -: expected the bytes of a file, standard input is {state}. Send it a .npy or .png.")

@@ -5,14 +5,13 @@
     unpool.palette                                             colours of the classes, "#rrggbb,#rrggbb"
     classes                                                    their names, a JSON list or comma separated
 
-`unpool export` writes these entries in the spelling of the options; `unpool run` reads them, and its options win.
-A model is a file from anywhere: its entries are checked like options.
+`unpool export` writes these entries; `unpool run` reads them, and its options win. They are checked like options.
 """
 
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +31,7 @@ DEEPEST = 65535.0
 """White of 16-bit files, most of which hold fewer bits without saying so."""
 
 SCALE, MEAN, STD = "unpool.input_scale", "unpool.input_mean", "unpool.input_std"
-WHITE = "unpool.input_white"
-PALETTE = "unpool.palette"
-CLASSES = "classes"
+WHITE, PALETTE, CLASSES = "unpool.input_white", "unpool.palette", "classes"
 ENTRIES = (SCALE, MEAN, STD, WHITE, PALETTE, CLASSES)
 LONGEST, LONGEST_NAME = 2**20, 100
 """Characters of an entry, and of the name of a class."""
@@ -51,7 +48,7 @@ class PixelRule:
 
     Attributes:
         white: of the options; None: what the file says, and the pixels as they are where it says nothing.
-        scale, mean, std: None leaves the step out; of mean and std one value, or one per channel.
+        scale, mean, std: None leaves the step out; one value, or for mean and std one per channel.
         layout: nchw or nhwc.
         model_white: the value that means white in the pictures that the model is for, None where it does not say.
         pages: BATCH where the pages of a .tif are those of a batch; None: depth, or channels where they fit.
@@ -66,10 +63,10 @@ class PixelRule:
     pages: str | None = None
 
     def white_of(self, stored: float | None) -> float | None:
-        """The white that counts for a file which says that `stored` is: of the options, of the file, or of the model.
+        """The white that counts for a file that says `stored`: of the options, of the file, or of the model.
 
-        The model's counts where the file has none, and for 16-bit files, whose 65535 means no more than that their
-        numbers have 16 bits, if the model's is a smaller one of more than 8 bits.
+        The model's counts where the file has none, and if it has between 8 and 16 bits and the file says 65535, which
+        means no more than 16 bits.
 
         >>> [PixelRule(model_white=white).white_of(65535) for white in (None, 255, 4095)]
         [65535, 65535, 4095]
@@ -81,13 +78,10 @@ class PixelRule:
         return model if stored is None or is_partly_used else stored
 
     def notes(self, kind: np.dtype[Any], stored: float | None, is_for_numbers: bool, has_unit: bool) -> list[str]:
-        """Assumptions about the numbers of a picture.
+        """Assumptions about the numbers of a picture, of type `kind`, whose file says that `stored` is white.
 
-        Args:
-            kind: the type of its numbers.
-            stored: the white that the file says.
-            is_for_numbers: the input takes integers of more than 8 bits, and so the numbers as they are.
-            has_unit: the numbers are no light, as those of a NIfTI file.
+        `is_for_numbers`: the input takes integers of more than 8 bits, and so the numbers as they are. `has_unit`: the
+        numbers are no light, as those of a NIfTI file.
         """
         white = self.white_of(stored)
         if self.white is not None or (white is None and has_unit):
@@ -118,11 +112,7 @@ class PixelRule:
         return [note] if largest > white else []
 
     def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
-        """Scaled pixels (..., C), computed in float64 when `double`, else in float32.
-
-        >>> PixelRule(scale=0.5, mean=(1.0,)).apply(np.array([[4, 6]], np.uint8), double=False).tolist()
-        [[1.0, 2.0]]
-        """
+        """Scaled pixels (..., C), computed in float64 when `double`, else in float32."""
         if self.scale is None and self.mean is None and self.std is None:
             return pixels
         values: NDArray[np.floating[Any]] = pixels.astype(np.float64 if double else np.float32)
@@ -153,11 +143,7 @@ class Metadata:
     where: str
 
     def pixel_rule(self, config: "RunConfig") -> PixelRule:
-        """Each step of the rule for pixels as the options say, else as the model says.
-
-        Raises:
-            UnpoolError: an entry is not what it should be.
-        """
+        """Each step as the options say, else as the model says; UnpoolError if an entry is not what it should be."""
         texts = {name: text for name in _PARSERS if (text := self._text(name)) is not None}
         if texts:
             _log.info("%s says %s", self.where, ", ".join(f"{name} = {text}" for name, text in texts.items()))
@@ -173,16 +159,9 @@ class Metadata:
         )
 
     def palette(self) -> tuple[Colour, ...] | None:
-        """Colours of the classes, or None.
-
-        Raises:
-            UnpoolError: the entry is no list of colours.
-
-        >>> Metadata({PALETTE: "#000000, #ff8000"}, "m.onnx").palette()
-        ((0, 0, 0), (255, 128, 0))
-        """
+        """Colours of the classes, or None; UnpoolError if the entry is no list of colours."""
         text = self._text(PALETTE)
-        return None if text is None else parsed(self._checked(PALETTE, colours, text))
+        return None if text is None else self._checked(PALETTE, palette_of, text)
 
     def classes(self) -> list[str] | None:
         """Names of the classes, or None; UnpoolError if the entry is too long."""
@@ -205,9 +184,6 @@ class Metadata:
 def entries(texts: Mapping[str, str | None]) -> dict[str, str]:
     """The entries for the options that are given, by the name of the entry; their texts are checked and kept.
 
-    Raises:
-        UsageError: a text is no number, no colour, or there are fewer colours than classes.
-
     >>> entries({SCALE: "1/255", MEAN: None, CLASSES: "sky,tree"})
     {'unpool.input_scale': '1/255', 'classes': 'sky,tree'}
     """
@@ -227,11 +203,7 @@ def entries(texts: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def colours(option: str, text: str) -> tuple[str, ...]:
-    """Colours of classes, the first one of the first class; `option` is what the error message begins with.
-
-    >>> colours("--palette", "#000000, #E69F00")
-    ('#000000', '#e69f00')
-    """
+    """Colours of classes as web pages write them; `option` is what the error message begins with."""
     texts = tuple(part.strip().lower() for part in text.split(","))
     if not all(map(_COLOUR.fullmatch, texts)):
         raise UsageError(
@@ -240,13 +212,13 @@ def colours(option: str, text: str) -> tuple[str, ...]:
     return texts
 
 
-def parsed(texts: Iterable[str]) -> tuple[Colour, ...]:
-    """Red, green and blue, 0 to 255, of colours as web pages write them.
+def palette_of(option: str, text: str) -> tuple[Colour, ...]:
+    """Red, green and blue, 0 to 255, of `colours`.
 
-    >>> parsed(["#000000", "#ff8000"])
+    >>> palette_of("--palette", "#000000, #FF8000")
     ((0, 0, 0), (255, 128, 0))
     """
-    return tuple((int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)) for text in texts)
+    return tuple((int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)) for text in colours(option, text))
 
 
 def split_names(text: str) -> list[str]:
@@ -261,9 +233,6 @@ def split_names(text: str) -> list[str]:
             names = json.loads(text)
         except (json.JSONDecodeError, RecursionError):
             _log.info("the class names are not the JSON list they look like, reading them as comma separated")
-    return [_printable(str(name)) for name in names]
-
-
-def _printable(name: str) -> str:
-    """The name on one line; control characters, which could steer a terminal, become spaces."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())[:LONGEST_NAME]
+    # control characters, which could steer a terminal, become spaces
+    printable = ("".join(letter if letter.isprintable() else " " for letter in str(name)) for name in names)
+    return [" ".join(name.split())[:LONGEST_NAME] for name in printable]

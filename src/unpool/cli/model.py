@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
-STEPS = (2, 4, 8, 16, 32, 64, 128, 256)
-"""Multiples that are tried as sizes, in elements, where the geometry of a model is not known."""
-SECONDS = 10.0
-"""Time for these trials; a run that has begun is not broken off."""
+STEPS, SECONDS = (2, 4, 8, 16, 32, 64, 128, 256), 10.0
+"""Sizes of which multiples are tried where the geometry of a model is not known, and the time for these trials."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,9 @@ class Slot:
 def open_session(
     path: Path, *, provider: str = Provider.ONNXRUNTIME, is_lean: bool = False, **arguments: Any
 ) -> "InferenceSession":
-    """The session of a model file.
+    """The session of a model file; `arguments` are those of `unpool.InferenceSession`.
 
-    Args:
-        path: of the model.
-        provider: one of ours.
-        is_lean: let onnxruntime allocate each shape anew, instead of reserving one block for a shape that repeats.
-        arguments: of `unpool.InferenceSession`.
+    `is_lean`: without the memory pattern of onnxruntime, which takes memory once more for a shape that repeats.
     """
     from unpool.runtime.backends.openvino_device import is_installed
     from unpool.runtime.backends.ort_options import CUDA, OPENVINO
@@ -146,8 +140,7 @@ def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape]
 def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
     """The message about the size of an image on which a run has failed; None where no other size is known to run.
 
-    This is read from the geometry of the graph. Where that is not known, as with global pooling, somewhat larger
-    images of zeros are tried.
+    Where the geometry of the graph is not known, as with global pooling, somewhat larger images of zeros are tried.
     """
     geometry = overview(session, {}, layout.upper())
     if geometry.smallest is None:
@@ -176,9 +169,8 @@ def _image_size(geometry: Overview, shapes: Mapping[str, Shape], layout: str) ->
 def _too_small(least: Shape, image: Shape) -> str | None:
     if all(size >= low for size, low in zip(image, least, strict=True)):
         return None
-    return (
-        f"the model runs from {format_shape(least)} on, got {format_shape(image)}. Enlarge it, nothing is resized here."
-    )
+    sizes = f"{format_shape(least)} on, got {format_shape(image)}"
+    return f"the model runs from {sizes}. Enlarge it, nothing is resized here."
 
 
 def _try_sizes(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
@@ -206,8 +198,6 @@ def _try_sizes(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
         if time.monotonic() > end:
             return None
         if larger != image and runs(larger):
-            return (
-                f"the model runs on {format_shape(larger)}, got {format_shape(image)}. Pad or enlarge it to that, "
-                "nothing is resized here."
-            )
+            sizes = f"{format_shape(larger)}, got {format_shape(image)}"
+            return f"the model runs on {sizes}. Pad or enlarge it to that, nothing is resized here."
     return None

@@ -150,11 +150,7 @@ def elements(outputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array in a type that files hold, value for value: texts of one length, small types of ONNX in wider ones.
-
-    Raises:
-        UnsupportedError: a text ends in NUL, which files of NumPy do not keep.
-    """
+    """The array in a type that files hold, value for value: texts of one length, small types of ONNX in wider ones."""
     array = np.asarray(array)
     if array.dtype == object:
         if any(str(text).endswith("\0") for text in array.ravel()):

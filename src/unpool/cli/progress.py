@@ -31,10 +31,9 @@ class ProgressDisplay:
 
 
 def progress(quiet: bool) -> ProgressDisplay:
-    """Bars on stderr, where that is a terminal: one for the items, one for the tiles of an item.
+    """Bars on a terminal, one for the items and one for the tiles of an item; otherwise a line every ten seconds.
 
-    A single item has no steps that can be counted; its bar only moves, next to the elapsed time. Where stderr is
-    no terminal, a run over windows prints a line every ten seconds.
+    A single item has no steps that can be counted: its bar only moves, next to the elapsed time.
     """
     console = Console(stderr=True)
     if quiet:
@@ -99,13 +98,12 @@ class Result:
 
     Attributes:
         source: the input that it is named after.
-        path: where it is.
         arrays: the (shape, type) of each array in it.
         seconds: how long the model ran.
         areas: share of the area by class.
         notes: assumptions about the pixels that went in.
         members: the names of arrays in the file, where they are others.
-        progress: the tiles that were run, where files were read and written window by window.
+        progress: of the tiles, if there are any.
     """
 
     source: str
@@ -120,15 +118,10 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
         arrays = {name: {"shape": list(shape), "type": kind} for name, (shape, kind) in self.arrays.items()}
+        plain = {"input": self.source, "output": str(self.path), "arrays": arrays, "seconds": round(self.seconds, 6)}
         tiles = {} if self.progress is None else asdict(self.progress)
         more = {"areas": dict(self.areas), "notes": list(self.notes), "members": dict(self.members), "tiles": tiles}
-        return {
-            "input": self.source,
-            "output": str(self.path),
-            "arrays": arrays,
-            "seconds": round(self.seconds, 6),
-            **{name: value for name, value in more.items() if value},
-        }
+        return plain | {name: value for name, value in more.items() if value}
 
 
 @dataclass(frozen=True)
@@ -175,11 +168,9 @@ def notes(results: Iterable[Result]) -> list[str]:
 def describe(result: Result) -> str:
     """One line about a written file.
 
-    >>> describe(Result("a.png", Path("m.png"), {"y": ((1, 3, 4), "uint8")}, 0.25, {"sky": 1.0}))
-    'm.png: 1x3x4 uint8; sky 100.0 % of the area (0.250 s)'
     >>> tiles = Progress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000)
-    >>> describe(Result("a.npy", Path("m.npy"), {"y": ((1, 3), "uint8")}, 9.0, progress=tiles))
-    'm.npy: 1x3 uint8; 144 tiles (22 from the interrupted run), peak memory 0.27 GiB (9.000 s)'
+    >>> describe(Result("a.npy", Path("m.npy"), {"y": ((1, 3), "uint8")}, 0.25, {"sky": 1.0}, progress=tiles))
+    'm.npy: 1x3 uint8; sky 100.0 % of the area; 144 tiles (22 from the interrupted run), peak memory 0.27 GiB (0.250 s)'
     """
     arrays = result.arrays
     contents = ", ".join(

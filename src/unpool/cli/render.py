@@ -39,17 +39,10 @@ def specs_of(arrays: Mapping[str, Any]) -> ArraySpecs:
 def class_map(
     scores: NDArray[Any], layout: str, where: str, score_format: ScoreFormat = BEST
 ) -> tuple[NDArray[Any], int]:
-    """Number of the class with the highest score at every position; the first one wins a tie.
+    """Number of the best class at every position, the first one of equals, (N, D1..Dk); and the number of classes.
 
-    Args:
-        scores: (N, C, D1..Dk), or (N, D1..Dk, C) when `layout` is nhwc. Integers (N, H, W), or with one
-            channel, are class numbers already, unless there is a threshold.
-        layout: nchw or nhwc.
-        where: what the error message begins with.
-        score_format: the best class, or a threshold for one channel of scores.
-
-    Returns:
-        (N, D1..Dk) class numbers, uint8 up to 256 classes, else uint16; and the number of classes.
+    `scores` are (N, C, D1..Dk), or (N, D1..Dk, C) when `layout` is nhwc. Integers (N, H, W), or with one channel, are
+    class numbers already, unless there is a threshold. Error messages begin with `where`.
 
     >>> class_map(np.array([[[0.1, 0.9], [0.2, 0.3]]]), "nchw", "y")[0].tolist()
     [[1, 0]]
@@ -68,13 +61,9 @@ def class_map(
 
 
 def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
-    """The classes in a file.
+    """The classes in a file, of which windows are read.
 
-    Args:
-        stored: the file; windows of it are read.
-        count: of the classes whose numbers it holds; 0 where it holds integers that are scores, or numbers as well.
-        layout: nchw or nhwc.
-        where: what the error message begins with.
+    `count` is of the classes whose numbers it holds; 0 where it holds integers that are scores, or numbers as well.
     """
     if count:
         return ClassView(stored.shape, stored.dtype, count, stored.__getitem__)
@@ -127,29 +116,23 @@ class ClassStyle:
 
     def legend(self, count: int) -> Legend:
         """Names and colours of `count` classes; names of the model are used if there are enough."""
-        names = self.names
+        names = self.model_names if self.names is None else self.names
         if names is not None and len(names) < count:
-            raise UsageError(
-                f"--classes: expected {count} names, got {len(names)} ({', '.join(names)}). Name every class."
-            )
-        if names is None and self.model_names is not None:
-            names = self.model_names if len(self.model_names) >= count else None
-            if names is None:
-                _log.info(
-                    "the model names %d classes but tells %d apart: the names are not used",
-                    len(self.model_names),
-                    count,
+            if self.names is not None:
+                raise UsageError(
+                    f"--classes: expected {count} names, got {len(names)} ({', '.join(names)}). Name every class."
                 )
+            _log.info("the model names %d classes but tells %d apart: the names are not used", len(names), count)
+            names = None
         return overlay.legend_for(count if names is None else len(names), names, self.palette or ())
 
 
 def write_result(
     stream: BinaryIO, config: RunConfig, arrays: Mapping[str, NDArray[Any]], picture: Picture | None, style: ClassStyle
 ) -> tuple[ArraySpecs, Areas]:
-    """Write the wanted outputs, by name, as the options ask for.
+    """Write the wanted outputs by name; the arrays in the file, and the share of the area of every class, if any.
 
-    `picture` is the image that the model saw, for an overlay, and for the place in space that .nii keeps. Returns the
-    arrays in the file, and the share of the area of every class (empty without classes).
+    `picture` is the image that the model saw, for an overlay, and for the place in space that .nii keeps.
     """
     form = config.format
     if config.makes_classes:
@@ -188,7 +171,7 @@ def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]
 def write_drawn(
     stream: BinaryIO, config: RunConfig, named: tuple[str, ClassView], bases: Sequence[Backdrop], style: ClassStyle
 ) -> tuple[ArraySpecs, Areas]:
-    """Write classes as a picture, row by row: a mask, or an overlay over `bases`; returns as `write_result`.
+    """As `write_result`, classes as a picture, row by row: a mask, or an overlay over `bases`.
 
     A batch becomes the pages of a .tif, which share one legend.
     """

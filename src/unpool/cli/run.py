@@ -56,8 +56,7 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
     config.check()
     session = _open(config)
     inputs = slots(session)
-    runs = collect(config.inputs, list(inputs), config.max_memory, keep_going=config.keep_going)
-    items, failed = runs.items, runs.failed
+    items, failed = collect(config.inputs, list(inputs), config.max_memory, keep_going=config.keep_going)
     _stop_at(failed, config, len(items) + len(failed))
     _check_tile(config, inputs.values())
     metadata = Metadata(session.get_modelmeta().custom_metadata_map, str(config.model))

@@ -27,7 +27,6 @@ class RunConfig:
     Attributes:
         output: a file or a folder, unless `is_stdout`.
         named_format: the format that the name of a file says; None for a folder, and for standard output.
-        form: the format of --format.
         tile: "auto", or elements by spatial axis; None runs the model on the whole image.
         max_memory: of the process, in bytes.
         blend: how overlapping tiles are averaged; None for exact tiles.
@@ -132,9 +131,7 @@ class RunConfig:
 
 
 def tile_options(tile: str | None, memory: str | None, blend: str | None, overlap: float | None) -> dict[str, Any]:
-    """The fields of a RunConfig for `--tile`, `--max-memory`, `--blend` and `--overlap`.
-
-    A limit of memory by itself turns on tiles that keep it.
+    """The fields of a RunConfig for `--tile`, `--max-memory`, which by itself turns on tiles, `--blend`, `--overlap`.
 
     >>> tile_options("512x384", None, None, None)["tile"], tile_options(None, "2GiB", None, None)["max_memory"]
     ((512, 384), 2147483648)
@@ -170,9 +167,6 @@ def _bytes(text: str) -> int:
 
 def named_format(text: str) -> str | None:
     """The format that the name of an output says; None for `-`, and for a folder, which exists or ends in a separator.
-
-    Raises:
-        UsageError: neither of these, and a name without a suffix that says what to write.
 
     >>> named_format("masks/"), named_format("mask.png")
     (None, 'png')

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -124,19 +125,13 @@ class TemporaryOutputs:
 def spool(run: ModelRun, item: Item, folder: Path | None, undo: Callable[[], None]) -> Iterator[TemporaryOutputs]:
     """The outputs of one item in temporary files, which are deleted at the end of the block.
 
-    Args:
-        run: of the model.
-        item: that is run.
-        folder: where the temporary files are made; None takes the system's place for them.
-        undo: removes what else an interrupted command would leave.
+    The files are in `folder`, by default in the system's place for them; `undo` removes what else an interrupted
+    command would leave.
     """
     config, request = run.config, run.request
     if _holds_classes(run):
         request = replace(request, scores=ScoreFormat())
-
-    def encoder_bytes(feed: Mapping[str, Any]) -> int:
-        return _encoder_bytes(config, feed)
-
+    encoder_bytes = partial(_encoder_bytes, config)
     feed, notes = open_feed(run, item, request, encoder_bytes)
     if request.max_memory is not None:
         request = replace(request, max_memory=request.max_memory - encoder_bytes(feed))

@@ -76,11 +76,7 @@ class ModelRun:
         return all(kind.startswith(WRITTEN_TYPES) for kind in self.outputs.values())
 
     def takes_windows(self, item: Item) -> bool:
-        """True if windows go straight into the output files.
-
-        Raises:
-            UsageError: they have to, and the output cannot be written so.
-        """
+        """True if windows go straight into the output files; UsageError if they have to, and cannot."""
         config = self.config
         if config.needs_windows or any(source.is_for_windows for source in item.sources.values()):
             if not config.may_take_windows:
@@ -103,41 +99,16 @@ class ModelRun:
             )
 
 
-@dataclass(frozen=True)
 class PixelSource:
     """An image file as an input of a model: its pixels are scaled and cast window by window."""
 
-    source: TiledSource
-    slot: Slot
-    rule: PixelRule
-
-    @property
-    def white(self) -> float | None:
-        """The value that means white."""
-        return self.rule.white_of(self.source.white_level)
-
-    @property
-    def shape(self) -> Shape:
-        """Of the whole input."""
-        shape = list(self.source.shape)
-        channel = channel_axis(len(shape), self.rule.layout.upper())
-        shape[channel] = self.slot.channels(self.rule.layout) or shape[channel]
-        return tuple(shape)
-
-    @property
-    def spatial_header(self) -> Any:
-        """The header that says where the voxels are, if the file has one."""
-        return self.source.spatial_header
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the input."""
-        return self.slot.dtype
+    def __init__(self, source: TiledSource, slot: Slot, rule: PixelRule) -> None:
+        self.source, self.slot, self.rule, self.layout = source, slot, rule, rule.layout.upper()
+        self.white, self.spatial_header = rule.white_of(source.white_level), source.spatial_header
+        self.dtype, self.ndim = slot.dtype, len(source.shape)
+        shape, channel = list(source.shape), channel_axis(self.ndim, self.layout)
+        shape[channel] = slot.channels(rule.layout) or shape[channel]
+        self.shape: Shape = tuple(shape)
 
     def __getitem__(self, slices: Slices) -> NDArray[Any]:
         """A window, of all channels."""
@@ -152,29 +123,26 @@ class PixelSource:
 
     def picture(self, slices: Slices) -> Picture:
         """A window as it is to be looked at: pixels as `Picture` has them, in the type of the file."""
-        stored = self.source[slices]
-        is_batch = self.rule.pages == BATCH
-        channel = channel_axis(stored.ndim, self.rule.layout.upper())
-        last = np.moveaxis(stored, channel, -1)
+        is_batch, channel = self.rule.pages == BATCH, channel_axis(self.ndim, self.layout)
+        last = np.moveaxis(self.source[slices], channel, -1)
         pixels = to_channels(last if is_batch else last[0], self.shape[channel], str(self.source.path))
         return Picture(pixels, self.white, spatial_header=self.spatial_header, is_batch=is_batch)
 
     def backdrop(self, page: int) -> Backdrop:
         """An image of the batch as the backdrop of classes; windows of it are read."""
-        shape, layout = self.shape, self.rule.layout.upper()
-        axes = spatial_axes(len(shape), layout)
+        axes = spatial_axes(self.ndim, self.layout)
 
         def read(start: int, stop: int) -> Picture:
-            slices = [slice(0, size) for size in shape]
+            slices = [slice(0, size) for size in self.shape]
             slices[0], slices[axes[0]] = slice(page, page + 1), slice(start, stop)
-            slices[channel_axis(len(shape), layout)] = slice(None)
+            slices[channel_axis(self.ndim, self.layout)] = slice(None)
             (picture,) = self.picture(tuple(slices)).pages
             return picture
 
-        return Backdrop(tuple(shape[axis] for axis in axes), read)
+        return Backdrop(tuple(self.shape[axis] for axis in axes), read)
 
     def fingerprint(self) -> str:
-        """Equal for the same pixels, treated alike."""
+        """Equal for the same pixels under the same rule."""
         return f"{self.source.fingerprint()} {self.rule}"
 
 
@@ -202,14 +170,8 @@ def open_feed(
 ) -> tuple[dict[str, Any], list[str]]:
     """Every input of an item as something that gives windows, and assumptions about pixels.
 
-    Args:
-        run: of the model.
-        item: whose files are opened; those that cannot be read in windows are read.
-        request: of the run over these windows.
-        buffer_bytes: memory that is held in addition to the run, from the inputs.
-
-    Raises:
-        ShapeError: the run takes more memory than it may have; nothing is read then.
+    Files that cannot be read in windows are read whole, once it is clear that the run keeps the limit of memory, with
+    `buffer_bytes` of the inputs in addition.
     """
     notes: list[str] = []
     feed = {name: _open_input(run, source, run.slots[name], notes) for name, source in item.sources.items()}

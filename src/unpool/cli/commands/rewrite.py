@@ -1,6 +1,6 @@
 """`unpool fix`, `lower`, `upgrade` and `canonicalise`: a changed model in a new file, and its changes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +11,7 @@ from unpool.cli import options
 from unpool.cli.errors import UsageError, guard
 
 if TYPE_CHECKING:
-    import onnx
-
     from unpool.runtime.graph.save import ModelWriter
-    from unpool.runtime.rewrite.window_forms import RewriteResult
 
 
 def fix(
@@ -44,8 +41,9 @@ def fix(
         writer = None if output is None else output_file(model, output, force or dry_run)
         fixed = fix_model(load_for_command(model, MIN_SPILLED_BYTES), **arguments)
         place, document = _write(fixed, None if dry_run else writer, model, output)
-        summary = f"{_changes(fixed)}, verified on random inputs"
-        if not fixed.changes:
+        count = len(fixed.changes)
+        summary = f"{count} change{'s' * (count > 1)}, verified on random inputs"
+        if not count:
             summary = "nothing to change" if dry_run else "nothing to change, the model as it was"
         place = "dry run, nothing written" if dry_run else place
         lines = [*map(str, (*fixed.changes, *fixed.problems, *fixed.notes)), f"{place}: {summary}"]
@@ -80,7 +78,8 @@ def lower(
         writer = output_file(model, output, force)
         lowered = lower_model(load_for_command(model, MIN_SPILLED_BYTES), target.value, **arguments)
         place, document = _write(lowered, writer, model, output)
-        summary = _changes(lowered) if lowered.changes else "nothing to change, the model as it was"
+        count = len(lowered.changes)
+        summary = f"{count} change{'s' * (count > 1)}" if count else "nothing to change, the model as it was"
         document |= {
             "target": lowered.target.name,
             "problems": [asdict(problem) for problem in lowered.problems],
@@ -133,14 +132,7 @@ def canonicalise(
         _rewrite(lambda source: canonicalise_model(source, **arguments), model, output, force, as_json, quiet)
 
 
-def _rewrite(
-    change: "Callable[[onnx.ModelProto], RewriteResult]",
-    model: Path,
-    output: Path,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def _rewrite(change: Any, model: Path, output: Path, force: bool, as_json: bool, quiet: bool) -> None:
     """Change and write a model, and print a line per changed node and one about the files."""
     from unpool.cli import console
     from unpool.runtime.graph.load import load_for_command
@@ -166,10 +158,6 @@ def _write(result: Any, writer: "ModelWriter | None", model: Path, output: Path 
     return f"{output}{data_words(data)}", document
 
 
-def _changes(result: Any) -> str:
-    return f"{len(result.changes)} change{'s' * (len(result.changes) > 1)}"
-
-
 def data_words(data: Sequence[Path]) -> str:
     """Data files in words.
 
@@ -180,11 +168,10 @@ def data_words(data: Sequence[Path]) -> str:
 
 
 def output_file(path: Path, output: Path, force: bool) -> "ModelWriter":
-    """The file of the new model, checked before any work is done.
+    """The writer of the new model to `output`, which is checked before any work is done.
 
-    Raises:
-        UsageError: a folder, standard output, or a suffix that onnx reads as something else; the data of the model
-            that is read; without `force`, that model.
+    Refused are a folder, standard output, a suffix that onnx reads as something else, the data of the model that is
+    read, and without `force` that model.
     """
     import onnx
 

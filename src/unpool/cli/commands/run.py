@@ -134,7 +134,7 @@ def run(
     with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.cluster import run as run_on_cluster
-        from unpool.cli.metadata import colours, parsed, split_names
+        from unpool.cli.metadata import palette_of, split_names
         from unpool.cli.outputs import STDOUT
         from unpool.cli.progress import print_outcome, progress
         from unpool.cli.run import run as run_items
@@ -160,7 +160,7 @@ def run(
             softmax=softmax,
             overlay=overlay,
             classes=None if classes is None else tuple(split_names(classes)),
-            palette=None if palette is None else parsed(colours("--palette", palette)),
+            palette=optional(palette_of, "--palette", palette),
             alpha=alpha,
             form=form,
             **tile_options(tile, max_memory, blend, overlap),
