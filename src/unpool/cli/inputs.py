@@ -255,11 +255,8 @@ def _match(series: Mapping[str, Mapping[str, InputFile]]) -> list[Item]:
     longest = max(series.values(), key=len)
     for sources in series.values():
         if len(sources) > 1 and set(sources) != set(longest):
-            odd = sorted(set(sources) ^ set(longest))[0]
-            raise UsageError(
-                f"-i: inputs with several files need the same file names, {odd!r} is missing for one. "
-                "Complete the folders."
-            )
+            odd = min(set(sources) ^ set(longest))
+            raise UsageError(f"-i: {odd!r} is missing for an input. Inputs with several files need equal names.")
 
     def source_of(sources: Mapping[str, InputFile], stem: str) -> InputFile:
         return sources[stem] if len(sources) > 1 else next(iter(sources.values()))
@@ -280,20 +277,11 @@ def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
         if limit is not None and rss() > limit:
             raise ShapeError(f"standard input: {size} bytes and more are above --max-memory. Give a file.")
     content = buffer.getvalue()
-    return content, kind_of(content)
-
-
-def kind_of(content: bytes) -> str:
-    """The suffix of files that begin like this.
-
-    >>> kind_of(b"GIF89a...")
-    '.gif'
-    """
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return ".webp"
+        return content, ".webp"
     for signature, suffix in SIGNATURES.items():
         if content.startswith(signature):
-            return suffix
+            return content, suffix
     raise FileError(
         f"standard input: expected one array or image ({', '.join(dict.fromkeys(SIGNATURES.values()))}, .webp), "
         f"got {'other bytes' if content else 'nothing'}. Give a file."

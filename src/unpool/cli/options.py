@@ -14,31 +14,14 @@ from unpool.cli.errors import UsageError
 _T = TypeVar("_T")
 
 Layout = StrEnum("Layout", ["NCHW", "NHWC"])
-"""Position of the channels in the shapes of a model."""
-
 Compat = StrEnum("Compat", ["SPEC", "ORT"])
-"""The semantics where the standard's text and onnxruntime differ."""
-
 IndexSpace = StrEnum("IndexSpace", ["AUTO", "OUTPUT", "INFERRED"])
-"""The shape in which MaxUnpool's indices count when output_shape is given."""
-
 Provider = StrEnum("Provider", ["ONNXRUNTIME", "OPENVINO", "CUDA"])
-"""Runtimes of the operators that unpool does not run."""
-
 TargetName = StrEnum("TargetName", ["OPENVINO", "TENSORRT", "COREML", "TFLITE", "ONNXRUNTIME-WEB", "ANY"])
-"""Runtimes that models are lowered for."""
-
 Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH", "POWERSHELL"])
-"""Shells with completion."""
-
 Format = StrEnum("Format", ["NPY", "NPZ", "PNG", "JPG", "TIF", "ZARR", "NII", "NII.GZ"])
-"""Formats of output files."""
-
 Pages = StrEnum("Pages", ["BATCH"])
-"""Roles of the pages of a .tif, besides depth and channels."""
-
 Blend = StrEnum("Blend", ["CONSTANT", "GAUSSIAN"])
-"""Weights of overlapping windows in their average."""
 
 
 def number(option: str, text: str) -> float:
@@ -67,11 +50,7 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
 
 
 def positive_numbers(option: str, text: str) -> tuple[float, ...]:
-    """Like `numbers`, all above zero.
-
-    >>> positive_numbers("--std", "2")
-    (2.0,)
-    """
+    """Like `numbers`, all above zero."""
     values = numbers(option, text)
     if min(values) <= 0:
         raise UsageError(f"{option}: expected numbers above 0, got {text[:40]}.")

@@ -111,7 +111,7 @@ class Result:
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
     seconds: float
     areas: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     members: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
 

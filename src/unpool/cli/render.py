@@ -97,11 +97,7 @@ def _stored_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], in
 
 
 def class_shares(counts: Sequence[int], names: Sequence[str]) -> Areas:
-    """Share of the area, 0 to 1, of every class that occurs, from how many elements each has.
-
-    >>> class_shares([3, 1], ["background", "coin"])
-    {'background': 0.75, 'coin': 0.25}
-    """
+    """Share of the area, 0 to 1, of every class that occurs, from how many elements each has."""
     total = sum(counts)
     return {names[number]: round(count / total, 6) for number, count in enumerate(counts) if count}
 
@@ -180,7 +176,13 @@ def write_drawn(
     _require_room(name, classes.shape, config.format)
     present = [number for number, count in enumerate(counts) if count]
     if config.overlay and bases:
-        _require_same((len(bases), *bases[0].sizes), classes.shape)
+        shape = (len(bases), *bases[0].sizes)
+        if shape != classes.shape:
+            start = 1 if shape[0] == classes.shape[0] else 0
+            raise ShapeError(
+                f"--overlay: the image is {format_shape(shape[start:])}, the classes are "
+                f"{format_shape(classes.shape[start:])}: they need the same sizes. Use --argmax."
+            )
         pages = (_overlaid(config, *page, legend, present) for page in zip(bases, classes.pages, strict=True))
     else:
         if len(classes.shape) != 3:
@@ -265,13 +267,3 @@ def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[A
             "Write a .npy, or add --argmax."
         )
     return last
-
-
-def _require_same(images: tuple[int, ...], classes: tuple[int, ...]) -> None:
-    """Refuse classes of other sizes, or of another number, than the images below them."""
-    if images != classes:
-        start = 1 if images[0] == classes[0] else 0
-        first, second = format_shape(images[start:]), format_shape(classes[start:])
-        raise ShapeError(
-            f"--overlay: the image is {first}, the classes are {second}: they need the same sizes. Use --argmax."
-        )

@@ -20,7 +20,7 @@ from unpool.cli.model import Slot, open_session, size_error, slots
 from unpool.cli.options import semantics
 from unpool.cli.outputs import check_kind, elements, files_of, safe_names
 from unpool.cli.progress import Outcome, ProgressDisplay, Result
-from unpool.cli.render import Areas, ArraySpecs, ClassStyle, specs_of, write_result
+from unpool.cli.render import ClassStyle, specs_of, write_result
 from unpool.cli.run_config import RunConfig
 from unpool.cli.spool import spool, spools
 from unpool.cli.windows import ModelRun, ending_at_once, open_feed
@@ -47,11 +47,10 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]
 
 
 def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
-    """Run the model on every item and write the results.
+    """Run the model on every item, and write one file per result, in the order of the items.
 
     On an error, an interruption or a fault of the disk nothing is written. With `keep_going`, items that cannot be
-    read or do not fit are left out instead. Returns one result per written file, in the order of the items, and the
-    items that were left out.
+    read or do not fit are left out instead.
     """
     config.check()
     session = _open(config)
@@ -184,22 +183,14 @@ class _Runner(ModelRun):
             else:
                 with files.open(place) as stream:
                     specs, areas = write_result(stream, self.config, arrays, feed.picture, self.style)
-            results.append(self._result((item, place), specs, areas, seconds, feed.notes, progress))
+            renamed = self._renamed(specs)
+            results.append(Result(item.label, place, specs, seconds, areas, feed.notes, renamed, progress))
         return results
 
-    def _result(
-        self,
-        where: tuple[Item, Path],
-        specs: ArraySpecs,
-        areas: Areas,
-        seconds: float,
-        notes: Sequence[str],
-        progress: Progress | None,
-    ) -> Result:
-        item, place = where
-        members = safe_names(specs) if self.config.format == "npz" else {}
-        renamed = {name: member for name, member in members.items() if name != member}
-        return Result(item.label, place, specs, seconds, areas, tuple(notes), renamed, progress)
+    def _renamed(self, arrays: Iterable[str]) -> dict[str, str]:
+        """The names of arrays in an .npz file, where they are others than those of the model."""
+        members = safe_names(arrays) if self.config.format == "npz" else {}
+        return {name: member for name, member in members.items() if name != member}
 
     def _compute(self, feed: Feed, item: Item) -> tuple[dict[str, Any], Progress | None]:
         """The wanted outputs by name, and the progress of tiles."""
@@ -255,8 +246,8 @@ class _Runner(ModelRun):
                 else:
                     with files.open(place) as stream:
                         specs, areas = spooled.write(stream, names)
-                seconds, progress = time.perf_counter() - begin, spooled.done.progress
-                results.append(self._result((item, place), specs, areas, seconds, spooled.notes, progress))
+                seconds, progress, renamed = time.perf_counter() - begin, spooled.done.progress, self._renamed(specs)
+                results.append(Result(item.label, place, specs, seconds, areas, spooled.notes, renamed, progress))
         return results
 
     def _by_windows(self, item: Item, places: Files, files: FileSet) -> list[Result]:
@@ -268,7 +259,7 @@ class _Runner(ModelRun):
             done = run_locked(self.session, feed, targets, request, resume=self.config.resume, on_progress=on_progress)
         seconds = time.perf_counter() - begin
         return [
-            self._result((item, file.path), specs_of({name: file}), {}, seconds, notes, done.progress)
+            Result(item.label, file.path, specs_of({name: file}), seconds, notes=notes, progress=done.progress)
             for name, file in done.files.items()
         ]
 
@@ -344,10 +335,7 @@ def split_batches(
 ) -> list[Mapping[str, NDArray[Any]]]:
     """The feeds of several runs, where pages are more than the fixed batch of an input; other inputs go into each run.
 
-    Args:
-        arrays: of all inputs.
-        sizes: the batch of each; None where it is open.
-        where: what the error message begins with.
+    `sizes` has the batch of each input, None where it is open; error messages begin with `where`.
 
     >>> [feed["x"].tolist() for feed in split_batches({"x": np.arange(4)}, {"x": 2}, "a.tif")]
     [[0, 1], [2, 3]]
