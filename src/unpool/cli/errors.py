@@ -100,7 +100,9 @@ def show_compiling(stream: TextIO = sys.stderr, seconds: Callable[[], float] | N
         yield
         return
     if seconds is None:
-        from unpool.warmup import compiling_seconds as seconds
+        from unpool.warmup import compiling_seconds
+
+        seconds = compiling_seconds
     done = Event()
     thread = Thread(target=_show, args=(stream, seconds, seconds(), done), daemon=True)
     thread.start()
