@@ -12,7 +12,7 @@ import numpy as np
 import unpool
 from benchmarks.case import Case
 from benchmarks.network import arrays, model
-from unpool.runtime.backends.schedule import ScheduledStep
+from unpool.runtime.backends.step import ScheduledStep
 from unpool.runtime.table import table
 
 TASKS = Path("/proc/self/task")
@@ -46,7 +46,7 @@ class Tracer:
         self.spans: list[Span] = []
         self._begin()
 
-    def add_step(self, entry: ScheduledStep, _: str, start: int) -> None:
+    def add_step(self, entry: ScheduledStep, _: Any, start: int) -> None:
         """A step is over that began at this time of `time.perf_counter_ns`."""
         wall, caller = (time.perf_counter_ns() - start) / 1e6, (time.thread_time_ns() - self._caller) / 1e6
         used = {name: done - self._seen.get(name, 0) for name, done in computed().items()}
@@ -55,9 +55,6 @@ class Tracer:
         ours = sum(each for name, each in used.items() if name in known)
         self.spans.append(Span(entry.name, entry.step.runner, wall, caller, ours, sum(used.values()) - ours))
         self._begin()
-
-    def add_folded(self, *_: Any) -> None:
-        """Nodes that a step contains; nothing is noted."""
 
     def add_run(self, begin: int) -> None:
         """A run is over; nothing is noted."""

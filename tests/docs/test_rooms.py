@@ -83,12 +83,12 @@ INNER = {
         "nifti", "raster", "tiff_writer", "tiff", "overlay", "formats", "__init__",
     ),
     "runtime/backends": (
-        "ort_options", "ort_values", "step", "schedule", "ort_backend", "openvino_device", "openvino_backend",
+        "ort_options", "ort_values", "step", "ort_backend", "openvino_backend",
         "reference_backend", "unpool_backend", "cuda", "control_flow", "build",
     ),
     "runtime/session": (
-        "ort_compat", "config", "signature", "random_inputs", "executor", "passthrough", "load", "autotune", "build",
-        "io_binding", "ort_methods", "session", "inspect",
+        "ort_compat", "config", "signature", "random_inputs", "executor", "passthrough", "load", "autotune",
+        "io_binding", "ort_methods", "session",
     ),
     "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),

@@ -20,8 +20,8 @@ import unpool
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNSUPPORTED
-from unpool.runtime.backends import openvino_backend, openvino_device
-from unpool.runtime.backends.openvino_device import package
+from unpool.runtime.backends import openvino_backend
+from unpool.runtime.backends.openvino_backend import package
 from unpool.runtime.passes import convert_conv
 from unpool.runtime.session.ort_compat import providers
 
@@ -408,7 +408,7 @@ def test_openvino_gets_partitions_where_it_stands_first():
 
 def test_openvino_that_is_not_installed(monkeypatch, tmp_path):
     """A warning says how to install it; the command ends with 4."""
-    for module in (providers, openvino_device):
+    for module in (providers, openvino_backend):
         monkeypatch.setattr(module, "is_installed", lambda: False)
     with pytest.warns(UserWarning, match=r"'OpenVINO' is not available.*pip install '\.\[openvino\]'"):
         session = unpool.InferenceSession(conv(), providers=ASKED)
@@ -443,7 +443,7 @@ def test_nobody_is_told_of_the_import():
     """OpenVINO's report of its import to its makers is not loaded, and can be imported by others afterwards."""
     code = """if True:
         import sys, unpool
-        from unpool.runtime.backends.openvino_device import package
+        from unpool.runtime.backends.openvino_backend import package
         package()
         assert "openvino_telemetry" not in sys.modules
         import openvino_telemetry"""

@@ -24,8 +24,8 @@ from unpool.runtime.report import report as reporting
 from unpool.runtime.report.accuracy import AccuracyChecker, evaluate
 from unpool.runtime.report.feature_maps import CELL, MARK
 from unpool.runtime.report.report import ReportOptions
-from unpool.runtime.session.inspect import prepared_graph
 from unpool.runtime.session.random_inputs import random_feed
+from unpool.runtime.session.session import prepared_graph
 
 QUICK = ReportOptions(effort=None, accuracy=False)
 

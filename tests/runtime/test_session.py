@@ -18,8 +18,7 @@ from onnx import TensorProto, helper
 
 import unpool
 from tests.support import models
-from unpool.runtime.backends.ort_values import from_ort_value, to_ort_value
-from unpool.runtime.session.ort_compat.ort_value_factory import make_ort_value
+from unpool.runtime.backends.ort_values import from_ort_value, make_ort_value, to_ort_value
 from unpool.runtime.session.session import FallbackWarning
 
 ORT_CAN_RUN = (

@@ -88,7 +88,7 @@ def test_partitions_have_the_entries_and_the_level():
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     made = partition_options(options, 2)
 
-    assert (made.graph_optimization_level, made.copy.log_severity_level, made.copy.intra_op_num_threads) == (
+    assert (made.copy.graph_optimization_level, made.copy.log_severity_level, made.copy.intra_op_num_threads) == (
         BASIC,
         1,
         2,

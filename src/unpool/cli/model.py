@@ -93,7 +93,7 @@ def open_session(
 
     `is_lean`: without the memory pattern of onnxruntime, which takes memory once more for a shape that repeats.
     """
-    from unpool.runtime.backends.openvino_device import is_installed
+    from unpool.runtime.backends.openvino_backend import is_installed
     from unpool.runtime.backends.ort_options import CUDA, OPENVINO
     from unpool.runtime.session.session import InferenceSession
 

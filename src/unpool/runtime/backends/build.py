@@ -1,8 +1,9 @@
 """Loads every step of a plan, and moves nodes that onnxruntime refuses to onnx's ReferenceEvaluator."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import onnx
@@ -14,32 +15,19 @@ from unpool.execute import own_weights
 from unpool.execute.autotune import Trial, Tuner
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
+from unpool.runtime.backends import ort_backend
 from unpool.runtime.backends.control_flow import ControlStep, LoadedSubgraph, step_class
 from unpool.runtime.backends.openvino_backend import OpenVinoLoader, OpenVinoPartition
-from unpool.runtime.backends.ort_backend import (
-    OrtPartition,
-    RefusedError,
-    exceeds_message_limit,
-    placeholder,
-    weight_values,
-)
+from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import DATA_FOLDER, PartitionOptions, Providers
 from unpool.runtime.backends.reference_backend import ReferencePartition
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
 from unpool.runtime.backends.unpool_backend import UnpoolStep
-from unpool.runtime.graph import shapes
+from unpool.runtime.graph import weights
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types, dtype, static_dims
-from unpool.runtime.graph.weights import (
-    array_of,
-    folder_of,
-    serialize,
-    strip_initializers,
-    with_data_inside,
-    without_folder,
-)
 from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
 from unpool.runtime.passes.pipeline import PassOptions, run_passes
 from unpool.runtime.plan.plan import (
@@ -71,11 +59,9 @@ class LoadOptions:
     """Options with which the steps of a model are loaded.
 
     Attributes:
-        semantics: of the operators of ours.
         threads: maximum number of threads; None for all cores.
         options: of onnxruntime's partitions.
         one_thread: of further partitions, which run in the caller's thread.
-        providers: of either.
         openvino: OpenVINO's properties, if it is asked for every partition; else None.
         fuses_unpool: whether decomposed unpoolings become MaxUnpool again.
         tuner: times the algorithms of every ConvTranspose; None where the cost model chooses.
@@ -98,33 +84,26 @@ class LoadOptions:
 
     @property
     def pass_options(self) -> PassOptions:
-        """The changes that passes make. Where OpenVINO may compute a ConvTranspose, no activation is fused into it."""
-        return PassOptions(
-            self.fuses_unpool,
-            self._conv_ranks,
-            self.convert_conv_before_indices,
-            fuses_activations=not self.openvino_conv_transpose,
-        )
+        """The changes that passes make.
 
-    @property
-    def _conv_ranks(self) -> tuple[int, ...]:
-        """The numbers of spatial axes over which unpool may compute a Conv, which rounds results differently.
-
-        There are none next to OpenVINO or onnxruntime's CUDA provider: their convolutions are fast.
+        1. Where OpenVINO may compute a ConvTranspose, no activation is fused into it.
+        2. unpool computes no Conv, which rounds differently, next to the fast ones of OpenVINO and CUDA.
         """
         highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         has_fast_conv = self.openvino is not None or self.providers.cuda is not None
-        if self.options.graph_optimization_level != highest or self.semantics.exact or has_fast_conv:
-            return ()
-        return CONV_RANKS
+        keeps_conv = self.options.copy.graph_optimization_level != highest or self.semantics.exact or has_fast_conv
+        return PassOptions(
+            self.fuses_unpool,
+            () if keeps_conv else CONV_RANKS,
+            self.convert_conv_before_indices,
+            fuses_activations=not self.openvino_conv_transpose,
+        )
 
 
 def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
     """Plan a graph and load its steps.
 
-    Raises:
-        ModelError: onnxruntime calls a partition invalid, and onnx agrees.
-        UnsupportedError: neither onnxruntime nor the ReferenceEvaluator knows a node.
+    ModelError: onnxruntime calls a partition invalid, and onnx agrees. UnsupportedError: no runtime knows a node.
     """
     return PlanBuilder(_with_found_weights(graph, options), types, options, SharedState()).build()
 
@@ -134,11 +113,12 @@ def _with_found_weights(graph: Graph, options: LoadOptions) -> Graph:
 
     The caller's own options, with which some partitions are loaded, get no folder.
     """
-    folder = next((name for name in map(folder_of, graph.constants.values()) if name is not None), None)
+    folder = next((name for name in map(weights.folder_of, graph.constants.values()) if name is not None), None)
     if folder is None:
         return graph
     if options.options.caller_options is not None:
-        return replace(graph, constants={name: with_data_inside(tensor) for name, tensor in graph.constants.items()})
+        constants = {name: weights.with_data_inside(tensor) for name, tensor in graph.constants.items()}
+        return replace(graph, constants=constants)
     for partition_options in (options.options, options.one_thread):
         partition_options.copy.add_session_config_entry(DATA_FOLDER, folder)
     return graph
@@ -149,15 +129,21 @@ class SharedState:
 
     def __init__(self) -> None:
         self.thread_pools = 0
-        self._arrays: dict[tuple[int, bool], tuple[onnx.TensorProto, AnyArray]] = {}
+        self._arrays: dict[tuple[int, bool], tuple[object, AnyArray]] = {}
 
-    def array(self, tensor: onnx.TensorProto, *, is_weight: bool) -> AnyArray:
-        """The elements in a read-only array, the same for every call; that of weights keeps their packed forms."""
-        key = (id(tensor), is_weight)
-        if key not in self._arrays:
-            array = array_of(tensor)
-            self._arrays[key] = tensor, own_weights(array) if is_weight else _read_only(array)
-        return self._arrays[key][1]
+    def constants(self, graph: Graph, names: set[str], weight_names: Container[str] = ()) -> dict[str, AnyArray]:
+        """The constants among these values in read-only arrays, the same for every call; weights keep packed forms."""
+        arrays = {}
+        for constants, to_array in ((graph.constants, weights.array_of), (graph.sparse_constants, to_dense)):
+            for name in names & constants.keys():
+                tensor = constants[name]
+                key = (id(tensor), name in weight_names)
+                if key not in self._arrays:  # which keeps the tensor, so that no other gets its id
+                    array = to_array(tensor)
+                    self._arrays[key] = tensor, own_weights(array) if name in weight_names else array.copy()
+                    self._arrays[key][1].flags.writeable = False
+                arrays[name] = self._arrays[key][1]
+        return arrays
 
 
 class PlanBuilder:
@@ -169,22 +155,19 @@ class PlanBuilder:
         self._options = options
         self._shared = shared
         self._known_types = static_shapes(graph, types)
-        properties = options.openvino
-        self._openvino = (
-            None if properties is None else OpenVinoLoader(graph, properties, options.options, options.providers)
-        )
+        self._openvino: OpenVinoLoader | None = None
+        if options.openvino is not None:
+            self._openvino = OpenVinoLoader(graph, options.openvino, options.options, options.providers)
         self._constants: dict[str, AnyArray] = {}
         self._specs: dict[int, Spec] = {}
         self._add_specs(position for position in range(len(graph.nodes)) if not self._is_for_openvino(position))
         self._steps: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}
         self._subgraph_plans: dict[int, dict[str, LoadedPlan]] = {}
-        self._values_before_indices = (
-            values_before_indices(graph) if any(map(has_unpool_subgraphs, graph.nodes)) else set()
-        )
+        has_subgraphs = any(map(has_unpool_subgraphs, graph.nodes))
+        self._values_before_indices = values_before_indices(graph) if has_subgraphs else set()
 
     def _is_for_openvino(self, position: int) -> bool:
-        """True if OpenVINO is asked to compute a node of unpool's operators."""
         node = self._graph.nodes[position]
         if self._openvino is None or not self._options.openvino_conv_transpose or node.op_type != "ConvTranspose":
             return False
@@ -192,16 +175,10 @@ class PlanBuilder:
 
     def _add_specs(self, positions: Iterable[int]) -> None:
         """Assign the nodes of unpool's operators among these to unpool."""
-        nodes = {
-            position: self._graph.nodes[position] for position in positions if is_unpool_op(self._graph.nodes[position])
-        }
-        weights = {node.input[1] for node in nodes.values() if node.op_type == "ConvTranspose"}
-        names, graph = {name for node in nodes.values() for name in node.input}, self._graph
-        for name in names & graph.constants.keys():
-            self._constants[name] = self._shared.array(graph.constants[name], is_weight=name in weights)
-        for name in names & graph.sparse_constants.keys():
-            array = to_dense(graph.sparse_constants[name])
-            self._constants[name] = own_weights(array) if name in weights else _read_only(array)
+        nodes = {n: self._graph.nodes[n] for n in positions if is_unpool_op(self._graph.nodes[n])}
+        weight_names = {node.input[1] for node in nodes.values() if node.op_type == "ConvTranspose"}
+        names = {name for node in nodes.values() for name in node.input}
+        self._constants |= self._shared.constants(self._graph, names, weight_names)
         self._specs |= {position: self._spec(node) for position, node in nodes.items()}
 
     def _spec(self, node: onnx.NodeProto) -> Spec:
@@ -213,9 +190,8 @@ class PlanBuilder:
         tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
         if tuner is None or w is None or dtype(x) != w.dtype or not isinstance(spec, ConvTransposeSpec):
             return spec
-        dims = static_dims(x) or (None,)
-        shape = tuple(size for size in dims if size is not None)
-        if len(shape) < len(dims):
+        shape = static_dims(x) or (None,)
+        if None in shape:
             return spec
         with suppress(UnpoolError):  # raised again when the node runs
             return tuner.tune(node_name(node), Trial(spec, shape, w, self._options.threads))
@@ -238,45 +214,32 @@ class PlanBuilder:
 
     def _loaded_plan(self, plan: Plan) -> LoadedPlan:
         """The plan with those of its subgraphs and its loaded steps."""
-        subgraph_plans = {
+        inner = {
             number: self._subgraph_plans[step.nodes[0]]
             for number, step in enumerate(plan.steps)
             if step.runner == "unpool" and step.nodes[0] in self._subgraph_plans
         }
-        slow = {position for step in plan.steps if step.runner == "reference" for position in step.nodes}
-        nodes = self._graph.nodes
-        refused = {node_name(nodes[position]): self._refused.get(position, SLOW_SUBGRAPHS) for position in sorted(slow)}
-        for plans in subgraph_plans.values():
-            for loaded in plans.values():
-                refused |= loaded.refused
-        full_plan = with_subgraphs(
-            self._with_openvino(plan),
-            {
-                number: [(name, loaded.plan) for name, loaded in plans.items()]
-                for number, plans in subgraph_plans.items()
-            },
-        )
-        return LoadedPlan(full_plan, tuple(self._steps[step] for step in plan.steps), refused, self._known_types)
-
-    def _with_openvino(self, plan: Plan) -> Plan:
-        """The plan with the partitions that OpenVINO runs."""
-        if self._openvino is None:
-            return plan
-        steps, unfit = dict(enumerate(plan.steps)), self._openvino.unfit
-        on_openvino = [number for number, step in steps.items() if isinstance(self._steps[step], OpenVinoPartition)]
-        return with_openvino(
-            plan, on_openvino, {number: unfit[step] for number, step in steps.items() if step in unfit}
-        )
+        slow = sorted(position for step in plan.steps if step.runner == "reference" for position in step.nodes)
+        refused = {node_name(self._graph.nodes[n]): self._refused.get(n, SLOW_SUBGRAPHS) for n in slow}
+        for loaded in chain.from_iterable(plans.values() for plans in inner.values()):
+            refused |= loaded.refused
+        steps = tuple(self._steps[step] for step in plan.steps)
+        full_plan = plan
+        if self._openvino is not None:
+            on_openvino = [number for number, step in enumerate(steps) if isinstance(step, OpenVinoPartition)]
+            unfit = {number: self._openvino.unfit.get(step, "") for number, step in enumerate(plan.steps)}
+            full_plan = with_openvino(plan, on_openvino, unfit)
+        bodies = {n: [(name, loaded.plan) for name, loaded in plans.items()] for n, plans in inner.items()}
+        return LoadedPlan(with_subgraphs(full_plan, bodies), steps, refused, self._known_types)
 
     def _load(self, step: Step) -> bool:
         """Load the step and return True; or return False, with new nodes in `_refused`."""
         if step not in self._steps:
-            if step.runner == "unpool" and is_unpool_op(self._graph.nodes[step.nodes[0]]):
-                self._steps[step] = self._load_node(step)
-            elif step.runner == "unpool":
-                self._steps[step] = self._load_control_flow(step)
+            if step.runner == "unpool":
+                is_node = is_unpool_op(self._graph.nodes[step.nodes[0]])
+                self._steps[step] = self._load_node(step) if is_node else self._load_control_flow(step)
             elif step.runner == "reference":
-                model = cut(self._graph, step, self._known_types, with_data_inside)
+                model = cut(self._graph, step, self._known_types, weights.with_data_inside)
                 options = self._options
                 self._steps[step] = ReferencePartition(model, self._where(step), options.semantics, options.threads)
             else:
@@ -287,9 +250,7 @@ class PlanBuilder:
         (position,) = step.nodes
         node, options = self._graph.nodes[position], self._options
         types = (self._known_types.get(node.input[0]), helper.make_tensor_type_proto(TensorProto.INT64, None))
-        for name, type_ in zip(node.output, types, strict=False):
-            if name and type_ is not None:
-                self._known_types.setdefault(name, type_)
+        self._add_types(zip(node.output, types, strict=False))
         if options.cuda is not None:
             from unpool.runtime.backends.cuda import CudaStep
 
@@ -310,14 +271,8 @@ class PlanBuilder:
             self._subgraph_plans[position][body.name] = plan
             subgraphs[body.name] = LoadedSubgraph(body, inner, plan)
         for subgraph in subgraphs.values():
-            for name, type_ in zip(node.output, subgraph.types_for(node.op_type), strict=False):
-                if name and type_.WhichOneof("value") is not None:
-                    self._known_types.setdefault(name, type_)
-        names = set(node.input)
-        constants = {
-            name: self._shared.array(graph.constants[name], is_weight=False) for name in names & graph.constants.keys()
-        }
-        constants |= {name: to_dense(graph.sparse_constants[name]) for name in names & graph.sparse_constants.keys()}
+            self._add_types(zip(node.output, subgraph.types_for(node.op_type), strict=False))
+        constants = self._shared.constants(graph, set(node.input))
         return step_class(node, graph.opsets[""], semantics.compat)(node, step, subgraphs, constants)
 
     def _load_partition(self, step: Step) -> None:
@@ -327,39 +282,35 @@ class PlanBuilder:
             self._refused |= {n: reason for n in step.nodes if unknown & set(reads(self._graph.nodes[n]))}
             return
         has_threads = self._shared.thread_pools < MAX_THREAD_POOLS
-        if self._load_in_openvino(step, has_threads=has_threads):
-            return
-        only_openvino = [n for n in step.nodes if is_unpool_op(self._graph.nodes[n]) and n not in self._specs]
-        if only_openvino:
-            self._add_specs(only_openvino)
-            return
-        try:
-            partition = self._load_in_ort(step, self._options.options if has_threads else self._options.one_thread)
-        except RefusedError as error:
-            self._add_refused(step, error)
-            return
-        self._shared.thread_pools += 1
-        for name, type_name in partition.output_types.items():
-            type_ = shapes.parse_type(type_name)
-            if type_ is not None:
-                self._known_types.setdefault(name, type_)
-        self._steps[step] = partition
-
-    def _load_in_openvino(self, step: Step, *, has_threads: bool) -> bool:
-        """Load a partition in OpenVINO, if it is asked for and accepts it; return whether it is loaded."""
-        if self._openvino is None:
-            return False
-        partition = self._openvino.load(step, self._known_types, self._where(step), has_threads=has_threads)
+        partition: OpenVinoPartition | OrtPartition | None = None
+        if self._openvino is not None:
+            partition = self._openvino.load(step, self._known_types, self._where(step), has_threads=has_threads)
         if partition is None:
-            return False
-        for name, type_ in partition.output_types.items():
-            self._known_types.setdefault(name, type_)
-        self._steps[step] = partition
+            only_openvino = [n for n in step.nodes if is_unpool_op(self._graph.nodes[n]) and n not in self._specs]
+            if only_openvino:
+                self._add_specs(only_openvino)
+                return
+            try:
+                partition = self._load_in_ort(step, self._options.options if has_threads else self._options.one_thread)
+            except RefusedError as error:
+                self._add_refused(step, error)
+                return
         self._shared.thread_pools += 1
-        return True
+        self._steps[step] = partition
+        self._add_types(partition.output_types.items())
+
+    def _add_types(self, types: Iterable[tuple[str, onnx.TypeProto | None]]) -> None:
+        for name, type_ in types:
+            if name and type_ is not None and type_.WhichOneof("value") is not None:
+                self._known_types.setdefault(name, type_)
 
     def _load_in_ort(self, step: Step, options: PartitionOptions) -> OrtPartition:
-        model = cut(self._graph, step, self._known_types, self._stored_form(step, options))
+        names = {name for position in step.nodes for name in reads(self._graph.nodes[position])}
+        tensors = [self._graph.constants[name] for name in names & self._graph.constants.keys()]
+        # the caller's own options cannot hold weights
+        is_outside = options.caller_options is None and ort_backend.exceeds_message_limit(tensors)
+        stored = ort_backend.placeholder if is_outside else weights.without_folder
+        model = cut(self._graph, step, self._known_types, stored)
         try:
             return self._ort_partition(step, model, options)
         except RefusedError as error:
@@ -372,25 +323,23 @@ class PlanBuilder:
 
     def _ort_partition(self, step: Step, model: onnx.ModelProto, options: PartitionOptions) -> OrtPartition:
         where = self._where(step)
-        options = options.with_weights(weight_values(model, self._graph.constants))
-        arguments = serialize(model, where), where, options, self._options.providers
+        options = options.with_weights(ort_backend.weight_values(model, self._graph.constants))
+        arguments = weights.serialize(model, where), where, options, self._options.providers
         if self._options.cuda is None:
             return OrtPartition(*arguments)
         from unpool.runtime.backends.cuda import CudaPartition
 
         return CudaPartition(*arguments, memory=self._options.cuda)
 
-    def _stored_form(self, step: Step, options: PartitionOptions) -> Callable[[onnx.TensorProto], onnx.TensorProto]:
-        """The form of constants in the model of a partition; the caller's own options cannot hold weights."""
-        names = {name for position in step.nodes for name in reads(self._graph.nodes[position])}
-        tensors = [self._graph.constants[name] for name in names & self._graph.constants.keys()]
-        is_outside = options.caller_options is None and exceeds_message_limit(tensors)
-        return (lambda tensor: placeholder(without_folder(tensor))) if is_outside else without_folder
-
     def _add_refused(self, step: Step, error: RefusedError) -> None:
         """Note the nodes of a refused partition that onnxruntime also refuses alone; if there are none, all nodes."""
         if error.may_be_invalid:
-            self._check_types(step, error)
+            model = weights.strip_initializers(cut(self._graph, step, self._known_types))
+            try:
+                onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+            except onnx.shape_inference.InferenceError as cause:
+                where = self._where(step)
+                raise ModelError(f"{where}: the graph is invalid: {error}. Export the model again.") from cause
         reasons: dict[int, str] = {}
         for position in step.nodes:
             node_step = single_node_step(self._graph, position)
@@ -401,19 +350,6 @@ class PlanBuilder:
                     reasons[position] = str(own_error)
         self._refused |= reasons or dict.fromkeys(step.nodes, str(error))
 
-    def _check_types(self, step: Step, error: RefusedError) -> None:
-        model = strip_initializers(cut(self._graph, step, self._known_types))
-        try:
-            onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-        except onnx.shape_inference.InferenceError as cause:
-            raise ModelError(f"{self._where(step)}: the graph is invalid: {error}. Export the model again.") from cause
-
     def _where(self, step: Step) -> str:
         names = [node_name(self._graph.nodes[position]) for position in step.nodes]
         return f"node {names[0]!r}" if len(names) == 1 else f"the partition from {names[0]!r} to {names[-1]!r}"
-
-
-def _read_only(array: AnyArray) -> AnyArray:
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy

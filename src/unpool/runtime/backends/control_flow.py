@@ -19,8 +19,7 @@ from onnx import helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.backends.schedule import Schedules
-from unpool.runtime.backends.step import LoadedPlan, LoadedStep, RunOptions, Targets, Values, check_cancelled
+from unpool.runtime.backends.step import LoadedPlan, LoadedStep, RunOptions, Schedules, Targets, Values, check_cancelled
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, to_dense
@@ -45,10 +44,7 @@ class LoadedSubgraph:
     def run(self, inputs: Sequence[Any], outer_values: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
         """The outputs in order; one may be, or share memory with, an input or a captured value.
 
-        Args:
-            inputs: the value of each input.
-            outer_values: the values that the subgraph captures, by name; there may be others.
-            run_options: of the caller.
+        `outer_values` has the values that the subgraph captures, by name, and maybe others.
         """
         if run_options is not None:
             check_cancelled(run_options)
@@ -85,8 +81,8 @@ class LoadedSubgraph:
 def constant_outputs(graph: Graph) -> dict[str, AnyArray]:
     """The outputs that are constants, which no node makes."""
     names = graph.output_names
-    found = {name: array_of(graph.constants[name]) for name in names if name in graph.constants}
-    return found | {name: to_dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
+    arrays = {name: array_of(graph.constants[name]) for name in names if name in graph.constants}
+    return arrays | {name: to_dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
 
 
 class OuterScope(NamedTuple):
@@ -97,14 +93,7 @@ class OuterScope(NamedTuple):
 
 
 class ControlStep(ABC):
-    """A step of one node with subgraphs.
-
-    Args:
-        node: the node.
-        step: its step of the plan.
-        subgraphs: by the names of the attributes that hold them.
-        constants: the inputs of the node that are constants.
-    """
+    """A step of one node with subgraphs, by the names of the attributes that hold them."""
 
     def __init__(
         self,
@@ -120,11 +109,7 @@ class ControlStep(ABC):
         self._constants = constants
 
     def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:  # noqa: ARG002
-        """The wanted outputs, each an array of its own; arguments as of `LoadedStep`.
-
-        Raises:
-            UnpoolError: the values break the contract of the node, or of a node in a subgraph; the message names it.
-        """
+        """The wanted outputs, each an array of its own. An UnpoolError names the node, or that in a subgraph."""
         scope = OuterScope(dict(zip(self._names, values, strict=True)), run_options)
         inputs = [scope.values.get(name, self._constants.get(name)) for name in self._node.input]
         outputs = list(self._compute(inputs, scope))
@@ -134,11 +119,7 @@ class ControlStep(ABC):
     def _compute(self, inputs: Sequence[Any], scope: OuterScope) -> Iterable[Any]:
         """All outputs from the node's own inputs; an omitted input is None."""
 
-    def _body(self) -> LoadedSubgraph:
-        return self.subgraphs["body"]
-
     def _single(self, value: AnyArray, name: str) -> Any:
-        """The element of an array that has one."""
         if np.size(value) != 1:
             raise ShapeError(
                 f"{self._where()}: expected {name} of one element, got shape {np.shape(value)}. Reshape it."
@@ -146,7 +127,6 @@ class ControlStep(ABC):
         return np.asarray(value).item()
 
     def _same_length(self, lengths: Iterable[int], name: str) -> int:
-        """The common length."""
         distinct = sorted(set(lengths))
         if len(distinct) != 1:
             raise ShapeError(
@@ -176,7 +156,7 @@ class LoopStep(ControlStep):
     always_tests_condition = False
 
     def _compute(self, inputs: Sequence[Any], scope: OuterScope) -> Iterable[Any]:
-        body = self._body()
+        body = self.subgraphs["body"]
         trip_count, condition, *carried = inputs
         tests_condition = condition is not None or self.always_tests_condition
         is_true: Any = True if condition is None else self._single(condition, "a condition")
@@ -205,7 +185,7 @@ class ScanStep(ControlStep):
     """Runs the subgraph for every slice of the scanned inputs."""
 
     def _compute(self, inputs: Sequence[Any], scope: OuterScope) -> Iterable[Any]:
-        values, body = attributes(self._node), self._body()
+        values, body = attributes(self._node), self.subgraphs["body"]
         n_scanned = values["num_scan_inputs"]
         states, scanned = list(inputs[: len(inputs) - n_scanned]), inputs[len(inputs) - n_scanned :]
         axes = values.get("scan_input_axes") or [0] * n_scanned
@@ -221,7 +201,7 @@ class ScanStep(ControlStep):
         self, states: list[Any], columns: Sequence[AnyArray], scope: OuterScope
     ) -> tuple[list[Any], list[list[AnyArray]]]:
         """The last states, and the slices of every other output."""
-        body = self._body()
+        body = self.subgraphs["body"]
         stacks: list[list[AnyArray]] = [[] for _ in body.outputs[len(states) :]]
         for index in range(self._same_length(map(len, columns), "scanned inputs")):
             outputs = body.run((*states, *(column[index, ...] for column in columns)), *scope)
@@ -251,7 +231,7 @@ class BatchedScanStep(ScanStep):
             columns = _in_direction([x[index, :length] for x in scanned], directions)
             results.append(self._scan([state[index, ...] for state in states], columns, scope))
         last_states = [np.stack(batch_states) for batch_states in zip(*(last for last, _ in results), strict=True)]
-        body = self._body()
+        body = self.subgraphs["body"]
         outputs = [
             np.stack([_padded(_stack(stack, body, position, 0), longest) for stack in batch_stacks])
             for position, batch_stacks in enumerate(zip(*(stacks for _, stacks in results), strict=True), len(states))
@@ -263,7 +243,7 @@ class SequenceMapStep(ControlStep):
     """Runs the subgraph for every element of the sequences; tensors stay whole."""
 
     def _compute(self, inputs: Sequence[Any], scope: OuterScope) -> Iterable[Any]:
-        body = self._body()
+        body = self.subgraphs["body"]
         length = self._same_length((len(x) for x in inputs if isinstance(x, list)), "sequences")
         rows = [body.run([x[i] if isinstance(x, list) else x for x in inputs], *scope) for i in range(length)]
         return [[row[position] for row in rows] for position in range(len(body.outputs))]

@@ -28,7 +28,7 @@ from unpool.execute import gpu
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers
-from unpool.runtime.backends.ort_values import KINDS, binding_of, binding_type, from_ort_value, has_dlpack_bool
+from unpool.runtime.backends.ort_values import KINDS, Memory, binding_of, binding_type, from_ort_value, has_dlpack_bool
 from unpool.runtime.backends.step import RunOptions, Targets, Values
 from unpool.runtime.backends.unpool_backend import NodeStep
 from unpool.runtime.requirements import onnxruntime
@@ -48,9 +48,7 @@ FIRST_ON_HOST = 2
 class CudaMemory:
     """The memory of one GPU. Only `device`, `place` and four methods name it, so that tests can replace them.
 
-    Args:
-        index: number of the GPU.
-        stream: CUDA's handle of the stream for all work of the session; None where every step waits for its own.
+    `stream` is CUDA's handle of the stream for all work of the session; None where every step waits for its own.
 
     Attributes:
         device: torch's.
@@ -87,7 +85,7 @@ class CudaMemory:
 
     def bytes_at(self, address: int, size: int, owner: object) -> torch.Tensor:
         """A tensor of bytes in existing memory; it holds the owner."""
-        return torch.as_tensor(_Bytes(address, size, owner), device=self.device)
+        return torch.as_tensor(Memory(address, size, owner, "__cuda_array_interface__"), device=self.device)
 
     @contextmanager
     def running(self, run_options: RunOptions | None = None) -> Iterator[None]:
@@ -106,11 +104,7 @@ class CudaMemory:
                     self.wait()
 
     def as_tensor(self, value: Any, where: str) -> torch.Tensor | None:
-        """A caller's value in this memory as a tensor that shares it; None for a value in other memory.
-
-        Raises:
-            UnpoolError: it is on another GPU, or part of a gradient graph.
-        """
+        """A caller's value in this memory as a tensor that shares it; None for a value in other memory."""
         if isinstance(value, onnxruntime.OrtValue):
             is_here = value.is_tensor() and value.device_name() == self.place[0] and can_share(value.data_type())
             x = tensor_of(value) if is_here else None
@@ -130,8 +124,10 @@ class CudaMemory:
         """An array or a tensor as a tensor in this memory."""
         if isinstance(value, torch.Tensor):
             return value
+        x = np.asarray(value, order="C")
         with self.on_stream():
-            return _shared(value).to(self.device)
+            tensor: torch.Tensor = like(x if x.flags.writeable else x.copy(), torch.empty(0))
+            return tensor.to(self.device)
 
     def to_host(self, value: Any) -> Any:
         """A tensor as an array of its own; any other value as it is."""
@@ -208,20 +204,6 @@ def can_share(type_name: str) -> bool:
         return False
 
 
-class _Bytes:
-    """Bytes at an address, by CUDA's array interface."""
-
-    def __init__(self, address: int, size: int, owner: object) -> None:
-        self.owner = owner
-        self.__cuda_array_interface__ = {"version": 3, "data": (address, False), "shape": (size,), "typestr": "|u1"}
-
-
-def _shared(array: AnyArray) -> torch.Tensor:
-    """An array as a tensor on the CPU; a read-only array, or one with negative strides, is copied."""
-    x = np.asarray(array, order="C")
-    return like(x if x.flags.writeable else x.copy(), torch.empty(0))  # type: ignore[no-any-return]
-
-
 def _skips_wait(run_options: RunOptions | None) -> bool:
     """True if a caller disables onnxruntime's wait for its streams at the end of a run."""
     if run_options is None:
@@ -244,7 +226,10 @@ class CudaPartition(OrtPartition):
     ) -> None:
         super().__init__(model, where, options, providers)
         self._memory = memory
-        self._stays_on_gpu = {info.name: _stays_on_gpu(info) for info in self.session.get_outputs()}
+        self._stays_on_gpu = {
+            info.name: can_share(info.type) and not (info.type in _COUNTS and len(info.shape) < 2)
+            for info in self.session.get_outputs()
+        }
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         memory = self._memory
@@ -252,7 +237,10 @@ class CudaPartition(OrtPartition):
             return super()._run([memory.to_host(value) for value in values], run_options, targets)
         with memory.running(run_options):
             binding = self.session.io_binding()
-            inputs = [_contiguous(value) for value in values]  # kept until the end of the run
+            inputs = [  # kept until the end of the run
+                np.asarray(value, order="C") if isinstance(value, np.ndarray) else value.contiguous()
+                for value in values
+            ]
             for name, value in zip(self._inputs, inputs, strict=True):
                 is_array = isinstance(value, np.ndarray)
                 binding.bind_input(name, *(binding_of(value) if is_array else memory.binding(value)))
@@ -262,16 +250,6 @@ class CudaPartition(OrtPartition):
             self.session.run_with_iobinding(binding, run_options)
             outputs = zip(binding.get_outputs(), self._stays_on_gpu.values(), strict=True)
             return [tensor_of(value) if stays else from_ort_value(value) for value, stays in outputs]
-
-
-def _stays_on_gpu(output: onnxruntime.NodeArg) -> bool:
-    """True if an output stays in the memory of the GPU."""
-    is_count = output.type in _COUNTS and len(output.shape) < 2
-    return not is_count and can_share(output.type)
-
-
-def _contiguous(value: Any) -> Any:
-    return np.asarray(value, order="C") if isinstance(value, np.ndarray) else value.contiguous()
 
 
 class CudaStep(NodeStep):

@@ -1,14 +1,16 @@
-"""Partitions that OpenVINO runs on the CPU.
+"""OpenVINO's CPU device: its properties, and the partitions that it runs.
 
 A partition is compiled for one combination of input shapes at a time. OpenVINO would also compile it for dynamic
 shapes, but then checks no sizes that have to fit together, and reads and writes beyond arrays.
 """
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,9 +20,8 @@ from onnx import helper
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.memory import allocate
-from unpool.runtime.backends.openvino_device import DEVICE, compile_properties, core, openvino_message, package
 from unpool.runtime.backends.ort_backend import OrtPartition
-from unpool.runtime.backends.ort_options import PartitionOptions, Providers
+from unpool.runtime.backends.ort_options import TINY_MODEL, PartitionOptions, Providers
 from unpool.runtime.backends.ort_values import array_at
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
@@ -32,65 +33,137 @@ from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, re
 from unpool.runtime.plan.plan import Step, at_oldest_opset, cut
 from unpool.runtime.requirements import onnxruntime
 
+DEVICE = "CPU"
+
 MAX_SHAPES = 8
 """Combinations of shapes that a partition is compiled for, in the order of their runs: each takes time and memory."""
 
+_DEFAULTS = {
+    "PERFORMANCE_HINT": "LATENCY",
+    "NUM_STREAMS": "1",
+    "INFERENCE_PRECISION_HINT": "f32",
+    "ENABLE_CPU_PINNING": "NO",
+}
+"""One run at a time on all threads, which share the cores with unpool's and are bound to none; and float32 computed as
+float32, where OpenVINO itself would take bfloat16."""
+
+_CORE_PROPERTIES = {"CACHE_DIR"}
+"""Properties that the device accepts and does not list."""
+
+_TELEMETRY = "openvino_telemetry"
+_LOCATION_PREFIXES = (
+    *("Exception from ", "Check '", "While validating", "FrontEnd API", "-- ", "Summary:", "To facilitate", "Failed"),
+)
+_MAX_MESSAGE = 200
+
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 _LOG = logging.getLogger("unpool")
+
+
+def is_installed() -> bool:
+    """True if the package openvino is installed; it is not loaded for that."""
+    return find_spec("openvino") is not None
+
+
+@cache
+def package() -> Any:
+    """The package openvino, imported without its telemetry, which would report every import."""
+    is_first = "openvino" not in sys.modules and _TELEMETRY not in sys.modules
+    if is_first:
+        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # how Python writes that a module cannot be imported
+    try:
+        import openvino
+    finally:
+        if is_first:
+            del sys.modules[_TELEMETRY]
+    return openvino
+
+
+@cache
+def core() -> Any:
+    """The one Core of this process."""
+    return package().Core()
+
+
+def require_properties(properties: Mapping[str, str]) -> None:
+    """Refuse properties that the device does not have, and values that it does not accept.
+
+    >>> require_properties({"INFERENCE_NUM_THREADS": "2"})
+    """
+    if not properties:
+        return
+    known = core().get_property(DEVICE, "SUPPORTED_PROPERTIES")
+    names = sorted({*(name for name, access in known.items() if access == "RW"), *_CORE_PROPERTIES})
+    unknown = [name for name in properties if name not in names]
+    if unknown:
+        raise UnpoolError(
+            f"provider_options of 'OpenVINO': expected properties of its CPU device, got {', '.join(unknown)}. "
+            f"Choose from {', '.join(names)}."
+        )
+    for name, value in properties.items():
+        try:
+            core().compile_model(core().read_model(TINY_MODEL), DEVICE, {name: value})
+        except Exception as error:
+            raise UnpoolError(
+                f"provider_options of 'OpenVINO': expected a value of {name} that its CPU device takes, "
+                f"got {value!r}: {openvino_message(error)}. Leave {name} out for its default."
+            ) from error
+
+
+def openvino_message(error: Exception) -> str:
+    r"""OpenVINO's error message without the locations in its own sources.
+
+    >>> openvino_message(RuntimeError("Exception from a.cpp:9:\nCheck 'x > 0' failed at b.cpp:7:\nx is negative.\n"))
+    'x is negative'
+    """
+    lines = [" ".join(line.split()) for line in str(error).splitlines()]
+    telling = [line for line in lines if line and not line.startswith(_LOCATION_PREFIXES)]
+    return (" ".join(telling[:2]) or (lines or [""])[0] or type(error).__name__)[:_MAX_MESSAGE].rstrip(". ")
+
+
+@contextmanager
+def _unfit_errors() -> Iterator[None]:
+    """OpenVINO's errors inside the block become UnfitErrors."""
+    try:
+        yield
+    except Exception as error:
+        raise UnfitError(openvino_message(error)) from error
 
 
 class CompiledPartition:
     """A partition compiled for inputs of certain shapes; it runs on arrays without copies.
 
     A request of OpenVINO serves one run at a time. Runs at the same time get requests of their own, which are kept.
-
-    Args:
-        model: OpenVINO's, with static shapes.
-        names: of its inputs and of its outputs, in the order of the partition.
-        properties: OpenVINO's properties.
-        where: the name of the partition in errors.
-
-    Raises:
-        UnfitError: OpenVINO does not compile it.
+    `names` are those of the inputs and of the outputs. UnfitError: OpenVINO does not compile it.
     """
 
     def __init__(
         self, model: Any, names: tuple[Sequence[str], Sequence[str]], properties: Mapping[str, str], where: str
     ) -> None:
-        try:
+        with _unfit_errors():
             self._compiled = core().compile_model(model, DEVICE, dict(properties))
             self._inputs = [self._compiled.input(name) for name in names[0]]
             self._outputs = [_Output(self._compiled.output(name), where) for name in names[1]]
             self._idle = [self._compiled.create_infer_request()]
-        except Exception as error:
-            raise UnfitError(openvino_message(error)) from error
 
     def run(self, values: Sequence[AnyArray], targets: Targets | None) -> list[AnyArray]:
         """Outputs in order, in their targets where these have their shape and type."""
         pairs = zip(self._outputs, targets or [None] * len(self._outputs), strict=True)
         arrays = [output.array(target) for output, target in pairs]
-        with self._request() as request:
-            for port, value in zip(self._inputs, values, strict=True):
-                request.set_tensor(port, _tensor(value))
-            for output, array in zip(self._outputs, arrays, strict=True):
-                request.set_tensor(output.port, _tensor(array))
-            request.infer()
-        return arrays
-
-    @contextmanager
-    def _request(self) -> Iterator[Any]:
-        """A request that serves only this run."""
         try:
             request = self._idle.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
-        yield request
+        for port, value in zip(self._inputs, values, strict=True):
+            request.set_tensor(port, _tensor(value))
+        for output, array in zip(self._outputs, arrays, strict=True):
+            request.set_tensor(output.port, _tensor(array))
+        request.infer()
         self._idle.append(request)  # a request that failed is dropped
+        return arrays
 
 
 class _Output:
-    """An output of a compiled partition."""
-
     def __init__(self, port: Any, where: str) -> None:
         self.port = port
         self._shape, self._dtype = tuple(port.shape), np.dtype(port.element_type.to_dtype())
@@ -105,10 +178,7 @@ class _Output:
 
 
 def _tensor(value: AnyArray) -> Any:
-    """The array as a tensor on the same memory.
-
-    OpenVINO refuses read-only arrays even as inputs, so it gets a writable view of one.
-    """
+    """A tensor on the memory of an array; OpenVINO refuses read-only inputs, so it gets a writable view of one."""
     array = np.asarray(value, order="C")
     if not array.flags.writeable:
         array = array_at(array.ctypes.data, array.shape, array.dtype, array)
@@ -118,14 +188,7 @@ def _tensor(value: AnyArray) -> Any:
 class OpenVinoPartition(Partition):
     """A loaded partition, which runs on arrays without copies. `RunOptions` are only read before a run.
 
-    Args:
-        model: of the partition, weights inside.
-        where: its name in errors.
-        properties: OpenVINO's properties.
-        load_in_onnxruntime: loads the same partition in onnxruntime, for shapes that OpenVINO does not get.
-
-    Raises:
-        UnfitError: OpenVINO refuses it.
+    `load_in_onnxruntime` loads the same model for shapes that OpenVINO does not get. UnfitError: OpenVINO refuses it.
     """
 
     def __init__(
@@ -138,14 +201,11 @@ class OpenVinoPartition(Partition):
         super().__init__(where)
         self._properties = properties
         self._names = [value.name for value in model.graph.input], [value.name for value in model.graph.output]
-        content = bytes(model.SerializeToString())
-        try:
-            native = core().read_model(content)
-            ports = [native.input(name) for name in self._names[0]]
-            self.output_types = {name: _type(native.output(name)) for name in self._names[1]}
-        except Exception as error:
-            raise UnfitError(openvino_message(error)) from error
-        self._model, self._content, self._load_in_onnxruntime = native, content, load_in_onnxruntime
+        self._content, self._load_in_onnxruntime = bytes(model.SerializeToString()), load_in_onnxruntime
+        with _unfit_errors():
+            self._model = core().read_model(self._content)
+            ports = [self._model.input(name) for name in self._names[0]]
+            self.output_types = {name: _type(self._model.output(name)) for name in self._names[1]}
         self._compiled: dict[Shapes, CompiledPartition | None] = {}
         self._ort_partition: OrtPartition | None = None
         self._lock = threading.Lock()
@@ -155,13 +215,17 @@ class OpenVinoPartition(Partition):
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         compiled = self._compiled_for(tuple([value.shape for value in values]))
-        if compiled is None:
-            return self._in_onnxruntime().run(values, run_options, targets)
-        return compiled.run(values, targets)
+        if compiled is not None:
+            return compiled.run(values, targets)
+        with self._lock:
+            if self._ort_partition is None:
+                self._ort_partition = self._load_in_onnxruntime(self._content)
+        return self._ort_partition.run(values, run_options, targets)
 
     def _run_error(self, error: Exception) -> UnpoolError:
         return error_class(UnpoolError, "Fail")(
-            f"{self._where}: OpenVINO cannot run it on these inputs: {openvino_message(error)}. Correct the inputs."
+            f"{self._where}: OpenVINO cannot run it on these inputs: {openvino_message(error)}. "
+            "Change the inputs or the model."
         )
 
     def _compiled_for(self, key: Shapes) -> CompiledPartition | None:
@@ -178,34 +242,17 @@ class OpenVinoPartition(Partition):
             return self._compiled.get(key)
 
     def _compile(self, key: Shapes) -> None:
-        """Compile it for inputs of these shapes.
-
-        Raises:
-            UnfitError: the shapes do not fit together, leave sizes dynamic, or one of them is empty.
-        """
         if any(0 in shape for shape in key):
             raise UnfitError("an input is empty")
-        try:
+        with _unfit_errors():
             model = self._model.clone()
             model.reshape(dict(zip(self._names[0], map(list, key), strict=True)))
-        except Exception as error:
-            raise UnfitError(openvino_message(error)) from error
         if model.is_dynamic():
             raise UnfitError("sizes depend on values")
-        if any(_source_type(result) == "Parameter" for result in model.get_results()):
+        sources = [result.input_value(0).get_node() for result in model.get_results()]
+        if any(str(source.get_type_name()) == "Parameter" for source in sources):
             raise UnfitError("an output is an input as it is, which it would not write")
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
-
-    def _in_onnxruntime(self) -> OrtPartition:
-        with self._lock:
-            if self._ort_partition is None:
-                self._ort_partition = self._load_in_onnxruntime(self._content)
-            return self._ort_partition
-
-
-def _source_type(result: Any) -> str:
-    """The type of the node that makes an output."""
-    return str(result.input_value(0).get_node().get_type_name())
 
 
 def _type(port: Any) -> onnx.TypeProto:
@@ -217,25 +264,19 @@ _LOWEST = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 class OpenVinoLoader:
-    """Loads partitions of one graph in OpenVINO.
+    """Loads partitions of one graph in OpenVINO, with as many threads as onnxruntime's `options` say.
 
-    Args:
-        graph: the whole graph.
-        properties: OpenVINO's properties, from the caller.
-        options: of onnxruntime's partitions; OpenVINO gets the same number of threads.
-        providers: of onnxruntime's partitions.
-
-    Attributes:
-        unfit: for every partition that was not loaded, the reason.
+    `unfit` has the reason for every partition that was not loaded.
     """
 
     def __init__(
         self, graph: Graph, properties: Mapping[str, str], options: PartitionOptions, providers: Providers
     ) -> None:
         self._graph = graph
-        self._properties = compile_properties(properties, options.copy.intra_op_num_threads)
+        n_threads = str(options.copy.intra_op_num_threads)
+        self._properties = {**_DEFAULTS, "INFERENCE_NUM_THREADS": n_threads, **properties}
         self._options, self._providers = options, providers
-        self._optimises = options.graph_optimization_level != _LOWEST
+        self._optimises = options.copy.graph_optimization_level != _LOWEST
         self._counts = counts(graph)
         self.unfit: dict[Step, str] = {}
 
@@ -248,13 +289,9 @@ class OpenVinoLoader:
         return bool(self._optimises)
 
     def load(self, step: Step, types: Types, where: str, *, has_threads: bool) -> OpenVinoPartition | None:
-        """The partition; None where onnxruntime has to run it.
+        """The partition; None where onnxruntime has to run it. `types` have no sizes that could be wrong.
 
-        Args:
-            step: the nodes of the partition.
-            types: the types of values, without sizes that could be wrong.
-            where: its name in errors.
-            has_threads: whether one more partition may have threads of its own.
+        `has_threads` says if one more partition may have threads of its own.
         """
         try:
             if not self._optimises:

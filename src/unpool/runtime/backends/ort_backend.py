@@ -20,7 +20,8 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers, TraceFolder, with_model_config
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS, binding_of, from_ort_value, to_ort_value
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
-from unpool.runtime.graph.weights import array_of, is_large
+from unpool.runtime.graph.shapes import parse_type
+from unpool.runtime.graph.weights import array_of, is_large, without_folder
 from unpool.runtime.requirements import onnxruntime
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
@@ -51,40 +52,30 @@ class OrtPartition(Partition):
 
     stops_itself = True
 
-    def __init__(
-        self,
-        model: bytes,
-        where: str,
-        options: PartitionOptions,
-        providers: Providers,
-    ) -> None:
+    def __init__(self, model: bytes, where: str, options: PartitionOptions, providers: Providers) -> None:
         super().__init__(where)
         arguments = () if options.has_caller_providers else (list(providers.names), list(providers.options))
         try:
             with options.session_options() as own:
-                self._session = onnxruntime.InferenceSession(with_model_config(model, own), own, *arguments)
+                self.session = onnxruntime.InferenceSession(with_model_config(model, own), own, *arguments)
         except Exception as error:
             is_unimplemented = type(error).__name__ == "NotImplemented"
             raise RefusedError(ort_message(error), may_be_invalid=not is_unimplemented) from error
-        self._inputs = [info.name for info in self._session.get_inputs()]
-        self._outputs = [info.name for info in self._session.get_outputs()]
-        infos = (*self._session.get_inputs(), *self._session.get_outputs())
+        inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
+        self._inputs, self._outputs = ([info.name for info in infos] for infos in (inputs, outputs))
+        infos = (*inputs, *outputs)
         for info in infos:
             if info.type in PACKED:
                 raise RefusedError(f"it has no arrays of {info.type}, which {info.name!r} is", may_be_invalid=False)
-        self.trace = None if options.traces is None else PartitionTrace(self._session, options.traces)
+        self.trace = None if options.traces is None else PartitionTrace(self.session, options.traces)
         self._needs_ort_values = any(info.type in NUMPY_LACKS for info in infos)
         self._has_only_numbers = all(info.type in KINDS for info in infos)
 
     @property
-    def session(self) -> onnxruntime.InferenceSession:
-        """The session of onnxruntime that runs the partition."""
-        return self._session
-
-    @property
-    def output_types(self) -> dict[str, str]:
-        """Onnxruntime's name of the type of each output, such as `tensor(float)`."""
-        return {info.name: info.type for info in self._session.get_outputs()}
+    def output_types(self) -> dict[str, onnx.TypeProto]:
+        """The type of each output, without sizes; outputs of a type that ONNX lacks are left out."""
+        types = {info.name: parse_type(info.type) for info in self.session.get_outputs()}
+        return {name: type_ for name, type_ in types.items() if type_ is not None}
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         feed = dict(zip(self._inputs, values, strict=True))
@@ -95,18 +86,18 @@ class OrtPartition(Partition):
                 ort_feed = {name: to_ort_value(value) for name, value in feed.items() if value is not None}
             except UnsupportedError as error:
                 raise self._run_error(error) from error
-            outputs = self._session.run_with_ort_values(self._outputs, ort_feed, run_options)
+            outputs = self.session.run_with_ort_values(self._outputs, ort_feed, run_options)
             return [from_ort_value(value) for value in outputs]
-        return list(self._session.run(self._outputs, feed, run_options))
+        return list(self.session.run(self._outputs, feed, run_options))
 
     def _run_into(self, feed: dict[str, Any], run_options: RunOptions | None, targets: Targets) -> list[Any]:
-        binding = self._session.io_binding()
+        binding = self.session.io_binding()
         arrays = {name: np.asarray(value, order="C") for name, value in feed.items()}  # kept until the end of the run
         for name, array in arrays.items():
             binding.bind_input(name, *binding_of(array))
         for name, target in zip(self._outputs, targets, strict=True):
             binding.bind_output(name, *(() if target is None else binding_of(target)))
-        self._session.run_with_iobinding(binding, run_options)
+        self.session.run_with_iobinding(binding, run_options)
         pairs = zip(targets, binding.get_outputs(), strict=True)
         return [from_ort_value(value) if target is None else target for target, value in pairs]
 
@@ -118,8 +109,10 @@ class PartitionTrace:
     """The profile of a partition that was loaded just now; `begin` is its start, of `time.perf_counter_ns`."""
 
     def __init__(self, session: onnxruntime.InferenceSession, folder: TraceFolder) -> None:
-        self._session, self._folder = session, folder
-        self.begin = time.perf_counter_ns() - _age(session.get_profiling_start_time_ns())
+        self._session, self._folder = session, folder  # which exists as long as this does
+        start = session.get_profiling_start_time_ns()
+        age = min((clock() - start for clock in (time.time_ns, time.monotonic_ns)), key=abs)  # which one: by system
+        self.begin = time.perf_counter_ns() - age
 
     def nodes(self) -> Iterable[Mapping[str, Any]]:
         """The events of nodes; none after the first call, and where no file could be written."""
@@ -129,11 +122,6 @@ class PartitionTrace:
         except (OSError, ValueError):
             events = []
         return [event for event in events if event.get("cat") == "Node"]
-
-
-def _age(start: int) -> int:
-    """Nanoseconds since `start`, of the clock of onnxruntime: which one that is depends on the system."""
-    return min((clock() - start for clock in (time.time_ns, time.monotonic_ns)), key=abs)
 
 
 def ort_message(error: Exception) -> str:
@@ -152,9 +140,9 @@ def exceeds_message_limit(tensors: Iterable[onnx.TensorProto]) -> bool:
 
 
 def placeholder(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """The tensor without its data, which `weight_values` gives; itself, if it has to stay."""
+    """The tensor without its data, which `weight_values` gives; with data, and no folder, if it has to stay."""
     if not _can_leave(tensor):
-        return tensor
+        return without_folder(tensor)
     bare = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
     bare.data_location = onnx.TensorProto.EXTERNAL
     bare.external_data.add(key="location", value=_PLACEHOLDER)
@@ -163,13 +151,10 @@ def placeholder(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 def weight_values(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, onnxruntime.OrtValue]:
     """The values of all placeholders in a model, by name, in NumPy's memory: onnxruntime takes no other."""
-    names = [tensor.name for tensor in model.graph.initializer if _is_placeholder(tensor)]
+    locations = ((tensor.name, entry) for tensor in model.graph.initializer for entry in tensor.external_data)
+    names = [name for name, entry in locations if (entry.key, entry.value) == ("location", _PLACEHOLDER)]
     return {name: to_ort_value(np.array(array_of(constants[name]))) for name in names}
 
 
 def _can_leave(tensor: onnx.TensorProto) -> bool:
     return is_large(tensor) and tensor.data_type in _ITEM_SIZES and not uses_external_data(tensor)
-
-
-def _is_placeholder(tensor: onnx.TensorProto) -> bool:
-    return any(entry.key == "location" and entry.value == _PLACEHOLDER for entry in tensor.external_data)

@@ -14,8 +14,8 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import parser
 from onnxruntime.capi import _pybind_state
 
 from unpool.errors import UnpoolError
@@ -64,10 +64,7 @@ _SILENT = {
 }
 """A session with these writes no files and no log lines, and starts no threads."""
 
-_DEFAULTS = {
-    "session.inter_op.allow_spinning": "0",
-    "session.force_spinning_stop": "1",
-}
+_DEFAULTS = {"session.inter_op.allow_spinning": "0", "session.force_spinning_stop": "1"}
 _SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
 _SPIN = "20"
 """Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: beside another busy
@@ -122,16 +119,12 @@ CPU_ONLY = Providers((CPU,), ({},))
 
 
 class TraceFolder:
-    """A temporary folder for the profiles of partitions; it is deleted with this object."""
+    """A temporary folder for the profiles of partitions, by `prefixes`; it is deleted with this object."""
 
     def __init__(self) -> None:
         folder = tempfile.mkdtemp(prefix="unpool-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._prefixes = (str(Path(folder, str(number))) for number in count())
-
-    def attributes(self) -> dict[str, Any]:
-        """The attributes of SessionOptions with which the next partition writes its profile."""
-        return {"enable_profiling": True, "profile_file_prefix": next(self._prefixes)}
+        self.prefixes = (str(Path(folder, str(number))) for number in count())
 
 
 @dataclass(frozen=True)
@@ -150,11 +143,6 @@ class PartitionOptions:
     has_caller_providers: bool = False
     traces: TraceFolder | None = None
 
-    @property
-    def graph_optimization_level(self) -> onnxruntime.GraphOptimizationLevel:
-        """The level to which onnxruntime optimises a partition."""
-        return self.copy.graph_optimization_level
-
     def with_weights(self, weights: Mapping[str, onnxruntime.OrtValue]) -> "PartitionOptions":
         """Options for one partition whose model lacks the data of these tensors."""
         if not weights:
@@ -169,61 +157,39 @@ class PartitionOptions:
         if self.caller_options is None and self.traces is None:
             yield self.copy
             return
-        attributes = {} if self.traces is None else self.traces.attributes()
+        attributes: dict[str, Any] = {}
         if self.caller_options is not None:
-            attributes = {name: getattr(self.copy, name) for name in ATTRIBUTES} | attributes
+            attributes = {name: getattr(self.copy, name) for name in ATTRIBUTES}
+        if self.traces is not None:
+            attributes |= {"enable_profiling": True, "profile_file_prefix": next(self.traces.prefixes)}
         with temporary_attributes(self.caller_options or self.copy, attributes) as options:
             yield options
 
 
-def partition_options(
-    user: onnxruntime.SessionOptions | None,
-    threads: int | None,
-    *,
-    caller_options: onnxruntime.SessionOptions | None = None,
-    has_caller_providers: bool = False,
-    traces: TraceFolder | None = None,
-) -> PartitionOptions:
-    """Options of partitions.
-
-    Args:
-        user: a copy of the caller's options.
-        threads: maximum number of threads; None for all available cores.
-        caller_options: as of `PartitionOptions`.
-        has_caller_providers: as of `PartitionOptions`.
-        traces: as of `PartitionOptions`.
-    """
+def partition_options(user: onnxruntime.SessionOptions | None, threads: int | None) -> PartitionOptions:
+    """Options of partitions, from a copy of the caller's; `threads` of None means all available cores."""
     options = onnxruntime.SessionOptions() if user is None else clone_private(user)
     if options.log_severity_level == UNSET and not _default_severity:
         options.log_severity_level = FATAL
     options.enable_profiling = False
     options.optimized_model_filepath = ""
     options.intra_op_num_threads = available_cores() if threads is None else threads
-    for key, value in (_DEFAULTS | _spinning(options)).items():
+    entries = _DEFAULTS
+    if config_entry(options, _SPINNING) is None:
+        release = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+        has_duration = release >= _FIRST_WITH_DURATION
+        entries = entries | ({_SPINNING: "1", _SPIN_DURATION: _SPIN} if has_duration else {_SPINNING: "0"})
+    for key, value in entries.items():
         if config_entry(options, key) is None:
             options.add_session_config_entry(key, value)
     set_config_entry(options, LOAD_FORMAT, "ONNX")  # whatever format the caller's model has
-    return PartitionOptions(options, caller_options, has_caller_providers, traces)
-
-
-def _spinning(options: onnxruntime.SessionOptions) -> dict[str, str]:
-    """Entries for threads that wait for the next node; none where the caller set spinning."""
-    if config_entry(options, _SPINNING) is not None:
-        return {}
-    major, minor = map(int, onnxruntime.__version__.split(".")[:2])
-    if (major, minor) < _FIRST_WITH_DURATION:
-        return {_SPINNING: "0"}
-    return {_SPINNING: "1", _SPIN_DURATION: _SPIN}
+    return PartitionOptions(options)
 
 
 def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) -> int | None:
-    """Maximum number of threads of kernels and partitions: `threads`, else the options', else None for all cores.
-
-    Raises:
-        UnpoolError: not a positive int.
-    """
+    """Maximum number of threads of kernels and partitions: `threads`, else the options', else None for all cores."""
     if threads is None:
-        return user.intra_op_num_threads or None if user is not None else None
+        return None if user is None else user.intra_op_num_threads or None
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UnpoolError(
             f"InferenceSession: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
@@ -267,32 +233,28 @@ def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     Where options are read from models, the copy has only the attributes that the metadata may set.
     """
     if reads_model_config():
-        copy = onnxruntime.SessionOptions()
-        for name in (*_SILENT, *_CONFIG_ATTRIBUTES):
-            setattr(copy, name, getattr(options, name))
-        return copy
-    if not options.enable_profiling:
-        return _clone(options)
-    with temporary_attributes(options, {"enable_profiling": False}):
-        copy = _clone(options)
-    copy.enable_profiling = True
-    return copy
-
-
-def _clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
+        return _set_attributes(onnxruntime.SessionOptions(), options, (*_SILENT, *_CONFIG_ATTRIBUTES))
     model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else TINY_MODEL
-    copy: onnxruntime.SessionOptions = _pybind_state.InferenceSession(options, model, False, False).session_options
+    profiles = bool(options.enable_profiling)
+    with temporary_attributes(options, {"enable_profiling": False}) if profiles else nullcontext():
+        copy: onnxruntime.SessionOptions = _pybind_state.InferenceSession(options, model, False, False).session_options
+    copy.enable_profiling = profiles
     return copy
+
+
+def _set_attributes(
+    options: onnxruntime.SessionOptions, source: onnxruntime.SessionOptions, names: Iterable[str]
+) -> onnxruntime.SessionOptions:
+    for name in names:
+        setattr(options, name, getattr(source, name))
+    return options
 
 
 def clone_private(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     """A copy of options that no other code holds: they change while they are copied, so that no threads start."""
-    before = {name: getattr(options, name) for name in _SILENT}
     with temporary_attributes(options, _SILENT):
         copy = clone(options)
-    for name, value in before.items():
-        setattr(copy, name, value)
-    return copy
+    return _set_attributes(copy, options, _SILENT)
 
 
 def silence(options: onnxruntime.SessionOptions, model_format: str = "ONNX") -> onnxruntime.SessionOptions:
@@ -307,10 +269,7 @@ def loaded_options(
     session: onnxruntime.InferenceSession, options: onnxruntime.SessionOptions
 ) -> onnxruntime.SessionOptions:
     """The options of a session that was made with a silent copy of `options`, less its external initializers."""
-    copy = session.get_session_options()
-    for name in _SILENT:
-        setattr(copy, name, getattr(options, name))
-    return copy
+    return _set_attributes(session.get_session_options(), options, _SILENT)
 
 
 @contextmanager
@@ -343,24 +302,21 @@ def with_model_config(model: bytes, options: onnxruntime.SessionOptions) -> byte
     if not reads_model_config():
         return model
     attributes = {name: int(getattr(options, name)) for name in _CONFIG_ATTRIBUTES}
-    return model + config_metadata(json.dumps({"session_options": attributes}))
+    return model + config_metadata({"session_options": attributes})
 
 
-def config_metadata(text: str) -> bytes:
+def config_metadata(config: object) -> bytes:
     """Bytes that add a metadata entry at the end of a serialized model: protobuf merges repeated fields."""
     model = onnx.ModelProto()
-    model.metadata_props.add(key=CONFIG_KEY, value=text)
+    model.metadata_props.add(key=CONFIG_KEY, value=json.dumps(config))
     return bytes(model.SerializeToString())
 
 
-def _tiny_model() -> bytes:
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "tiny", ends[:1], ends[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-    return bytes(model.SerializeToString())
-
-
-TINY_MODEL = _tiny_model()
+TINY_MODEL = bytes(
+    parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 14]> tiny (float[1] x) => (float[1] y) { y = Identity (x) }"""
+    ).SerializeToString()
+)
 """A model of one Identity."""
 
 

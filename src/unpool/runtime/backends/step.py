@@ -1,4 +1,4 @@
-"""Loaded steps of a plan: the interface of all backends, and how a run is cancelled."""
+"""Loaded steps of a plan: the interface of all backends, the schedule of a run, and its cancellation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.plan.plan import Plan
+from unpool.runtime.plan.plan import Plan, PlanRow, Step
 from unpool.runtime.requirements import onnxruntime
 
 Values: TypeAlias = Sequence[Any]
@@ -21,6 +21,8 @@ Targets: TypeAlias = Sequence[AnyArray | None]
 RunOptions: TypeAlias = onnxruntime.RunOptions
 """The caller's options of a run."""
 
+STOPPED = "the run was stopped, because RunOptions.terminate is True. Set it to False to run again."
+
 
 class LoadedStep(Protocol):
     """A step that is ready to run."""
@@ -29,16 +31,11 @@ class LoadedStep(Protocol):
         """The outputs of the step, in its order; a step may ignore `targets`."""
 
 
-STOPPED = "the run was stopped, because RunOptions.terminate is True. Set it to False to run again."
-
-
 @dataclass(frozen=True)
 class LoadedPlan:
     """A plan with its steps, ready to run.
 
     Attributes:
-        plan: which backend runs which node, those of bodies included.
-        steps: in the order of the plan.
         refused: by name of each node that neither onnxruntime nor unpool runs, the reason.
         types: the types of values, completed by what onnxruntime inferred.
     """
@@ -49,12 +46,57 @@ class LoadedPlan:
     types: Types
 
 
-class Partition(ABC):
-    """A part of the graph that one runtime runs.
+@dataclass(frozen=True)
+class ScheduledStep:
+    """One step of a run.
 
-    Args:
-        where: the name of the partition in errors.
+    Attributes:
+        name, operators: of its nodes, for profiles.
+        last_uses: values that no later step reads.
     """
+
+    step: Step
+    loaded: LoadedStep
+    name: str
+    operators: str
+    last_uses: tuple[str, ...]
+
+
+class Schedules:
+    """The steps that a choice of outputs needs, computed once per choice."""
+
+    def __init__(self, loaded: LoadedPlan) -> None:
+        self._loaded = loaded
+        self._schedules: dict[tuple[str, ...], tuple[ScheduledStep, ...]] = {}
+
+    def for_outputs(self, names: tuple[str, ...]) -> tuple[ScheduledStep, ...]:
+        """The steps that these outputs need, in order."""
+        if names not in self._schedules:
+            self._schedules[names] = tuple(self._schedule(names))
+        return self._schedules[names]
+
+    def _schedule(self, names: Sequence[str]) -> list[ScheduledStep]:
+        alive, needed = set(names), set(names)
+        plan = self._loaded.plan
+        records: list[list[PlanRow]] = [[] for _ in plan.steps]
+        for record in plan.records:
+            if not record.subgraph_steps:
+                records[record.step].append(record)
+        entries = []
+        for step, loaded, rows in reversed(list(zip(plan.steps, self._loaded.steps, records, strict=True))):
+            if needed.isdisjoint(step.outputs):
+                continue
+            needed.update(step.inputs)
+            last_uses = tuple(name for name in (*step.inputs, *step.outputs) if name not in alive)
+            alive.update(step.inputs, step.outputs)
+            name = rows[0].node if len(rows) == 1 else f"{rows[0].node} .. {rows[-1].node}"
+            operators = ", ".join(dict.fromkeys(row.operator for row in rows))
+            entries.append(ScheduledStep(step, loaded, name, operators, last_uses))
+        return entries[::-1]
+
+
+class Partition(ABC):
+    """A part of the graph that one runtime runs; `where` is its name in errors."""
 
     stops_itself: ClassVar[bool] = False
     """True if the runtime itself obeys `RunOptions.terminate`."""
@@ -63,11 +105,7 @@ class Partition(ABC):
         self._where = where
 
     def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:
-        """The outputs of the partition, in its order.
-
-        Raises:
-            UnpoolError: the runtime cannot run the partition on these values, or the run was cancelled before.
-        """
+        """The outputs of the partition, in its order; a failure of the runtime is raised as an UnpoolError."""
         if run_options is not None and not self.stops_itself:
             check_cancelled(run_options)
         try:
@@ -84,26 +122,17 @@ class Partition(ABC):
         """As `run`, with the errors of the runtime."""
 
     @abstractmethod
-    def _run_error(self, error: Exception) -> UnpoolError:
-        """The error of a run, from that of the runtime."""
+    def _run_error(self, error: Exception) -> UnpoolError: ...
 
 
 def check_cancelled(run_options: RunOptions) -> None:
-    """Raise if the caller cancelled the run, which any thread can do.
-
-    Raises:
-        UnpoolError: `RunOptions.terminate` is set; also onnxruntime's Fail.
-    """
+    """Raise if the caller set `RunOptions.terminate`, which any thread can do; also onnxruntime's Fail."""
     if run_options.terminate:
         raise error_class(UnpoolError, "Fail")(f"run: {STOPPED}")
 
 
 def require_run_options(run_options: Any) -> None:
-    """Refuse options of another type.
-
-    Raises:
-        UnpoolError: neither None nor RunOptions; also a TypeError.
-    """
+    """Refuse options that are neither None nor RunOptions; also a TypeError."""
     if not isinstance(run_options, onnxruntime.RunOptions | None):
         raise error_class(UnpoolError, TypeError)(
             f"run: expected run_options to be onnxruntime.RunOptions or None, got {type(run_options).__name__}. "

@@ -25,14 +25,7 @@ MAX_CALLS = 8
 
 
 class NodeStep(ABC):
-    """A node of unpool with its spec.
-
-    Args:
-        node: the node.
-        spec: of the node.
-        constants: arrays of constant inputs, by name.
-        outputs: names of the outputs that are wanted.
-    """
+    """A node of unpool with its spec; `outputs` names the wanted ones."""
 
     def __init__(
         self, node: onnx.NodeProto, spec: Spec, constants: Mapping[str, AnyArray], outputs: Sequence[str]
@@ -44,11 +37,7 @@ class NodeStep(ABC):
         self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
 
     def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:
-        """The wanted outputs; arguments as of `LoadedStep`. A long call stops early when its options say so.
-
-        Raises:
-            UnpoolError: the values break the contract, and the message names the node; or the run was cancelled.
-        """
+        """The wanted outputs; a long call stops early when its options say so. An UnpoolError names the node."""
         if run_options is None:
             return self._run_node(values, targets)
         check_cancelled(run_options)
@@ -90,7 +79,6 @@ class UnpoolStep(NodeStep):
         self._sources = [fed.index(name) if name in fed else self._constants.get(name) for name in node.input]
 
     def _pack_weights(self, x_shape: tuple[int | None, ...] | None) -> None:
-        """Pack constant weights, if the shape of X is known; an error in them is raised only when the node runs."""
         w = self._constants.get(self._node.input[1]) if isinstance(self._spec, ConvTransposeSpec) else None
         sizes = tuple(size for size in x_shape or () if size is not None)
         if isinstance(self._spec, ConvTransposeSpec) and w is not None and len(sizes) == len(x_shape or (None,)):

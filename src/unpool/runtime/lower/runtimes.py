@@ -11,7 +11,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.backends import openvino_device
+from unpool.runtime.backends import openvino_backend
 from unpool.runtime.backends.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.runtime.graph.weights import initializers_as_inputs, serialize
 from unpool.runtime.requirements import onnxruntime
@@ -46,8 +46,8 @@ def runtimes() -> Iterator[Runtime]:
     """Those that are installed, onnxruntime first."""
     yield Runtime("onnxruntime", f"onnxruntime {onnxruntime.__version__}", _in_onnxruntime)
     yield Runtime("reference", f"onnx {onnx.__version__} reference", _in_reference, is_reference=True)
-    if openvino_device.is_installed():
-        version = str(openvino_device.package().__version__).partition("-")[0]
+    if openvino_backend.is_installed():
+        version = str(openvino_backend.package().__version__).partition("-")[0]
         yield Runtime("openvino", f"OpenVINO {version}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
 
 
@@ -74,11 +74,11 @@ def _in_openvino(model: onnx.ModelProto, feed: Feed) -> Call:
     """Compiled for the shapes of the feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
     bare, weights = initializers_as_inputs(model)
     feed = {**feed, **weights}
-    fixed = openvino_device.core().read_model(serialize(bare, "the model"))
+    fixed = openvino_backend.core().read_model(serialize(bare, "the model"))
     read = {name for value in fixed.inputs for name in value.names}
     fed = {name: array for name, array in feed.items() if name in read}
     fixed.reshape({name: list(array.shape) for name, array in fed.items()})
-    compiled = openvino_device.core().compile_model(fixed, openvino_device.DEVICE, OPENVINO)
+    compiled = openvino_backend.core().compile_model(fixed, openvino_backend.DEVICE, OPENVINO)
     request = compiled.create_infer_request()
 
     def run() -> list[Any]:

@@ -28,7 +28,7 @@ from unpool.runtime.passes.fuse_conv_transpose import FIRST_CLIP_WITH_INPUTS
 from unpool.runtime.plan.plan import Step, cut
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import StepTrace
-from unpool.runtime.session.inspect import PreparedGraph
+from unpool.runtime.session.session import PreparedGraph
 
 _ACTIVATION_INPUT = "/before the activation"
 """Suffix of the name of a value between a node and the activation that the step has fused into it."""

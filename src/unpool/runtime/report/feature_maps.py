@@ -17,7 +17,7 @@ from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import spec_of
 from unpool.runtime.session.executor import StepTrace
-from unpool.runtime.session.inspect import PreparedGraph
+from unpool.runtime.session.session import PreparedGraph
 
 POOLS = ("MaxPool", "MaxUnpool")
 

@@ -14,8 +14,7 @@ from unpool.runtime.graph.weights import array_of
 from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings
-from unpool.runtime.session.inspect import PreparedGraph, executor_of, prepared_graph
-from unpool.runtime.session.session import InferenceSession
+from unpool.runtime.session.session import InferenceSession, PreparedGraph, executor_of, prepared_graph
 from unpool.runtime.tiles.tiler import Tiler
 
 Feed = Mapping[str, Any]

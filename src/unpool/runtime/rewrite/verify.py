@@ -221,9 +221,9 @@ def verify_in_onnxruntime(
             continue
         count += 1
         outputs = second.run([*values, *second_weights], None)
-        for name, own, other in zip(first.output_types, expected, outputs, strict=True):
+        for info, own, other in zip(first.session.get_outputs(), expected, outputs, strict=True):
             if keeps_results:
-                require_equal(name, own, other, ROUNDING)
+                require_equal(info.name, own, other, ROUNDING)
     return "" if count else messages[0]
 
 

@@ -1,4 +1,4 @@
-"""Tuning of a session: the choices of runtimes for a model are timed in turns, on random inputs.
+"""Builds the model of a session; with tuning, the choices of runtimes are timed in turns, on random inputs.
 
 | candidate | ConvTranspose | partitions between unpool's nodes |
 |---|---|---|
@@ -28,13 +28,15 @@ import onnx
 from unpool.errors import UnpoolError
 from unpool.execute import autotune
 from unpool.numerics import TUNING, diff_arrays
-from unpool.runtime.backends.openvino_device import is_installed, package
+from unpool.runtime.backends.openvino_backend import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.weights import try_serialize
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
+from unpool.runtime.session.executor import Executor
+from unpool.runtime.session.load import BuiltSession, build
 from unpool.runtime.session.random_inputs import random_feed
 
 USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
@@ -43,6 +45,9 @@ OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
 MARGIN = 0.03
 """Share of the usual time by which a candidate must be faster; whole runs are timed, so nothing is lost elsewhere."""
 
+MIN_TUNING = 1e-9
+"""Seconds of tuning that are enough to find a stored result, and too few to time anything."""
+
 MIN_RUNS = 4
 """Runs of each candidate in a trial."""
 
@@ -50,6 +55,33 @@ SETTLE = 0.002
 """Seconds until the threads of other candidates sleep."""
 
 _log = logging.getLogger("unpool")
+
+
+def build_session(config: SessionConfig) -> BuiltSession:
+    """The model of a session; with tuning, by the fastest runtimes. All but the usual ones may fail to load."""
+    configs = candidates(config)
+    if len(configs) == 1:
+        return build(config)
+    name = stored_result(config)
+    if name in configs:
+        return build(configs[name])
+    end = time.perf_counter() + config.tuning
+    usual = build(config)
+    configs = distinct_candidates(configs, usual.model.plan if isinstance(usual.model, Executor) else None)
+    feed = trial_inputs(usual.model) if len(configs) > 1 else None
+    if feed is None:
+        return usual
+    sessions = {USUAL: usual}
+    for name, candidate in configs.items():
+        seconds = end - time.perf_counter()
+        if name != USUAL and seconds > 0:
+            try:
+                sessions[name] = build(replace(candidate, tuning=max(seconds, MIN_TUNING)))
+            except UnpoolError as error:
+                _log.info("tuning: %s does not load: %s", name, error)
+    models = {name: session.model for name, session in sessions.items()}
+    name = fastest(config, models, feed, end - time.perf_counter())
+    return sessions[name]._replace(config=configs[name])
 
 
 def candidates(config: SessionConfig) -> dict[str, SessionConfig]:
@@ -74,12 +106,7 @@ def candidates(config: SessionConfig) -> dict[str, SessionConfig]:
 
 
 def distinct_candidates(configs: Mapping[str, SessionConfig], plan: Plan | None) -> dict[str, SessionConfig]:
-    """The candidates that differ from the usual one for a model.
-
-    Args:
-        configs: as of `candidates`.
-        plan: of the usual one; None where onnxruntime runs the whole model.
-    """
+    """The candidates that differ for a model; `plan` is None where onnxruntime runs the whole model."""
     pools = {record.step for record in plan or () if record.operator == "MaxPool" and record.runner == "unpool"}
     has_indices = plan is not None and any(len(plan.steps[step].outputs) > 1 for step in pools)
     return {name: config for name, config in configs.items() if name != BEFORE_INDICES or has_indices}
@@ -94,11 +121,7 @@ def stored_result(config: SessionConfig) -> str | None:
 def fastest(config: SessionConfig, models: Mapping[str, Any], feed: Mapping[str, Any], seconds: float) -> str:
     """The name of the fastest model; the usual one unless another is faster by a margin.
 
-    Args:
-        config: of the usual one.
-        models: loaded candidates by name, the usual one among them.
-        feed: inputs of the runs.
-        seconds: time that is left; candidates for which it is too short are not timed.
+    `models` are loaded candidates by name. Those that `seconds` are too short for are not timed.
     """
     if len(models) == 1:
         return USUAL

@@ -39,9 +39,7 @@ class SessionConfig:
 
     Attributes:
         source: the model: a path, bytes or a ModelProto.
-        options: None where the caller gave none.
-        providers: None where the caller named none.
-        semantics: of the operators of ours.
+        options, providers: None where the caller gave none.
         threads: maximum number of threads; None for all cores.
         reads_config: whether options in the model count; None where the environment decides.
         disabled_optimizers: names of onnxruntime's.
@@ -80,14 +78,7 @@ class SessionConfig:
         return bool(level == highest) and not self.semantics.exact and not has_fast_conv
 
     def to_state(self, options: onnxruntime.SessionOptions) -> dict[str, Any]:
-        """The arguments as values that can be pickled.
-
-        Args:
-            options: as they were when the session was made.
-
-        Raises:
-            UnsupportedError: the source is a ModelProto, which cannot be pickled because it is too large for bytes.
-        """
+        """The arguments as values that can be pickled; `options` are those of the session when it was made."""
         if isinstance(self.source, onnx.ModelProto):
             raise UnsupportedError(
                 "InferenceSession: a ModelProto of 2 GiB or more cannot be pickled. Save it to a file, and make the "
@@ -125,11 +116,7 @@ def stable_source(source: ModelSource) -> ModelSource:
 
 
 def tuning_seconds(tune: bool | float) -> float:
-    """The maximum seconds of tuning, from the argument `tune`; 0 for no tuning.
-
-    Raises:
-        UnpoolError: `tune` is no time.
-    """
+    """The maximum seconds of tuning, from the argument `tune`; 0 for no tuning."""
     if isinstance(tune, bool):
         return SECONDS if tune else 0.0
     if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:

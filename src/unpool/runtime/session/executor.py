@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,15 +12,13 @@ from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.runtime.backends.build import LoadOptions, build_plan
 from unpool.runtime.backends.control_flow import all_steps, constant_outputs
-from unpool.runtime.backends.ort_backend import OrtPartition, PartitionTrace
+from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import CPU_ONLY, partition_options
-from unpool.runtime.backends.schedule import ScheduledStep, Schedules
-from unpool.runtime.backends.step import check_cancelled, require_run_options
+from unpool.runtime.backends.step import ScheduledStep, Schedules, check_cancelled, require_run_options
 from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, drop_constant_data
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import HOST, Plan, Step
 from unpool.runtime.requirements import onnxruntime
@@ -36,13 +33,7 @@ NO_TARGETS: Mapping[str, AnyArray] = MappingProxyType({})
 
 
 class StepTrace(NamedTuple):
-    """A step that has run.
-
-    Attributes:
-        entry: the step.
-        inputs: the values that it read, by name.
-        outputs: the values that it made, by name.
-    """
+    """A step that has run, with the values that it read and made, by name."""
 
     entry: ScheduledStep
     inputs: Mapping[str, Any]
@@ -50,17 +41,10 @@ class StepTrace(NamedTuple):
 
 
 class Executor:
-    """A model with a plan and loaded steps; many threads may run it at the same time.
-
-    Args:
-        model: with all its tensors inside.
-        options: with which the steps are loaded.
-        keeps_graph: whether to keep `graph`.
+    """A model, all tensors inside, with a plan and loaded steps; many threads may run it at the same time.
 
     Attributes:
-        metadata: of the model.
-        graph: the graph after all passes, without large weights; None unless it is kept.
-        semantics: how the three operators are read.
+        graph: the graph after all passes, without large weights; None unless `keeps_graph`.
         folded: for a step, name and operator of every node that was folded into it.
         cuda: the GPU memory in which values stay; None where they are arrays of the host.
     """
@@ -72,42 +56,24 @@ class Executor:
         self.semantics = options.semantics
         self.cuda = options.cuda
         loaded_plan = build_plan(graph, types, options)
+        self.plan, self.types, self.refused = loaded_plan.plan, loaded_plan.types, loaded_plan.refused
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
         self.signature.cuda = options.cuda
         self._adapters = Adapters(self.signature.tensors)
         self._constant_outputs = constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
         self._loaded_plan = loaded_plan
-        self._operators = _operators(loaded_plan.plan)
         self.folded = _folded(loaded_plan.plan, graph, model)
 
     @property
-    def plan(self) -> Plan:
-        """The runtime of every node, and the reason."""
-        return self._loaded_plan.plan
-
-    @property
-    def types(self) -> Types:
-        """The types of values, completed by what onnxruntime inferred."""
-        return self._loaded_plan.types
-
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """The names of nodes that onnxruntime refuses, with its reason for each."""
-        return self._loaded_plan.refused
+    def ort_partitions(self) -> list[OrtPartition]:
+        """The partitions of the model and of its subgraphs that onnxruntime runs."""
+        return [step for step in all_steps(self._loaded_plan.steps) if isinstance(step, OrtPartition)]
 
     @property
     def ort_sessions(self) -> list[onnxruntime.InferenceSession]:
-        """The sessions of onnxruntime that run partitions of the model and of its subgraphs."""
-        return [partition.session for partition in self._ort_partitions()]
-
-    @property
-    def traces(self) -> list[PartitionTrace]:
-        """The profiles that these sessions write."""
-        return [partition.trace for partition in self._ort_partitions() if partition.trace is not None]
-
-    def _ort_partitions(self) -> list[OrtPartition]:
-        return [step for step in all_steps(self._loaded_plan.steps) if isinstance(step, OrtPartition)]
+        """The sessions of onnxruntime that run them."""
+        return [partition.session for partition in self.ort_partitions]
 
     def run(
         self,
@@ -121,14 +87,7 @@ class Executor:
         return [self._to_host(value) for value in self._run(names, self.signature.bind(feed), run_options, profile)]
 
     def trace(self, feed: Mapping[str, Any]) -> Iterator[StepTrace]:
-        """Run the model, and yield every step as soon as it has run.
-
-        Args:
-            feed: as of `run`.
-
-        Raises:
-            UnpoolError: as `run`.
-        """
+        """Run the model, and yield every step as soon as it has run."""
         values = self.signature.bind(feed) | self._constant_outputs
         for entry in self._schedules.for_outputs(self.signature.choose(None)):
             inputs = {name: values[name] for name in entry.step.inputs}
@@ -150,9 +109,6 @@ class Executor:
 
         A target that shares memory with an input or with another target is written at the end, because steps may still
         read that memory. So is every target of a session on a GPU, whose outputs may be tensors.
-
-        Raises:
-            UnpoolError: as `run`; or a target has another shape or type than its output.
         """
         values = self.signature.bind(feed)
         unshared = _unshared(targets, values.values()) if self.cuda is None else NO_TARGETS
@@ -191,8 +147,7 @@ class Executor:
             for name in entry.last_uses:
                 del values[name]
             if profile is not None:
-                profile.add_step(entry, self._operators[entry.step], start)
-                profile.add_folded(entry.name, self.folded.get(entry.step, ()), entry.step.runner)
+                profile.add_step(entry, self.folded.get(entry.step, ()), start)
         if profile is not None:
             profile.add_run(begin)
         return [self._copy(values[name]) if name in not_computed else values[name] for name in names]
@@ -204,7 +159,6 @@ class Executor:
         run_options: onnxruntime.RunOptions | None,
         targets: Mapping[str, AnyArray],
     ) -> Sequence[Any]:
-        """The outputs of a step, written to their targets where the step can do that."""
         try:
             if self.cuda is not None and entry.step.device == HOST:
                 inputs = [self._to_host(value) for value in inputs]
@@ -217,35 +171,29 @@ class Executor:
             raise step_error(entry.name, error) from error
 
     def _copy(self, value: Any) -> Any:
-        """An array or a tensor with memory of its own; any other value as it is."""
         if isinstance(value, np.ndarray):
             return value.copy()
         return value if self.cuda is None else self.cuda.clone(value)
 
     def _to_host(self, value: Any) -> Any:
-        """The value in memory of the host."""
         return value if self.cuda is None else self.cuda.to_host(value)
 
 
-def load_as_session(model: onnx.ModelProto, semantics: Semantics) -> Executor:
+def load_as_session(model: onnx.ModelProto, semantics: Semantics, *, fuses_unpool: bool = True) -> Executor:
     """The model, loaded as an `InferenceSession` with default options loads it, with its graph."""
-    return Executor(model, _default_options(semantics), keeps_graph=True)
+    many_threads, one_thread = partition_options(None, None), partition_options(None, 1)
+    options = LoadOptions(semantics, None, many_threads, one_thread, CPU_ONLY, fuses_unpool=fuses_unpool)
+    return Executor(model, options, keeps_graph=True)
 
 
 def load_as_written(model: onnx.ModelProto, semantics: Semantics) -> Executor:
     """The same, but a decomposed unpooling runs node by node as it is written."""
-    return Executor(model, replace(_default_options(semantics), fuses_unpool=False), keeps_graph=True)
-
-
-def _default_options(semantics: Semantics) -> LoadOptions:
-    return LoadOptions(semantics, None, partition_options(None, None), partition_options(None, 1), CPU_ONLY)
+    return load_as_session(model, semantics, fuses_unpool=False)
 
 
 def _unshared(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> dict[str, AnyArray]:
     """The targets that certainly share no memory with an input or with another target."""
     arrays = {name: target for name, target in targets.items() if target is not None}
-    if not arrays:
-        return arrays
     values = list(inputs)
     if not all(isinstance(value, np.ndarray) for value in values):
         return {}
@@ -258,14 +206,10 @@ def _unshared(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> 
 
 
 def _write(name: str, target: Any, value: Any, cuda: "CudaMemory | None") -> None:
-    """Copy an output to its target.
-
-    Raises:
-        ShapeError: the target has another shape.
-        UnpoolError: it has another type.
-    """
-    kind_of = _kind if cuda is None else cuda.kind
-    kind, target_kind = kind_of(value), kind_of(target)
+    if cuda is not None:
+        kind, target_kind = cuda.kind(value), cuda.kind(target)
+    else:
+        kind, target_kind = (x.dtype if isinstance(x, np.ndarray) else type(x).__name__ for x in (value, target))
     if kind != target_kind:
         raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target_kind}. Bind memory of that type.")
     shape, target_shape = tuple(value.shape), tuple(target.shape)
@@ -277,20 +221,6 @@ def _write(name: str, target: Any, value: Any, cuda: "CudaMemory | None") -> Non
         np.copyto(target, value)
     else:
         cuda.copy_to(target, value)
-
-
-def _kind(value: Any) -> Any:
-    """The type of the elements of an array, or the type name of another value."""
-    return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-
-
-def _operators(plan: Plan) -> dict[Step, str]:
-    """The operators of each step."""
-    names: list[list[str]] = [[] for _ in plan.steps]
-    for record in plan.records:
-        if not record.subgraph_steps:
-            names[record.step].append(record.operator)
-    return {step: ", ".join(dict.fromkeys(operators)) for step, operators in zip(plan.steps, names, strict=True)}
 
 
 def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tuple[tuple[str, str], ...]]:

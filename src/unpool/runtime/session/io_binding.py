@@ -34,11 +34,7 @@ class IOBinding(onnxruntime.IOBinding):  # type: ignore[misc]  # onnxruntime has
 
 
 class PlanBinding(IOBinding):
-    """A binding of a session whose model runs in steps: the step that makes a bound output writes it there.
-
-    Args:
-        session: the session that will run the binding.
-    """
+    """A binding of a session whose model runs in steps: the step that makes a bound output writes it there."""
 
     def __init__(self, session: Any) -> None:
         self._session: Executor = session._sess
@@ -138,11 +134,7 @@ class PlanBinding(IOBinding):
         self._outputs.clear()
 
     def run(self, run_options: onnxruntime.RunOptions | None, profile: Profile | None) -> None:
-        """Run the model on the bound memory.
-
-        Raises:
-            UnpoolError: as `InferenceSession.run`, or the memory does not fit; also a RuntimeError.
-        """
+        """Run the model on the bound memory; UnpoolErrors are RuntimeErrors too."""
         with _as_runtime_errors():
             if not self._targets:
                 raise UnpoolError("run_with_iobinding: expected bound outputs, got none. Call bind_output for each.")
@@ -160,7 +152,6 @@ class PlanBinding(IOBinding):
         return self._session.signature
 
     def _to_ort_value(self, name: str, value: Any) -> onnxruntime.OrtValue:
-        """An OrtValue of an output, in the memory of its array or tensor."""
         if self._cuda is not None and not isinstance(value, np.ndarray | list):
             return self._cuda.to_ort_value(value)
         if isinstance(value, np.ndarray) and value.dtype in NUMPY_LACKS.values():
@@ -185,7 +176,6 @@ class PlanBinding(IOBinding):
         return True
 
     def _at(self, device_type: str, device_id: int, address: int, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
-        """The array or tensor at an address."""
         if self._is_on_gpu(device_type, device_id) and self._cuda is not None:
             return self._cuda.at(address, shape, kind)
         return array_at(address, shape, kind)
@@ -203,18 +193,10 @@ class PlanBinding(IOBinding):
         self._outputs.pop(name, None)
 
     def _require_input(self, name: str) -> None:
-        known = [info.name for info in (*self._signature.inputs, *self._signature.optional_inputs)]
-        if name not in known:
-            raise _binding_error(
-                f"expected an input out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}"
-            )
+        _require_known("an input", name, [*self._signature.inputs, *self._signature.optional_inputs])
 
     def _require_output(self, name: str) -> None:
-        known = [info.name for info in self._signature.outputs]
-        if name not in known:
-            raise _binding_error(
-                f"expected an output out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}"
-            )
+        _require_known("an output", name, self._signature.outputs)
 
 
 @contextmanager
@@ -226,6 +208,12 @@ def _as_runtime_errors() -> Iterator[None]:
         if isinstance(error, RuntimeError):
             raise
         raise error_class(type(error), RuntimeError)(*error.args) from error
+
+
+def _require_known(role: str, name: str, infos: Sequence[ValueInfo]) -> None:
+    known = [info.name for info in infos]
+    if name not in known:
+        raise _binding_error(f"expected {role} out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}")
 
 
 def _binding_error(text: str) -> UnpoolError:

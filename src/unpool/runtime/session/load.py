@@ -1,8 +1,9 @@
-"""Loads the model of a session, applies the caller's SessionOptions to it, and settles the options of its steps."""
+"""Loads the model of a session: applies SessionOptions to it, settles the options of its steps, and builds them."""
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
@@ -22,13 +23,15 @@ from unpool.runtime.backends.ort_options import (
     thread_budget,
 )
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.errors import model_errors, short_message
 from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
 from unpool.runtime.graph.weights import folder_of, with_data_inside
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
-from unpool.runtime.session.ort_compat.model_files import to_onnx_format
+from unpool.runtime.session.executor import Executor
+from unpool.runtime.session.ort_compat.model_files import save_optimized, to_onnx_format
+from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.ort_compat.providers import cuda_memory
 from unpool.runtime.session.ort_compat.session_options import (
     Overrides,
@@ -36,6 +39,10 @@ from unpool.runtime.session.ort_compat.session_options import (
     options_in_metadata,
     read_overrides,
 )
+from unpool.runtime.session.passthrough import OrtModel, try_passthrough
+
+if TYPE_CHECKING:
+    pass
 
 _BUILT_IN = (
     *("ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
@@ -47,22 +54,39 @@ _DISABLED = "optimization.disable_specified_optimizers"
 _NO_CPU = "session.disable_cpu_ep_fallback"
 
 
-class LoadedSource(NamedTuple):
-    """A model, the options as they were, and the options of its steps.
+class BuiltSession(NamedTuple):
+    """A loaded model, its config, the options as they were, and the profile if one is to be written."""
 
-    The model has all its tensors, with the overrides of the options; large ones may stay in files.
-    """
-
-    model: onnx.ModelProto
+    config: SessionConfig
+    model: Executor | OrtModel
     options: onnxruntime.SessionOptions
-    load_options: LoadOptions
+    profile: Profile | None
 
 
-def load_model(config: SessionConfig) -> LoadedSource:
-    """The model with the overrides of the options.
+def build(config: SessionConfig) -> BuiltSession:
+    """The model of a session: passed through to onnxruntime, or planned and loaded."""
+    ort_model = try_passthrough(config)
+    if ort_model is not None:
+        return BuiltSession(config, ort_model, ort_model.session.get_session_options(), None)
+    with model_errors(config.source):
+        model, options, load_options = load_model(config)
+        providers = config.all_providers.of_onnxruntime
+        profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
+        executor = Executor(model, load_options)
+        if options.optimized_model_filepath:
+            save_optimized(model, options, config.semantics, providers)
+    executor.signature.owner = executor
+    if profile is not None:
+        profile.add_loading()
+        traces = (partition.trace for partition in executor.ort_partitions)
+        profile.traces = [trace for trace in traces if trace is not None]
+    return BuiltSession(config, executor, options, profile)
 
-    Raises:
-        UnpoolError: the model cannot be read, or the options do not fit it.
+
+def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.SessionOptions, LoadOptions]:
+    """The model with the overrides of the options, the options as they were, and the options of its steps.
+
+    The model has all its tensors; large ones may stay in files.
     """
     default = onnxruntime.SessionOptions()
     source = to_onnx_format(config.source, default if config.options is None else config.options)
@@ -82,9 +106,8 @@ def load_model(config: SessionConfig) -> LoadedSource:
     has_caller_providers = caller_options is not None and config.providers is None and has_providers(caller_options)
     traces = TraceFolder() if options.enable_profiling and not reads_model_config() else None
     many_threads, one_thread = (
-        partition_options(
-            user_options,
-            count,
+        replace(
+            partition_options(user_options, count),
             caller_options=caller_options,
             has_caller_providers=has_caller_providers,
             traces=traces,
@@ -94,29 +117,24 @@ def load_model(config: SessionConfig) -> LoadedSource:
     one_thread.copy.inter_op_num_threads = 1
     for each in (many_threads, one_thread):
         _disable(each, config.disabled_optimizers)
-    providers = config.all_providers
-    cuda = None if has_caller_providers else cuda_memory(providers)
+    cuda = None if has_caller_providers else cuda_memory(config.all_providers)
     load_options = LoadOptions(
         config.semantics,
         threads,
         many_threads,
         one_thread,
-        providers.of_onnxruntime,
-        openvino=providers.openvino,
+        config.all_providers.of_onnxruntime,
+        openvino=config.all_providers.openvino,
         tuner=Tuner(config.tuning) if config.tuning and cuda is None else None,
         openvino_conv_transpose=bool(config.openvino_conv_transpose),
         convert_conv_before_indices=config.convert_conv_before_indices,
         cuda=cuda,
     )
-    return LoadedSource(model, options, load_options)
+    return model, options, load_options
 
 
 def require_picklable(config: SessionConfig) -> None:
-    """Refuse options of which a pickle would lose something: it keeps attributes and known entries.
-
-    Raises:
-        UnsupportedError: the options have initializers, sizes, libraries or providers.
-    """
+    """Refuse options with initializers, sizes, libraries or providers: a pickle keeps attributes and known entries."""
     if config.options is None or reads_model_config():
         return
     loader = _OverridingLoader(config, to_onnx_format(config.source, config.options))
@@ -131,9 +149,7 @@ def require_picklable(config: SessionConfig) -> None:
 class _OverridingLoader:
     """Loads a model and applies the overrides of options, which may be in the model's own metadata.
 
-    Attributes:
-        options: the options that count; final after `load`.
-        overrides: set by `load`.
+    `load` sets `overrides`, and `options` to those that count.
     """
 
     overrides: Overrides
@@ -150,7 +166,7 @@ class _OverridingLoader:
         if reads_model_config() and config.reads_config is False:
             raise error_class(UnpoolError, RuntimeError)(
                 f"InferenceSession: expected read_config_from_model to be as {CONFIG_VARIABLE}, which is 1, got 0. "
-                "Unset it."
+                f"Unset {CONFIG_VARIABLE}."
             )
 
     def load(self) -> onnx.ModelProto:
@@ -170,7 +186,11 @@ class _OverridingLoader:
                 f"SessionOptions: the entry {_NO_CPU} = 1 forbids the CPU, on which unpool runs. Remove the entry or "
                 "set it to 0."
             )
-        self.overrides = read_overrides(self.options, model, self._data_folder())
+        if isinstance(self._source, (str, os.PathLike)):
+            data_folder = os.path.dirname(os.path.abspath(self._source))
+        else:
+            data_folder = config_entry(self.options, DATA_FOLDER) or os.getcwd()
+        self.overrides = read_overrides(self.options, model, data_folder)
         if self.overrides.is_empty:
             return model
         if model is self._source:
@@ -179,21 +199,11 @@ class _OverridingLoader:
         apply_overrides(model, self.overrides)
         return model
 
-    def _data_folder(self) -> str:
-        """The folder of the model's data files."""
-        if isinstance(self._source, (str, os.PathLike)):
-            return os.path.dirname(os.path.abspath(self._source))
-        return config_entry(self.options, DATA_FOLDER) or os.getcwd()
-
 
 def _needed_caller_options(
     options: onnxruntime.SessionOptions | None, model: onnx.ModelProto, overrides: Overrides
 ) -> onnxruntime.SessionOptions | None:
-    """The caller's own object, if partitions need what no copy of it has.
-
-    Raises:
-        UnsupportedError: it has external initializers too, all of which no single partition has.
-    """
+    """The caller's own object, if partitions need what no copy of it has."""
     if options is None or not (needs_libraries(model) or has_providers(options)):
         return None
     if overrides.has_external:

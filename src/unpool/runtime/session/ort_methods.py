@@ -1,7 +1,7 @@
 """Methods of onnxruntime.InferenceSession that a session imitates: providers, devices, profiles, async runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -121,7 +121,7 @@ class OrtSessionMethods:
         return [_memory_info(self._model) for _ in self.get_inputs()]
 
     def get_output_memory_infos(self) -> list[Any]:
-        """The memory of each output: of the CPU or the session's GPU, or as onnxruntime has it for the whole model."""
+        """The memory of each output, as of each input."""
         if isinstance(self._model, OrtModel):
             return list(self._model.session.get_output_memory_infos())
         return [_memory_info(self._model) for _ in self.get_outputs()]
@@ -152,8 +152,8 @@ class OrtSessionMethods:
         providers = {"unpool": UNPOOL, "onnxruntime": ort_provider, "openvino": OPENVINO}
         assigned = []
         for number, records in by_step.items():
-            folded = self._model.folded.get(self._model.plan.steps[number], ())
             nodes = [AssignedNode(record.node, record.domain, record.operator) for record in records]
+            folded = self._model.folded.get(self._model.plan.steps[number], ())
             nodes += [AssignedNode(name, "", operator) for name, operator in folded]
             assigned.append(AssignedSubgraph(providers.get(records[0].runner, CPU), tuple(nodes)))
         return assigned
@@ -248,11 +248,7 @@ def session_errors() -> Iterator[None]:
 
 
 class AsyncRunner:
-    """Threads for the runs of one session, started with the first run.
-
-    Args:
-        threads: that the session may use; None for all cores.
-    """
+    """Threads for the runs of one session, started with the first run; `threads` of None means all cores."""
 
     def __init__(self, threads: int | None) -> None:
         self._threads = threads
@@ -260,11 +256,7 @@ class AsyncRunner:
         self._lock = Lock()
 
     def start(self, run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> None:
-        """Run on another thread, and call `callback(results, user_data, error)` there; `error` is "" after success.
-
-        Raises:
-            UnpoolError: the session has only the thread of its caller.
-        """
+        """Run on another thread, and call `callback(results, user_data, error)` there; `error` is "" after success."""
         threads = self._threads or available_cores()
         if threads < 2:
             raise UnpoolError(
@@ -273,7 +265,8 @@ class AsyncRunner:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(min(threads, MAX_THREADS), "unpool-async")
-        self._pool.submit(_run, run, callback, user_data).add_done_callback(_reraise)
+        future = self._pool.submit(_run, run, callback, user_data)
+        future.add_done_callback(Future.result)  # the thread prints an error of the callback: no code waits for it
 
 
 def _run(run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> None:
@@ -284,8 +277,3 @@ def _run(run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> No
     except Exception as error:
         message = str(error) or type(error).__name__
     callback(results, user_data, message)
-
-
-def _reraise(future: Any) -> None:
-    """Raise an error of the callback, which the thread prints, because no code waits for the future."""
-    future.result()

@@ -40,13 +40,7 @@ _NO_NODES: Mapping[str, str] = MappingProxyType({})
 
 
 class OrtModel:
-    """A model that a session of onnxruntime runs on a device.
-
-    Args:
-        session: of onnxruntime.
-        source: of the model.
-        device: as the plan names it.
-    """
+    """A model that a session of onnxruntime runs on a device, named as in the plan."""
 
     refused = _NO_NODES
 

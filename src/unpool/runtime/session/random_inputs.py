@@ -18,17 +18,9 @@ MAX_BATCH = 2
 def random_feed(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, int], *, open_size: int | None = None, seed: int = SEED
 ) -> dict[str, AnyArray]:
-    """A random array for every input.
+    """A random array for every input of a session.
 
-    Args:
-        inputs: of the session.
-        sizes: of dynamic dimensions, by name.
-        open_size: of dynamic dimensions without an entry in `sizes`; None refuses them.
-        seed: of the random numbers.
-
-    Raises:
-        UnpoolError: a dimension has no size, or `sizes` has a name that no input has.
-        UnsupportedError: an input is no tensor of numbers.
+    `sizes` are of dynamic dimensions, by name; `open_size` is that of all others, None refuses them.
     """
     check_size_names(sizes, [size for info in inputs for size in info.shape])
     if open_size is None:
@@ -44,16 +36,7 @@ def feed_shapes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int], open_size
 
 
 def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator) -> AnyArray:
-    """Normal numbers for floats, 0 to 255 for uint8, and 0 or 1 for other integers and booleans.
-
-    Args:
-        info: an input of a session.
-        shape: sizes for its axes.
-        rng: source of the numbers.
-
-    Raises:
-        UnsupportedError: the input is no tensor of numbers.
-    """
+    """Normal numbers for floats, 0 to 255 for uint8, and 0 or 1 for other integers and booleans."""
     kind = dtype(parse_type(info.type))
     if kind is None or kind == np.dtype(object):
         raise UnsupportedError(

@@ -11,19 +11,24 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
 from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
+from unpool.runtime.graph.errors import model_errors
+from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.build import build_session
+from unpool.runtime.session.autotune import build_session
 from unpool.runtime.session.config import SessionConfig, stable_source, tuning_seconds
+from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
-from unpool.runtime.session.load import require_picklable
+from unpool.runtime.session.load import load_model, require_picklable
 from unpool.runtime.session.ort_compat.providers import select_providers
 from unpool.runtime.session.ort_methods import AsyncRunner, Callback, OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
@@ -98,8 +103,15 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         disabled_optimizers: Iterable[str] | None = None,
         **others: Any,
     ) -> None:
-        _require_options(sess_options)
-        _warn_unknown(others)
+        if not isinstance(sess_options, onnxruntime.SessionOptions | None):
+            raise error_class(UnpoolError, TypeError)(
+                f"InferenceSession: expected sess_options to be onnxruntime.SessionOptions or None, "
+                f"got {type(sess_options).__name__}. Other options go by keyword."
+            )
+        for name in others:
+            known = list(inspect.signature(InferenceSession.__init__).parameters)[1:-1]  # neither self nor others
+            advice = suggest_name(name, known, "Leave it out.")
+            warn_caller(f"InferenceSession: the keyword {name!r} is unknown and has no effect. {advice}")
         self._enable_fallback = int(enable_fallback) == 1
         config = SessionConfig(
             path_or_bytes,
@@ -113,7 +125,12 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         )
         self._open(config)
         if self._model.refused:
-            warn_caller(_fallback_text(self._model.refused), FallbackWarning)
+            (name, reason), *further = self._model.refused.items()
+            warn_caller(
+                f"onnxruntime refuses node {name!r}{f' and {len(further)} more' if further else ''}: {reason}. "
+                "onnx's ReferenceEvaluator runs them, slowly; session.plan lists them.",
+                FallbackWarning,
+            )
 
     def __repr__(self) -> str:
         """The model, its inputs and outputs, and its providers, on one line."""
@@ -126,9 +143,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         return f"<InferenceSession {name!r}: {inputs} -> {outputs}; {', '.join(self.get_providers())}>"
 
     def set_providers(
-        self,
-        providers: Sequence[Provider] | None = None,
-        provider_options: Sequence[dict[str, Any]] | None = None,
+        self, providers: Sequence[Provider] | None = None, provider_options: Sequence[dict[str, Any]] | None = None
     ) -> None:
         """Load the model again with other providers for the partitions; earlier bindings become invalid.
 
@@ -366,32 +381,6 @@ def _providers(
     return select_providers(names, options, falls_back=falls_back)
 
 
-def _warn_unknown(keywords: Mapping[str, Any]) -> None:
-    if not keywords:
-        return
-    known = [name for name in inspect.signature(InferenceSession.__init__).parameters if name not in ("self", "others")]
-    for name in keywords:
-        advice = suggest_name(name, known, "Leave it out.")
-        warn_caller(f"InferenceSession: the keyword {name!r} is unknown and has no effect. {advice}")
-
-
-def _require_options(options: object) -> None:
-    if options is not None and not isinstance(options, onnxruntime.SessionOptions):
-        raise error_class(UnpoolError, TypeError)(
-            f"InferenceSession: expected sess_options to be onnxruntime.SessionOptions or None, "
-            f"got {type(options).__name__}. Other options go by keyword."
-        )
-
-
-def _fallback_text(refused: Mapping[str, str]) -> str:
-    (name, reason), *others = refused.items()
-    more = f" and {len(others)} more" if others else ""
-    return (
-        f"onnxruntime refuses node {name!r}{more}: {reason}. "
-        "onnx's ReferenceEvaluator runs them, slowly; session.plan lists them."
-    )
-
-
 def plan(
     source: ModelSource,
     *,
@@ -432,3 +421,27 @@ def plan(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # the plan tells it node by node
         return InferenceSession(source, compat=compat, index_space=index_space, exact=exact, providers=providers).plan
+
+
+class PreparedGraph(NamedTuple):
+    """A graph after all passes, the types of its values, and how unpool's operators are read."""
+
+    graph: Graph
+    types: Types
+    semantics: Semantics
+
+
+def prepared_graph(session: InferenceSession) -> PreparedGraph:
+    """The graph of a session, which keeps only its steps: the model is loaded again, and may be another one now."""
+    config = session._config
+    with model_errors(config.source):
+        model, _, options = load_model(config)
+        return PreparedGraph(*prepare(model, options.semantics, options.pass_options), options.semantics)
+
+
+def executor_of(session: InferenceSession) -> Executor:
+    """The executor of a session; a new one where onnxruntime runs the whole model."""
+    if isinstance(session._model, Executor):
+        return session._model
+    model, _, options = load_model(session._config)
+    return Executor(model, options)

@@ -1,7 +1,7 @@
 """The inputs and outputs of a model with its metadata, and the check of a caller's inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +11,12 @@ from onnx import numpy_helper
 from unpool.arrays import to_numpy
 from unpool.display import display_line, format_shape
 from unpool.errors import ShapeError, UnpoolError, suggest_name
-from unpool.runtime.backends.ort_values import from_ort_value
+from unpool.runtime.backends.ort_values import from_ort_value, make_ort_value
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, has_type
 from unpool.runtime.graph.shapes import Types, to_strings
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.ort_compat.ort_value_factory import make_ort_value
 
 if TYPE_CHECKING:
     from unpool.runtime.backends.cuda import CudaMemory
@@ -43,29 +42,16 @@ class ModelMetadata:
     @classmethod
     def of_model(cls, model: onnx.ModelProto) -> "ModelMetadata":
         """The metadata in a ModelProto."""
-        return cls(
-            model.producer_name,
-            model.graph.name,
-            model.domain,
-            model.doc_string,
-            model.graph.doc_string,
-            model.model_version if model.HasField("model_version") else NO_VERSION,
-            {entry.key: entry.value for entry in model.metadata_props},
-        )
+        graph, version = model.graph, model.model_version if model.HasField("model_version") else NO_VERSION
+        entries = {entry.key: entry.value for entry in model.metadata_props}
+        texts = model.producer_name, graph.name, model.domain, model.doc_string, graph.doc_string
+        return cls(*texts, version, entries)
 
     @classmethod
     def of_session(cls, session: onnxruntime.InferenceSession) -> "ModelMetadata":
         """The metadata that a session of onnxruntime tells."""
         meta = session.get_modelmeta()
-        return cls(
-            meta.producer_name,
-            meta.graph_name,
-            meta.domain,
-            meta.description,
-            meta.graph_description,
-            meta.version,
-            dict(meta.custom_metadata_map),
-        )
+        return cls(**{field.name: getattr(meta, field.name) for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -100,21 +86,10 @@ class AcceptedInput:
     dtype: np.dtype[Any] | None
     sizes: tuple[int | None, ...] | None
 
-    @property
-    def is_optional(self) -> bool:
-        """True if the input may be omitted."""
-        return self.info.type.startswith("optional(")
-
     def accept(self, value: Any, cuda: "CudaMemory | None" = None) -> Any:
         """The value as the array that nodes read, without a copy where that is possible.
 
-        Args:
-            value: of the caller.
-            cuda: the session's GPU memory; a value in it becomes a tensor.
-
-        Raises:
-            UnpoolError: another type.
-            ShapeError: another rank, or another size along a fixed axis.
+        A value in the session's GPU memory, `cuda`, becomes a tensor.
         """
         if self.dtype is None:
             return value
@@ -127,18 +102,23 @@ class AcceptedInput:
                 f"Unexpected input data type: {display_line(self.info.name)} is {got}, expected {self.info.type}. "
                 f"Convert it with x.astype({self.dtype.name!r})."
             )
-        if self.sizes is not None and not _fits(self.sizes, array.shape):
-            is_of_rank = len(array.shape) == len(self.sizes)
+        shape, sizes = array.shape, self.sizes
+        is_of_rank = sizes is None or len(shape) == len(sizes)
+        if not is_of_rank or any(size not in (None, have) for size, have in zip(sizes or (), shape, strict=False)):
             raise ShapeError(
                 f"{'Got invalid dimensions' if is_of_rank else 'Invalid rank'} for input: "
-                f"{display_line(self.info.name)} has shape {format_shape(array.shape)}, expected "
+                f"{display_line(self.info.name)} has shape {format_shape(shape)}, expected "
                 f"{format_shape(self.info.shape)}. {'Resize or pad' if is_of_rank else 'Reshape'} it."
             )
         return array
 
     def _array(self, value: Any) -> Any:
         if isinstance(value, onnxruntime.OrtValue):
-            value = self._tensor_of(value)
+            if not value.is_tensor():
+                raise UnpoolError(
+                    f"input {self.info.name!r}: expected {self.info.type}, got {value.data_type()}. Pass a tensor."
+                )
+            value = from_ort_value(value)
         if isinstance(value, (list, tuple, int, float, str, bytes)):
             try:
                 value = np.asarray(value, self.dtype)
@@ -150,21 +130,9 @@ class AcceptedInput:
         is_text = self.dtype == _STRING and array.dtype.kind in "USTOV"
         return to_strings(array, f"input {self.info.name!r}") if is_text else array
 
-    def _tensor_of(self, value: onnxruntime.OrtValue) -> Any:
-        if not value.is_tensor():
-            raise UnpoolError(
-                f"input {self.info.name!r}: expected {self.info.type}, got {value.data_type()}. Pass a tensor."
-            )
-        return from_ort_value(value)
-
 
 class Signature:
-    """The inputs and outputs of a model.
-
-    Args:
-        inputs: all of them, by name.
-        defaults: values of the inputs that may be omitted.
-        outputs: all of them.
+    """The inputs and outputs of a model; `defaults` are values of the inputs that may be omitted.
 
     Attributes:
         owner: of the OrtValues that no other session may read; set by the session.
@@ -179,7 +147,7 @@ class Signature:
         self._accepted_inputs = dict(inputs)
         self._defaults = dict(defaults)
         self._required = [name for name in inputs if name not in defaults]
-        self._optional = {name: None for name, accepted in self._accepted_inputs.items() if accepted.is_optional}
+        self._optional = {name: None for name, accepted in inputs.items() if accepted.info.type.startswith("optional(")}
         self.outputs = list(outputs)
         self.owner: object = None
 
@@ -210,35 +178,22 @@ class Signature:
     @property
     def tensors(self) -> dict[str, str]:
         """Onnxruntime's type of every input that is a tensor, by name."""
-        return {
-            name: accepted.info.type for name, accepted in self._accepted_inputs.items() if accepted.dtype is not None
-        }
+        tensors = (accepted.info for accepted in self._accepted_inputs.values() if accepted.dtype is not None)
+        return {info.name: info.type for info in tensors}
 
     def accept(self, name: str, value: Any) -> Any:
-        """The value of an input as nodes read it.
-
-        Raises:
-            UnpoolError: it has another type, rank or size.
-        """
+        """The value of an input as nodes read it."""
         return self._accepted_inputs[name].accept(value, self.cuda)
 
     def bind(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of every input, by name; None omits an input of optional type or with a default.
-
-        Raises:
-            UnpoolError: an input is missing, unknown, or of another type, rank or size.
-        """
+        """The value of every input, by name; None omits an input of optional type or with a default."""
         self.require_all(feed)
         self.require_own(feed.values())
         values = {name: self.accept(name, value) for name, value in feed.items() if value is not None}
         return {**self._optional, **self._defaults, **values}
 
     def require_all(self, feed: Mapping[str, Any]) -> None:
-        """Refuse a feed that lacks an input, or has an unknown one.
-
-        Raises:
-            UnpoolError: an input is missing or unknown.
-        """
+        """Refuse a feed that lacks an input, or has an unknown one."""
         if not isinstance(feed, Mapping):
             raise UnpoolError(
                 f"run: expected a dict of arrays by input name, got {type(feed).__name__}. "
@@ -258,11 +213,7 @@ class Signature:
             raise UnpoolError(f"run: Invalid input name: {_bare(unknown)}. {self._advice()}")
 
     def require_own(self, values: Iterable[Any]) -> None:
-        """Refuse OrtValues in the memory of another session.
-
-        Raises:
-            UnpoolError: there is one.
-        """
+        """Refuse OrtValues in the memory of another session."""
         for value in values:
             if isinstance(value, onnxruntime.OrtValue) and getattr(value, "_session", None) not in (None, self.owner):
                 raise UnpoolError(
@@ -276,18 +227,14 @@ class Signature:
         return from_ort_value(value) if tensor is None else tensor
 
     def choose(self, names: Sequence[str] | None) -> tuple[str, ...]:
-        """The wanted outputs; None and an empty list mean all.
-
-        Raises:
-            UnpoolError: the model has no such output, or the names are no list; also a TypeError then.
-        """
+        """The wanted outputs; None and an empty list mean all."""
         have = [info.name for info in self.outputs]
         if not names:
             return tuple(have)
         if isinstance(names, str) or not isinstance(names, Iterable):
-            found = "the string" if isinstance(names, str) else f"a {type(names).__name__},"
+            kind = "the string" if isinstance(names, str) else f"a {type(names).__name__},"
             raise error_class(UnpoolError, TypeError)(
-                f"run: expected a list of output names, got {found} {names!r}. Pass [{names!r}]."
+                f"run: expected a list of output names, got {kind} {names!r}. Pass [{names!r}]."
             )
         unknown = [name for name in names if name not in have]
         if unknown:
@@ -298,11 +245,7 @@ class Signature:
         return tuple(names)
 
     def as_ort_values(self, names: Sequence[str], values: Sequence[Any]) -> list[onnxruntime.OrtValue]:
-        """Outputs as independent OrtValues, which share the memory of arrays of numbers.
-
-        Raises:
-            UnsupportedError: no OrtValue holds such a type.
-        """
+        """Outputs as independent OrtValues, which share the memory of arrays of numbers."""
         kinds = {info.name: info.type for info in self.outputs}
         pairs = zip(names, values, strict=True)
         return [make_ort_value(value, kinds[name], f"output {name!r}") for name, value in pairs]
@@ -336,20 +279,16 @@ def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
 
 def _declared(value: onnx.ValueInfoProto, types: Types) -> onnx.TypeProto:
     """The type of an output; each size is that of inference or, without one, that of the model."""
-    declared, found = value.type, types.get(value.name)
-    if found is None or declared.WhichOneof("value") not in (None, "tensor_type"):
+    declared, inferred = value.type, types.get(value.name)
+    if inferred is None or declared.WhichOneof("value") not in (None, "tensor_type"):
         return declared
     if not has_type(value):
-        return found
-    stated, known = shapes.dims(declared), shapes.dims(found)
+        return inferred
+    stated, known = shapes.dims(declared), shapes.dims(inferred)
     if stated is None or known is None or len(stated) != len(known):
-        return declared if known is None else found
-    merged = [one if isinstance(one, int) else other or one for one, other in zip(known, stated, strict=True)]
-    return shapes.tensor_type(shapes.element(declared) or shapes.element(found), merged)
-
-
-def _fits(sizes: Sequence[int | None], shape: Sequence[int]) -> bool:
-    return len(sizes) == len(shape) and all(size in (None, have) for size, have in zip(sizes, shape, strict=True))
+        return declared if known is None else inferred
+    sizes = [size if isinstance(size, int) else other or size for size, other in zip(known, stated, strict=True)]
+    return shapes.tensor_type(shapes.element(declared) or shapes.element(inferred), sizes)
 
 
 def _names(names: Any) -> str:

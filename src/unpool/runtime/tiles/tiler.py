@@ -12,7 +12,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import drop_constant_data, prune
 from unpool.runtime.graph.shapes import dtype
-from unpool.runtime.session.inspect import prepared_graph
+from unpool.runtime.session.session import prepared_graph
 from unpool.runtime.tiles import tiling as grid
 from unpool.runtime.tiles.links import Edge, Strides
 from unpool.runtime.tiles.memory import run_bytes

@@ -38,42 +38,29 @@ _ENTRIES = (
 
 
 class Adapters:
-    """Reads the parameters of active adapters for one model.
-
-    Args:
-        inputs: onnxruntime's names of the types of all inputs that are tensors, by input.
-    """
+    """Reads the parameters of active adapters for one model; `inputs` has onnxruntime's types of its tensors."""
 
     def __init__(self, inputs: Mapping[str, str]) -> None:
         self._inputs = dict(inputs)
 
     def parameters(self, run_options: onnxruntime.RunOptions) -> dict[str, Any]:
-        """The parameters by the names of inputs; none where no adapter is active.
-
-        Raises:
-            UnpoolError: one is no input of the model, or of another type, as for onnxruntime.
-        """
+        """The parameters by the names of inputs; none where no adapter is active."""
         if not _has_adapters(run_options):
             return {}
-        outputs, session = self._probe
+        names = [info.name for info in self._probe.get_outputs()]
         try:
-            values = session.run_with_ort_values(list(outputs), {}, run_options)
+            values = self._probe.run_with_ort_values(names, {}, run_options)
         except Exception as error:
             raise error_class(UnpoolError, type(error))(
                 f"RunOptions: expected adapters whose parameters are inputs of the model, {', '.join(self._inputs)}; "
                 f"got: {ort_message(error)}. Deactivate the adapter."
             ) from error
-        parameters = dict(zip(outputs.values(), values, strict=True))
-        return {
-            name: from_ort_value(value) for name, value in parameters.items() if tuple(value.shape()) != _UNSET_SHAPE
-        }
+        pairs = zip(self._inputs, values, strict=True)
+        return {name: from_ort_value(value) for name, value in pairs if tuple(value.shape()) != _UNSET_SHAPE}
 
     @cached_property
-    def _probe(self) -> tuple[dict[str, str], onnxruntime.InferenceSession]:
-        """The inputs by the names of their outputs, and the session of the probe."""
-        fresh = FreshNames(self._inputs)
-        outputs = {fresh.fresh(name): name for name in self._inputs}
-        return outputs, _session(self._inputs, outputs)
+    def _probe(self) -> onnxruntime.InferenceSession:
+        return _session(self._inputs)
 
 
 def without_adapters(run_options: onnxruntime.RunOptions) -> onnxruntime.RunOptions:
@@ -100,22 +87,21 @@ def _has_adapters(run_options: onnxruntime.RunOptions) -> bool:
 
 @cache
 def _empty_probe() -> onnxruntime.InferenceSession:
-    return _session({}, {})
+    return _session({})
 
 
-def _session(inputs: Mapping[str, str], outputs: Mapping[str, str]) -> onnxruntime.InferenceSession:
-    """A session that returns its inputs, each of which has a default value."""
-    graph = onnx.GraphProto(name="probe")
-    for output, name in outputs.items():
-        type_ = shapes.parse_type(inputs[name])
+def _session(inputs: Mapping[str, str]) -> onnxruntime.InferenceSession:
+    """A session that returns its inputs in their order, each of which has a default value."""
+    graph, fresh = onnx.GraphProto(name="probe"), FreshNames(inputs)
+    for name, type_name in inputs.items():
+        type_ = shapes.parse_type(type_name)
         assert type_ is not None, "the names are those of tensors"
         graph.input.append(helper.make_value_info(name, type_))
         graph.initializer.append(TensorProto(name=name, data_type=type_.tensor_type.elem_type, dims=_UNSET_SHAPE))
-        graph.node.append(helper.make_node("Identity", [name], [output]))
-        graph.output.append(onnx.ValueInfoProto(name=output))
-    if not outputs:
+        graph.node.append(helper.make_node("Identity", [name], [fresh.fresh(name)]))
+    if not inputs:
         graph.node.append(helper.make_node("Constant", [], ["nothing"], value_int=0))
-        graph.output.append(onnx.ValueInfoProto(name="nothing"))
+    graph.output.extend(onnx.ValueInfoProto(name=node.output[0]) for node in graph.node)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
     options = silence(onnxruntime.SessionOptions())
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

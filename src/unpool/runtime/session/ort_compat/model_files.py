@@ -17,14 +17,7 @@ from onnx import helper
 
 from unpool.errors import ModelError, UnsupportedError
 from unpool.files import FileSet, resolve_target
-from unpool.runtime.backends.ort_options import (
-    LOAD_FORMAT,
-    Providers,
-    clone,
-    clone_private,
-    config_entry,
-    silence,
-)
+from unpool.runtime.backends.ort_options import LOAD_FORMAT, Providers, clone, clone_private, config_entry, silence
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import short_message, source_name
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, prune
@@ -50,9 +43,6 @@ def to_onnx_format(source: ModelSource, options: onnxruntime.SessionOptions) -> 
     """The source, or the bytes of an ONNX model where the source is in onnxruntime's format.
 
     The name of a file, the first bytes or the options tell the format.
-
-    Raises:
-        ModelError: onnxruntime cannot read it; also the class that it raises.
     """
     if not _is_ort_source(source, options):
         return source
@@ -88,12 +78,7 @@ def _is_ort_source(source: ModelSource, options: onnxruntime.SessionOptions) -> 
 def save_optimized(
     model: onnx.ModelProto, options: onnxruntime.SessionOptions, semantics: Semantics, providers: Providers
 ) -> None:
-    """Write the optimized model to the file that the options name.
-
-    Raises:
-        FileError: it cannot be written there.
-        UnsupportedError: the options name onnxruntime's own format, and onnxruntime cannot run the model.
-    """
+    """Write the optimized model to the file that the options name."""
     target = Path(options.optimized_model_filepath)
     resolve_target(target)
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from unpool.files import write
 from unpool.runtime.backends.ort_backend import OrtPartition, PartitionTrace
 from unpool.runtime.backends.ort_options import OPENVINO, UNPOOL
-from unpool.runtime.backends.schedule import ScheduledStep
+from unpool.runtime.backends.step import ScheduledStep
 from unpool.runtime.plan.placement import RunnerName
 
 REFERENCE = "ReferenceEvaluator"
@@ -30,10 +30,6 @@ PARTITION_TIME = "_partition_time"
 
 class Profile:
     """Events of all runs since the session was made; threads may add events at the same time.
-
-    Args:
-        prefix: of the name of the file.
-        provider: the first of onnxruntime's.
 
     Attributes:
         start: of the profile, in nanoseconds of `time.monotonic_ns`.
@@ -64,18 +60,16 @@ class Profile:
         """Add a run, from `begin`, in nanoseconds of `time.perf_counter_ns`, until now."""
         self._add("Session", "model_run", begin, {})
 
-    def add_step(self, step: ScheduledStep, operators: str, begin: int) -> None:
-        """Add a step, from `begin` until now."""
-        words = {"op_name": operators, "provider": self._providers[step.step.runner]}
+    def add_step(self, step: ScheduledStep, folded: Iterable[tuple[str, str]], begin: int) -> None:
+        """Add a step, from `begin` until now, and name and operator of the nodes folded into it, without duration."""
+        provider = self._providers[step.step.runner]
+        words = {"op_name": step.operators, "provider": provider}
         if isinstance(step.loaded, OrtPartition) and step.loaded.trace is not None:
             self._add("Session", f"{step.name}{PARTITION_TIME}", begin, words)
         else:
             self._add("Node", f"{step.name}{KERNEL_TIME}", begin, words)
-
-    def add_folded(self, name: str, folded: Iterable[tuple[str, str]], runner: RunnerName) -> None:
-        """Add the nodes that were folded into a step, each with its name and its operator, without duration."""
         for node, operator in folded:
-            words = {"op_name": operator, "provider": self._providers[runner], "folded_into": name}
+            words = {"op_name": operator, "provider": provider, "folded_into": step.name}
             self._add("Node", f"{node}{KERNEL_TIME}", time.perf_counter_ns(), words)
 
     def _add(self, kind: str, name: str, begin: int, words: dict[str, str]) -> None:
@@ -93,23 +87,16 @@ class Profile:
             if self._is_open:
                 self._events.append(event)
 
-    def _shifted_events(self, trace: PartitionTrace) -> Iterator[dict[str, Any]]:
-        """The events of a partition, with times from the start of this profile."""
-        shift = (trace.begin - self._begin) // 1000
-        for event in trace.nodes():
-            yield {**event, "ts": event["ts"] + shift}
-
     def end(self) -> str:
-        """Write a new file and return its name; "" after the first call.
-
-        Raises:
-            FileError: it cannot be written.
-        """
+        """Write a new file and return its name; "" after the first call."""
         with self._lock:
             if not self._is_open:
                 return ""
             self._is_open = False
-            events = [*self._events, *(event for trace in self.traces for event in self._shifted_events(trace))]
+            events = list(self._events)
+            for trace in self.traces:
+                shift = (trace.begin - self._begin) // 1000
+                events += [{**event, "ts": event["ts"] + shift} for event in trace.nodes()]
             self.traces = ()
             content = json.dumps(sorted(events, key=itemgetter("ts"))).encode()
         stem = f"{self._prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S}"

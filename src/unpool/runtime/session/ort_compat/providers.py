@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.extras import install_advice
-from unpool.runtime.backends.openvino_device import is_installed, require_properties
+from unpool.runtime.backends.openvino_backend import is_installed, require_properties
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, CUDA, OPENVINO, TINY_MODEL, UNPOOL, Provider, Providers
 from unpool.runtime.errors import error_class
@@ -40,17 +40,9 @@ def select_providers(
 ) -> Providers:
     """The providers of partitions, in the caller's order; the CPU is the last one unless the caller names it.
 
-    OpenVINO is kept only in the first place, because a provider before it takes every partition. CUDA is left out, with
-    a warning, where onnxruntime has it and cannot start it.
-
-    Args:
-        names: names, or pairs of a name and options.
-        provider_options: one dict per name.
-        falls_back: whether an unknown name is left out, with a warning.
-
-    Raises:
-        UnpoolError: the arguments have wrong types; or a name is unknown, then also a RuntimeError; or CUDA refuses its
-            options or its device, then also what onnxruntime raises.
+    1. OpenVINO is kept only in the first place, because a provider before it takes every partition.
+    2. CUDA is left out, with a warning, where onnxruntime has it and cannot start it.
+    3. An unknown name is left out, with a warning, if `falls_back`; else it is an error, also a RuntimeError.
     """
     available, known = get_available_providers(), get_all_providers()
     selected: dict[str, dict[str, Any]] = {}
@@ -147,11 +139,7 @@ _GRAPH = "enable_cuda_graph"
 
 
 def cuda_memory(providers: Providers) -> "CudaMemory | None":
-    """The GPU memory in which values stay; None where partitions run on the CPU, or unpool lacks something for the GPU.
-
-    Raises:
-        UnsupportedError: the options ask for CUDA graphs, which read and write the same addresses in every run.
-    """
+    """The GPU memory in which values stay; None where partitions run on the CPU, or unpool cannot use the GPU."""
     options = providers.cuda
     if options is None or missing_requirement():
         return None

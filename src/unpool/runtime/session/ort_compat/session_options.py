@@ -71,66 +71,26 @@ class Overrides:
 
 
 def read_overrides(options: onnxruntime.SessionOptions, model: onnx.ModelProto, folder: str) -> Overrides:
-    """The overrides that the options have for a model.
+    """The overrides that the options have for a model, whose data files are in `folder`.
 
-    Args:
-        options: held by no other code; not changed.
-        model: its external tensors need not exist.
-        folder: of its data files.
-
-    Raises:
-        UnpoolError: onnxruntime refuses the options; also the class that it raises.
+    No other code holds `options`; the model's external tensors need not exist.
     """
     tensors, axes = list(_tensors(model.graph)), _axes(model)
     constants = (name for node in model.graph.node if _is_constant(node) for name in node.output)
     names = list(dict.fromkeys(name for name in (*(tensor.name for tensor in tensors), *constants) if name))
     files = list(dict.fromkeys(ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)))
-    unset = [_unset_tensor(name) for name in names]
+    tensors_unset = [_unset_tensor(name) for name in names]
+    refusal: Exception | None = None
     try:
-        overrides = _run_probe(options, unset, axes)
+        overrides = _run_probe(options, tensors_unset, axes)
+        if not any(_has_file(options, file) for file in files):
+            return overrides
     except Exception as error:
-        return _external_overrides(options, model, unset, axes, folder, error)
-    if any(_has_file(options, file) for file in files):
-        return _external_overrides(options, model, unset, axes, folder, None)
-    return _without_unset(overrides)
-
-
-def apply_overrides(model: onnx.ModelProto, overrides: Overrides) -> None:
-    """Change the model in place.
-
-    Raises:
-        UnpoolError: a tensor of another type than the model's, also onnxruntime's InvalidArgument; or a ShapeError.
-    """
-    for tensor in _tensors(model.graph):
-        if tensor.name in overrides.tensors:
-            _replace(tensor, np.asarray(overrides.tensors[tensor.name]))
-    for node in model.graph.node:
-        name = next(iter(node.output), "")
-        if _is_constant(node) and name in overrides.tensors:
-            del node.attribute[:]
-            node.attribute.append(
-                helper.make_attribute("value", numpy_helper.from_array(overrides.tensors[name], name))
-            )
-    for value in model.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
-            size = overrides.sizes.get(_axis(dim))
-            if size is not None:
-                dim.dim_value = size
-
-
-def _external_overrides(
-    options: onnxruntime.SessionOptions,
-    model: onnx.ModelProto,
-    unset: Sequence[TensorProto],
-    axes: Sequence[bytes],
-    folder: str,
-    refusal: Exception | None,
-) -> Overrides:
-    """The overrides by a probe with the model's own external tensors, read from `folder` where options set none."""
+        refusal = error
     external = {tensor.name: tensor for tensor in model.graph.initializer if uses_external_data(tensor)}
-    tensors = [external.get(tensor.name, tensor) for tensor in unset]
     try:
-        return replace(_without_unset(_run_probe(options, tensors, axes, folder)), has_external=True)
+        own_tensors = [external.get(tensor.name, tensor) for tensor in tensors_unset]
+        return replace(_run_probe(options, own_tensors, axes, folder), has_external=True)
     except Exception as error:
         cause = refusal or error
         raise error_class(UnsupportedError, type(cause))(
@@ -139,46 +99,57 @@ def _external_overrides(
         ) from cause
 
 
+def apply_overrides(model: onnx.ModelProto, overrides: Overrides) -> None:
+    """Change the model in place; tensors of another type or shape are refused."""
+    for tensor in _tensors(model.graph):
+        if tensor.name in overrides.tensors:
+            _replace(tensor, np.asarray(overrides.tensors[tensor.name]))
+    for node in model.graph.node:
+        name = next(iter(node.output), "")
+        if _is_constant(node) and name in overrides.tensors:
+            del node.attribute[:]
+            value = numpy_helper.from_array(overrides.tensors[name], name)
+            node.attribute.append(helper.make_attribute("value", value))
+    for graph_input in model.graph.input:
+        for dim in graph_input.type.tensor_type.shape.dim:
+            size = overrides.sizes.get(_axis(dim))
+            if size is not None:
+                dim.dim_value = size
+
+
 def _run_probe(
     options: onnxruntime.SessionOptions, tensors: Sequence[TensorProto], axes: Sequence[bytes], folder: str = ""
 ) -> Overrides:
     """The tensors and sizes of a probe with these options; its data files are in `folder`."""
-    names = [tensor.name for tensor in tensors]
-    fresh = FreshNames([*names, _OUTPUT])
-    inputs = {fresh.fresh(f"{_OUTPUT}.{number}"): axis for number, axis in enumerate(axes)}
-    own = silence(clone_private(options))
-    if folder:
-        set_config_entry(own, DATA_FOLDER, folder)
-    session = onnxruntime.InferenceSession(_probe(tensors, inputs), own, providers=["CPUExecutionProvider"])
-    sizes = {info.name: info.shape[1] for info in session.get_inputs()}
-    empty = {name: np.zeros((0, size if isinstance(size, int) else 1), np.int8) for name, size in sizes.items()}
-    feed = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in empty.items()}
-    values = session.run_with_ort_values(names or [_OUTPUT], feed)
-    return Overrides(
-        {name: np.array(from_ort_value(value)) for name, value in zip(names, values, strict=False)},
-        {inputs[name]: size for name, size in sizes.items() if isinstance(size, int) and _is_dynamic(inputs[name])},
-        loaded_options(session, options),
-    )
-
-
-def _without_unset(overrides: Overrides) -> Overrides:
-    """The overrides without tensors of the probe itself."""
-    tensors = {name: array for name, array in overrides.tensors.items() if array.shape != _UNSET_SHAPE}
-    return replace(overrides, tensors=tensors)
-
-
-def _probe(tensors: Sequence[TensorProto], inputs: Mapping[str, bytes]) -> bytes:
-    model = onnx.ModelProto(ir_version=_IR)
+    model = onnx.ModelProto(ir_version=_IR, graph=onnx.GraphProto(name="probe"))
     model.opset_import.append(helper.make_opsetid("", _OPSET))
-    model.graph.name = "probe"
-    for name, axis in inputs.items():
-        value = helper.make_tensor_value_info(name, TensorProto.INT8, [0, None])
-        value.type.tensor_type.shape.dim[1].ParseFromString(axis)
-        model.graph.input.append(value)
     model.graph.initializer.extend(tensors or [_unset_tensor(_OUTPUT)])
     for tensor in model.graph.initializer:
         model.graph.output.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return serialize(model, "the tensors of the model")
+    names = [tensor.name for tensor in model.graph.initializer]
+    fresh = FreshNames([*names, _OUTPUT])
+    inputs = {fresh.fresh(f"{_OUTPUT}.{number}"): axis for number, axis in enumerate(axes)}
+    dims = {}
+    for name, axis in inputs.items():
+        value = helper.make_tensor_value_info(name, TensorProto.INT8, [0, None])
+        dims[name] = value.type.tensor_type.shape.dim[1]
+        dims[name].ParseFromString(axis)
+        model.graph.input.append(value)
+    own = silence(clone_private(options))
+    if folder:
+        set_config_entry(own, DATA_FOLDER, folder)
+    content = serialize(model, "the tensors of the model")
+    session = onnxruntime.InferenceSession(content, own, providers=["CPUExecutionProvider"])
+    sizes = {info.name: info.shape[1] for info in session.get_inputs()}
+    empty = {name: np.zeros((0, size if isinstance(size, int) else 1), np.int8) for name, size in sizes.items()}
+    feed = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in empty.items()}
+    arrays = [np.array(from_ort_value(value)) for value in session.run_with_ort_values(names, feed)]
+    fixed = [name for name, size in sizes.items() if isinstance(size, int) and not dims[name].HasField("dim_value")]
+    return Overrides(
+        {name: array for name, array in zip(names, arrays, strict=True) if array.shape != _UNSET_SHAPE},
+        {inputs[name]: sizes[name] for name in fixed},
+        loaded_options(session, options),
+    )
 
 
 def _has_file(options: onnxruntime.SessionOptions, file: str) -> bool:
@@ -216,10 +187,6 @@ def _axis(dim: onnx.TensorShapeProto.Dimension) -> bytes:
     return bytes(dim.SerializeToString(deterministic=True))
 
 
-def _is_dynamic(axis: bytes) -> bool:
-    return not onnx.TensorShapeProto.Dimension.FromString(axis).HasField("dim_value")
-
-
 def _is_constant(node: onnx.NodeProto) -> bool:
     return node.op_type == "Constant" and domain(node) == ""
 
@@ -245,15 +212,11 @@ def _replace(tensor: TensorProto, array: Any) -> None:
 
 
 def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
-    """The options in a model's metadata; those that it does not set are as in new options.
-
-    Raises:
-        UnpoolError: onnxruntime cannot read them; also a RuntimeError.
-    """
+    """The options in a model's metadata; those that it does not set are as in new options."""
     text = next((entry.value for entry in model.metadata_props if entry.key == CONFIG_KEY), "{}")
     try:
         config, enables_profiling = _split_profiling(json.loads(text))
-        content = TINY_MODEL + config_metadata(json.dumps(config))
+        content = TINY_MODEL + config_metadata(config)
         session = _pybind_state.InferenceSession(onnxruntime.SessionOptions(), content, False, True)
         options: onnxruntime.SessionOptions = session.session_options
     except Exception as error:
