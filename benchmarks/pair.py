@@ -17,8 +17,8 @@ from benchmarks.case import Case
 from benchmarks.engines import UNPOOL
 from benchmarks.measure import say
 from benchmarks.tables import milliseconds
+from unpool.display import table
 from unpool.runtime.measure.timing import Timing
-from unpool.runtime.table import table
 
 TURNS = 30
 SETTLE = 0.002  # seconds in which the threads of the other side fall asleep

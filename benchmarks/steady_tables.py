@@ -9,7 +9,7 @@ from benchmarks.rows import SteadyRow
 from benchmarks.shapes import PUBLISHED
 from benchmarks.steady import ASKED, PEERS, Runs, name_of
 from benchmarks.tables import in_markdown, milliseconds, times
-from unpool.runtime.table import table
+from unpool.display import table
 
 OURS = (UNPOOL, TUNED.name)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from benchmarks.case import FRESH
 from benchmarks.engines import BY_NAME, ENGINES
 from benchmarks.standings import Standing, Standings
-from unpool.runtime.table import table
+from unpool.display import table
 
 BEST = "*× best* is how many times faster unpool is than the fastest of the others: below 1, it is slower"
 KINDS = {"float32": "", "float16": "float16", "bfloat16": "bfloat16", "uint8": "uint8"}

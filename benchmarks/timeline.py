@@ -12,8 +12,8 @@ import numpy as np
 import unpool
 from benchmarks.case import Case
 from benchmarks.network import arrays, model
+from unpool.display import table
 from unpool.runtime.backends.step import ScheduledStep
-from unpool.runtime.table import table
 
 TASKS = Path("/proc/self/task")
 

@@ -1,7 +1,7 @@
-"""Text for one line of a terminal or a page: names of models, which may hold any characters and be long, and shapes."""
+"""Text for a terminal or a page: names of models, which may hold any characters and be long, shapes, and tables."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 MAX_WORD = 200
@@ -42,3 +42,17 @@ def _cut(text: str, length: int) -> str:
     """The beginning and the end of a text, in `length` characters."""
     half = (length - 3) // 2
     return f"{text[: length - 3 - half]}...{text[len(text) - half :]}"
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their widest cell, a rule under the titles; a cell is one line, whatever is in it.
+
+    >>> print(table(["node", "why"], [["pool", "exact"]]))
+    node  why
+    ----  -----
+    pool  exact
+    """
+    rows = [list(map(display_line, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    lines = [titles, ["-" * width for width in widths], *rows]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

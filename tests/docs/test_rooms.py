@@ -74,7 +74,7 @@ INNER = {
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
     "runtime": (
-        "requirements", "errors", "table", "graph", "passes", "onnx_reference", "plan", "backends", "session",
+        "requirements", "errors", "graph", "passes", "onnx_reference", "plan", "backends", "session",
         "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
         "cluster", "report",
     ),

@@ -20,7 +20,7 @@ from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
-from unpool.runtime.backends.ort_options import clone
+from unpool.runtime.backends.ort_options import ATTRIBUTES, clone
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, is_unpool_op
@@ -28,11 +28,8 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.session import InferenceSession
 
 _LOG = frozenset(("log_severity_level", "log_verbosity_level", "logid"))
-SESSION_OPTIONS = _LOG | {
-    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "execution_mode", "execution_order"),
-    *("graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads", "use_deterministic_compute"),
-    "use_per_session_threads",
-}
+_FILES = {"enable_profiling", "optimized_model_filepath", "profile_file_prefix"}
+SESSION_OPTIONS = frozenset(ATTRIBUTES) - _FILES | {"use_per_session_threads"}
 """Attributes of SessionOptions that `prepare` accepts, as `onnxruntime.backend` does."""
 
 RUN_OPTIONS = _LOG | {"only_execute_path_to_fetches"}
@@ -132,16 +129,9 @@ run = run_model
 
 
 def _set_options(options: Any, values: Mapping[str, Any], permitted: frozenset[str], others: Iterable[str]) -> None:
-    """Set attributes of options.
+    """Set attributes of SessionOptions or RunOptions; one that is not permitted is refused, also as a RuntimeError.
 
-    Args:
-        options: SessionOptions or RunOptions, which are changed.
-        values: by attribute.
-        permitted: the attributes that may be set.
-        others: further known keywords, for the warning about an unknown one.
-
-    Raises:
-        UnpoolError: an attribute is not permitted; also a RuntimeError.
+    `others` are further known keywords, for the warning about an unknown one.
     """
     for name, value in values.items():
         kind = type(options).__name__
@@ -207,17 +197,16 @@ def is_compatible(model: ModelSource, device: str | None = "CPU", **kwargs: Any)
 
 
 def _node_feed(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Any]:
-    names = [name for name in node.input if name]
-    if len(inputs) == len(node.input):
-        pairs = [pair for pair in zip(node.input, inputs, strict=True) if pair[0] and pair[1] is not None]
-    else:
-        present = [value for value in inputs if value is not None]
-        if len(present) != len(names):
-            raise UnpoolError(
-                f"run_node: expected {len(names)} inputs ({', '.join(names)}), got {len(present)}. Pass one for each."
-            )
-        pairs = list(zip(names, present, strict=True))
-    return {name: value if isinstance(value, list) else np.asarray(value) for name, value in pairs}
+    names: Sequence[str] = node.input
+    if len(inputs) != len(names):
+        names, inputs = [name for name in names if name], [value for value in inputs if value is not None]
+    if len(inputs) != len(names):
+        raise UnpoolError(
+            f"run_node: expected {len(names)} inputs ({', '.join(names)}), got {len(inputs)}. Pass one for each."
+        )
+    pairs = zip(names, inputs, strict=True)
+    feed = {name: value for name, value in pairs if name and value is not None}
+    return {name: value if isinstance(value, list) else np.asarray(value) for name, value in feed.items()}
 
 
 def _outputs(
@@ -226,10 +215,8 @@ def _outputs(
     """The node's outputs with their types: from `info`, of the three operators, or inferred by onnx."""
     names = [name for name in node.output if name]
     if info is not None:
-        return [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
-            for name, (dtype, shape) in zip(names, info, strict=True)
-        ]
+        types = [(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape) for dtype, shape in info]
+        return [helper.make_tensor_value_info(name, *type_) for name, type_ in zip(names, types, strict=True)]
     if is_unpool_op(node) and node.input and node.input[0] in feed:
         kinds = (feed[node.input[0]].dtype, np.dtype(np.int64), *([np.dtype(np.float32)] * len(node.output)))
         known = dict(zip(node.output, kinds, strict=False))

@@ -52,7 +52,7 @@ def bench(
 
 def report_lines(times: "ModelTimes") -> list[str]:
     """A table of the steps, and lines about the whole model."""
-    from unpool.runtime.table import table
+    from unpool.display import table
 
     rows = [_row(step) for step in times.steps]
     count = "1 thread" if times.threads == 1 else f"{times.threads} threads"

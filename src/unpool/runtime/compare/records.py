@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unpool.display import display_line
+from unpool.display import display_line, table
 from unpool.numerics import ArrayDiff
-from unpool.runtime.table import table
 
 TITLES = ("node", "operator", "value", "what differs", "share", "largest", "relative", "ulp", "at", "values")
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
+from unpool.display import table
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
@@ -36,7 +37,6 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import without_folder
 from unpool.runtime.plan.placement import Assignment, RunnerName, assign_runner
 from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
-from unpool.runtime.table import table
 
 TITLES = ("step", "node", "operator", "runs on", "why")
 HOST = "cpu"

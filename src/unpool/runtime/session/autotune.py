@@ -62,14 +62,19 @@ def build_session(config: SessionConfig) -> BuiltSession:
     configs = candidates(config)
     if len(configs) == 1:
         return build(config)
-    name = stored_result(config)
+    key = _key(config)
+    name = None if key is None else autotune.find_result(key)
     if name in configs:
         return build(configs[name])
     end = time.perf_counter() + config.tuning
     usual = build(config)
     configs = distinct_candidates(configs, usual.model.plan if isinstance(usual.model, Executor) else None)
-    feed = trial_inputs(usual.model) if len(configs) > 1 else None
-    if feed is None:
+    if len(configs) == 1:
+        return usual
+    try:
+        feed = random_feed(usual.model.signature.inputs, {})
+    except UnpoolError as error:
+        _log.info("tuning: the usual runners stay, untimed: %s", error)
         return usual
     sessions = {USUAL: usual}
     for name, candidate in configs.items():
@@ -112,12 +117,6 @@ def distinct_candidates(configs: Mapping[str, SessionConfig], plan: Plan | None)
     return {name: config for name, config in configs.items() if name != BEFORE_INDICES or has_indices}
 
 
-def stored_result(config: SessionConfig) -> str | None:
-    """The name of the fastest candidate of an earlier session; None if no result is stored."""
-    key = _key(config)
-    return None if key is None else autotune.find_result(key)
-
-
 def fastest(config: SessionConfig, models: Mapping[str, Any], feed: Mapping[str, Any], seconds: float) -> str:
     """The name of the fastest model; the usual one unless another is faster by a margin.
 
@@ -135,15 +134,6 @@ def fastest(config: SessionConfig, models: Mapping[str, Any], feed: Mapping[str,
     if key is not None:
         autotune.store_result(key, name)
     return name
-
-
-def trial_inputs(model: Any) -> dict[str, Any] | None:
-    """Random inputs of a loaded model; None where sizes are dynamic or an input is no tensor of numbers."""
-    try:
-        return random_feed(model.signature.inputs, {})
-    except UnpoolError as error:
-        _log.info("tuning: the usual runners stay, untimed: %s", error)
-        return None
 
 
 def _eligible(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Callable[[], Any]]:

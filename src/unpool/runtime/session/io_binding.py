@@ -1,7 +1,6 @@
 """IOBinding: memory for inputs and outputs, bound once, that runs of a session read and write."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,13 +134,17 @@ class PlanBinding(IOBinding):
 
     def run(self, run_options: onnxruntime.RunOptions | None, profile: Profile | None) -> None:
         """Run the model on the bound memory; UnpoolErrors are RuntimeErrors too."""
-        with _as_runtime_errors():
+        try:
             if not self._targets:
                 raise UnpoolError("run_with_iobinding: expected bound outputs, got none. Call bind_output for each.")
             infos = {info.name: info for info in self._signature.outputs}
             for name, target in self._targets.items():
                 _require_fit(infos[name], target, self._cuda)
             outputs = self._session.run_into(self._targets, self._inputs, run_options, profile)
+        except UnpoolError as error:
+            if isinstance(error, RuntimeError):
+                raise
+            raise error_class(type(error), RuntimeError)(*error.args) from error
         self._outputs = {name: self._place(name, value) for name, value in zip(self._targets, outputs, strict=True)}
         for name, target in self._targets.items():
             if target is None:
@@ -197,17 +200,6 @@ class PlanBinding(IOBinding):
 
     def _require_output(self, name: str) -> None:
         _require_known("an output", name, self._signature.outputs)
-
-
-@contextmanager
-def _as_runtime_errors() -> Iterator[None]:
-    """UnpoolErrors inside the block become RuntimeErrors too, which onnxruntime raises for bindings."""
-    try:
-        yield
-    except UnpoolError as error:
-        if isinstance(error, RuntimeError):
-            raise
-        raise error_class(type(error), RuntimeError)(*error.args) from error
 
 
 def _require_known(role: str, name: str, infos: Sequence[ValueInfo]) -> None:

@@ -1,7 +1,6 @@
 """Loads the model of a session: applies SessionOptions to it, settles the options of its steps, and builds them."""
 
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +13,6 @@ from unpool.runtime.backends.build import LoadOptions
 from unpool.runtime.backends.ort_options import (
     CONFIG_VARIABLE,
     DATA_FOLDER,
-    PartitionOptions,
     TraceFolder,
     clone,
     config_entry,
@@ -115,8 +113,10 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
         for count in (threads, 1)
     )
     one_thread.copy.inter_op_num_threads = 1
-    for each in (many_threads, one_thread):
-        _disable(each, config.disabled_optimizers)
+    for copy in (many_threads.copy, one_thread.copy):
+        disabled = {*filter(None, (config_entry(copy, _DISABLED) or "").split(";")), *config.disabled_optimizers}
+        if disabled:
+            copy.add_session_config_entry(_DISABLED, ";".join(sorted(disabled)))
     cuda = None if has_caller_providers else cuda_memory(config.all_providers)
     load_options = LoadOptions(
         config.semantics,
@@ -224,10 +224,3 @@ def needs_libraries(model: onnx.ModelProto) -> bool:
     known = {*_BUILT_IN, *(function.domain for function in model.functions)}
     nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
     return any(domain(node) not in known for node in with_subgraph_nodes(nodes))
-
-
-def _disable(options: PartitionOptions, optimizers: Iterable[str]) -> None:
-    """Disable further optimizers of onnxruntime."""
-    names = {*filter(None, (config_entry(options.copy, _DISABLED) or "").split(";")), *optimizers}
-    if names:
-        options.copy.add_session_config_entry(_DISABLED, ";".join(sorted(names)))

@@ -68,7 +68,12 @@ class OrtModel:
     def plan(self) -> Plan:
         """The plan of a single step; the model is read once more for it, without its weights."""
         with model_errors(self._source):
-            graph = prune(lift_constants(Graph.from_model(sort_nodes(_parse(self._source)))))
+            source = self._source
+            if isinstance(source, (str, os.PathLike)):
+                model = onnx.load(source, load_external_data=False)
+            else:
+                model = onnx.load_from_string(bytes(source))
+            graph = prune(lift_constants(Graph.from_model(sort_nodes(model))))
             return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(
@@ -83,7 +88,8 @@ class OrtModel:
             kinds = self._kinds
             for name, value in feed.items():
                 if value.__class__ is not np.ndarray or value.dtype is not kinds[name]:
-                    feed = self._accept(feed)
+                    inputs = self.signature.bind(feed)
+                    feed = {name: inputs[name] for name in feed}
                     break
             return self._call(output_names, feed, run_options)  # type: ignore[no-any-return]
         except UnpoolError:
@@ -111,11 +117,6 @@ class OrtModel:
         )
         own.__cause__ = error
         return own
-
-    def _accept(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """The feed as arrays of the right types, and onnxruntime's own values."""
-        inputs = self.signature.bind(feed)
-        return {name: inputs[name] for name in feed}
 
 
 def try_passthrough(config: SessionConfig) -> OrtModel | None:
@@ -181,9 +182,3 @@ def _is_in_numpy(type_name: str) -> bool:
     element = f"tensor({type_name.rpartition('(')[2].rstrip(')')})"
     has_elements = element == "tensor(string)" or (element in KINDS and element not in NUMPY_LACKS)
     return has_elements and not type_name.startswith("sparse_tensor")
-
-
-def _parse(source: ModelSource) -> onnx.ModelProto:
-    if isinstance(source, (str, os.PathLike)):
-        return onnx.load(source, load_external_data=False)
-    return onnx.load_from_string(bytes(source))

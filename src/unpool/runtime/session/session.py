@@ -209,7 +209,12 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             UnpoolError: as `run`; or an output has a type that no OrtValue holds.
         """
         if isinstance(self._model, OrtModel):
-            return self._run_whole_with_ort_values(self._model, output_names, input_dict_ort_values, run_options)
+            arguments = output_names, input_dict_ort_values, run_options
+            try:
+                return list(self._model.session.run_with_ort_values(*arguments))
+            except Exception as error:
+                own = as_onnxruntime(self._model.to_own_error(error, *arguments), RUNNING)
+                raise own from own.__cause__
         with session_errors():
             names = self._model.signature.choose(output_names)
             outputs = self._model.run(names, input_dict_ort_values, run_options, self._profile)
@@ -319,19 +324,6 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             self, feed, tile, to, options, outputs=outputs, inputs=inputs, layout=layout
         )
         return arrays
-
-    def _run_whole_with_ort_values(
-        self,
-        model: OrtModel,
-        output_names: Sequence[str] | None,
-        feed: Mapping[str, onnxruntime.OrtValue],
-        run_options: onnxruntime.RunOptions | None,
-    ) -> list[onnxruntime.OrtValue]:
-        try:
-            return list(model.session.run_with_ort_values(output_names, feed, run_options))
-        except Exception as error:
-            own = as_onnxruntime(model.to_own_error(error, output_names, feed, run_options), RUNNING)
-            raise own from own.__cause__
 
     def _open(self, config: SessionConfig) -> None:
         """Load the model; the session stays as it was if that fails."""

@@ -154,7 +154,11 @@ class Signature:
     @classmethod
     def of_graph(cls, graph: Graph, types: Types) -> "Signature":
         """The signature of a graph, with the types of its values."""
-        inputs = {value.name: _accepted(value.name, value.type) for value in graph.inputs}
+        types_of_inputs = {value.name: value.type for value in graph.inputs}
+        inputs = {
+            name: AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.static_dims(type_))
+            for name, type_ in types_of_inputs.items()
+        }
         defaults = {name: numpy_helper.to_array(tensor) for name, tensor in graph.defaults.items()}
         return cls(inputs, defaults, [_info(value.name, _declared(value, types)) for value in graph.outputs])
 
@@ -162,8 +166,15 @@ class Signature:
     def of_session(cls, session: onnxruntime.InferenceSession) -> "Signature":
         """The signature of a session of onnxruntime; inputs that may be omitted have the default None."""
         required, optional = session.get_inputs(), session.get_overridable_initializers()
-        inputs = {info.name: _accepted_by_ort(_value_info(info)) for info in (*required, *optional)}
-        return cls(inputs, dict.fromkeys(info.name for info in optional), list(map(_value_info, session.get_outputs())))
+        infos = [ValueInfo(info.name, list(info.shape), info.type) for info in (*required, *optional)]
+        inputs = {}
+        for info in infos:
+            type_ = shapes.parse_type(info.type)
+            sizes = tuple(size if isinstance(size, int) else None for size in info.shape)
+            dtype = None if type_ is None else shapes.dtype(type_)
+            inputs[info.name] = AcceptedInput(info, dtype, sizes or None)  # a scalar looks like a dynamic rank
+        outputs = [ValueInfo(info.name, list(info.shape), info.type) for info in session.get_outputs()]
+        return cls(inputs, dict.fromkeys(info.name for info in optional), outputs)
 
     @property
     def inputs(self) -> list[ValueInfo]:
@@ -254,21 +265,6 @@ class Signature:
         """The end of an error about the names in a feed."""
         optional = f" (and, optionally, {_names(self._defaults)})" if self._defaults else ""
         return f"Feed exactly {_names(self._required)}{optional}." if self._required or optional else "Feed nothing."
-
-
-def _accepted(name: str, type_: onnx.TypeProto) -> AcceptedInput:
-    return AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.static_dims(type_))
-
-
-def _accepted_by_ort(info: ValueInfo) -> AcceptedInput:
-    """The accepted input of onnxruntime's info, which has the same shape for a scalar and for a dynamic rank."""
-    kind = shapes.parse_type(info.type)
-    sizes = tuple(size if isinstance(size, int) else None for size in info.shape)
-    return AcceptedInput(info, None if kind is None else shapes.dtype(kind), sizes or None)
-
-
-def _value_info(info: onnxruntime.NodeArg) -> ValueInfo:
-    return ValueInfo(info.name, list(info.shape), info.type)
 
 
 def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:

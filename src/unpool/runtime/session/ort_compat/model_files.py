@@ -37,6 +37,7 @@ MIN_DATA_BYTES = "session.optimized_model_external_initializers_min_size_in_byte
 
 _MAGIC = slice(4, 8), b"ORTM"
 _SUFFIX = ".ort"
+_METADATA = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
 
 def to_onnx_format(source: ModelSource, options: onnxruntime.SessionOptions) -> ModelSource:
@@ -125,12 +126,7 @@ def _save(model: onnx.ModelProto, target: Path, options: onnxruntime.SessionOpti
 def _as_model(graph: Graph, like: onnx.ModelProto) -> onnx.ModelProto:
     """A model of this graph with the metadata of another model."""
     model = onnx.ModelProto(
-        ir_version=max(like.ir_version, FIRST_IR_WITH_DEFAULTS),
-        producer_name=like.producer_name,
-        producer_version=like.producer_version,
-        domain=like.domain,
-        model_version=like.model_version,
-        doc_string=like.doc_string,
+        ir_version=max(like.ir_version, FIRST_IR_WITH_DEFAULTS), **{name: getattr(like, name) for name in _METADATA}
     )
     model.metadata_props.extend(like.metadata_props)
     model.opset_import.extend(helper.make_opsetid(name, version) for name, version in graph.opsets.items())

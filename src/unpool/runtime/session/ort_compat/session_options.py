@@ -75,7 +75,10 @@ def read_overrides(options: onnxruntime.SessionOptions, model: onnx.ModelProto, 
 
     No other code holds `options`; the model's external tensors need not exist.
     """
-    tensors, axes = list(_tensors(model.graph)), _axes(model)
+    tensors, initializers = list(_tensors(model.graph)), {tensor.name for tensor in model.graph.initializer}
+    values = (value for value in model.graph.input if value.name not in initializers)
+    dims = (dim for value in values for dim in value.type.tensor_type.shape.dim)
+    axes = list(dict.fromkeys(_axis(dim) for dim in dims if dim.denotation or dim.dim_param))
     constants = (name for node in model.graph.node if _is_constant(node) for name in node.output)
     names = list(dict.fromkeys(name for name in (*(tensor.name for tensor in tensors), *constants) if name))
     files = list(dict.fromkeys(ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)))
@@ -173,14 +176,6 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     for node in graph.node:
         for _, body in subgraphs(node):
             yield from _tensors(body)
-
-
-def _axes(model: onnx.ModelProto) -> list[bytes]:
-    """The axes of inputs whose size options may set, each once."""
-    tensors = {tensor.name for tensor in model.graph.initializer}
-    values = (value for value in model.graph.input if value.name not in tensors)
-    dims = (dim for value in values for dim in value.type.tensor_type.shape.dim)
-    return list(dict.fromkeys(_axis(dim) for dim in dims if dim.denotation or dim.dim_param))
 
 
 def _axis(dim: onnx.TensorShapeProto.Dimension) -> bytes:
