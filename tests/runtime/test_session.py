@@ -540,7 +540,7 @@ INVALID = {
         r"MaxPool-8 node 'pool1': .*ceil_mode, which MaxPool-10 has",
     ),
     "attribute type": (node_model(pool(kernel_shape=2.5)), r"MaxPool-12 node 'pool1': kernel_shape"),
-    "missing attribute": (node_model(pool()), r"MaxPool-12 node 'pool1': attribute kernel_shape is required"),
+    "missing attribute": (node_model(pool()), r"MaxPool-12 node 'pool1': attribute kernel_shape is missing"),
     "lengths": (node_model(pool(kernel_shape=[2, 2], pads=[1, 1, 1])), r"'pool1': pads needs 4 values"),
     "negative": (node_model(pool(kernel_shape=[2, 2], pads=[-1, 0, 0, 0])), r"'pool1': pads needs values from 0"),
     "auto_pad": (node_model(pool(kernel_shape=[2, 2], auto_pad="SAME")), r"'pool1': auto_pad is one of NOTSET"),
