@@ -7,7 +7,6 @@ error is raised or, for all other errors, by the tables here, at the boundary of
 """
 
 from collections.abc import Mapping
-from functools import cache
 from inspect import isfunction
 from typing import Any
 
@@ -23,7 +22,9 @@ LOADING: Mapping[type[UnpoolError], str] = {
 RUNNING: Mapping[type[UnpoolError], str] = {UnsupportedError: "NotImplemented", UnpoolError: "InvalidArgument"}
 
 
-@cache
+_combined: dict[tuple[Any, Any], type[UnpoolError]] = {}
+
+
 def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[UnpoolError]:
     """The class of errors that are unpool's and another one's, with unpool's name.
 
@@ -33,15 +34,17 @@ def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[U
     >>> isinstance(error, UnpoolError), isinstance(error, TypeError), type(error).__name__
     (True, True, 'UnpoolError')
     """
+    if (ours, other) in _combined:
+        return _combined[ours, other]
     kind: Any = other
     if isinstance(other, str):
         from onnxruntime.capi import onnxruntime_pybind11_state
 
         kind = getattr(onnxruntime_pybind11_state, other, None)
     if kind is None or issubclass(ours, kind) or isfunction(kind.__init__) or issubclass(kind, UnicodeError):
-        return ours
+        return _combined.setdefault((ours, other), ours)
     body = {"__module__": ours.__module__, "__doc__": ours.__doc__, "__reduce__": _reduce, "_parts": (ours, other)}
-    return type(ours.__name__, (ours, kind), body)
+    return _combined.setdefault((ours, other), type(ours.__name__, (ours, kind), body))
 
 
 def as_onnxruntime(error: UnpoolError, classes: Mapping[type[UnpoolError], str]) -> UnpoolError:

@@ -190,8 +190,9 @@ class PlanBuilder:
         tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
         if tuner is None or w is None or dtype(x) != w.dtype or not isinstance(spec, ConvTransposeSpec):
             return spec
-        shape = static_dims(x) or (None,)
-        if None in shape:
+        dims = static_dims(x) or (None,)
+        shape = tuple(size for size in dims if size is not None)
+        if len(shape) < len(dims):
             return spec
         with suppress(UnpoolError):  # raised again when the node runs
             return tuner.tune(node_name(node), Trial(spec, shape, w, self._options.threads))

@@ -242,8 +242,8 @@ class CudaPartition(OrtPartition):
                 for value in values
             ]
             for name, value in zip(self._inputs, inputs, strict=True):
-                is_array = isinstance(value, np.ndarray)
-                binding.bind_input(name, *(binding_of(value) if is_array else memory.binding(value)))
+                arguments = binding_of(value) if isinstance(value, np.ndarray) else memory.binding(value)
+                binding.bind_input(name, *arguments)
             binding.synchronize_inputs()
             for name, stays in self._stays_on_gpu.items():
                 binding.bind_output(name, *(memory.place if stays else ("cpu", 0)))
