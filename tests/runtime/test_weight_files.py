@@ -158,7 +158,7 @@ def test_commands_leave_weights_too_large_for_a_message_in_files(path, tmp_path,
         raise AssertionError(tensor.name)
 
     monkeypatch.setattr(graph_load, "MOST_STORED", 1000)
-    monkeypatch.setattr(graph_load, "with_data_inside", refused)
+    monkeypatch.setattr(weights, "with_data_inside", refused)
     output, feed = tmp_path / "new.onnx", {"x": models.random(1, 40, 8, 8)}
     done = CliRunner().invoke(app, [command[0], str(path), *command[1:], "-o", str(output)])
     assert done.exit_code == OK, done.output

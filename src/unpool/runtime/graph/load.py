@@ -15,24 +15,11 @@ from onnx import external_data_helper
 from unpool import memory
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.runtime.errors import error_class
+from unpool.runtime.graph import weights
 from unpool.runtime.graph.errors import LONGEST, short_message, source_name
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.nodes import sort_nodes, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.peek import FileKind, detect_file_kind
-from unpool.runtime.graph.weights import (
-    LARGEST_MESSAGE,
-    DataFile,
-    OutsideFolderError,
-    byte_size,
-    can_be_mapped,
-    find_data_file,
-    folder_of,
-    is_large,
-    is_too_large,
-    keep_in_file,
-    strip_initializers,
-    with_data_inside,
-)
 
 FOLDERS_ENTRY = "unpool.external_data_folders"
 """The session config entry that names further folders in which data files may be, separated as in PATH."""
@@ -50,7 +37,7 @@ def read_external_data(
     in another folder is a FileError; more bytes than this machine has memory are a ShapeError.
     """
     tensors = list(external_tensors(model))
-    folders, files = tuple(folders), dict[str, tuple[DataFile, int]]()
+    folders, files = tuple(folders), dict[str, tuple[weights.DataFile, int]]()
     ranges = [_data_range(tensor, path, folders, files) for tensor in tensors]
     memory.check((sum(data.length for data in ranges),), np.dtype(np.uint8), f"{path}: external data")
     fed = {value.name for value in model.graph.input}
@@ -58,10 +45,10 @@ def read_external_data(
     mappable = {id(tensor) for tensor in initializers if tensor.name not in fed} if leaves_weights else set()
     folder: str | None = None
     for tensor, data in zip(tensors, ranges, strict=True):
-        stays = id(tensor) in mappable and can_be_mapped(tensor, data.length)
+        stays = id(tensor) in mappable and weights.can_be_mapped(tensor, data.length)
         if stays and folder in (None, data.file.folder):
             folder = data.file.folder
-            keep_in_file(tensor, data.file)
+            weights.keep_in_file(tensor, data.file)
         else:
             _read_tensor(tensor, data, path)
 
@@ -100,24 +87,24 @@ def _sparse_parts(sparse: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.Ten
 class _DataRange(NamedTuple):
     """The data of a tensor: so many bytes of a file, from an offset on."""
 
-    file: DataFile
+    file: weights.DataFile
     offset: int
     length: int
 
 
 def _data_range(
-    tensor: onnx.TensorProto, path: Path, folders: Iterable[str], files: dict[str, tuple[DataFile, int]]
+    tensor: onnx.TensorProto, path: Path, folders: Iterable[str], files: dict[str, tuple[weights.DataFile, int]]
 ) -> _DataRange:
     """The data of a tensor, which are certain to be there; `files` has the files found so far, and their bytes."""
     where = _where(tensor, path)
     try:
         entry = external_data_helper.ExternalDataInfo(tensor)
         if entry.location not in files:
-            file = find_data_file(path, entry.location, folders)
+            file = weights.find_data_file(path, entry.location, folders)
             with file.open() as stream:
                 files[entry.location] = file, os.fstat(stream.fileno()).st_size
         file, size = files[entry.location]
-    except OutsideFolderError as error:
+    except weights.OutsideFolderError as error:
         advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS_ENTRY}."
         raise FileError(
             f"{where}. External data path validation failed: {short_message(error)}. "
@@ -198,7 +185,7 @@ def load(
         read_external_data(model, path, folders, leaves_weights=leaves_weights)
         return model
     for tensor in external_tensors(model):
-        if folder_of(tensor) is None:
+        if weights.folder_of(tensor) is None:
             raise ModelError(
                 f"{where}: tensor {tensor.name!r} has external data. Pass the path of the model, or call "
                 "onnx.load on it first."
@@ -212,11 +199,11 @@ def load_for_command(source: ModelSource, most: int | None = None) -> onnx.Model
     `save.ModelWriter` writes such a model; `onnx.save` does not know where they are.
     """
     model = load(source, leaves_weights=True)
-    stored = [tensor for tensor in model.graph.initializer if folder_of(tensor) is not None]
+    stored = [tensor for tensor in model.graph.initializer if weights.folder_of(tensor) is not None]
     limit = MOST_STORED if most is None else min(most, MOST_STORED)
-    if sum(map(byte_size, stored)) <= limit and model is not source:
+    if sum(map(weights.byte_size, stored)) <= limit and model is not source:
         for tensor in stored:
-            tensor.CopyFrom(with_data_inside(tensor))
+            tensor.CopyFrom(weights.with_data_inside(tensor))
     return model
 
 
@@ -265,7 +252,7 @@ def check_model(model: onnx.ModelProto) -> None:
     Before IR version 4 every initializer had to be an input too. No runtime insists on it, and neither does this check.
     """
     _check_elements(model.graph)
-    skeleton = strip_initializers(model)
+    skeleton = weights.strip_initializers(model)
     if skeleton.ir_version == FIRST_IR_WITH_DEFAULTS - 1:
         skeleton.ir_version = FIRST_IR_WITH_DEFAULTS
     for value in skeleton.graph.output:
@@ -277,7 +264,12 @@ def check_model(model: onnx.ModelProto) -> None:
     try:
         onnx.checker.check_model(skeleton)
         for tensor in model.graph.initializer:
-            if is_large(tensor) and folder_of(tensor) is None and not _is_plain(tensor) and _fits_message(tensor):
+            if (
+                weights.is_large(tensor)
+                and weights.folder_of(tensor) is None
+                and not _is_plain(tensor)
+                and _fits_message(tensor)
+            ):
                 onnx.checker.check_tensor(tensor)
     except Exception as error:
         lines = [line.strip()[:LONGEST] for line in str(error).splitlines() if line.strip()]
@@ -289,12 +281,12 @@ def _is_plain(tensor: onnx.TensorProto) -> bool:
     """True if a tensor has all its numbers as bytes; the checker finds nothing in it, but copies it."""
     if tensor.data_type not in _NUMBERS or any(len(getattr(tensor, name)) for name in _LISTS):
         return False
-    return len(tensor.raw_data) == byte_size(tensor)
+    return len(tensor.raw_data) == weights.byte_size(tensor)
 
 
 def _fits_message(tensor: onnx.TensorProto) -> bool:
     """True if a tensor fits into a message; to count its bytes takes as long as to write it, so few are counted."""
-    return LARGEST_ELEMENT * math.prod(tensor.dims) < LARGEST_MESSAGE or not is_too_large(tensor)
+    return LARGEST_ELEMENT * math.prod(tensor.dims) < weights.LARGEST_MESSAGE or not weights.is_too_large(tensor)
 
 
 def _check_elements(graph: onnx.GraphProto) -> None:

@@ -20,20 +20,9 @@ from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
 from unpool.errors import FileError
 from unpool.files import FileSet, is_any, is_same, resolve_target
+from unpool.runtime.graph import weights
 from unpool.runtime.graph.load import ModelSource, external_tensors, load_for_command
 from unpool.runtime.graph.nodes import subgraphs
-from unpool.runtime.graph.weights import (
-    DataFile,
-    byte_size,
-    can_be_mapped,
-    copy_fields,
-    folder_of,
-    is_too_large,
-    keep_in_file,
-    read_chunks,
-    serialize,
-    with_data_inside,
-)
 
 LARGE = 1024  # bytes; smaller tensors stay inside, as onnx leaves them
 PAGE_BYTES = 4096  # bytes; runtimes map tensors that begin there
@@ -92,13 +81,13 @@ class ModelWriter:
 
         The model loses the data of the tensors that are written into data files.
         """
-        is_large = is_too_large(model)
+        is_large = weights.is_too_large(model)
         if is_large and not self._outside.used:
             self._refuse_other(self._output)
         moved: dict[str, list[onnx.TensorProto]] = {}
         for tensor in _initializers(model.graph):
             name = self._data_file(tensor, is_large)
-            if folder_of(tensor) is not None:
+            if weights.folder_of(tensor) is not None:
                 moved.setdefault(name or self._name, []).append(tensor)
             elif name and tensor.HasField("raw_data"):
                 moved.setdefault(name, []).append(tensor)
@@ -108,7 +97,7 @@ class ModelWriter:
                     for tensor in tensors:
                         write_data(tensor, name, stream)
             with files.open(self._output) as stream:
-                stream.write(serialize(model, str(self._output)))
+                stream.write(weights.serialize(model, str(self._output)))
         return [self._output.parent / name for name in moved]
 
     def _data_file(self, tensor: onnx.TensorProto, is_large: bool) -> str:
@@ -152,12 +141,12 @@ def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
     """Write the data of a tensor into its data file `name`, which the tensor refers to from now on."""
-    is_stored = folder_of(tensor) is not None
-    size = byte_size(tensor) if is_stored else len(tensor.raw_data)
+    is_stored = weights.folder_of(tensor) is not None
+    size = weights.byte_size(tensor) if is_stored else len(tensor.raw_data)
     stream.write(bytes(-stream.tell() % (PAGE_BYTES if size >= PAGE_BYTES else 64)))
     offset = stream.tell()
     if is_stored:
-        stream.writelines(read_chunks(tensor))
+        stream.writelines(weights.read_chunks(tensor))
     else:
         stream.write(tensor.raw_data)
     tensor.raw_data = b""  # set_external_data requires the field
@@ -188,29 +177,29 @@ def spill_weights(source: ModelSource) -> Iterator[tuple[onnx.ModelProto, Restor
             for tensor in model.graph.initializer
             if tensor.name not in fed
             and tensor.data_location != onnx.TensorProto.EXTERNAL
-            and can_be_mapped(tensor, byte_size(tensor))
+            and weights.can_be_mapped(tensor, weights.byte_size(tensor))
         }
-        if not _stored(model) and sum(map(byte_size, spilled.values())) > MIN_SPILLED_BYTES:
+        if not _stored(model) and sum(map(weights.byte_size, spilled.values())) > MIN_SPILLED_BYTES:
             model = _spilled(model, spilled, Path(os.path.realpath(folder)))
 
         def restore(other: onnx.ModelProto) -> onnx.ModelProto:
             for tensor in other.graph.initializer:
-                if folder_of(tensor) is not None and tensor.name not in of_source:
-                    tensor.CopyFrom(with_data_inside(tensor))
+                if weights.folder_of(tensor) is not None and tensor.name not in of_source:
+                    tensor.CopyFrom(weights.with_data_inside(tensor))
             return other
 
         yield model, restore
 
 
 def _stored(model: onnx.ModelProto) -> list[str]:
-    return [tensor.name for tensor in model.graph.initializer if folder_of(tensor) is not None]
+    return [tensor.name for tensor in model.graph.initializer if weights.folder_of(tensor) is not None]
 
 
 def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> onnx.ModelProto:
     """A copy of the model whose `spilled` weights are in a file of the folder, each from a new page on."""
     copy = onnx.ModelProto()
-    copy_fields(model, copy, exclude="graph")
-    copy_fields(model.graph, copy.graph, exclude="initializer")
+    weights.copy_fields(model, copy, exclude="graph")
+    weights.copy_fields(model.graph, copy.graph, exclude="initializer")
     with (folder / SPILL_FILE).open("wb") as file:
         for tensor in model.graph.initializer:
             if tensor.name not in spilled:
@@ -219,8 +208,12 @@ def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> o
             file.write(bytes(-file.tell() % PAGE_BYTES))
             bare = copy.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             bare.data_location = onnx.TensorProto.EXTERNAL
-            for key, value in (("location", SPILL_FILE), ("offset", file.tell()), ("length", byte_size(tensor))):
+            for key, value in (
+                ("location", SPILL_FILE),
+                ("offset", file.tell()),
+                ("length", weights.byte_size(tensor)),
+            ):
                 bare.external_data.add(key=key, value=str(value))
             file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
-            keep_in_file(bare, DataFile(str(folder), SPILL_FILE))
+            weights.keep_in_file(bare, weights.DataFile(str(folder), SPILL_FILE))
     return copy

@@ -31,7 +31,7 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.geometry import Window, ceil_end, taps_by_shift
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.passes.graph_writer import TO_THE_END, GraphWriter
+from unpool.runtime.passes.rewrite import TO_THE_END, GraphWriter
 
 NO_TAP = -1
 """The tap of a window without a maximum."""

@@ -17,8 +17,7 @@ from unpool.runtime.graph.graph import FreshNames, Graph
 from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.graph_writer import GraphWriter
-from unpool.runtime.passes.rewrite import NodeChange, Rewrite
+from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite
 from unpool.runtime.rewrite.window_forms import describe_attributes
 
 

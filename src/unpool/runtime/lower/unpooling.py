@@ -26,8 +26,7 @@ from unpool.runtime.lower.emit_unpool import (
     emit_scatter,
     emit_where_unpool,
 )
-from unpool.runtime.passes.graph_writer import GraphWriter
-from unpool.runtime.passes.rewrite import NodeChange, Rewrite
+from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
 MAX_TAPS = 64

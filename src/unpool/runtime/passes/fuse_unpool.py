@@ -18,7 +18,6 @@ import onnx
 from onnx import helper
 
 from unpool.display import format_shape
-from unpool.dtypes import AnyArray
 from unpool.geometry import UnpoolWindow, window_between, window_undoing
 from unpool.operators import contract
 from unpool.operators.max_pool import MaxPoolSpec
@@ -30,9 +29,8 @@ from unpool.runtime.graph.graph import FreshNames, Graph, prune, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.graph_writer import GraphWriter
 from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace
-from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph
+from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, apply_to_graph
 
 FIRST_MAX_UNPOOL = 9
 FIRST_MOD = 10
@@ -107,14 +105,10 @@ def _is_zero(flow: DimFlow, name: str) -> bool:
     """True if every element is +0."""
     name = flow.before_reshapes(name)
     node = flow.maker(name, "ConstantOfShape")
-    if node is not None:
-        fill = attributes(node).get("value")
-        return fill is None or _is_positive_zero(array_of(fill))
-    tensor = flow.graph.constants.get(name)
-    return tensor is not None and _is_positive_zero(array_of(tensor))
-
-
-def _is_positive_zero(array: AnyArray) -> bool:
+    tensor = flow.graph.constants.get(name) if node is None else attributes(node).get("value")
+    if tensor is None:
+        return node is not None  # ConstantOfShape fills with zeros by default
+    array = array_of(tensor)
     return array.size > 0 and array.dtype.kind in "fV" and not array.view(np.uint8).any()
 
 

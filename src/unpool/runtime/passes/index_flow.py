@@ -93,10 +93,6 @@ def _of_pool(flow: DimFlow, pool: onnx.NodeProto) -> Indices:
     return Indices(pool, False, planes, step, pool.input[0], is_whole=True)
 
 
-def _mod(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
-    return _in_plane(flow, node.input[0], node.input[1])
-
-
 def _in_plane(flow: DimFlow, name: str, divisor: str) -> Indices | None:
     """The remainders of indices by a number; None unless that is the size of a plane."""
     source = trace(flow, name)
@@ -161,7 +157,7 @@ def _cast(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
 _RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], Indices | None]] = {
     "Add": _add,
     "Cast": _cast,
-    "Mod": _mod,
+    "Mod": lambda flow, node: _in_plane(flow, *node.input),
     "Sub": _sub,
 }
 

@@ -16,15 +16,7 @@ from onnx import TensorProto, defs, helper, version_converter
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names_in_proto
-from unpool.runtime.graph.nodes import (
-    attributes,
-    domain,
-    is_unpool_op,
-    node_name,
-    reads,
-    subgraphs,
-    with_subgraph_nodes,
-)
+from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
@@ -182,18 +174,18 @@ def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
 
 def _is_prepared(node: onnx.NodeProto) -> bool:
     """True for nodes hidden on the way to opset 6: changed by `_prepare`, or by `_align` for lack of an adapter."""
-    return is_unpool_op(node) or (domain(node) == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
+    return is_unpool_op(node) or (node.domain == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
 
 
 def _is_aligned(node: onnx.NodeProto) -> bool:
     """True for nodes hidden on the way to opset 7."""
-    return _is_prepared(node) or (domain(node) == "" and node.op_type in ALIGNED)
+    return _is_prepared(node) or (node.domain == "" and node.op_type in ALIGNED)
 
 
 def _prepare(subgraph: onnx.GraphProto, opset: int) -> None:
     """Lift Cast and Pad, and write out defaults that are others later, in subgraphs too; refuse nodes that train."""
     for node in with_subgraph_nodes(subgraph.node):
-        if domain(node) != "":
+        if node.domain != "":
             continue
         if node.op_type in TRAINING and attributes(node).get("is_test", 0) == 0:
             raise UnsupportedError(
@@ -227,7 +219,7 @@ def _align(subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names
     nodes = list(subgraph.node)
     del subgraph.node[:]
     for node in nodes:
-        if domain(node) == "" and node.op_type in ALIGNED:
+        if node.domain == "" and node.op_type in ALIGNED:
             missing = _missing_axes(node, types)
             kept = [entry for entry in node.attribute if entry.name not in ("axis", "broadcast", "consumed_inputs")]
             del node.attribute[:]

@@ -129,10 +129,6 @@ def _pad_difference(node: onnx.NodeProto, graph: Graph) -> str:
     return f"its {'pads' if pads else 'axes'} are not the same in every run" if pads or axes else ""
 
 
-def _space_to_depth_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
-    return "its mode is ignored" if attributes(node).get("mode", b"DCR") != b"DCR" else ""
-
-
 _KEPT = tuple(map(np.dtype, ("float32", "bool")))
 _READ = tuple(map(np.dtype, ("uint8", "int8", "int32")))
 _COUNTS = tuple(map(np.dtype, ("int32", "int64")))
@@ -168,6 +164,6 @@ _RULES: dict[str, Callable[[onnx.NodeProto, Graph], str]] = {
     "ConvTranspose": _conv_transpose_difference,
     "Pad": _pad_difference,
     "Resize": _resize_difference,
-    "SpaceToDepth": _space_to_depth_difference,
+    "SpaceToDepth": lambda node, _: "its mode is ignored" if attributes(node).get("mode", b"DCR") != b"DCR" else "",
 }
 """By operator, the reason why OpenVINO may differ, "" if it does not."""

@@ -15,16 +15,7 @@ from onnx import TensorProto, helper
 from unpool.errors import ModelError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.nodes import (
-    attributes,
-    captured_names,
-    domain,
-    is_unpool_op,
-    node_name,
-    reads,
-    subgraphs,
-    writes,
-)
+from unpool.runtime.graph.nodes import attributes, captured_names, domain, is_unpool_op, node_name, reads, subgraphs
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
@@ -56,7 +47,7 @@ def static_shapes(graph: Graph, types: Types) -> Types:
         if is_plain and attributes(node).get("auto_pad", b"NOTSET") not in (b"NOTSET", b""):
             is_plain = False
         if (is_plain or is_unpool_op(node)) and sure.issuperset(reads(node)):
-            sure.update(writes(node))
+            sure.update(node.output)
     return {name: _without_names(type_) if name in sure else shapes.rank_only(type_) for name, type_ in types.items()}
 
 

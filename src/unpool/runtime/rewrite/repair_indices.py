@@ -17,9 +17,8 @@ from unpool.runtime.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.runtime.passes.fuse_unpool import short_attributes, windows_undoing, write_plane_size
-from unpool.runtime.passes.graph_writer import GraphWriter
 from unpool.runtime.passes.index_flow import Indices, trace
-from unpool.runtime.passes.rewrite import NodeChange, Rewrite
+from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite
 
 
 @dataclass(frozen=True)
