@@ -8,8 +8,7 @@ import pytest
 from numba import njit, types
 
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.vector import address_of, load, splat, store
-from unpool.kernels.cpu.vector.float16 import BITS, narrow, widen
+from unpool.kernels.cpu.vector import BITS, address_of, load, narrow, splat, store, widen
 
 DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 LANES = vector_bytes() // 4

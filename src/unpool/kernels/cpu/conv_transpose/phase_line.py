@@ -21,6 +21,7 @@ from unpool.kernels.cpu.vector import (
     load,
     load_like,
     load_masked,
+    narrow,
     prefetch,
     splat,
     store,
@@ -29,8 +30,8 @@ from unpool.kernels.cpu.vector import (
     tile_interleave,
     tile_store,
     tile_store_first,
+    widen,
 )
-from unpool.kernels.cpu.vector.float16 import narrow, widen
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 PREFETCH_DISTANCE = 4096  # bytes between what is written and what is fetched to be written soon

@@ -33,6 +33,7 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector import (
+    BITS,
     ActivationParams,
     activation_dtype,
     address_of,
@@ -44,7 +45,6 @@ from unpool.kernels.cpu.vector import (
     tile_store,
     tile_zero,
 )
-from unpool.kernels.cpu.vector.float16 import BITS
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 

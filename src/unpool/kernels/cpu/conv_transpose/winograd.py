@@ -56,8 +56,17 @@ from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
-from unpool.kernels.cpu.vector import ActivationParams, address_of, convert, first_lanes, gather, load, splat, store
-from unpool.kernels.cpu.vector.float16 import BITS
+from unpool.kernels.cpu.vector import (
+    BITS,
+    ActivationParams,
+    address_of,
+    convert,
+    first_lanes,
+    gather,
+    load,
+    splat,
+    store,
+)
 from unpool.kernels.cpu.vector.specialize import record
 
 PANEL_BYTES = 1 << 22

@@ -35,7 +35,7 @@ from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit, jit_inline
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, thread_count
-from unpool.kernels.cpu.vector.float16 import BITS
+from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.specialize import overload_by_type, record
 
 DEVIATIONS = 3

@@ -21,6 +21,7 @@ from unpool.kernels.cpu.vector import (
     interleave,
     load,
     load_masked,
+    narrow,
     splat,
     splat_activation,
     splat_rows,
@@ -32,8 +33,8 @@ from unpool.kernels.cpu.vector import (
     tile_store,
     tile_store_every,
     tile_zero,
+    widen,
 )
-from unpool.kernels.cpu.vector.float16 import narrow, widen
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 POINTS = "0-2 1+2 2-1 1-3"

@@ -10,6 +10,7 @@ operators; shifts of signed integers are arithmetic.
 """
 
 from unpool.kernels.cpu.vector.arithmetic import (
+    BITS,
     ActivationParams,
     activate_sums,
     activation_dtype,
@@ -20,6 +21,7 @@ from unpool.kernels.cpu.vector.arithmetic import (
     every_second,
     first_lanes,
     interleave,
+    narrow,
     reinterpret,
     repeat,
     select,
@@ -27,6 +29,7 @@ from unpool.kernels.cpu.vector.arithmetic import (
     splat_activation,
     total_of,
     unordered,
+    widen,
     widen_mask,
 )
 from unpool.kernels.cpu.vector.maximum import (
@@ -66,8 +69,8 @@ from unpool.kernels.cpu.vector.memory import (
     store_rows,
     tile_columns,
 )
-from unpool.kernels.cpu.vector.sparse_dot import load_terms, tile_sparse_dot
 from unpool.kernels.cpu.vector.tiles import (
+    load_terms,
     tile_add,
     tile_add_product,
     tile_add_to,
@@ -77,6 +80,7 @@ from unpool.kernels.cpu.vector.tiles import (
     tile_load,
     tile_load_every,
     tile_repeat,
+    tile_sparse_dot,
     tile_store,
     tile_store_every,
     tile_store_first,

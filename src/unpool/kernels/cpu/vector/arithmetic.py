@@ -1,6 +1,7 @@
-"""Operations on single vectors and masks that Python has no operator for, and activations.
+"""Operations on single vectors and masks that Python has no operator for, activations, and 16-bit floats.
 
-An activation is a slope below 0, then a lower and an upper bound: part of the record that a kernel takes.
+An activation is a slope below 0, then a lower and an upper bound: part of the record that a kernel takes. 16-bit floats
+are vectors of bits, int16 for float16 and uint16 for bfloat16: widened, and rounded to nearest even.
 """
 
 from typing import Any, NamedTuple
@@ -8,156 +9,121 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from unpool.kernels.cpu.vector.specialize import overload_by_type
-from unpool.kernels.cpu.vector.type import (
-    I32,
-    I64,
-    Vector,
-    bits_of,
-    concatenated,
-    emit_splat,
-    intrinsic,
-    is_float,
-    lane_numbers,
-    mask_of,
-)
+from unpool.kernels.cpu.vector.type import I32, I64, Vector, concatenate, emit_splat, lane_numbers, operation, vector_of
 
 
-@intrinsic
-def splat(context, scalar, lanes):
+@operation
+def splat(scalar, lanes):
     """The scalar in every lane."""
     result = Vector(types.unliteral(scalar), lanes.literal_value)
-    return result(result.element, lanes), lambda ctx, builder, signature, arguments: emit_splat(
-        builder, arguments[0], result.lanes
-    )
+    return result, lambda builder, value, _: emit_splat(builder, value, result.lanes)
 
 
-@intrinsic
-def count_up(context, element, lanes, step):
+@operation
+def count_up(element, lanes, step):
     """0, step, 2 * step, ..."""
-    result = Vector(element.dtype, lanes.literal_value)
+    result = vector_of(element, lanes)
     numbers = [lane * step.literal_value for lane in range(result.lanes)]
-    return result(element, lanes, step), lambda ctx, builder, signature, arguments: ir.Constant(result.llvm, numbers)
+    return result, lambda builder, *_: ir.Constant(result.llvm, numbers)
 
 
-@intrinsic
-def select(context, mask, x, y):
+@operation
+def select(mask, x, y):
     """X where the mask is set, y elsewhere."""
-    return x(mask, x, y), lambda ctx, builder, signature, arguments: builder.select(*arguments)
+    return x, lambda builder, mask, x, y: builder.select(mask, x, y)
 
 
-@intrinsic
-def interleave(context, x, y):
+@operation
+def interleave(x, y):
     """One vector of twice the lanes: x[0], y[0], x[1], y[1], ..."""
-    result = Vector(x.element, 2 * x.lanes)
-    places = lane_numbers([lane + x.lanes * which for lane in range(x.lanes) for which in (0, 1)])
-    return result(x, y), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments, places)
+    order = lane_numbers([lane + first for lane in range(x.lanes) for first in (0, x.lanes)])
+    return Vector(x.element, 2 * x.lanes), lambda builder, x, y: builder.shuffle_vector(x, y, order)
 
 
-@intrinsic
-def repeat(context, x, times):
+@operation
+def repeat(x, times):
     """The lanes of x, repeated `times` times, a power of two."""
-    result = Vector(x.element, x.lanes * times.literal_value)
-    return result(x, times), lambda ctx, builder, signature, arguments: concatenated(
-        builder, [arguments[0]] * times.literal_value
-    )
+    count = times.literal_value
+    return Vector(x.element, x.lanes * count), lambda builder, x, _: concatenate(builder, [x] * count)
 
 
-@intrinsic
-def every_second(context, x, y, first):
+@operation
+def every_second(x, y, first):
     """Lanes `first`, `first` + 2, ... of x and then of y; `first` is 0 or 1."""
     lanes = lane_numbers(range(first.literal_value, 2 * x.lanes, 2))
-    return x(x, y, first), lambda ctx, builder, signature, arguments: builder.shuffle_vector(*arguments[:2], lanes)
+    return x, lambda builder, x, y, _: builder.shuffle_vector(x, y, lanes)
 
 
-@intrinsic
-def widen_mask(context, mask, like):
+@operation
+def widen_mask(mask, like):
     """A mask as integers as wide as the elements of `like`, the form in which comparisons leave it in registers."""
-    result = like.of(getattr(types, f"int{bits_of(like.element)}"))
-    return result(mask, like), lambda ctx, builder, signature, arguments: builder.sext(arguments[0], result.llvm)
+    return like.integers, lambda builder, mask, _: builder.sext(mask, like.integers.llvm)
 
 
-@intrinsic
-def any_of(context, mask):
+@operation
+def any_of(mask):
     """True if a mask, narrow or wide, is set in any lane."""
-    bits = ir.IntType(mask.lanes * bits_of(mask.element))
-
-    def emit(ctx, builder, signature, arguments):
-        return builder.icmp_unsigned("!=", builder.bitcast(arguments[0], bits), ir.Constant(bits, 0))
-
-    return types.boolean(mask), emit
+    bits = ir.IntType(mask.lanes * mask.bits)
+    return types.boolean, lambda builder, mask: builder.icmp_unsigned("!=", builder.bitcast(mask, bits), bits(0))
 
 
-@intrinsic
-def convert(context, x, element):
+@operation
+def convert(x, element):
     """Integers sign- or zero-extended or cut, floats widened or rounded; equal widths keep their bits."""
     result = x.of(element.dtype)
-
-    def emit(ctx, builder, signature, arguments):
-        before, after = bits_of(x.element), bits_of(result.element)
-        if before == after:
-            return builder.bitcast(arguments[0], result.llvm)
-        if before > after:
-            return (builder.fptrunc if is_float(x) else builder.trunc)(arguments[0], result.llvm)
-        widen = builder.fpext if is_float(x) else builder.sext if x.element.signed else builder.zext
-        return widen(arguments[0], result.llvm)
-
-    return result(x, element), emit
+    if x.bits == result.bits:
+        method = "bitcast"
+    elif x.bits > result.bits:
+        method = "fptrunc" if x.is_float else "trunc"
+    else:
+        method = "fpext" if x.is_float else "sext" if x.element.signed else "zext"
+    return result, lambda builder, value, _: getattr(builder, method)(value, result.llvm)
 
 
-@intrinsic
-def first_lanes(context, count, like):
-    """A mask of the lanes of `like` whose number is below `count`."""
-    result = mask_of(like)
-
-    def emit(ctx, builder, signature, arguments):
-        narrow = builder.trunc(arguments[0], I32) if count.bitwidth > 32 else arguments[0]
-        numbers = ir.Constant(ir.VectorType(I32, like.lanes), list(range(like.lanes)))
-        return builder.icmp_signed("<", numbers, emit_splat(builder, narrow, like.lanes))
-
-    return result(count, like), emit
-
-
-@intrinsic
-def reinterpret(context, x, element):
+@operation
+def reinterpret(x, element):
     """The same bits as elements of another type of equal width."""
     result = x.of(element.dtype)
-    return result(x, element), lambda ctx, builder, signature, arguments: builder.bitcast(arguments[0], result.llvm)
+    return result, lambda builder, value, _: builder.bitcast(value, result.llvm)
 
 
-@intrinsic
-def count_set(context, mask):
+@operation
+def first_lanes(count, like):
+    """A mask of the lanes of `like` whose number is below `count`."""
+
+    def emit(builder, value, _):
+        narrow = builder.trunc(value, I32) if count.bitwidth > 32 else value
+        return builder.icmp_signed("<", lane_numbers(range(like.lanes)), emit_splat(builder, narrow, like.lanes))
+
+    return like.mask, emit
+
+
+@operation
+def count_set(mask):
     """The number of lanes of a mask that are set, as int64."""
 
-    def emit(ctx, builder, signature, arguments):
-        bits = builder.bitcast(arguments[0], ir.IntType(mask.lanes))
-        return builder.zext(builder.ctpop(bits), I64) if mask.lanes < 64 else builder.ctpop(bits)
+    def emit(builder, value):
+        count = builder.ctpop(builder.bitcast(value, ir.IntType(mask.lanes)))
+        return builder.zext(count, I64) if mask.lanes < 64 else count
 
-    return types.int64(mask), emit
+    return types.int64, emit
 
 
-@intrinsic
-def unordered(context, x, y):
+@operation
+def unordered(x, y):
     """Lanes in which x or y is NaN; none for integers."""
-
-    def emit(ctx, builder, signature, arguments):
-        if is_float(x):
-            return builder.fcmp_unordered("uno", *arguments)
-        return ir.Constant(mask_of(x).llvm, [0] * x.lanes)
-
-    return mask_of(x)(x, y), emit
+    if not x.is_float:
+        return x.mask, lambda builder, *_: x.mask.constant(0)
+    return x.mask, lambda builder, x, y: builder.fcmp_unordered("uno", x, y)
 
 
-@intrinsic
-def total_of(context, total, x):
+@operation
+def total_of(total, x):
     """Sums of floats, NaN if one of them is (or for infinities of both signs); of integers the old total."""
-
-    def emit(ctx, builder, signature, arguments):
-        return builder.fadd(*arguments) if is_float(x) else arguments[0]
-
-    return total(total, x), emit
+    is_float = x.is_float
+    return total, lambda builder, total, x: builder.fadd(total, x) if is_float else total
 
 
 class ActivationParams(NamedTuple):
@@ -197,8 +163,8 @@ def activate_sums(values, activation):
     return activate
 
 
-@intrinsic
-def _bend(context, values, slope, low, high):
+@operation
+def _bend(values, slope, low, high):
     """Values times the slope where they are below 0, then not below nor above the bounds."""
 
     def bend(builder, value, factor, least, most):
@@ -207,12 +173,78 @@ def _bend(context, values, slope, low, high):
         value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
         return builder.select(builder.fcmp_ordered(">", value, most), most, value)
 
-    def emit(ctx, builder, signature, arguments):
-        whole, *bounds = arguments
-        if not isinstance(values, types.BaseTuple):
-            return bend(builder, whole, *bounds)
-        return ctx.make_tuple(
-            builder, values, [bend(builder, each, *bounds) for each in cgutils.unpack_tuple(builder, whole)]
-        )
+    if isinstance(values, types.BaseTuple):
+        return values, lambda builder, parts, *bounds: [bend(builder, part, *bounds) for part in parts]
+    return values, bend
 
-    return values(values, slope, low, high), emit
+
+BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}
+"""The integers that kernels see, by storage type."""
+
+_SUBNORMAL = np.int32(0x38800000)  # bits of 2**-14, the least normal float16
+_LIMIT = np.int32(0x47800000)  # bits of 2**16: from here on everything is infinity
+_INFINITY = np.int32(0x7F800000)
+_HALF = np.float32(0.5)  # its unit in the last place is the least float16
+
+
+@overload_by_type()
+def widen(value):
+    """The numbers of a vector of 16-bit floats as float32; any other floats as they are."""
+    if value.element == types.uint16:
+        lanes = value.lanes
+        return lambda value: reinterpret(convert(value, types.int32) * splat(np.int32(1 << 16), lanes), types.float32)
+    if value.element == types.int16:
+        return _from_float16(value.lanes)
+    return lambda value: value
+
+
+def _from_float16(lanes):
+    def widened(value):
+        bits = convert(value, types.int32)
+        magnitude = (bits & splat(np.int32(0x7FFF), lanes)) * splat(np.int32(1 << 13), lanes)
+        number = reinterpret(magnitude, types.float32) * splat(np.float32(2.0**112), lanes)
+        special = reinterpret(magnitude | splat(_INFINITY, lanes), types.float32)
+        is_special = magnitude > splat(np.int32((0x7C00 << 13) - 1), lanes)
+        sign = bits & splat(np.int32(-(1 << 31)), lanes)
+        return reinterpret(reinterpret(select(is_special, special, number), types.int32) | sign, types.float32)
+
+    return widened
+
+
+@overload_by_type()
+def narrow(value, like):
+    """Float32 numbers rounded to the type of `like`; any other floats as they are."""
+    if like.element == types.uint16:
+        return _to_bfloat16(value.lanes)
+    if like.element == types.int16:
+        return _to_float16(value.lanes)
+    return lambda value, like: value
+
+
+def _to_bfloat16(lanes):
+    def narrowed(value, like):
+        bits = reinterpret(value, types.int32)
+        odd = (bits >> splat(np.int32(16), lanes)) & splat(np.int32(1), lanes)
+        rounded = (bits + splat(np.int32(0x7FFF), lanes) + odd) >> splat(np.int32(16), lanes)
+        quiet = (bits >> splat(np.int32(16), lanes)) | splat(np.int32(0x40), lanes)
+        return convert(select(value == value, rounded, quiet), types.uint16)
+
+    return narrowed
+
+
+def _to_float16(lanes):
+    def narrowed(value, like):
+        bits = reinterpret(value, types.int32)
+        magnitude = bits & splat(np.int32(0x7FFFFFFF), lanes)
+        sign = (bits >> splat(np.int32(16), lanes)) & splat(np.int32(0x8000), lanes)
+        small = reinterpret(reinterpret(magnitude, types.float32) + splat(_HALF, lanes), types.int32)
+        small = small - splat(np.int32(0x3F000000), lanes)
+        odd = (magnitude >> splat(np.int32(13), lanes)) & splat(np.int32(1), lanes)
+        normal = (magnitude - splat(np.int32((112 << 23) - 0xFFF), lanes) + odd) >> splat(np.int32(13), lanes)
+        result = select(magnitude < splat(_SUBNORMAL, lanes), small, normal)
+        special = select(
+            magnitude > splat(_INFINITY, lanes), splat(np.int32(0x7E00), lanes), splat(np.int32(0x7C00), lanes)
+        )
+        return convert(select(magnitude < splat(_LIMIT, lanes), result, special) | sign, types.int16)
+
+    return narrowed

@@ -8,21 +8,10 @@ NaN and keeps the first of equals. No key is the smallest integer, which means "
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from unpool.kernels.cpu.vector.arithmetic import select, splat, unordered
 from unpool.kernels.cpu.vector.specialize import overload_by_type
-from unpool.kernels.cpu.vector.type import (
-    Vector,
-    bits_of,
-    call_llvm,
-    comparison,
-    emit_splat,
-    intrinsic,
-    is_float,
-    lane_numbers,
-    mask_of,
-)
+from unpool.kernels.cpu.vector.type import Vector, call_llvm, emit_comparison, emit_splat, lane_numbers, operation
 
 _QUIET_NAN = 0x7FC00000
 
@@ -30,37 +19,34 @@ IGNORED, FIRST, LAST = 0, 1, 2
 """The NaN that is a maximum: none, because there is none, or the first or the last of several."""
 
 
-@intrinsic
-def argmax(context, values, places, nan):
+@operation
+def argmax(values, places, nan):
     """The first of the largest vectors of a tile, lane by lane, and its place.
 
     `nan` is FIRST or LAST, at compile time or run time, the NaN that is larger than all; or the literal IGNORED: then a
     NaN is never larger, but stays if it comes first.
     """
-    result = types.Tuple((values.dtype, places.dtype))
+    kind = values.dtype
 
-    def emit(ctx, builder, signature, arguments):
-        tiles = (cgutils.unpack_tuple(builder, each, values.count) for each in arguments[:2])
-        pairs = list(zip(*tiles, strict=True))
-        rule = _rule(builder, values.dtype, nan, arguments[2])
-        return ctx.make_tuple(builder, result, _argmax(builder, values.dtype, pairs, rule))
+    def emit(builder, values, places, value):
+        return _argmax(builder, kind, zip(values, places, strict=True), _emit_nan_rule(builder, kind, nan, value))
 
-    return result(values, places, nan), emit
+    return types.Tuple((kind, places.dtype)), emit
 
 
-def _rule(builder, kind, nan, given):
+def _emit_nan_rule(builder, kind, nan, value):
     """Integers as wide as the elements, 0 for LAST, all bits set for FIRST; None where NaN is ignored.
 
     A mask would be converted between widths wherever it lives longer than a comparison.
     """
-    if getattr(nan, "literal_value", None) == IGNORED or not is_float(kind):
+    if getattr(nan, "literal_value", None) == IGNORED or not kind.is_float:
         return None
-    is_first = builder.icmp_signed("!=", given, ir.Constant(given.type, LAST))
-    return emit_splat(builder, builder.sext(is_first, ir.IntType(bits_of(kind.element))), kind.lanes)
+    is_first = builder.icmp_signed("!=", value, ir.Constant(value.type, LAST))
+    return emit_splat(builder, builder.sext(is_first, kind.integers.llvm.element), kind.lanes)
 
 
 def _is_larger(builder, kind, value, best, rule):
-    larger = comparison(">")(builder, kind, value, best)
+    larger = emit_comparison(">", kind, builder, value, best)
     if rule is None:
         return larger
     guarded = builder.bitcast(builder.and_(builder.bitcast(best, rule.type), rule), kind.llvm)
@@ -68,45 +54,48 @@ def _is_larger(builder, kind, value, best, rule):
     return builder.or_(larger, builder.and_(builder.fcmp_unordered("uno", value, value), stays))
 
 
-@intrinsic
-def is_larger(context, x, y, nan):
-    """Lanes of x that take the place of y in a running maximum; see `argmax`."""
-
-    def emit(ctx, builder, signature, arguments):
-        return _is_larger(builder, x, *arguments[:2], _rule(builder, x, nan, arguments[2]))
-
-    return mask_of(x)(x, y, nan), emit
-
-
 def _argmax(builder, kind, pairs, rule):
-    best, at = pairs[0]
-    for value, place in pairs[1:]:
+    best, at = next(pairs)
+    for value, place in pairs:
         is_new = _is_larger(builder, kind, value, best, rule)
         best, at = builder.select(is_new, value, best), builder.select(is_new, place, at)
     return best, at
 
 
-@intrinsic
-def sliding_argmax(context, values, places, taps, nan):
+@operation
+def is_larger(x, y, nan):
+    """Lanes of x that take the place of y in a running maximum; see `argmax`."""
+    return x.mask, lambda builder, value, best, rule: _is_larger(
+        builder, x, value, best, _emit_nan_rule(builder, x, nan, rule)
+    )
+
+
+@operation
+def sliding_argmax(values, places, taps, nan):
     """As `argmax` of `taps` neighbours, from each lane of the first of vectors that follow each other.
 
     The distance that is covered doubles with every step, so there are about log2(taps) of them.
     """
     kind, size = values.dtype, taps.literal_value
-    result = types.Tuple((kind, places.dtype))
 
-    def emit(ctx, builder, signature, arguments):
-        pairs = list(zip(*(cgutils.unpack_tuple(builder, each, values.count) for each in arguments[:2]), strict=True))
-        rule, covered = _rule(builder, kind, nan, arguments[3]), 1
+    def move(builder, pairs, number, distance):
+        """Vector `number` of several in a row, moved by a distance; lanes after the last vector hold anything."""
+        whole, rest = divmod(distance, kind.lanes)
+        near, far = (pairs[min(number + whole + more, len(pairs) - 1)] for more in (0, 1))
+        order = lane_numbers(range(rest, rest + kind.lanes))
+        return [builder.shuffle_vector(x, y, order) for x, y in zip(near, far, strict=True)]
+
+    def emit(builder, values, places, _, value):
+        pairs = list(zip(values, places, strict=True))
+        rule, covered = _emit_nan_rule(builder, kind, nan, value), 1
         for distance in _doubling(size):
             covered += distance
-            needed = 1 - (covered - size) // kind.lanes
-            moved = [_moved(builder, pairs, number, distance, kind.lanes) for number in range(needed)]
-            both = zip(pairs[:needed], moved, strict=True)
-            pairs = [_argmax(builder, kind, each, rule) for each in both]
-        return ctx.make_tuple(builder, result, pairs[0])
+            needed = range(1 - (covered - size) // kind.lanes)
+            moved = [move(builder, pairs, number, distance) for number in needed]
+            pairs = [_argmax(builder, kind, iter((pairs[number], moved[number])), rule) for number in needed]
+        return pairs[0]
 
-    return result(values, places, taps, nan), emit
+    return types.Tuple((kind, places.dtype)), emit
 
 
 def _doubling(size):
@@ -118,44 +107,31 @@ def _doubling(size):
         covered += distance
 
 
-def _moved(builder, pairs, number, distance, lanes):
-    """Vector `number` of several in a row, moved by a distance; lanes after the last vector hold anything."""
-    whole, rest = divmod(distance, lanes)
-    near, far = (pairs[min(number + whole + more, len(pairs) - 1)] for more in (0, 1))
-    order = lane_numbers(range(rest, rest + lanes))
-    return tuple(builder.shuffle_vector(x, y, order) for x, y in zip(near, far, strict=True))
-
-
-@intrinsic
-def tile_roll(context, bests, places, best, place, depth, step, nan):
+@operation
+def tile_roll(bests, places, best, place, depth, step, nan):
     """Push a vector and its place to two queues; also the first largest of the last `depth` pushed, and its place.
 
     With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few comparisons remain; with step 2,
     where only every second result is used, they hold the pushed vectors themselves. For `nan` see `argmax`.
     """
-    result = types.Tuple((bests, places, best, place))
-    count, size = bests.count, depth.literal_value
+    size = depth.literal_value
 
-    def emit(ctx, builder, signature, arguments):
-        rule = _rule(builder, best, nan, arguments[6])
-        queue = list(zip(*(cgutils.unpack_tuple(builder, each, count) for each in arguments[:2]), strict=True))
-        pushed = found = (arguments[2], arguments[3])
+    def emit(builder, bests, places, value, at, _, __, nan_value):
+        rule = _emit_nan_rule(builder, best, nan, nan_value)
+        queue = list(zip(bests, places, strict=True))
+        pushed = largest = (value, at)
         if step.literal_value == 1:
             after = []
             for distance in _doubling(size):
                 oldest, *rest = queue[len(after) : len(after) + distance]
-                after += [*rest, found]
-                found = _argmax(builder, best, [oldest, found], rule)
+                after += [*rest, largest]
+                largest = _argmax(builder, best, iter((oldest, largest)), rule)
             queue = after or queue
         elif size > 1:
-            found, queue = _argmax(builder, best, [*queue, pushed], rule), [*queue[1:], pushed]
-        tuples = [
-            ctx.make_tuple(builder, kind, list(each))
-            for kind, each in zip((bests, places), zip(*queue, strict=True), strict=True)
-        ]
-        return ctx.make_tuple(builder, result, [*tuples, *found])
+            largest, queue = _argmax(builder, best, iter([*queue, pushed]), rule), [*queue[1:], pushed]
+        return *zip(*queue, strict=True), *largest
 
-    return result(bests, places, best, place, depth, step, nan), emit
+    return types.Tuple((bests, places, best, place)), emit
 
 
 def _uncovered(taps, step):
@@ -165,68 +141,60 @@ def _uncovered(taps, step):
     return sorted(read | set(range(max(0, taps.count - step), taps.count)))
 
 
-@intrinsic
-def any_beyond(context, taps, step, limit):
-    """A mask with some lane set if taps hold a NaN, or more than `limit` of either sign; see `any_unordered`."""
-    kind, read = taps.dtype, _uncovered(taps, step.literal_value)
-
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], taps.count)
-        found = ir.Constant(mask_of(kind).llvm, [0] * kind.lanes)
-        for tap in read:
-            size = call_llvm(builder, f"llvm.fabs.{kind.suffix}", kind.llvm, [values[tap]])
-            found = builder.or_(found, builder.fcmp_unordered(">", size, arguments[2]))
-        return found
-
-    return mask_of(kind)(taps, step, limit), emit
-
-
-def _marked(builder, kind, value, limit):
-    bits = kind.of(types.int32).llvm
-    upper = builder.lshr(builder.bitcast(value, bits), ir.Constant(bits, [16] * kind.lanes))
-    nan = builder.bitcast(builder.or_(upper, ir.Constant(bits, [_QUIET_NAN] * kind.lanes)), kind.llvm)
-    size = call_llvm(builder, f"llvm.fabs.{kind.suffix}", kind.llvm, [value])
-    return builder.select(builder.fcmp_unordered(">", size, limit), nan, value)
-
-
-@intrinsic
-def mark_nan(context, value, limit):
-    """16-bit floats as the upper half of float32; those beyond `limit` become NaN, their bits in the lower half."""
-
-    def emit(ctx, builder, signature, arguments):
-        return _marked(builder, value, *arguments)
-
-    return value(value, limit), emit
-
-
-@intrinsic
-def tile_mark_nan(context, total, limit):
-    """`mark_nan` of every vector of a tile."""
-
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        return ctx.make_tuple(builder, total, [_marked(builder, limit, each, arguments[1]) for each in values])
-
-    return total(total, limit), emit
-
-
-@intrinsic
-def any_unordered(context, taps, step):
+@operation
+def any_unordered(taps, step):
     """A mask with some lane set if taps hold a NaN.
 
     Taps from `load_window` with a step are not read where others cover them; step 0 is for any vectors.
     """
+    mask, read = taps.dtype.mask, _uncovered(taps, step.literal_value)
+
+    def emit(builder, values, _):
+        parts = [values[tap] for tap in read]
+        result = mask.constant(0)
+        for x, y in zip(parts[::2], parts[1::2] + parts[-1:] * (len(parts) % 2), strict=True):
+            result = builder.or_(result, builder.fcmp_unordered("uno", x, y))
+        return result
+
+    return mask, emit
+
+
+@operation
+def any_beyond(taps, step, limit):
+    """A mask with some lane set if taps hold a NaN, or more than `limit` of either sign; see `any_unordered`."""
     kind, read = taps.dtype, _uncovered(taps, step.literal_value)
 
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], taps.count)
-        parts = [values[tap] for tap in read]
-        found = ir.Constant(mask_of(kind).llvm, [0] * kind.lanes)
-        for x, y in zip(parts[::2], parts[1::2] + parts[-1:] * (len(parts) % 2), strict=True):
-            found = builder.or_(found, builder.fcmp_unordered("uno", x, y))
-        return found
+    def emit(builder, values, _, limit):
+        result = kind.mask.constant(0)
+        for tap in read:
+            result = builder.or_(result, _is_beyond(builder, kind, values[tap], limit))
+        return result
 
-    return mask_of(kind)(taps, step), emit
+    return kind.mask, emit
+
+
+def _is_beyond(builder, kind, value, limit):
+    size = call_llvm(builder, f"llvm.fabs.{kind.suffix}", kind.llvm, [value])
+    return builder.fcmp_unordered(">", size, limit)
+
+
+@operation
+def mark_nan(value, limit):
+    """16-bit floats as the upper half of float32; those beyond `limit` become NaN, their bits in the lower half."""
+    return value, lambda builder, *arguments: _mark_nan(builder, value, *arguments)
+
+
+@operation
+def tile_mark_nan(total, limit):
+    """`mark_nan` of every vector of a tile."""
+    return total, lambda builder, values, most: [_mark_nan(builder, limit, value, most) for value in values]
+
+
+def _mark_nan(builder, kind, value, limit):
+    bits = kind.of(types.int32)
+    upper = builder.lshr(builder.bitcast(value, bits.llvm), bits.constant(16))
+    nan = builder.bitcast(builder.or_(upper, bits.constant(_QUIET_NAN)), kind.llvm)
+    return builder.select(_is_beyond(builder, kind, value, limit), nan, value)
 
 
 _NAN_KEY = np.int16(np.iinfo(np.int16).max)

@@ -1,7 +1,7 @@
 """Compile-time choices of kernels, functions by type and static arguments, and records of run-time arguments."""
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -26,9 +26,8 @@ def overload_by_type(*, inline: bool = False) -> Callable[[Callable[..., Any]], 
             limit = types.maxval(x)
             return lambda x: limit
 
-    Args:
-        inline: whether it becomes part of its caller; LLVM decides otherwise. Numba's own inlining would give the same
-            instructions, and take twice the time.
+    With `inline` it becomes part of its caller, otherwise LLVM decides. Numba's own inlining would give the same
+    instructions, and take twice the time.
     """
     options: Any = {**JIT_OPTIONS, **({"forceinline": True} if inline else {})}
 
@@ -46,11 +45,8 @@ def overload_by_type(*, inline: bool = False) -> Callable[[Callable[..., Any]], 
 def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
     """An array whose only element has the fields of a named tuple: a kernel takes it as one argument.
 
-    Numba passes an array to a kernel faster than a tuple, or a NumPy scalar.
-
-    Args:
-        params: int, which become int64, and bool.
-        field_types: NumPy types of other fields, by their names.
+    Fields are int, which become int64, or bool, or have a type in `field_types`. Numba passes an array to a kernel
+    faster than a tuple, or a NumPy scalar.
 
     >>> class Size(NamedTuple):
     ...     width: int
@@ -85,20 +81,16 @@ class StaticArgs(types.Dummy):
         raise AttributeError(f"{self.name}: has no {name}")
 
     def replace(self, **others: Any) -> "StaticArgs":
-        """The same with other values."""
+        """A copy with other values."""
         return StaticArgs(**{**self.values, **others})
 
     def drop(self, *names: str) -> "StaticArgs":
-        """The same without some values: a function that does not need them is compiled once for all of them."""
+        """A copy without some values: a function that does not need them is compiled once for all of them."""
         return StaticArgs(**{name: value for name, value in self.values.items() if name not in names})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """By values: Numba's own pickle holds a number that depends on what the process made before."""
-        return _static_args, (self.values,)
-
-
-def _static_args(values: dict[str, Any]) -> StaticArgs:
-    return StaticArgs(**values)
+        return partial(StaticArgs, **self.values), ()
 
 
 register_model(StaticArgs)(models.OpaqueModel)

@@ -1,279 +1,236 @@
-"""Tiles: tuples of vectors that stay in registers, row after row, while products are added to them."""
+"""Tiles: tuples of vectors that stay in registers, row after row, while products are added to them.
+
+The factors of the products stand in a row, or at listed places: a sparse dot product.
+"""
+
+from itertools import pairwise
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
+from unpool.kernels.cpu.vector.memory import emit_int64
 from unpool.kernels.cpu.vector.type import (
-    BYTE_POINTER,
-    I32,
     I64,
-    Vector,
-    bits_of,
     call_llvm,
     emit_load,
+    emit_load_parts,
+    emit_load_scalar,
     emit_splat,
-    intrinsic,
+    emit_store,
+    emit_store_masked,
     lane_numbers,
-    llvm_element,
+    operation,
+    row_address,
+    tile_of,
+    vector_of,
 )
 
 
-@intrinsic
-def tile_zero(context, element, lanes, count):
-    """`count` vectors of zeros, as a tuple that stays in registers."""
-    vector = Vector(element.dtype, lanes.literal_value)
-    result = types.UniTuple(vector, count.literal_value)
-
-    def emit(ctx, builder, signature, arguments):
-        zero = ir.Constant(vector.llvm, [0.0] * vector.lanes)
-        return ctx.make_tuple(builder, result, [zero] * result.count)
-
-    return result(element, lanes, count), emit
+@operation
+def tile_zero(element, lanes, count):
+    """`count` vectors of zeros."""
+    vector = vector_of(element, lanes)
+    return tile_of(vector, count), lambda builder, *_: [vector.constant(0.0)] * count.literal_value
 
 
-@intrinsic
-def tile_add_product(context, total, a, b, element, lanes, rows, vectors):
+@operation
+def tile_repeat(value, count):
+    """A tuple of `count` times the same vector."""
+    return tile_of(value, count), lambda builder, value, _: [value] * count.literal_value
+
+
+@operation
+def tile_add(total, value):
+    """The vector `value` added to every vector of a tile."""
+    return total, lambda builder, total, value: [builder.fadd(each, value) for each in total]
+
+
+@operation
+def tile_add_product(total, a, b, element, lanes, rows, vectors):
     """total[r, v] += a[r] * b[v]: one step of a matrix product whose result is `rows` times `vectors` vectors.
 
     `a` and `b` are the addresses of `rows` elements and of `vectors` whole vectors.
     """
-    vector, size = total.dtype, bits_of(element.dtype) // 8
-    count_rows, count_vectors = rows.literal_value, vectors.literal_value
+    vector, width = total.dtype, vectors.literal_value
 
-    def emit(ctx, builder, signature, arguments):
-        def at(address, offset):
-            return builder.add(address, I64(offset))
+    def emit(builder, sums, a, b, *_):
+        right, results = emit_load_parts(builder, b, vector, width), []
+        for row in range(rows.literal_value):
+            left = emit_load_scalar(builder, builder.add(a, I64(row * vector.itemsize)), vector)
+            results += [
+                _multiply_add(builder, vector, left, factor, old)
+                for factor, old in zip(right, sums[row * width : (row + 1) * width], strict=True)
+            ]
+        return results
 
-        right = [
-            emit_load(builder, at(arguments[2], part * size * vector.lanes), vector) for part in range(count_vectors)
-        ]
-        sums = cgutils.unpack_tuple(builder, arguments[0], count_rows * count_vectors)
-        results = []
-        for row in range(count_rows):
-            pointer = builder.inttoptr(at(arguments[1], row * size), ir.PointerType(llvm_element(vector.element)))
-            left = emit_splat(builder, builder.load(pointer, align=size), vector.lanes)
-            for part in range(count_vectors):
-                old = sums[row * count_vectors + part]
-                results.append(
-                    call_llvm(builder, f"llvm.fmuladd.{vector.suffix}", vector.llvm, [left, right[part], old])
-                )
-        return ctx.make_tuple(builder, total, results)
-
-    return total(total, a, b, element, lanes, rows, vectors), emit
+    return total, emit
 
 
-@intrinsic
-def tile_store(context, total, address, bytes_between, rows, vectors):
+def _multiply_add(builder, kind, x, y, total):
+    return call_llvm(builder, f"llvm.fmuladd.{kind.suffix}", kind.llvm, [x, y, total])
+
+
+@operation
+def tile_load(address, bytes_between, element, lanes, count):
+    """`count` whole vectors, `bytes_between` apart."""
+    vector = vector_of(element, lanes)
+
+    def emit(builder, address, bytes_between, *_):
+        places = (row_address(builder, address, bytes_between, row) for row in range(count.literal_value))
+        return [emit_load(builder, place, vector) for place in places]
+
+    return tile_of(vector, count), emit
+
+
+@operation
+def tile_store(total, address, bytes_between, rows, vectors):
     """The rows of a tile, `bytes_between` apart."""
-    emit = _tile_storing(total, vectors, lambda builder, place, value: value)
-    return types.void(total, address, bytes_between, rows, vectors), emit
+    return types.void, _emit_tile_store(total, vectors, lambda builder, place, value: value)
 
 
-@intrinsic
-def tile_add_to(context, total, address, bytes_between, rows, vectors):
+@operation
+def tile_add_to(total, address, bytes_between, rows, vectors):
     """As `tile_store`, but added to what is there."""
-    emit = _tile_storing(
-        total, vectors, lambda builder, place, value: builder.fadd(emit_load(builder, place, total.dtype), value)
-    )
-    return types.void(total, address, bytes_between, rows, vectors), emit
-
-
-def _tile_storing(total, vectors, combined):
-    """The emitter that stores a tile, `vectors` to a row, each vector changed by `combined(builder, place, vector)`."""
     vector = total.dtype
-    align = bits_of(vector.element) // 8
+    return types.void, _emit_tile_store(
+        total, vectors, lambda builder, place, value: builder.fadd(emit_load(builder, place, vector), value)
+    )
 
-    def emit(ctx, builder, signature, arguments):
-        for number, value in enumerate(cgutils.unpack_tuple(builder, arguments[0], total.count)):
+
+def _emit_tile_store(total, vectors, combine):
+    """The emitter that stores a tile, `vectors` to a row, each vector changed by `combine(builder, place, vector)`."""
+    vector = total.dtype
+
+    def emit(builder, values, address, bytes_between, *_):
+        for number, value in enumerate(values):
             row, part = divmod(number, vectors.literal_value)
-            start = builder.add(arguments[1], builder.mul(arguments[2], I64(row)))
-            place = builder.add(start, I64(part * align * vector.lanes))
-            pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
-            builder.store(combined(builder, place, value), pointer, align=align)
-        return ctx.get_dummy_value()
+            start = row_address(builder, address, bytes_between, row)
+            place = builder.add(start, I64(part * vector.nbytes))
+            emit_store(builder, combine(builder, place, value), place, vector)
 
     return emit
 
 
-@intrinsic
-def tile_interleave(context, address, places, like, step):
-    """`step` vectors (1, 2, 4 or 8) whose lanes alternate: element e is lane e // step of vector e % step.
-
-    Vector v, typed as `like`, lies `places[v]` bytes after `address`; `places` is the address of int64 numbers.
-    """
-    result = types.UniTuple(like, step.literal_value)
-
-    def emit(ctx, builder, signature, arguments):
-        table = builder.inttoptr(arguments[1], ir.PointerType(I64))
-        offsets = [builder.load(builder.gep(table, [I32(part)])) for part in range(result.count)]
-        vectors = [emit_load(builder, builder.add(arguments[0], offset), like) for offset in offsets]
-        return ctx.make_tuple(builder, result, _alternated(builder, vectors))
-
-    return result(address, places, like, step), emit
-
-
-def _alternated(builder, vectors):
-    """The same number of vectors, a power of two, whose lanes alternate."""
-    groups = [vectors]
-    while len(groups[0]) > 1:
-        half = len(groups[0]) // 2
-        groups = [
-            [
-                _interleave_half(builder, *pair, pair[0].type.count, high)
-                for pair in zip(each[:half], each[half:], strict=True)
-            ]
-            for each in groups
-            for high in (0, 1)
-        ]
-    return [each[0] for each in groups]
-
-
-@intrinsic
-def tile_alternate(context, total, step):
-    """Vectors of `step` rows of a tile, one of each at a time, as vectors whose lanes alternate: 1, 2, 4 or 8 rows."""
-    rows = step.literal_value
-    wide = total.count // rows
-
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        mixed = [each for column in range(wide) for each in _alternated(builder, values[column::wide])]
-        return ctx.make_tuple(builder, total, mixed)
-
-    return total(total, step), emit
-
-
-def _interleave_half(builder, x, y, lanes, high):
-    """Lanes of x and y in turn, the first or the second half of them all."""
-    places = range(high * lanes, (high + 1) * lanes)
-    return builder.shuffle_vector(x, y, lane_numbers([place % 2 * lanes + place // 2 for place in places]))
-
-
-@intrinsic
-def tile_add(context, total, value):
-    """The vector `value` added to every vector of a tile."""
-
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        return ctx.make_tuple(builder, total, [builder.fadd(each, arguments[1]) for each in values])
-
-    return total(total, value), emit
-
-
-@intrinsic
-def tile_store_first(context, total, address, count):
+@operation
+def tile_store_first(total, address, count):
     """The first `count` elements of a tile, vector after vector; other memory is not touched.
 
     Only the last vector, which ends short, takes a mask: without AVX-512 or SVE a masked store is many instructions.
     """
     vector = total.dtype
-    size = bits_of(vector.element) // 8 * vector.lanes
 
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        align = I32(bits_of(vector.element) // 8)
-        lanes = ir.Constant(ir.VectorType(I64, vector.lanes), list(range(vector.lanes)))
+    def emit(builder, values, address, count):
+        numbers = ir.Constant(ir.VectorType(I64, vector.lanes), list(range(vector.lanes)))
         for part, value in enumerate(values):
-            left = builder.sub(arguments[2], I64(part * vector.lanes))
-            place = builder.add(arguments[1], I64(part * size))
-            pointer = builder.inttoptr(place, BYTE_POINTER)
-            with builder.if_else(builder.icmp_signed(">=", left, I64(vector.lanes))) as (is_whole, is_short):
+            rest = builder.sub(count, I64(part * vector.lanes))
+            place = builder.add(address, I64(part * vector.nbytes))
+            with builder.if_else(builder.icmp_signed(">=", rest, I64(vector.lanes))) as (is_whole, is_short):
                 with is_whole:
-                    builder.store(value, builder.inttoptr(place, ir.PointerType(vector.llvm)), align=align.constant)
-                with is_short, builder.if_then(builder.icmp_signed(">", left, I64(0))):
-                    mask = builder.icmp_signed("<", lanes, emit_splat(builder, left, vector.lanes))
-                    given = [value, pointer, align, mask]
-                    call_llvm(builder, f"llvm.masked.store.{vector.suffix}.p0", ir.VoidType(), given)
-        return ctx.get_dummy_value()
+                    emit_store(builder, value, place, vector)
+                with is_short, builder.if_then(builder.icmp_signed(">", rest, I64(0))):
+                    mask = builder.icmp_signed("<", numbers, emit_splat(builder, rest, vector.lanes))
+                    emit_store_masked(builder, value, place, mask, vector)
 
-    return types.void(total, address, count), emit
+    return types.void, emit
 
 
-@intrinsic
-def tile_load(context, address, bytes_between, element, lanes, count):
-    """`count` whole vectors, `bytes_between` apart."""
-    vector = Vector(element.dtype, lanes.literal_value)
-    result = types.UniTuple(vector, count.literal_value)
+@operation
+def tile_interleave(address, places, like, step):
+    """`step` vectors (1, 2, 4 or 8) whose lanes alternate: element e is lane e // step of vector e % step.
 
-    def emit(ctx, builder, signature, arguments):
-        steps = (builder.mul(arguments[1], I64(part)) for part in range(result.count))
-        return ctx.make_tuple(
-            builder, result, [emit_load(builder, builder.add(arguments[0], at), vector) for at in steps]
-        )
+    Vector v, typed as `like`, lies `places[v]` bytes after `address`; `places` is the address of int64 numbers.
+    """
 
-    return result(address, bytes_between, element, lanes, count), emit
+    def emit(builder, address, places, *_):
+        offsets = [emit_int64(builder, places, part) for part in range(step.literal_value)]
+        return _alternate(builder, [emit_load(builder, builder.add(address, offset), like) for offset in offsets])
+
+    return tile_of(like, step), emit
 
 
-@intrinsic
-def tile_combine(context, total, terms, after, pattern):
+@operation
+def tile_alternate(total, step):
+    """Vectors of `step` rows of a tile, one of each at a time, as vectors whose lanes alternate: 1, 2, 4 or 8 rows."""
+    wide = total.count // step.literal_value
+    return total, lambda builder, values, _: [
+        vector for column in range(wide) for vector in _alternate(builder, values[column::wide])
+    ]
+
+
+def _alternate(builder, vectors):
+    """The same number of vectors, a power of two, whose lanes alternate."""
+    lanes = vectors[0].type.count
+    orders = [
+        lane_numbers([place % 2 * lanes + place // 2 for place in range(first, first + lanes)]) for first in (0, lanes)
+    ]
+    groups = [vectors]
+    while len(groups[0]) > 1:
+        half = len(groups[0]) // 2
+        groups = [
+            [builder.shuffle_vector(x, y, order) for x, y in zip(group[:half], group[half:], strict=True)]
+            for group in groups
+            for order in orders
+        ]
+    return [group[0] for group in groups]
+
+
+@operation
+def tile_combine(total, terms, after, pattern):
     """Sums and differences along the middle axis of a tile of shape (any, `terms`, `after`).
 
     A pattern such as "0-2 1+2" lists the results: the first is element 0 of that axis less element 2.
     """
-    vector, step = total.dtype, after.literal_value
-    rows = [[("+" + row)[at : at + 2] for at in range(0, len(row) + 1, 2)] for row in pattern.literal_value.split()]
+    step, words = after.literal_value, pattern.literal_value.split()
+    rows = [[("+" + word)[at : at + 2] for at in range(0, len(word) + 1, 2)] for word in words]
     blocks = range(0, total.count, terms.literal_value * step)
-    result = types.UniTuple(vector, len(blocks) * len(rows) * step)
 
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
-        sums = [
-            _signed_sum(builder, row, values[block + place :: step])
+    def combine(builder, row, values):
+        result = values[int(row[0][1])]
+        for sign, digit in row[1:]:
+            result = (builder.fadd if sign == "+" else builder.fsub)(result, values[int(digit)])
+        return result
+
+    def emit(builder, values, *_):
+        return [
+            combine(builder, row, values[block + place :: step])
             for block in blocks
             for row in rows
             for place in range(step)
         ]
-        return ctx.make_tuple(builder, result, sums)
 
-    return result(total, terms, after, pattern), emit
-
-
-def _signed_sum(builder, row, values):
-    result = values[int(row[0][1])]
-    for sign, digit in row[1:]:
-        result = (builder.fadd if sign == "+" else builder.fsub)(result, values[int(digit)])
-    return result
+    return types.UniTuple(total.dtype, len(blocks) * len(rows) * step), emit
 
 
-@intrinsic
-def tile_load_every(context, address, element, lanes, step):
+@operation
+def tile_load_every(address, element, lanes, step):
     """`step` vectors, 2 or 3: the k-th holds every `step`-th element from the k-th on. Reads all of them, no more."""
-    vector = Vector(element.dtype, lanes.literal_value)
-    result = types.UniTuple(vector, step.literal_value)
-    count, size = vector.lanes, bits_of(vector.element) // 8 * vector.lanes
+    vector, apart = vector_of(element, lanes), step.literal_value
+    orders = [[divmod(lane * apart + start, vector.lanes) for lane in range(vector.lanes)] for start in range(apart)]
 
-    def emit(ctx, builder, signature, arguments):
-        places = (builder.add(arguments[0], I64(size * part)) for part in range(result.count))
-        parts = [emit_load(builder, place, vector) for place in places]
-        starts = range(result.count)
-        sources = [[divmod(lane * result.count + start, count) for lane in range(count)] for start in starts]
-        return ctx.make_tuple(builder, result, [_pick(builder, parts, each) for each in sources])
+    def emit(builder, address, *_):
+        parts = emit_load_parts(builder, address, vector, apart)
+        return [_pick(builder, parts, order) for order in orders]
 
-    return result(address, element, lanes, step), emit
+    return tile_of(vector, step), emit
 
 
-@intrinsic
-def tile_store_every(context, total, address, bytes_between, step):
+@operation
+def tile_store_every(total, address, bytes_between, step):
     """The inverse of `tile_load_every` for every `step` vectors of a tile: their lanes alternate in memory.
 
     The elements of `step` vectors are `bytes_between` apart from the next.
     """
     vector, apart = total.dtype, step.literal_value
-    count, size = vector.lanes, bits_of(vector.element) // 8 * vector.lanes
 
-    def emit(ctx, builder, signature, arguments):
-        values = cgutils.unpack_tuple(builder, arguments[0], total.count)
+    def emit(builder, values, address, bytes_between, _):
         for row in range(total.count // apart):
-            start = builder.add(arguments[1], builder.mul(arguments[2], I64(row)))
+            start = row_address(builder, address, bytes_between, row)
             for part in range(apart):
-                sources = [divmod(part * count + lane, apart)[::-1] for lane in range(count)]
-                mixed = _pick(builder, values[row * apart : (row + 1) * apart], sources)
-                place = builder.add(start, I64(part * size))
-                pointer = builder.inttoptr(place, ir.PointerType(vector.llvm))
-                builder.store(mixed, pointer, align=bits_of(vector.element) // 8)
-        return ctx.get_dummy_value()
+                order = [divmod(part * vector.lanes + lane, apart)[::-1] for lane in range(vector.lanes)]
+                mixed = _pick(builder, values[row * apart : (row + 1) * apart], order)
+                emit_store(builder, mixed, builder.add(start, I64(part * vector.nbytes)), vector)
 
-    return types.void(total, address, bytes_between, step), emit
+    return types.void, emit
 
 
 def _pick(builder, vectors, sources):
@@ -287,10 +244,88 @@ def _pick(builder, vectors, sources):
     return result
 
 
-@intrinsic
-def tile_repeat(context, value, count):
-    """A tuple of `count` times the same vector."""
-    result = types.UniTuple(value, count.literal_value)
-    return result(value, count), lambda ctx, builder, signature, arguments: ctx.make_tuple(
-        builder, result, [arguments[0]] * result.count
-    )
+@operation
+def load_terms(like, terms, bounds, a, lists, count):
+    """The number of terms of each list, and the first `count` terms, for `tile_sparse_dot` to keep in registers.
+
+    `count` entries of `terms` are read from the begin of each list, also if it is shorter, and `a` at their places. The
+    result is per list its number of terms, and per loaded term a[i] in all lanes, and j.
+    """
+    rows, each = lists.literal_value, count.literal_value
+    sizes, places = types.UniTuple(types.int64, rows), types.UniTuple(types.int64, rows * each)
+
+    def emit(builder, _, terms, bounds, a, *__):
+        edges = [emit_int64(builder, bounds, row) for row in range(rows + 1)]
+        loaded = [
+            _load_term(builder, terms, builder.add(low, I64(term)), a, like)
+            for low in edges[:-1]
+            for term in range(each)
+        ]
+        sizes = [builder.sub(high, low) for low, high in pairwise(edges)]
+        return sizes, [factor for factor, _ in loaded], [place for _, place in loaded]
+
+    return types.Tuple((sizes, types.UniTuple(like, rows * each), places)), emit
+
+
+@operation
+def tile_sparse_dot(start, loaded, terms, bounds, a, b, vectors):
+    """Rows of `vectors` vectors, one per list of terms: each is `start` plus a[i] * b[j] over its terms (i, j).
+
+    All but `start` and `loaded` are addresses: `terms` of pairs of int64, i and j, in bytes from the element `a` and
+    the whole vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]). `loaded` comes
+    from `load_terms`.
+    """
+    lists, width = loaded[0].count, vectors.literal_value
+    count = loaded[1].count // lists
+
+    def add_term(builder, totals, factor, place):
+        parts = emit_load_parts(builder, place, start, width)
+        return [_multiply_add(builder, start, factor, part, total) for part, total in zip(parts, totals, strict=True)]
+
+    def add_others(builder, totals, row, terms, bounds, a, b, after):
+        """All terms after the loaded ones, in a loop."""
+        low, high = (emit_int64(builder, bounds, row + end) for end in (0, 1))
+        first = [builder.add(low, I64(count)), *totals]
+        before, body = builder.block, builder.append_basic_block("others")
+        builder.branch(body)
+        builder.position_at_end(body)
+        term, *sums = (builder.phi(kind) for kind in (I64, *[start.llvm] * width))
+        factor, place = _load_term(builder, terms, term, a, start)
+        following = [builder.add(term, I64(1)), *add_term(builder, sums, factor, builder.add(b, place))]
+        builder.cbranch(builder.icmp_signed("<", following[0], high), body, after)
+        for phi, *values in zip((term, *sums), first, following, strict=True):
+            for value, block in zip(values, (before, body), strict=True):
+                phi.add_incoming(value, block)
+        return following[1:]
+
+    def emit(builder, initial, loaded, terms, bounds, a, b, _):
+        sizes, factors, places = loaded
+        results = []
+        for row in range(lists):
+            after, totals, ends = builder.append_basic_block("after"), [initial] * width, []
+            for number in range(count + 1):
+                more = builder.append_basic_block("more")
+                ends.append((builder.block, totals))
+                builder.cbranch(builder.icmp_signed(">", sizes[row], I64(number)), more, after)
+                builder.position_at_end(more)
+                if number < count:
+                    place = builder.add(b, places[row * count + number])
+                    totals = add_term(builder, totals, factors[row * count + number], place)
+            totals = add_others(builder, totals, row, terms, bounds, a, b, after)
+            ends.append((builder.block, totals))
+            builder.position_at_end(after)
+            for part in range(width):
+                phi = builder.phi(start.llvm)
+                for block, values in ends:
+                    phi.add_incoming(values[part], block)
+                results.append(phi)
+        return results
+
+    return types.UniTuple(start, lists * width), emit
+
+
+def _load_term(builder, terms, term, a, like):
+    """Term number `term` of `terms`: a[i] in all lanes, and j."""
+    first = builder.shl(term, I64(1))
+    factor = emit_load_scalar(builder, builder.add(a, emit_int64(builder, terms, first)), like)
+    return factor, emit_int64(builder, terms, builder.add(first, I64(1)))

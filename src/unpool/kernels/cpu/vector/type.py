@@ -1,18 +1,15 @@
-"""The type of a vector, Python's operators on it, and LLVM instructions that several operations share."""
+"""The type of a vector, Python's operators on it, and the decorator and LLVM instructions of all operations."""
 
+import inspect
 import operator
+from functools import partial, update_wrapper
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
-from numba.extending import lower_builtin, models, register_model, type_callable
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-
-BYTE_POINTER = ir.PointerType(ir.IntType(8))
-
-intrinsic = _intrinsic(prefer_literal=True)
+I32, I64 = ir.IntType(32), ir.IntType(64)
 
 
 class Vector(types.Type):
@@ -21,22 +18,46 @@ class Vector(types.Type):
     def __init__(self, element, lanes):
         self.element = element
         self.lanes = lanes
+        self.is_float = isinstance(element, types.Float)
+        self.bits = 1 if isinstance(element, types.Boolean) else element.bitwidth  # of an element
+        self.itemsize = max(1, self.bits // 8)  # bytes of an element
+        self.nbytes = self.itemsize * lanes
         super().__init__(name=f"Vector({element}, {lanes})")
+
+    @property
+    def llvm_element(self):
+        """The LLVM type of an element."""
+        if self.is_float:
+            return ir.FloatType() if self.bits == 32 else ir.DoubleType()
+        return ir.IntType(self.bits)
 
     @property
     def llvm(self):
         """The LLVM type."""
-        return ir.VectorType(llvm_element(self.element), self.lanes)
+        return ir.VectorType(self.llvm_element, self.lanes)
 
     @property
     def suffix(self):
         """The name in LLVM's intrinsics, such as v16f32."""
-        kind = "f" if isinstance(self.element, types.Float) else "i"
-        return f"v{self.lanes}{kind}{bits_of(self.element)}"
+        return f"v{self.lanes}{'f' if self.is_float else 'i'}{self.bits}"
 
     def of(self, element):
         """The same number of lanes of another element type."""
         return Vector(element, self.lanes)
+
+    @property
+    def mask(self):
+        """The type of the masks for such vectors."""
+        return self.of(types.boolean)
+
+    @property
+    def integers(self):
+        """Signed integers of the same width."""
+        return self.of(getattr(types, f"int{self.bits}"))
+
+    def constant(self, number):
+        """The same number in every lane."""
+        return ir.Constant(self.llvm, [number] * self.lanes)
 
 
 @register_model(Vector)
@@ -45,21 +66,51 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, kind, kind.llvm)
 
 
-def bits_of(element):
-    """Bits of a Numba number type."""
-    return 1 if isinstance(element, types.Boolean) else element.bitwidth
+def vector_of(element, lanes):
+    """The type of vectors, from the types of an operation's arguments."""
+    return Vector(element.dtype, lanes.literal_value)
 
 
-def llvm_element(element):
-    """The LLVM type of a Numba number type."""
-    if isinstance(element, types.Float):
-        return ir.FloatType() if element.bitwidth == 32 else ir.DoubleType()
-    return ir.IntType(bits_of(element))
+def tile_of(vector, count):
+    """The type of tuples of vectors, from the type of an operation's argument."""
+    return types.UniTuple(vector, count.literal_value)
 
 
-def is_float(kind):
-    """True if the elements of a vector are floats."""
-    return isinstance(kind.element, types.Float)
+def operation(choose):
+    """Decorates an operation: from the types of its arguments, the type of its result, and the function that emits it.
+
+    emit(builder, *values) takes and returns LLVM values. A tuple is a list of them on both sides; no result is None.
+    """
+
+    def typed(context, *args):
+        result, emit = choose(*args)
+
+        def lower(ctx, builder, signature, values):
+            unpacked = (_unpack(builder, kind, value) for kind, value in zip(args, values, strict=True))
+            return _pack(ctx, builder, result, emit(builder, *unpacked))
+
+        return result(*args), lower
+
+    update_wrapper(typed, choose)
+    signature = inspect.signature(choose)
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    typed.__signature__ = signature.replace(parameters=[context, *signature.parameters.values()])
+    return intrinsic(prefer_literal=True)(typed)
+
+
+def _unpack(builder, kind, value):
+    if not isinstance(kind, types.BaseTuple):
+        return value
+    parts = cgutils.unpack_tuple(builder, value, len(kind))
+    return [_unpack(builder, *part) for part in zip(kind, parts, strict=True)]
+
+
+def _pack(context, builder, kind, value):
+    if value is None:
+        return context.get_dummy_value()
+    if not isinstance(kind, types.BaseTuple):
+        return value
+    return context.make_tuple(builder, kind, [_pack(context, builder, *part) for part in zip(kind, value, strict=True)])
 
 
 def call_llvm(builder, name, result, arguments):
@@ -68,11 +119,21 @@ def call_llvm(builder, name, result, arguments):
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
 
 
+def pointer_to(builder, address, target):
+    """A pointer to an LLVM type."""
+    return builder.inttoptr(address, ir.PointerType(target))
+
+
+def byte_pointer(builder, address):
+    """A pointer to bytes."""
+    return pointer_to(builder, address, ir.IntType(8))
+
+
 def emit_splat(builder, scalar, lanes):
     """The same scalar in every lane."""
     undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, scalar, I32(0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+    return builder.shuffle_vector(first, undefined, lane_numbers([0] * lanes))
 
 
 def lane_numbers(numbers):
@@ -82,8 +143,36 @@ def lane_numbers(numbers):
 
 def emit_load(builder, address, kind):
     """A whole vector from an address that is aligned to its elements."""
-    pointer = builder.inttoptr(address, ir.PointerType(kind.llvm))
-    return builder.load(pointer, align=bits_of(kind.element) // 8)
+    return builder.load(pointer_to(builder, address, kind.llvm), align=kind.itemsize)
+
+
+def emit_load_parts(builder, address, kind, count):
+    """Vectors that follow each other in memory."""
+    places = [builder.add(address, I64(part * kind.nbytes)) for part in range(count)]
+    return [emit_load(builder, place, kind) for place in places]
+
+
+def emit_load_scalar(builder, address, kind):
+    """An element, in all lanes of a vector."""
+    scalar = builder.load(pointer_to(builder, address, kind.llvm_element), align=kind.itemsize)
+    return emit_splat(builder, scalar, kind.lanes)
+
+
+def emit_store(builder, value, address, kind):
+    """A whole vector to an address that is aligned to its elements."""
+    builder.store(value, pointer_to(builder, address, kind.llvm), align=kind.itemsize)
+
+
+def emit_load_masked(builder, address, mask, fill, kind):
+    """Lanes of `fill`, replaced by memory where the mask is set."""
+    arguments = [byte_pointer(builder, address), I32(kind.itemsize), mask, fill]
+    return call_llvm(builder, f"llvm.masked.load.{kind.suffix}.p0", kind.llvm, arguments)
+
+
+def emit_store_masked(builder, value, address, mask, kind):
+    """The lanes where the mask is set."""
+    arguments = [value, byte_pointer(builder, address), I32(kind.itemsize), mask]
+    call_llvm(builder, f"llvm.masked.store.{kind.suffix}.p0", ir.VoidType(), arguments)
 
 
 def row_address(builder, address, bytes_between, row):
@@ -91,7 +180,7 @@ def row_address(builder, address, bytes_between, row):
     return builder.add(address, builder.mul(bytes_between, I64(row)))
 
 
-def concatenated(builder, parts):
+def concatenate(builder, parts):
     """Vectors of equal width, one after the other, as one; their number is a power of two."""
     while len(parts) > 1:
         lanes = lane_numbers(range(2 * parts[0].type.count))
@@ -99,54 +188,30 @@ def concatenated(builder, parts):
     return parts[0]
 
 
-def emit_gather(builder, address, bytes_between, mask, fill, kind):
-    """Elements `bytes_between` apart; lanes without the mask are those of `fill`."""
-    lane = ir.Constant(ir.VectorType(I64, kind.lanes), list(range(kind.lanes)))
-    offsets = builder.mul(lane, emit_splat(builder, bytes_between, kind.lanes))
-    return emit_gather_at(builder, builder.add(emit_splat(builder, address, kind.lanes), offsets), mask, fill, kind)
+def emit_comparison(sign, kind, builder, x, y):
+    """Lanes where a comparison holds: NaN is not equal to anything, nor larger or smaller."""
+    if kind.is_float:
+        return builder.fcmp_unordered(sign, x, y) if sign == "!=" else builder.fcmp_ordered(sign, x, y)
+    if isinstance(kind.element, types.Integer) and not kind.element.signed:
+        return builder.icmp_unsigned(sign, x, y)
+    return builder.icmp_signed(sign, x, y)
 
 
-def emit_gather_at(builder, places, mask, fill, kind):
-    """Elements from an address for each lane; lanes without the mask are those of `fill`."""
-    pointers = builder.inttoptr(places, ir.VectorType(ir.PointerType(llvm_element(kind.element)), kind.lanes))
-    align = I32(bits_of(kind.element) // 8)
-    name = f"llvm.masked.gather.{kind.suffix}.v{kind.lanes}p0"
-    return call_llvm(builder, name, kind.llvm, [pointers, align, mask, fill])
-
-
-def mask_of(kind):
-    """The type of the masks for vectors of a type."""
-    return kind.of(types.boolean)
-
-
-def _binary(symbol, emit, result=lambda kind: kind):
+def _define(symbol, emit, *, is_comparison):
     @type_callable(symbol)
     def typer(context):
         def resolve(x, y):
-            return result(x) if isinstance(x, Vector) and x == y else None
+            return (x.mask if is_comparison else x) if isinstance(x, Vector) and x == y else None
 
         return resolve
 
     @lower_builtin(symbol, Vector, Vector)
     def lower(context, builder, signature, arguments):
-        return emit(builder, signature.args[0], *arguments)
+        return emit(signature.args[0], builder, *arguments)
 
 
-def _arithmetic(integer, floating):
-    return lambda builder, kind, x, y: getattr(builder, floating if is_float(kind) else integer)(x, y)
-
-
-def comparison(sign):
-    """The emitter of a comparison, by its sign: NaN is not equal to anything, nor larger or smaller."""
-
-    def emit(builder, kind, x, y):
-        if is_float(kind):
-            return builder.fcmp_unordered(sign, x, y) if sign == "!=" else builder.fcmp_ordered(sign, x, y)
-        if isinstance(kind.element, types.Integer) and not kind.element.signed:
-            return builder.icmp_unsigned(sign, x, y)
-        return builder.icmp_signed(sign, x, y)
-
-    return emit
+def _emit_arithmetic(integer, floating, kind, builder, x, y):
+    return getattr(builder, floating if kind.is_float else integer)(x, y)
 
 
 for _symbol, _integer, _floating in (
@@ -154,12 +219,12 @@ for _symbol, _integer, _floating in (
     (operator.and_, "and_", ""), (operator.or_, "or_", ""), (operator.xor, "xor", ""),
     (operator.rshift, "ashr", ""), (operator.lshift, "shl", ""),
 ):  # fmt: skip
-    _binary(_symbol, _arithmetic(_integer, _floating))
+    _define(_symbol, partial(_emit_arithmetic, _integer, _floating), is_comparison=False)
 
 for _symbol, _sign in (
     (operator.gt, ">"), (operator.lt, "<"), (operator.ge, ">="), (operator.eq, "=="), (operator.ne, "!="),
 ):  # fmt: skip
-    _binary(_symbol, comparison(_sign), mask_of)
+    _define(_symbol, partial(emit_comparison, _sign), is_comparison=True)
 
 
 @type_callable(operator.invert)
