@@ -87,7 +87,7 @@ def _version(name: str) -> str:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding
 
-    from unpool.kernels.cpu.machine import affinity, host
+    from unpool.kernels.cpu.machine import host
 
     features = binding.get_host_cpu_features()
     return {
@@ -96,7 +96,7 @@ def _processor() -> dict[str, Any]:
         "features": [name for name in FEATURES if features.get(name)],
         "vector width in bytes": host.vector_bytes(),
         "cores of the machine": os.cpu_count(),
-        "cores for this process": affinity.available_cores(),
+        "cores for this process": host.available_cores(),
     }
 
 

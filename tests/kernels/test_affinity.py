@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unpool.kernels.cpu.machine import affinity
+from unpool.kernels.cpu.machine import host
 
 V1 = "4:cpuset:/\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n"
 V2 = "0::/a.slice/b.scope\n"
@@ -16,7 +16,7 @@ def quota(root: Path, files: dict[str, str]) -> int | None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return affinity.quota(str(root))
+    return host.quota(str(root))
 
 
 def v1(folder: str, quota: int, period: int = 100000) -> dict[str, str]:
@@ -69,10 +69,10 @@ def test_where_there_are_no_groups(tmp_path) -> None:
 
 def test_available_obeys_both(monkeypatch) -> None:
     """Never more cores than either says, and at least one."""
-    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(host.os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     for granted, expected in ((None, 4), (9, 4), (3, 3), (1, 1)):
-        monkeypatch.setattr(affinity, "quota", lambda granted=granted: granted)
-        assert affinity.available_cores() == expected
-    monkeypatch.delattr(affinity.os, "sched_getaffinity")
-    monkeypatch.setattr(affinity.os, "cpu_count", lambda: None)
-    assert affinity.available_cores() == 1
+        monkeypatch.setattr(host, "quota", lambda granted=granted: granted)
+        assert host.available_cores() == expected
+    monkeypatch.delattr(host.os, "sched_getaffinity")
+    monkeypatch.setattr(host.os, "cpu_count", lambda: None)
+    assert host.available_cores() == 1

@@ -16,7 +16,7 @@ import pytest
 import unpool
 from tests.kernels.test_fork import forked
 from tests.support.runners import bits
-from unpool.kernels.cpu.machine import affinity
+from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.jit import jit
@@ -398,14 +398,14 @@ def test_wrong_threads_are_refused(threads: object) -> None:
         unpool.conv_transpose(x, x, threads=threads)
 
 
-@pytest.mark.skipif(affinity._getcpu is None or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
+@pytest.mark.skipif(host._getcpu is None or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
 def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is woken where its caller is not, may run anywhere afterwards, and keeps to what it has been told since."""
-    assert affinity._getcpu is not None
+    assert host._getcpu is not None
     every = os.sched_getaffinity(0)
     worker, done = splitter._Worker(1), threading.Semaphore(0)
     seen: list[tuple[set[int], set[int]]] = []
-    allow = affinity.restore_affinity
+    allow = host.restore_affinity
 
     def noted(cores: set[int]) -> None:
         woken_on = os.sched_getaffinity(0)

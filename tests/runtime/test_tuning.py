@@ -10,8 +10,7 @@ from tests import oracle
 from tests.support import models
 from unpool.errors import UnpoolError
 from unpool.execute import autotune
-from unpool.kernels.cpu.machine import tuning_cache
-from unpool.kernels.cpu.machine.cache import _Files
+from unpool.kernels.cpu.machine import cache
 from unpool.runtime.session import autotune as session_autotune
 
 SHAPE, WINDOW, STRIDES = (1, 32, 31, 31), (32, 8, 4, 4), (2, 2)
@@ -40,7 +39,7 @@ def clock(monkeypatch, tmp_path):
 
     monkeypatch.setattr(autotune, "time_calls", timed)
     monkeypatch.setattr(session_autotune, "is_installed", lambda: False)  # only ways are to be chosen here
-    monkeypatch.setattr(tuning_cache, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(cache, "_result_files", lambda: cache._Files(str(tmp_path), "results", "these sources"))
     return times, asked
 
 
@@ -133,12 +132,12 @@ def test_turns_end_when_the_time_is_up(monkeypatch):
 
 def test_results_of_another_machine_are_not_found(monkeypatch, tmp_path):
     """What was kept is found by the same processor with as many cores, and by no other one; nor is a damaged file."""
-    monkeypatch.setattr(tuning_cache, "_files", lambda: _Files(str(tmp_path), "results", "these sources"))
-    tuning_cache.store("key", "phases")
-    assert tuning_cache.find("key") == "phases"
+    monkeypatch.setattr(cache, "_result_files", lambda: cache._Files(str(tmp_path), "results", "these sources"))
+    cache.store_result("key", "phases")
+    assert cache.find_result("key") == "phases"
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(tuning_cache, "available_cores", lambda: 96)
-        assert tuning_cache.find("key") is None
+        elsewhere.setattr(cache, "available_cores", lambda: 96)
+        assert cache.find_result("key") is None
     for path in tmp_path.rglob("*.nbc"):
         path.write_bytes(path.read_bytes()[:-1])
-    assert tuning_cache.find("key") is None
+    assert cache.find_result("key") is None

@@ -1,6 +1,6 @@
 """Autotuning of ConvTranspose: times the algorithms on this machine, and stores the fastest.
 
-Without it the algorithm of least cost is used (`kernels/cpu/conv_transpose/costs.py`). All algorithms add the same
+Without it the algorithm of least cost is used (`kernels/cpu/conv_transpose`). All algorithms add the same
 products but round differently. So nothing is timed unless the caller asks for it, and the result is stored next to the
 machine code, so that later processes on the same machine compute the same.
 """
@@ -78,16 +78,16 @@ class Tuner:
 
 def find_result(key: str) -> Any:
     """The result that was stored under a key on this machine; None where there is none."""
-    from unpool.kernels.cpu.machine import tuning_cache
+    from unpool.kernels.cpu.machine import cache
 
-    return tuning_cache.find(key)
+    return cache.find_result(key)
 
 
 def store_result(key: str, result: object) -> None:
     """Store a result next to the machine code, if that is possible."""
-    from unpool.kernels.cpu.machine import tuning_cache
+    from unpool.kernels.cpu.machine import cache
 
-    tuning_cache.store(key, result)
+    cache.store_result(key, result)
 
 
 def time_calls(

@@ -41,12 +41,9 @@ PLAIN = Epilogue()
 
 
 def activate(values, name: str, params: tuple[float, ...]):
-    """The activated values; NaN stays NaN.
+    """The activated values, which may be overwritten; NaN stays NaN.
 
-    Args:
-        values: float32 or float64, or int8 or uint8 for Relu and Clip; may be overwritten.
-        name: "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid" or "HardSwish".
-        params: of the activation: alpha; min and max; alpha and beta.
+    Values are float32 or float64, or int8 or uint8 for Relu and Clip. Parameters are alpha; min and max; alpha, beta.
 
     >>> activate(np.float32([-1, 2]), "LeakyRelu", (0.5,))
     array([-0.5,  2. ], dtype=float32)

@@ -20,17 +20,13 @@ def row_plan(
 ):
     """The walks of all leading axes as the two int64 arrays that `list_rows` reads.
 
-    Args:
-        walks: one per leading axis.
-        other_weights: elements between neighbouring positions of each axis in the other array.
-        labels: a second number of each row, such as its place or its tap: per axis the summand of the first pair of
-            every position, and the step to every next pair.
-        label_weights: factor of the labels of each axis.
+    `other_weights` are the elements between neighbouring positions of each axis in the other array. `labels` give each
+    row a second number, such as its place or its tap: per axis the summand of the first pair of every position, and the
+    step to every next pair, times `label_weights`. The results are
 
-    Returns:
-        steps: (axes, 4) size, other step, label step, first row in `table`.
-        table: (sum of sizes, 3) other offset, label and count of every position.
-        width: maximum number of rows that one position lists.
+    steps   (axes, 4) size, other step, label step, first row in `table`
+    table   (sum of sizes, 3) other offset, label and count of every position
+    width   maximum number of rows that one position lists
     """
     steps = np.empty((len(walks), 4), np.int64)
     parts = [np.empty((0, 3), np.int64)]
@@ -48,12 +44,6 @@ def padded_rows(
     padded: Sequence[int], begins: Sequence[int], sizes: Sequence[int], weights: Sequence[int]
 ) -> npt.NDArray[np.int64]:
     """For every position of padded leading axes the element at which its row starts, -1 in the padding.
-
-    Args:
-        padded: sizes with padding, one per leading axis.
-        begins: padding before the first element.
-        sizes: sizes without padding.
-        weights: elements between neighbours of each axis.
 
     >>> padded_rows([4], [1], [2], [10]).tolist()
     [-1, 0, 10, -1]

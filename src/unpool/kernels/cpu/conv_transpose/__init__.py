@@ -10,6 +10,9 @@
 
 The algorithm is chosen here, and `dispatch.py` runs it. To add one, write a file of its name, a line of the table, a
 condition in `algorithms`, and a function in `dispatch.py` that prepares it.
+
+Costs were measured on an AVX-512 processor. Their unit is one multiply-add of a filled tile of the phases' product,
+which runs at 95 to 99 % of the processor's peak.
 """
 
 import math
@@ -17,9 +20,29 @@ from functools import lru_cache
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose import direct, phases_plan, winograd
-from unpool.kernels.cpu.conv_transpose.costs import FAR, MOST_TAPS, PACK_CALL, PACKING, ROW_CALL, ROWS, UNCERTAIN
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import flatten_depth
+
+ROWS = 5
+"""A multiply-add of the rows kernel: every one loads and stores its sum."""
+
+ROW_CALL = 600
+"""Overhead of the rows kernel for each tap of each row, of any length: 10 nanoseconds."""
+
+FAR = 3
+"""Rows that cost this many times the phases are slower on any machine."""
+
+UNCERTAIN = 1.5
+"""Of Winograd's tiles and the phases, the one that costs this many times the other is slower on any machine."""
+
+PACKING = 4
+"""Packing a weight into the order of tiles, in every call for weights that are not constant."""
+
+PACK_CALL = 1 << 20
+"""Least cost of packing in every call, 20 microseconds."""
+
+MOST_TAPS = 1 << 14
+"""Maximum number of phases or taps for tables of them."""
 
 
 @lru_cache(maxsize=1024)

@@ -87,13 +87,7 @@ def _relative_products(axes: tuple[Axis, ...], channels: int, maps: int, size: i
 
 
 def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
-    """True if the stride along the lanes is supported, and the tables and the panel are small.
-
-    Args:
-        axes: one per spatial axis, none of them empty.
-        channels: of the input, in one group.
-        size: bytes of an element.
-    """
+    """True if the stride along the lanes is supported, and tables and panel are small; no axis is empty."""
     *leading, last = axes
     if last.window.stride not in STRIDES or math.prod(axis.large for axis in leading) > MOST_ROWS:
         return False
@@ -111,10 +105,6 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
 
     It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
     (N, M, D1..Dk).
-
-    Args:
-        problem: the transposed convolution.
-        epilogue: the activation of the sums.
     """
     outputs = problem.batch * problem.group * problem.maps * problem.large
     cost = (outputs + problem.batch * problem.channels * problem.maps * problem.small * problem.taps) // VECTOR_SPEEDUP
@@ -122,7 +112,6 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
 
 
 def _launch(problem: ConvTransposeProblem, epilogue: Epilogue, cost: int, threads: int) -> Launch:
-    """The same in bands for a number of threads."""
     last, channels, size = problem.axes[-1], problem.channels // problem.group, problem.dtype.itemsize
     lanes = vector_bytes() // size
     taps, left, beyond = taps_of(last, lanes)
@@ -174,12 +163,11 @@ def kinds_of(axis: Axis):
 
 
 def rows_of(leading: tuple[Axis, ...]):
-    """The rows of x and of the window that each row of y reads.
+    """The rows of x and of the window that each row of y reads: three arrays.
 
-    Returns:
-        rows: (rows, 2) an input row, and the number of the kind of the row.
-        reach: (rows, 2) the first and the last input row that are read.
-        kinds: per kind its terms (row of the window, input row counted from the one in `rows`).
+    rows    (rows, 2) an input row, and the number of the kind of the row
+    reach   (rows, 2) the first and the last input row that are read
+    kinds   per kind its terms (row of the window, input row counted from the one in `rows`)
     """
     rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
     for axis in leading:
@@ -197,7 +185,7 @@ def rows_of(leading: tuple[Axis, ...]):
 def bands_of(reach, most: int, fewest: int):
     """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
 
-    Each band reads at most `most` rows, and there are `fewest` bands or more, but fewer if they would read everything
+    Each band reads at most `most` rows, and there are `fewest` bands or more, but fewer if they would read all rows
     more than twice.
     """
     count, bands = 1, _equal_bands(reach, 1)

@@ -26,15 +26,16 @@ from unpool.kernels.cpu.conv_transpose import (
     winograd,
     winograd_accuracy,
 )
-from unpool.kernels.cpu.conv_transpose.costs import NARROW_STORE
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_fallback import WinogradFallback
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
 from unpool.kernels.cpu.weights import own_weights, packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
 
 MAX_INACCURATE = 1 / 32
 """Share of Winograd's tiles; if more are inaccurate, the next algorithm computes all tiles, which takes less time."""
+
+NARROW_STORE = 8
+"""Least output channels of a group that channels last are stored with directly: fewer are stored one by one."""
 
 Packed = Any
 """Weights in the order of an algorithm."""
@@ -47,12 +48,9 @@ class ConvTransposeDispatcher:
     """The transposed convolutions of one set of shapes and types."""
 
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
-        """Algorithms are chosen when they are needed.
+        """Algorithms are chosen in calls: `is_cached` of the problem follows from their weights.
 
-        Args:
-            problem: of the calls; `is_cached` follows from the weights of every call.
-            storage: type of x and y.
-            epilogue: the layout of x and y, and the activation.
+        The type of x and y is `storage`.
         """
         self._problem = problem
         self._storage = storage
@@ -67,14 +65,11 @@ class ConvTransposeDispatcher:
         return sum(map(nbytes_of, self._runs.copy().values()))
 
     def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
-        """Write the transposed convolution of x and w, plus b, activated, to `y`.
+        """Write the transposed convolution of x and w, plus b, activated, to `y`, on a maximum number of threads.
 
-        Args:
-            x: C-contiguous (N, C, d1..dk), or channels last: any float type.
-            w: C-contiguous (C, M/group, k1..kk), type of x. The packed weights of `own_weights` are kept.
-            b: C-contiguous (M,), in the type of sums: that of x, but float32 for 16-bit types.
-            y: C-contiguous (N, M, D1..Dk), or channels last, type of x.
-            threads: maximum number of threads; None for all cores.
+        All are C-contiguous: x and y are (N, C, d1..dk) and (N, M, D1..Dk), or channels last, and w is (C, M/group,
+        k1..kk), of any float type. b is (M,), in the type of sums: that of x, but float32 for 16-bit types. The packed
+        weights of `own_weights` are kept.
         """
         if self._is_empty:
             return
@@ -132,7 +127,7 @@ def _build_run(algorithm: Algorithm, problem: ConvTransposeProblem, storage: np.
 
 
 def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogue) -> Run:
-    """Converts layout and type, and activates, around algorithms that know channels first and the type of sums only."""
+    """Converts layout and type, and activates, around algorithms that take channels first and the type of sums only."""
     shape = (problem.batch, problem.maps * problem.group, *(axis.large for axis in problem.axes))
 
     def run_converted(x, w, b, y, threads):
@@ -168,7 +163,7 @@ def _winograd(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: E
     assert depth is not None
     packing, tiles = _Packing("winograd", problem), flat.batch * math.prod(tiling_of(flat.axes).tiles)
     launch = winograd.launch(flat, storage, epilogue, depth)
-    fallback = cache(lambda: WinogradFallback(flat, lambda pictures: _phases(pictures, storage, epilogue), depth))
+    fallback = cache(lambda: winograd_accuracy.WinogradFallback(flat, _phases, (storage, epilogue), depth))
 
     def run(x, w, b, y, threads):
         packed = packing.pack(w, threads)

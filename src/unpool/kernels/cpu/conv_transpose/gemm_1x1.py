@@ -19,8 +19,7 @@ from numba import types
 
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
-from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
@@ -69,11 +68,9 @@ def activates(problem: ConvTransposeProblem) -> bool:
 
 
 def writer(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Write:
-    """The function that writes y from arrays of one type, all C-contiguous.
+    """The function that writes y from C-contiguous arrays of one type, for one element per channel and no dilation.
 
-    Args:
-        problem: with one element per channel of x, and no dilation.
-        epilogue: the activation of the sums, where `activates` allows one.
+    The sums are activated only where `activates` allows it.
     """
     if _is_whole(problem):
         return _writer_of_windows(problem, problem.taps, epilogue)
@@ -139,7 +136,6 @@ def _tile(problem: ConvTransposeProblem) -> tuple[int, int]:
 
 
 def _width(problem: ConvTransposeProblem) -> int:
-    """Columns of a tile."""
     return _tile(problem)[1] * (vector_bytes() // problem.dtype.itemsize)
 
 
@@ -148,7 +144,6 @@ def _is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
 
 
 def _writer_by_maps(problem: ConvTransposeProblem, columns: int) -> Write:
-    """For few columns, one image after the other."""
     launch = Launch(multiply_maps, problem.maps, problem.channels * columns)
 
     def write(x, w, b, y, threads):

@@ -73,15 +73,8 @@ def fill_line(target, source, apart, fills, static):
 def store_plane(y, results, targets, bias, stage, params, activation, static):
     """Writes the results of one output channel, interleaving its phases; neighbouring rows of y follow each other.
 
-    Args:
-        y: where the plane begins.
-        results: of the channel.
-        targets: (phases of the leading axes, rows of the line) where they go in the plane, -1 nowhere.
-        bias: of the channel, in all lanes.
-        stage: room for a row of y, for results that are rounded or activated.
-        params: sizes along the lanes.
-        activation: in lanes.
-        static: compile-time arguments.
+    `y` is where the plane begins. `targets`, (phases of the leading axes, rows of the line), has where they go in the
+    plane, -1 for nowhere. `stage` has room for a row of y, for results that are rounded or activated.
     """
     lanes, size, stored, step = static.lanes, static.element.bitwidth // 8, static.stored, static.stored.bitwidth // 8
     is_rounded = static.element != stored
@@ -115,15 +108,7 @@ def store_plane(y, results, targets, bias, stage, params, activation, static):
 def store_channels(y, results, targets, bias, count, params, activation, static):
     """As `store_plane`, with channels last: the results of `count` output channels, neighbours in y, are gathered.
 
-    Args:
-        y: where the first of these channels begins.
-        results: of that channel.
-        targets: as for `store_plane`, like all that is not named here.
-        bias: address of the first channel's.
-        count: output channels.
-        params: also the distances of neighbours along the lanes of y, and of channels in the results.
-        activation: as there.
-        static: as there.
+    `y`, `results` and `bias`, an address, are those of the first of these channels.
     """
     lanes, size, element = static.lanes, static.element.bitwidth // 8, static.element
     stored, step = static.stored, static.stored.bitwidth // 8

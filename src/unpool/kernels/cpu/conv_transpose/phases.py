@@ -51,20 +51,13 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, r
 def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> Launches:
     """The call that writes a transposed convolution.
 
-    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; what
-    `phases_pack.pack` returns; (M,) in the type of sums; (N, M, D1..Dk), or channels last, of type
-    `storage`.
-
-    Args:
-        problem: the transposed convolution.
-        storage: type of x and y: float32, float64, float16 or bfloat16.
-        epilogue: the layout of x and y, and what is done to sums before they are stored.
+    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; from
+    `phases_pack.pack`; (M,) in the type of sums; (N, M, D1..Dk), or channels last, of type `storage`.
     """
     return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, threads))
 
 
 def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, threads: int) -> Launch:
-    """The same in blocks for a number of threads."""
     channels, maps, last = problem.channels // problem.group, problem.maps, problem.axes[-1]
     whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
     cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)

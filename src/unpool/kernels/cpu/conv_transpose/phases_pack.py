@@ -53,15 +53,7 @@ channels and taps of a part of the sum; rows of all tiles of the class."""
 
 
 def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_cached: bool = True) -> Any:
-    """The packed weights, flat.
-
-    Args:
-        w: (C, M/group, k1..kk), C-contiguous.
-        cut: blocking of the call.
-        group: number of groups.
-        threads: maximum number of threads; None for all cores.
-        is_cached: whether they are packed once.
-    """
+    """The packed weights, flat, of (C, M/group, k1..kk), C-contiguous; `is_cached` if they are packed once."""
     if w.size < (MANY_ONCE if is_cached else MANY):
         return _pack_by_numpy(w, cut, group)
     params = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)[0][0]

@@ -14,28 +14,53 @@ from itertools import product
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.costs import (
-    FEW,
-    FILLING,
-    JOB_PRODUCTS,
-    LAYING,
-    NEAR_BYTES,
-    PANEL_BYTES,
-    RELOADING,
-    RESULT_BYTES,
-    SINGLE_ROW,
-    SINGLE_ROW_ALIGNED,
-    STORING,
-    TILES_TOGETHER,
-    TOGETHER,
-    WORKSPACE_BYTES,
-)
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import padded_rows
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes, parts_per_thread
 from unpool.kernels.cpu.machine.threads import max_threads
 from unpool.shape_cache import cached
+
+LAYING = 3
+"""Laying out an element of the line: a load and a store, where a product takes 1/16 of an instruction."""
+
+SINGLE_ROW = 2.0
+"""A multiply-add in a tile of one row, which loads a vector for each: most are unaligned, and take two loads."""
+
+SINGLE_ROW_ALIGNED = 1.2
+"""The same where every tap has its own line, and all rows begin at a whole vector."""
+
+RELOADING = 10
+"""Reading a packed weight for the first tile of a block of positions: as long as from memory."""
+
+STORING = 10
+"""Writing an output, from its sum."""
+
+FILLING = 100
+"""Laying out a vector of the line for a job: it may begin and end anywhere."""
+
+JOB_PRODUCTS = 1 << 18
+"""Least products in a job of one chunk of output channels and one tile of positions."""
+
+TILES_TOGETHER = 4
+"""Least tiles of channels in a chunk, per class: they share channels of the input in the first cache."""
+
+PANEL_BYTES = 1 << 20
+"""Input of one block of positions, all channels: it fits the second cache, from which some channels at a time are read.
+If its margin alone fills that, a block is half as long as its margin, so no element is laid out more than three times.
+"""
+
+RESULT_BYTES = 1 << 18
+"""Results of one block of positions and one chunk of output channels: they fit the second cache, too."""
+
+NEAR_BYTES = 3 << 13
+"""The same with fewer than FEW channels: results come so fast that they have to fit the first cache."""
+
+FEW = 8
+"""With fewer channels, storing results takes longer than computing them: see NEAR_BYTES."""
+
+WORKSPACE_BYTES = 1 << 25
+"""Maximum workspace of a thread, without inputs, outputs and packed weights; if phases need more, rows are used."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +88,9 @@ class PhaseGrid:
 
 @cached(256)
 def phase_grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) -> PhaseGrid:
-    """The line and the classes of a call.
+    """The line and the classes of a call; the size of the last axis of the line is a multiple of `whole`.
 
-    Args:
-        axes: one per spatial axis.
-        is_spread: a line per shift along the last axis, none of which then needs padding between its rows.
-        whole: the size of the last axis of the line is a multiple of this.
+    With `is_spread` there is a line per shift along the last axis, none of which then needs padding between its rows.
     """
     shifts = [_shifts(axis) for axis in axes]
     found = [sorted({shift for phase in each for _, shift in phase} or {0}) for each in shifts]

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, tap_spans, upsampling_walk
-from unpool.kernels.cpu.conv_transpose.costs import TOGETHER
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import list_rows, readonly, row_plan
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
@@ -40,13 +39,10 @@ class RowsParams(NamedTuple):
 
 
 class RowsTables(NamedTuple):
-    """All tables that the kernel takes.
+    """Tables of the kernel: `steps` and `reaching` for `list_rows`.
 
-    Attributes:
-        steps: as `list_rows` takes them.
-        reaching: likewise, its table.
-        spans: of every tap along the lanes its number, the small positions [low, high) it carries, its phase, and
-            their shift in that.
+    `spans` has, for every tap along the lanes, its number, the small positions [low, high) it carries, its phase, and
+    their shift in that.
     """
 
     steps: Table

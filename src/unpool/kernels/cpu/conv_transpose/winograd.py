@@ -15,8 +15,8 @@ This file compares costs, packs weights and prepares the kernel (`winograd_kerne
 
 Sums and differences of neighbours are formed before they are multiplied. So errors, relative to the largest output, are
 two or three times those of a direct sum in the same number of parts. NaN, or a value far larger than its neighbours,
-spoils a tile. Tiles are checked for it (`winograd_accuracy.py`), and inaccurate ones are computed again by phases
-(`winograd_fallback.py`). If there are too many, or the weights vary too much, the next algorithm runs the whole call.
+spoils a tile. Tiles are checked for it, and inaccurate ones are computed again by phases (`winograd_accuracy.py`). If
+there are too many, or the weights vary too much, the next algorithm runs the whole call.
 
 Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or the size of three vectors of positions with all channels and one
 tile of rows in all phases; 32 MiB at most.
@@ -161,13 +161,8 @@ def _scattered(axes: tuple[Axis, ...]) -> int:
 def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
     """The cost of one group, in multiply-adds of full tiles; infinity where the method does not fit.
 
-    Args:
-        axes: one per spatial axis.
-        batch: images.
-        channels: of the input, in one group.
-        maps: channels of the output, in one group.
-        size: bytes of an element.
-        is_cached: whether the transformed weights are kept from an earlier call.
+    Channels and maps are those of a group, and `size` is the bytes of an element. `is_cached` if transformed weights
+    are kept from an earlier call.
     """
     tiling = find_tiling(axes)
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
@@ -215,13 +210,7 @@ def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
 def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
     """The transformed weights in the order in which tiles read them: group, tile, entry, channel, row.
 
-    They are rounded once: sums are formed in float64.
-
-    Args:
-        w: (C, M/group, k1, k2), finite.
-        axes: of a call that has a tiling.
-        group: number of groups.
-        threads: maximum number of threads; None for all cores.
+    They come from (C, M/group, k1, k2), finite, and are rounded once: sums are formed in float64.
     """
     tiling, rows = tiling_of(axes), tile_rows()
     channels, maps = w.shape[0] // group, w.shape[1]
@@ -242,16 +231,10 @@ def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
 def launch(
     problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN, depth: DepthAxis = FLAT
 ) -> Launches:
-    """The call that writes a transposed convolution; inaccurate tiles may hold anything.
+    """The call that writes a transposed convolution, flattened, over axes that have a tiling.
 
     It takes (x, packed, b, y), all C-contiguous: (N, C, [slices,] d1, d2), of type `storage`; from `pack`; (M,), in
-    the type of sums; (N, M, [slices,] D1, D2), of type `storage`.
-
-    Args:
-        problem: flattened, over axes that have a tiling.
-        storage: type of x and y: float32, float64, float16 or bfloat16.
-        epilogue: the activation of the sums.
-        depth: the axis before the two of the problem.
+    the type of sums; (N, M, [slices,] D1, D2), of type `storage`. Inaccurate tiles may hold anything.
     """
     return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, depth, threads))
 
@@ -259,7 +242,6 @@ def launch(
 def _launch(
     problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, depth: DepthAxis, threads: int
 ) -> Launch:
-    """The same in blocks and chunks for a number of threads."""
     tiling, channels, cut = tiling_of(problem.axes), problem.channels // problem.group, choose_blocks(problem, threads)
     positions = problem.batch * math.prod(tiling.tiles)
     (rows, columns), (down, across) = problem.axes, tiling.sides
@@ -304,12 +286,7 @@ class WinogradSummand(NamedTuple):
 
 @lru_cache(maxsize=64)
 def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
-    """The summands of transformed weights, from the taps of windows of these sizes.
-
-    Returns:
-        starts: for every entry the number of its first summand, and that of all.
-        summands: of all entries.
-    """
+    """Where the summands of each entry of the transformed weights begin, and their number; the summands."""
     points, phases = np.array(tiling.entries).T
     transform = transform_of(tiling.sides, sizes)[points, phases]
     entries, taps = np.nonzero(transform)
@@ -327,20 +304,11 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
 
     @jit()
     def pack_tiles(w, packed, args, starts, summands, first, stop):
-        """Jobs are tiles of all groups; sums are formed in float64 and rounded once.
+        """Jobs are tiles of all groups, of w (C, M / group, taps) and packed (group * tiles, entries, C / group, rows).
 
         for every tile, for a few channels
             for every channel, for every tap: lay the rows out
             for every entry, for every channel: sum, all rows at once
-
-        Args:
-            w: (C, M / group, taps).
-            packed: (group * tiles, entries, C / group, rows).
-            args: a record of `WinogradPackParams`.
-            starts: from `list_summands`.
-            summands: likewise.
-            first: job to start with.
-            stop: job to stop before.
         """
         params = args[0]
         channels, maps, tiles, taps, entries = params.channels, params.maps, params.tiles, params.taps, starts.size - 1

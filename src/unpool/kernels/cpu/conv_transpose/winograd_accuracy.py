@@ -1,4 +1,6 @@
-"""Selects tiles for which Winograd is accurate enough: rounding errors must come from the output's own window.
+"""Finds tiles for which Winograd is inaccurate, and computes them again by another algorithm.
+
+Rounding errors must come from the output's own window.
 
 The error of a tile is proportional to T, the root of the sum of squares over its 4 x 4 positions and all channels. The
 measure of an output is |w| * |x|, summed over its window only. If a window has the sum S of |x| and the root Q of the
@@ -10,11 +12,15 @@ A tile is accurate if for every window the lower end of that, DEVIATIONS away, i
 weights have one sign, above ALIGNED_ERROR * r times the sum of |x| over the tile, because such sums and their errors
 grow faster. The constants were measured: errors are seldom a tenth of the bound, 64 times the machine's precision.
 Tiles are inaccurate where x is zero throughout a window, where a value is NaN or far larger than its neighbours, and
-where there are few channels.
+where there are few channels. They are computed again as small images:
+
+    image[p] = x[start + p], 0 <= p < 4, start = first + outputs * tile
+    y[start * stride + q] = window over the image at q: the same taps, the same offset
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,6 +29,7 @@ import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
     FLAT,
     DepthAxis,
@@ -59,6 +66,9 @@ BAND = 8
 
 FITTING_POSITIONS = 2048
 """Positions whose sums over all channels stay in the first cache."""
+
+IMAGES = 8
+"""Inaccurate tiles that are computed again in one call."""
 
 
 class AccuracyThresholds(NamedTuple):
@@ -103,13 +113,7 @@ def thresholds_record(thresholds: AccuracyThresholds, dtype: npt.DTypeLike) -> n
 
 
 def accuracy_thresholds(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void] | None:
-    """The thresholds for these weights, a record; None if no tile can be accurate.
-
-    Args:
-        w: (C, M/group, k1, k2), finite.
-        axes: two that have a tiling.
-        group: number of groups.
-    """
+    """The thresholds for finite weights (C, M/group, k1, k2), a record; None if no tile can be accurate."""
     channels, (used, member) = w.shape[0] // group, _met_taps(axes)
     flat = w.reshape(group, channels, w.shape[1], -1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -146,11 +150,10 @@ def _met_taps(axes: tuple[Axis, ...]):
 
 
 def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
-    """The windows of all outputs along both axes, by the positions where they start.
+    """The windows of all outputs along both axes, by the positions where they start: two arrays.
 
-    Returns:
-        shapes: (shapes, 3) whether a window of this shape holds its first, second and third position.
-        needed: (shapes, positions down and across) whether an output of some phase there has this window.
+    shapes   (shapes, 3) 1 where a window of this shape holds its first, second and third position
+    needed   (shapes, positions down and across) 1 where an output of some phase there has this window
     """
     lines = [_windows_along(*each, tiling.outputs) for each in zip(axes, tiling.sides, tiling.tiles, strict=True)]
     shapes = sorted({shape for line in lines for shape in line})
@@ -174,15 +177,10 @@ def _windows_along(
 
 
 def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: DepthAxis = FLAT):
-    """The numbers of inaccurate tiles, counted image by image, slice by slice, row by row.
+    """The numbers of inaccurate tiles of x, counted image by image, slice by slice, row by row.
 
-    Args:
-        x: C-contiguous (N, C, [slices,] d1, d2), any float type.
-        thresholds: from `accuracy_thresholds`.
-        axes: the last two, which have a tiling.
-        group: number of groups.
-        threads: maximum number of threads; None for all cores.
-        depth: the axis before them.
+    x is C-contiguous (N, C, [slices,] d1, d2), of any float type. The last two axes have a tiling; `depth` is the one
+    before them.
     """
     count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, threads)
     bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
@@ -211,7 +209,7 @@ def _check(
 
 
 def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
-    """Cost of bands of `height` rows of tiles, in rows of x: those that two bands share are read for each."""
+    """Cost of bands of `height` rows of tiles, in rows of x: rows that two bands share are read for each."""
     down, outputs = tiling.tiles[0], tiling.outputs
     bands, blocking_for_threads = -(-down // height), 4 - outputs
     return JobSplit(
@@ -221,21 +219,11 @@ def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
 
 @jit(fastmath={"contract"})
 def mark_inaccurate(x, flags, thresholds, args, shapes, needed, first, stop):
-    """Mark the inaccurate tiles.
+    """Mark inaccurate tiles in flat flags (N, slices, tiles down, tiles across), from flat x (N, C, slices, d1, d2).
 
     for every slice of every image, for every band of rows of tiles, for every group
         for every slice that it meets, for every channel and position of the band: its magnitude and its square
         for every row of tiles, for every shape of a window: all windows of the row, whatever tile they are of
-
-    Args:
-        x: flat (N, C, slices, d1, d2); 16-bit floats as their bits.
-        flags: flat (N, slices, tiles down, tiles across), zeros.
-        thresholds: a record.
-        args: a record of `AccuracyParams`.
-        shapes: from `windows_of`.
-        needed: likewise.
-        first: job to start with.
-        stop: job to stop before.
     """
     params = args[0]
     groups, channels, height, width, bands = params.groups, params.channels, params.height, params.width, params.bands
@@ -361,3 +349,71 @@ def _count_short(misses, size, square, error, shape, needed, spread):
         part = one * square[at] + two * square[at + 1] + three * square[at + 2]
         is_accurate = (whole >= 0) & (whole * whole >= spread * part)
         misses[at] += 0 if is_accurate else needed[at]
+
+
+class FallbackAxis:
+    """One axis of the tiles, and the outputs that a tile owns, relative to start * stride and in its image."""
+
+    def __init__(self, axis: Axis, side: WinogradAxis, outputs: int) -> None:
+        """The outputs along an axis are those of a phase in a tile."""
+        stride, steps = axis.window.stride, np.arange(outputs)
+        own = np.concatenate([(steps - origin) * stride + phase for phase, origin in enumerate(side.origins)])
+        low, high = int(own.min()), int(own.max())
+        self.first, self.stride, self.large = side.first, stride, axis.large
+        self.own, self.in_image = own, own - low
+        self.image = Axis(high - low + 1, 4, axis.window, axis.begin + low)
+
+
+class WinogradFallback:
+    """The tiles of one set of shapes, computed by `build(problem, *args)`; `depth` is the axis before the two."""
+
+    def __init__(
+        self, problem: ConvTransposeProblem, build: Callable[..., Any], args: tuple[Any, ...], depth: DepthAxis = FLAT
+    ) -> None:
+        """The problem is flat; that of the images has their axes."""
+        tiling = tiling_of(problem.axes)
+        self._depth, self._outputs, self._tiles = depth, tiling.outputs, tiling.tiles
+        self._lines = [FallbackAxis(*each, tiling.outputs) for each in zip(problem.axes, tiling.sides, strict=True)]
+        axes = tuple(line.image for line in self._lines)
+        self._compute = build(replace(problem, axes=axes, batch=IMAGES), *args)
+
+    def recompute(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
+        """Write the outputs of these tiles, with flat weights; False if the algorithm for them does not write."""
+        x, y = add_depth(x), add_depth(y)
+        for first in range(0, len(numbers), IMAGES):
+            slices, places = np.divmod(numbers[first : first + IMAGES], self._tiles[0] * self._tiles[1])
+            starts = [
+                line.first + self._outputs * place
+                for line, place in zip(self._lines, np.divmod(places, self._tiles[1]), strict=True)
+            ]
+            images = np.zeros((IMAGES, x.shape[1] * self._depth.taps, 4, 4), x.dtype)
+            self._take(images, x, slices, starts)
+            computed = np.empty((IMAGES, y.shape[1], *(line.image.large for line in self._lines)), y.dtype)
+            if not self._compute(images, w, b, computed, threads):
+                return False
+            self._put(y, computed, slices, starts)
+        return True
+
+    def _take(self, images: Any, x: Any, slices: Any, starts: Any) -> None:
+        """Copy the positions of tiles that lie in x, of every slice that they read."""
+        places = [start[:, None] + np.arange(4) for start in starts]
+        inside = [(0 <= each) & (each < size) for each, size in zip(places, x.shape[3:], strict=True)]
+        batch, numbers = np.divmod(slices, self._depth.large)
+        for tap in range(self._depth.taps):
+            met = numbers + self._depth.begin - tap * self._depth.step
+            is_there = (0 <= met) & (met < self._depth.small)
+            tile, row, column = np.nonzero(is_there[:, None, None] & inside[0][:, :, None] & inside[1][:, None, :])
+            values = x[batch[tile], :, met[tile], places[0][tile, row], places[1][tile, column]]
+            images[tile, tap :: self._depth.taps, row, column] = values
+
+    def _put(self, y: Any, computed: Any, slices: Any, starts: Any) -> None:
+        """Copy the outputs that the tiles own to y."""
+        rows, columns = self._lines
+        down, across = (
+            start[:, None] * line.stride + line.own for line, start in zip(self._lines, starts, strict=True)
+        )
+        is_row, is_column = (0 <= down) & (down < rows.large), (0 <= across) & (across < columns.large)
+        tile, row, column = np.nonzero(is_row[:, :, None] & is_column[:, None, :])
+        batch, numbers = np.divmod(slices[tile], self._depth.large)
+        values = computed[tile, :, rows.in_image[row], columns.in_image[column]]
+        y[batch, :, numbers, down[tile, row], across[tile, column]] = values

@@ -99,10 +99,7 @@ def tile_rows() -> int:
 def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
     """The compiled kernel that forms sums in one type and stores them in another, for tiles of `outputs` x `outputs`.
 
-    Args:
-        compute: float32 or float64.
-        storage: of x and y; 16-bit floats as their bits.
-        outputs: 2 or 3.
+    Sums are float32 or float64. Stored 16-bit floats are their bits.
     """
     size, element, stored = compute.itemsize, getattr(types, compute.name), getattr(types, storage.name)
     static = StaticArgs(
@@ -218,22 +215,13 @@ def next_map(products):
 
 @overload_by_type()
 def multiply_block(weights, panel, products, entries, used, count, static):
-    """Products of a block and a chunk of maps.
+    """Products of a block and a chunk of maps; `weights` is the address of the first map's.
 
-    for every point and phase
-        for every few positions, for every few channels: their inputs stay in the first cache
-            for every tile of maps
+        for every point and phase
+            for every few positions, for every few channels: their inputs stay in the first cache
+                for every tile of maps
 
-    A last vector that is not used beyond its half is computed as such.
-
-    Args:
-        weights: address of the first map's.
-        panel: of the block.
-        products: to be written.
-        entries: points and phases.
-        used: positions.
-        count: maps.
-        static: compile-time arguments.
+    A last vector that is used up to its half is computed as such.
     """
     lanes, size, rows, wide, half = static.lanes, static.size, static.rows, VECTORS, static.lanes // 2
     three, two, one = static.replace(vectors=wide), static.replace(vectors=2), static.replace(vectors=1, lanes=half)
@@ -268,15 +256,8 @@ def multiply_block(weights, panel, products, entries, used, count, static):
 def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
     """Products of `static.vectors` of positions with all maps: every tile of `static.rows` maps is summed in registers.
 
-    Args:
-        weight: address of the first channel's.
-        source: address of the positions in the first channel.
-        target: address of the positions in the first map.
-        panel: where channels lie.
-        products: where maps lie.
-        tiles: of maps, how many.
-        apart: bytes between the weights of tiles.
-        static: compile-time arguments, with the number of vectors.
+    `weight`, `source` and `target` are addresses: of the first channel's weights, and of the positions in the first
+    channel and map. The weights of tiles are `apart` bytes apart.
     """
     element, lanes, size, rows, vectors = static.element, static.lanes, static.size, static.rows, static.vectors
     registers, piece = rows * vectors, CHANNELS_AT_ONCE

@@ -89,19 +89,11 @@ class OutputRow(NamedTuple):
 
 @overload_by_type()
 def transform_inputs(source, runs, panel, strip, params, static):
-    """Fill the panel with the inputs of a block, transformed.
+    """Fill the panel with the inputs of a block, transformed; `source` is the address of x's first channel and image.
 
-        for every channel and slice that it is of, for every run
-            for every vector of columns: combine four rows of inputs to four rows of the strip
-            for every vector of tiles, for every row of the strip: combine four columns to points
-
-    Args:
-        source: address of the first channel of x in the first image.
-        runs: of the block.
-        panel: to be filled.
-        strip: room for four lines.
-        params: of the call.
-        static: compile-time arguments.
+    for every channel and slice that it is of, for every run
+        for every vector of columns: combine four rows of inputs to four rows of the strip
+        for every vector of tiles, for every row of the strip: combine four columns to points
     """
     element, lanes, size, outputs, points = static.element, static.lanes, static.size, static.outputs, POINTS
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
@@ -162,16 +154,7 @@ def load_inside(place, apart, static):
 
 @overload_by_type()
 def load_edge(place, row, column, ramp, params, static):
-    """Four rows of an image, a vector of each, zero outside the image.
-
-    Args:
-        place: address of the first element, even if there is none.
-        row: of it; it may be outside.
-        column: likewise.
-        ramp: numbers of the lanes.
-        params: of the call.
-        static: compile-time arguments.
-    """
+    """Four rows of an image, a vector of each, zero outside the image, where `place` may point."""
     stored, lanes, step = static.stored, static.lanes, static.stored.bitwidth // 8
 
     def load_rows(place, row, column, ramp, params, static):
@@ -190,15 +173,7 @@ def load_edge(place, row, column, ramp, params, static):
 
 @overload_by_type()
 def transform_back(products, lines, phases, vectors, static):
-    """The outputs of one map, phase by phase: `outputs` lines for each row of tiles.
-
-    Args:
-        products: of the map.
-        lines: to be filled, `outputs` of every phase.
-        phases: how many.
-        vectors: of positions.
-        static: compile-time arguments.
-    """
+    """The outputs of one map, phase by phase: `outputs` lines for each row of tiles."""
     element, lanes, size, outputs, pattern = (
         static.element, static.lanes, static.size, static.outputs, OUTPUTS[static.outputs]
     )  # fmt: skip
@@ -219,13 +194,7 @@ def transform_back(products, lines, phases, vectors, static):
 def write_run(run, lines, plane, bias, params, static):
     """Write the outputs of one map and run, row by row of every phase along the first axis.
 
-    Args:
-        run: of tiles.
-        lines: of all phases, from `transform_back`.
-        plane: address of the map in the first image of y.
-        bias: address of the map's.
-        params: of the call.
-        static: compile-time arguments.
+    `plane` is the address of the map in the first image of y.
     """
     element, lanes, size, outputs = static.element, static.lanes, static.size, static.outputs
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
@@ -316,17 +285,7 @@ def store_between(address, value, column, stop, ramp, step):
 
 @overload_by_type()
 def scatter(row, phases, column, count, bias, params, static):
-    """Write the phases along the last axis one by one, element by element.
-
-    Args:
-        row: of y.
-        phases: a line of each.
-        column: of x, the first tile's.
-        count: elements of each line.
-        bias: address of the map's.
-        params: of the call.
-        static: compile-time arguments.
-    """
+    """Write the phases along the last axis one by one, element by element; `column`, of x, is the first tile's."""
     element, size, stored = static.element, static.size, static.stored
     bytes_of_one = stored.bitwidth // 8
 

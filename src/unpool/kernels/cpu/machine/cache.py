@@ -1,4 +1,4 @@
-"""Machine code on disk, checked before it is used, and the log of what is compiled.
+"""Machine code and results of measurements on disk, checked before they are used, and the log of what is compiled.
 
 There is an index for every function, and a file for every signature. Each begins with a digest of the rest; machine
 code also states its signature and the digest of all sources. A file that a full disk, a crash or another process left
@@ -19,9 +19,10 @@ from types import FunctionType
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from llvmlite import binding
 from numba import __version__
 
-from unpool.kernels.cpu.machine.host import source_digest
+from unpool.kernels.cpu.machine.host import available_cores, source_digest
 from unpool.kernels.cpu.machine.numba_internals import FunctionCache, to_pickle
 
 _log = logging.getLogger("unpool")
@@ -103,7 +104,7 @@ class _Files:
         self._write(names[key], (key, data))
 
     def flush(self) -> None:
-        """Forget all keys."""
+        """Delete all keys."""
         self._write(f"{self._base}.nbi", (self._stamp, {}))
 
     def _index(self) -> dict[Any, str]:
@@ -140,17 +141,6 @@ def cache_of(function: Callable[..., Any]) -> Any:
     return _where_possible(lambda: _Cache(function))
 
 
-def files_next_to(function: Callable[..., Any], name: str) -> Any:
-    """Files for other data in the folder of a function's machine code; None where nothing can be written.
-
-    Args:
-        function: any function of the calling file.
-        name: first part of the file names.
-    """
-    folder = _where_possible(lambda: _Cache(function).cache_path)
-    return None if folder is None else _Files(folder, name, source_digest())
-
-
 def folder_for(source: Path) -> Path | None:
     """The folder for the machine code of a source file; None where nothing can be written."""
     function = FunctionType((lambda: None).__code__.replace(co_filename=str(source)), {})
@@ -174,3 +164,38 @@ def _where_possible(make: Callable[[], _T]) -> _T | None:
 @cache
 def _warn_once(problem: str) -> None:
     _log.warning("kernels: Numba's cache: %s. Set NUMBA_CACHE_DIR to a folder with room that can be written.", problem)
+
+
+def find_result(key: str) -> Any:
+    """The result of a measurement under a key; None where there is none, or nothing can be stored.
+
+    It was stored on the same kind of processor with the same number of cores, by the same kernels.
+    """
+    files = _result_files()
+    try:
+        return None if files is None else files.load(_machine_key(key))
+    except Exception:  # as a missing file
+        return None
+
+
+def store_result(key: str, result: Any) -> None:
+    """Store a result that can be pickled, if that is possible, for later processes on this machine."""
+    files = _result_files()
+    try:
+        if files is not None:
+            files.save(_machine_key(key), result)
+    except OSError:
+        return
+
+
+@cache
+def _result_files() -> Any:
+    folder = _where_possible(lambda: _Cache(find_result).cache_path)
+    return None if folder is None else _Files(folder, "results", source_digest())
+
+
+def _machine_key(key: str) -> str:  # hashed, because the name of a processor may have any length
+    features = binding.get_host_cpu_features().flatten()
+    settings = (os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
+    machine = (binding.get_host_cpu_name(), features, *settings, available_cores())
+    return hashlib.sha256(repr((machine, key)).encode()).hexdigest()

@@ -1,17 +1,76 @@
-"""Vector width and second cache of the CPU, and the digest of the sources of all kernels."""
+"""The machine of this process: its cores and the affinity of threads, vector width and second cache, kernel sources."""
 
+import ctypes
 import hashlib
-from collections.abc import Iterator
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from llvmlite import binding
-from numba import config
+from unpool.memory import cgroup_folders, read_text
 
 _WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
 _MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
+
+
+def available_cores() -> int:
+    """Cores that this process may run on, 1 or more, and no more than its control groups allow."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, quota() or cores)
+
+
+@cache
+def quota(root: str = "/") -> int | None:
+    """Cores whose time the control groups of this process allow it; part of a core counts as one, None is no limit.
+
+    The folder `root` holds /proc and /sys.
+    """
+    quotas = []
+    for group in cgroup_folders("cpu", Path(root)):
+        periods = f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
+        words = (read_text(group / "cpu.max") or periods).split()
+        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+            quotas.append(int(words[0]) / int(words[1]))
+    return max(1, math.ceil(min(quotas))) if quotas else None
+
+
+_getcpu: Callable[[], int] | None = None
+"""The function that returns the core of its caller; None where a program cannot place its threads."""
+
+if hasattr(os, "sched_setaffinity"):
+    _getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None)
+
+
+def wake_on_other_core(thread: threading.Thread) -> set[int]:
+    """Let a sleeping thread wake on another core than the caller's, where that is allowed.
+
+    Linux looks for an idle core among those that share a cache. In a virtual machine it often knows of none, and a
+    woken thread lands on the core of its waker, and waits there while other cores are idle: calls after a pause then
+    take up to twice their time (docs/decisions/0001-python-threads.md). The result is for `restore_affinity`: no cores
+    if nothing has changed.
+    """
+    number = thread.native_id
+    if _getcpu is None or number is None:
+        return set()
+    with suppress(OSError):  # the system may refuse, and nothing depends on it
+        usual = os.sched_getaffinity(number)
+        others = usual - {_getcpu()}
+        if others and others != usual:
+            os.sched_setaffinity(number, others)
+            return usual
+    return set()
+
+
+def restore_affinity(cores: set[int]) -> None:
+    """Let this thread run on these cores again, if there are any."""
+    if cores:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
 
 
 @cache
@@ -21,6 +80,9 @@ def vector_bytes() -> int:
     Follows Numba: it uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or
     NUMBA_CPU_FEATURES is set.
     """
+    from llvmlite import binding
+    from numba import config
+
     name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
     if features is None and name != "generic":
         has = binding.get_host_cpu_features()
@@ -33,8 +95,13 @@ def vector_bytes() -> int:
 @cache
 def vector_registers() -> int:
     """The number of vector registers: 16 on x86 without AVX-512, otherwise 32."""
+    from llvmlite import binding
+
     is_x86 = binding.get_process_triple().startswith(("x86_64", "i386", "i686"))
     return 16 if is_x86 and vector_bytes() < 64 else 32
+
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @cache
@@ -48,9 +115,6 @@ def second_cache_bytes() -> int:
     except (OSError, ValueError):
         return 0
     return 0
-
-
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @cache
@@ -71,7 +135,6 @@ def source_digest() -> str:
 
 
 def _sources(folder: Traversable, where: str) -> Iterator[tuple[str, Traversable]]:
-    """All sources below a folder, by their place in it."""
     for each in folder.iterdir():
         if each.is_dir() and each.name != "__pycache__":
             yield from _sources(each, f"{where}{each.name}/")

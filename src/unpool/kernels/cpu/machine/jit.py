@@ -1,26 +1,107 @@
-"""One decorator for all kernels: compiled serial, without the interpreter lock, and cached where that is possible."""
+"""One decorator for all kernels, and the entry point of those that can share their jobs with other threads.
+
+Kernels are compiled serial, without the interpreter lock, and cached where that is possible. Python calls an entry
+point instead of a kernel whose last parameters are `first` and `stop`:
+
+    kernel(*args, first, stop)          computes the jobs from `first` to `stop`
+    kernel(*args, SHARED, id(task))     lets all threads that see the task compute its jobs
+
+A task is the record of one call, an int64 array whose words are named here and in `work_queue.py`. The entry point
+writes the addresses of the kernel's code and of its arguments into it, and calls `run_as_caller`, whose address is in
+the task. That calls `run_part(task, first, stop, part)` for every part, in this or in other threads, and returns when
+all have ended. Python is not needed for it: it unpacked the arguments before, and frees them afterwards.
+
+Kernels of Numba return a status, and take two pointers before their arguments: to the result, and to the address of an
+exception, which comes with a status other than 0.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
 from numba.extending import register_jitable
 
 from unpool.kernels.cpu.machine import numba_internals
 from unpool.kernels.cpu.machine.cache import cache_of
-from unpool.kernels.cpu.machine.cfunc import make_entry_point
 from unpool.kernels.cpu.vector.specialize import JIT_OPTIONS
+
+SHARED = -1
+"""Stands for the first job where the last argument is a task; no job has this number."""
+
+RUN_AS_CALLER, RUN_PART, ARGUMENTS, STATUS, EXCEPTION, RESULTS = range(6)
+"""Words of a task: three addresses, status and exception of a part that failed, bytes before the results."""
+
+_WORD, _I32 = ir.IntType(64), ir.IntType(32)
+_PART_TYPE = ir.FunctionType(ir.VoidType(), [_WORD] * 4)
+_CALLER_TYPE = ir.FunctionType(_WORD, [_WORD])
+
+
+def _pointer(builder, task, word):
+    return builder.inttoptr(builder.add(task, _WORD(8 * word)), _WORD.as_pointer())
+
+
+def _function(module, kernel, kind, name):
+    function = ir.Function(module, kind, f"{kernel.name}.{name}")
+    function.linkage = "internal"
+    return function, ir.IRBuilder(function.append_basic_block())
+
+
+def _make_part_runner(module, kernel, result_type):
+    """The function that computes one part, with arguments from the task, and writes the result there, as a word."""
+    function, builder = _function(module, kernel, _PART_TYPE, "part")
+    task, first, stop, part = function.args
+    result_pointer, exception_pointer, *arguments = (argument.type for argument in kernel.args)
+    result = cgutils.alloca_once(builder, result_pointer.pointee)
+    exception = cgutils.alloca_once(builder, exception_pointer.pointee)
+    block = ir.LiteralStructType(arguments[:-2]).as_pointer()
+    packed = builder.load(builder.inttoptr(builder.load(_pointer(builder, task, ARGUMENTS)), block))
+    values = [builder.extract_value(packed, number) for number in range(len(arguments) - 2)]
+    status = builder.call(kernel, [result, exception, *values, first, stop], attrs=("noinline",))
+    with cgutils.if_unlikely(builder, builder.icmp_signed("!=", status, _I32(0))):
+        builder.store(builder.ptrtoint(builder.load(exception), _WORD), _pointer(builder, task, EXCEPTION))
+        builder.store(builder.sext(status, _WORD), _pointer(builder, task, STATUS))
+    if isinstance(result_type, (types.Integer, types.Boolean)):
+        widen = builder.zext if isinstance(result_type, types.Boolean) else builder.sext
+        value = builder.load(result)
+        value = value if value.type == _WORD else widen(value, _WORD)
+        results = builder.add(task, builder.load(_pointer(builder, task, RESULTS)))
+        builder.store(value, _pointer(builder, builder.add(results, builder.mul(part, _WORD(8))), 0))
+    elif not isinstance(result_type, types.NoneType):
+        raise TypeError(f"{kernel.name}: a kernel that shares its jobs returns a bool, an int or None")
+    builder.ret_void()
+    return function
+
+
+def make_entry_point(module, kernel, result_type):
+    """The function that Python calls, with the signature of a kernel that the module declares."""
+    run_part = _make_part_runner(module, kernel, result_type)
+    function, builder = _function(module, kernel, kernel.function_type, "entrance")
+    _, exception, *arguments, first, last = function.args
+    with builder.if_then(builder.icmp_signed("!=", first, _WORD(SHARED))):
+        builder.ret(builder.call(kernel, function.args, attrs=("noinline",)))
+    array = builder.add(last, _WORD(object.__basicsize__))
+    task = builder.load(builder.inttoptr(array, _WORD.as_pointer()))
+    block = builder.alloca(ir.LiteralStructType([argument.type for argument in arguments]))
+    for number, argument in enumerate(arguments):
+        builder.store(argument, builder.gep(block, [_I32(0), _I32(number)]))
+    for word, value in ((RUN_PART, run_part), (ARGUMENTS, block)):
+        builder.store(builder.ptrtoint(value, _WORD), _pointer(builder, task, word))
+    run_as_caller = builder.load(_pointer(builder, task, RUN_AS_CALLER))
+    builder.call(builder.inttoptr(run_as_caller, _CALLER_TYPE.as_pointer()), [task])
+    failure = builder.load(_pointer(builder, task, EXCEPTION))
+    builder.store(builder.inttoptr(failure, exception.type.pointee), exception)
+    builder.ret(builder.trunc(builder.load(_pointer(builder, task, STATUS)), _I32))
+    return function
+
 
 jit_inline = register_jitable(**JIT_OPTIONS)
 """Decorates functions that become part of the kernels that call them, and are not cached on their own."""
 
 
 def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """As `numba.njit`; a kernel that takes `first` and `stop` can share its jobs among threads (`cfunc.py`).
-
-    Args:
-        options: of `njit`, in addition to those that all kernels share.
-    """
+    """As `numba.njit`, with `options` in addition to those that all kernels share."""
     options = {"nogil": True, "error_model": "numpy", **options}
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -1,6 +1,6 @@
 """All uses of Numba beyond its public interface; pyproject.toml limits Numba to the versions that were tested.
 
-Two things need them: threads that share a call without the interpreter lock (`cfunc.py`, `work_queue.py`), and machine
+Two things need them: threads that share a call without the interpreter lock (`jit.py`, `work_queue.py`), and machine
 code on disk whose digest is checked before it is used (`cache.py`). `unpool/fork_safety.py` looks for two locks, too.
 """
 
@@ -21,9 +21,8 @@ FRAME_WORDS = 1 << 16
 def compiler(make_entry_point: Callable[..., Any]) -> type[Any]:
     """Numba's compiler with an entry point in front of kernels, as `pipeline_class` of `njit`.
 
-    Args:
-        make_entry_point: builds the function that Python calls, from an LLVM module, the kernel declared in it and the
-            kernel's return type. Kernels whose last parameters are `first` and `stop` have one.
+    `make_entry_point` builds the function that Python calls, from an LLVM module, the kernel declared in it and the
+    kernel's return type. Kernels whose last parameters are `first` and `stop` have one.
     """
     from numba.core.callwrapper import PyCallWrapper
     from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -42,9 +41,7 @@ def compiler(make_entry_point: Callable[..., Any]) -> type[Any]:
             kind = context.call_conv.get_function_type(function.restype, function.argtypes)
             kernel = ir.Function(module, kind, function.llvm_func_name)
             entry_point = make_entry_point(module, kernel, function.restype)
-            PyCallWrapper(
-                context, module, entry_point, function, self.env, self.call_helper, release_gil
-            ).build()  # fmt: skip
+            PyCallWrapper(context, module, entry_point, function, self.env, self.call_helper, release_gil).build()
             self.library.add_ir_module(module)
 
         def create_cfunc_wrapper(self):
@@ -77,12 +74,10 @@ class FunctionCache:
     """
 
     def __init__(self, function: Callable[..., Any], make_files: Callable[[str, str, Any], Any]) -> None:
-        """Let Numba choose the folder; OSError or RuntimeError where there is none.
+        """Let Numba choose the folder for a function; OSError or RuntimeError where there is none.
 
-        Args:
-            function: to be compiled.
-            make_files: makes an object with `load(key)`, `save(key, data)` and `flush()` from the folder, the first
-                part of file names, and the stamp of the function's source.
+        `make_files` makes an object with `load(key)`, `save(key, data)` and `flush()` from the folder, the first part
+        of file names, and the stamp of the function's source.
         """
         from numba.core import caching
 

@@ -20,9 +20,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from unpool.kernels.cpu.machine import work_queue
-from unpool.kernels.cpu.machine.affinity import available_cores, restore_affinity, wake_on_other_core
 from unpool.kernels.cpu.machine.cancellation import check_cancelled
-from unpool.kernels.cpu.machine.cfunc import SHARED
+from unpool.kernels.cpu.machine.host import available_cores, restore_affinity, wake_on_other_core
+from unpool.kernels.cpu.machine.jit import SHARED
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.numba_internals import entry_point
 from unpool.shape_cache import count_bytes, nbytes_of
@@ -125,7 +125,7 @@ class _Worker:
                 self._lock.release()
 
     def help_callers(self) -> None:
-        """Work of a thread: to help with the tasks in its slot, until none has come for SPIN seconds."""
+        """Help with the tasks in its slot, until none has come for SPIN seconds: the work of its thread."""
         work_queue.worker_loop(self.slot, self._number, work_queue.SPIN)
 
     def stop(self) -> None:
@@ -224,19 +224,12 @@ def split(
     parts: int = 1,
     pace: Pace | None = None,
 ) -> list[Any]:
-    """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs): what a `Launch` is made of.
+    """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs); the result of each, in order, as numbers.
 
-    Args:
-        kernel: from `jit`; returns a bool, an int or nothing.
-        jobs: number of independent jobs.
-        work: elements that all jobs visit together; decides whether threads are worth their hand-over.
-        threads: maximum number of threads, never more than available cores; None for all of these.
-        args: arguments of the kernel before `first` and `stop`.
-        parts: maximum number of parts for each thread; more than one where little is done once for a part.
-        pace: times of such calls; without it, times of the kernel.
-
-    Returns:
-        The kernel's result for each part, in order, as numbers where there are several.
+    The kernel, from `jit`, returns a bool, an int or nothing. `work` are the elements that all jobs visit together:
+    they decide whether threads are worth their hand-over. `threads` is a maximum, never more than available cores; None
+    for all of these. Each thread has `parts` at most; more than one where little is done once for a part. `pace` has
+    the times of such calls; without it, those of the kernel count.
     """
     return _spread(
         kernel, jobs, work, thread_count(work, threads), parts, pace or _paces.setdefault(kernel, Pace()), args
@@ -254,7 +247,7 @@ def _spread(
 
 
 def thread_count(work: int, threads: int | None) -> int:
-    """The number of threads, 1 or more, that some work is worth; arguments are those of `split`."""
+    """The number of threads, 1 or more, that some work is worth; `threads` is a maximum, as in `split`."""
     most = work // _WORTH_A_THREAD
     return max(
         1, most if most <= 1 else min(most, available_cores() if threads is None else min(threads, max_threads()))
@@ -279,7 +272,7 @@ class Launch:
     """
 
     def __init__(self, kernel: Any, jobs: int, work: int, *args: Any, parts: int = PARTS_PER_THREAD) -> None:
-        """As `split`; `args` stand between the arrays and `first`; a kernel without jobs may be None."""
+        """Arguments are those of `split`; `args` follow the arrays. A kernel without jobs may be None."""
         self._kernel = kernel
         self._enter: Callable[..., Any] = self._first_call
         self._jobs = jobs
@@ -291,17 +284,9 @@ class Launch:
         self._pace = Pace()
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
-        """Run the kernel on three C-contiguous NumPy arrays.
+        """The results of the kernel on three C-contiguous NumPy arrays, as in `split`.
 
-        Args:
-            x: passed as a handle, as the next two.
-            y: likewise.
-            z: likewise.
-            threads: maximum number of threads; None for all available cores.
-            more: arguments after the handles, such as typed arrays; of the same types in every call.
-
-        Returns:
-            As `split`.
+        The arguments in `more`, such as typed arrays, follow the handles; they have the same types in every call.
         """
         if self._work < 2 * _WORTH_A_THREAD and self._kernel is not None:
             return [self._enter(id(x), id(y), id(z), *more, *self._serial_args)]
@@ -340,7 +325,7 @@ class Launches:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables of all."""
+        """Bytes of all tables."""
         return sum(launch.nbytes for launch in self._launches.copy().values())
 
     def run(self, arrays: tuple[Any, ...], threads: int | None, *more: Any) -> list[Any]:
@@ -362,11 +347,6 @@ def _forget_workers() -> None:
     _workers = _Workers()
 
 
-def _stop_workers() -> None:
-    """No thread may be in compiled code when the interpreter takes it down."""
-    _workers.stop()
-
-
-atexit.register(_stop_workers)
+atexit.register(lambda: _workers.stop())  # no thread may be in compiled code when the interpreter takes it down
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_workers)

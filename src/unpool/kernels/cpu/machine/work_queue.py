@@ -5,7 +5,7 @@ its task into slots, computes parts itself until none is left, takes its task ou
 begun, and waits for those that have. Each thread begins with its own parts, so that a repeated call finds its data in
 the same caches, and then takes parts of others.
 
-A task is an int64 array: the words of `cfunc.py`, then those named here, then for each slot its address and the word
+A task is an int64 array: the words of `jit.py`, then those named here, then for each slot its address and the word
 that the task replaced, then for each thread a cache line with the number of its parts that are taken, then the results
 of all parts.
 """
@@ -19,12 +19,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from unpool.kernels.cpu.machine.cfunc import RESULTS, RUN_AS_CALLER, RUN_PART
-from unpool.kernels.cpu.machine.jit import jit, jit_inline
+from unpool.kernels.cpu.machine.jit import RESULTS, RUN_AS_CALLER, RUN_PART, jit, jit_inline
 from unpool.kernels.cpu.machine.numba_internals import address
 from unpool.kernels.cpu.vector import address_of
+from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
 
 _IS_WINDOWS = platform.system() == "Windows"
 
@@ -50,119 +49,92 @@ _POLLS_PER_YIELD = 32  # a thread may poll on the very core that it waits for
 _TICK = time.get_clock_info("perf_counter").resolution if _IS_WINDOWS else 1e-9  # seconds, of `clock`
 
 
-def _pointer(builder, address):
-    return builder.inttoptr(address, ir.PointerType(ir.IntType(64)))
-
-
 def _call(builder, name, operands):
-    number = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [number] * len(operands))
+    kind = ir.FunctionType(ir.VoidType(), [I32] * len(operands))
     function = cgutils.get_or_insert_function(builder.module, kind, name)
-    builder.call(function, [ir.Constant(number, each) for each in operands])
+    builder.call(function, [I32(each) for each in operands])
 
 
-@intrinsic
-def read(context, address):
+@operation
+def read(address):
     """The word at an address; what another thread wrote before it changed the word is visible after this (acquire)."""
-
-    def emit(ctx, builder, signature, arguments):
-        return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 8)
-
-    return types.int64(types.int64), emit
+    return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "acquire", 8)
 
 
-@intrinsic
-def add(context, address, amount):
+@operation
+def add(address, amount):
     """Add to the word at an address, and return its old value; earlier writes are visible to its readers (release)."""
-
-    def emit(ctx, builder, signature, arguments):
-        return builder.atomic_rmw("add", _pointer(builder, arguments[0]), arguments[1], "acq_rel")
-
-    return types.int64(types.int64, types.int64), emit
+    return types.int64, lambda builder, address, amount: builder.atomic_rmw(
+        "add", pointer_to(builder, address, I64), amount, "acq_rel"
+    )
 
 
-@intrinsic
-def swap(context, address, old, new):
-    """Replace the word at an address by `new` if it is `old`; whether it was."""
-
-    def emit(ctx, builder, signature, arguments):
-        place = _pointer(builder, arguments[0])
-        return builder.extract_value(builder.cmpxchg(place, *arguments[1:], "acq_rel", "acquire"), 1)
-
-    return types.boolean(types.int64, types.int64, types.int64), emit
+@operation
+def swap(address, old, new):
+    """Replace the word at an address by `new` if it is `old`; True if it was."""
+    return types.boolean, lambda builder, address, old, new: builder.extract_value(
+        builder.cmpxchg(pointer_to(builder, address, I64), old, new, "acq_rel", "acquire"), 1
+    )
 
 
-@intrinsic
-def call(context, function, task, first, stop, part):
+@operation
+def call(function, task, first, stop, part):
     """Call a kernel's `run_part`, given its address."""
 
-    def emit(ctx, builder, signature, arguments):
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 4)
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
-        return ctx.get_dummy_value()
+    def emit(builder, function, *arguments):
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+        builder.call(pointer_to(builder, function, kind), arguments)
 
-    return types.void(*[types.int64] * 5), emit
+    return types.void, emit
 
 
-@intrinsic
-def pause(context):
+@operation
+def pause():
     """The processor's hint for a loop that waits."""
 
-    def emit(ctx, builder, signature, arguments):
+    def emit(builder):
         name, operands = _PAUSES.get(platform.machine().lower(), ("", ()))
         if name:
             _call(builder, name, operands)
-        return ctx.get_dummy_value()
 
-    return types.void(), emit
+    return types.void, emit
 
 
-@intrinsic
-def yield_core(context):
+@operation
+def yield_core():
     """Give the core to another thread that waits for it."""
-
-    def emit(ctx, builder, signature, arguments):
-        _call(builder, _YIELD, ())
-        return ctx.get_dummy_value()
-
-    return types.void(), emit
+    return types.void, lambda builder: _call(builder, _YIELD, ())
 
 
-@intrinsic
-def sleep(context):
+@operation
+def sleep():
     """Block for SLEEP."""
-
-    def emit(ctx, builder, signature, arguments):
-        _call(builder, _SLEEP, (SLEEP,))
-        return ctx.get_dummy_value()
-
-    return types.void(), emit
+    return types.void, lambda builder: _call(builder, _SLEEP, (SLEEP,))
 
 
-@intrinsic
-def clock(context):
+@operation
+def clock():
     """The time in ticks, from any start."""
 
-    def emit(ctx, builder, signature, arguments):
-        word, number = ir.IntType(64), ir.IntType(32)
-        time_of = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
-        place = builder.bitcast(time_of, word.as_pointer())
+    def emit(builder):
+        time_of = cgutils.alloca_once(builder, ir.ArrayType(I64, 2))
+        place = builder.bitcast(time_of, I64.as_pointer())
         name = "QueryPerformanceCounter" if _IS_WINDOWS else "clock_gettime"
-        operands = [place] if _IS_WINDOWS else [ir.Constant(number, time.CLOCK_MONOTONIC), place]
-        kind = ir.FunctionType(number, [operand.type for operand in operands])
+        operands = [place] if _IS_WINDOWS else [I32(time.CLOCK_MONOTONIC), place]
+        kind = ir.FunctionType(I32, [operand.type for operand in operands])
         builder.call(cgutils.get_or_insert_function(builder.module, kind, name), operands)
         first = builder.load(place)
         if _IS_WINDOWS:
             return first
-        rest = builder.load(builder.gep(place, [ir.Constant(number, 1)]))
-        return builder.add(builder.mul(first, ir.Constant(word, 10**9)), rest)
+        rest = builder.load(builder.gep(place, [I32(1)]))
+        return builder.add(builder.mul(first, I64(10**9)), rest)
 
-    return types.int64(), emit
+    return types.int64, emit
 
 
 @jit_inline
 def wait_once(polls, end):
-    """Wait between two polls; whether there is time left before `end`, by the clock every few polls."""
+    """Wait between two polls; True while there is time before `end`, by the clock every few polls."""
     if polls % _POLLS_PER_YIELD:
         pause()
         return True
@@ -213,7 +185,7 @@ def _run_as_caller(task):
 
 @jit()
 def _worker_loop(handle, me, ticks):
-    """Help with tasks; return after so many ticks without one, or when asked to end."""
+    """Help with tasks; return after `ticks` without one, or when asked to end."""
     slot = address_of(handle)
     polls, end = 0, clock() + ticks
     while read(slot + _END) == 0:
@@ -240,20 +212,15 @@ def new_slot():
 
 
 def worker_loop(slot, me: int, seconds: float) -> None:
-    """Be worker `me`, 1 or more, until no task has come for some seconds; the slot is PARKED then."""
+    """Run as worker `me`, 1 or more, until no task has come for some seconds; the slot is PARKED then."""
     _worker_loop(id(slot), me, int(seconds / _TICK))
 
 
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):
     """A task to be copied for every call, and the number of its first word of results.
 
-    There the results of the parts, which are ints, stand in order once all have ended.
-
-    Args:
-        threads: the caller, and one for each slot.
-        parts: parts of each thread.
-        slots: of the workers that may help.
-        seconds: for which the caller polls for the end of others before it sleeps.
+    There the results of the parts, which are ints, stand in order once all have ended. `threads` are the caller and one
+    for each slot, `parts` those of each thread; the caller polls for some seconds before it sleeps.
     """
     start = SLOTS + 2 * len(slots) + _LINE * (threads + 1)
     words = np.zeros(start + threads * parts, np.int64)
