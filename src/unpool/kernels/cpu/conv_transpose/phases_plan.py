@@ -166,10 +166,9 @@ def line_pitch(plan: PhaseGrid, block: int, lanes: int) -> tuple[int, int]:
 def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
     """The vectors that lay out the lines of every block; one may write beyond its row, where the next begins.
 
-    Returns:
-        edges: per block its first vector; and their number.
-        fills: per vector its place in the block's lines, the element of x in its first lane, and the range of lanes
-            that come from x: the others are zero.
+    edges   per block its first vector; and their number
+    fills   per vector its place in the block's lines, the element of x in its first lane, and the range of lanes that
+            come from x: the others are zero
     """
     small, padded, line = axes[-1].small, plan.padded[-1], line_pitch(plan, block, lanes)[0]
     smalls = [axis.small for axis in axes]

@@ -409,9 +409,7 @@ class WinogradFallback:
     def _put(self, y: Any, computed: Any, slices: Any, starts: Any) -> None:
         """Copy the outputs that the tiles own to y."""
         rows, columns = self._lines
-        down, across = (
-            start[:, None] * line.stride + line.own for line, start in zip(self._lines, starts, strict=True)
-        )
+        down, across = starts[0][:, None] * rows.stride + rows.own, starts[1][:, None] * columns.stride + columns.own
         is_row, is_column = (0 <= down) & (down < rows.large), (0 <= across) & (across < columns.large)
         tile, row, column = np.nonzero(is_row[:, :, None] & is_column[:, None, :])
         batch, numbers = np.divmod(slices[tile], self._depth.large)

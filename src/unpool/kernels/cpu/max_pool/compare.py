@@ -25,15 +25,11 @@ class RunningMax(NamedTuple):
 
 @overload_by_type(inline=True)
 def update_best(best, value, place, limit, nan, is_data):
-    """The maximum after one more tap.
+    """The maximum after one more tap, at the same place in every lane.
 
-    Args:
-        best: the maximum before it.
-        value: elements of the tap.
-        place: of the tap, the same in every lane.
-        limit: infinity, as elements are stored.
-        nan: FIRST or LAST, the NaN that is a maximum; the literal IGNORED for no regard to NaN.
-        is_data: lanes whose tap is data, not padding; the first such tap is always taken. None where all are.
+    `limit` is infinity, as elements are stored. `nan` is FIRST or LAST, the NaN that is a maximum; the literal IGNORED
+    for no regard to NaN. `is_data` are the lanes whose tap is data, not padding, None where all are: the first such tap
+    is always taken.
     """
     kind, lanes = best.types[best.fields.index("place")].element, value.lanes
 
@@ -68,7 +64,6 @@ def is_wide(count: int, size: int) -> bool:
 
 
 def _place_bits(size: int) -> int:
-    """Bits of a place: 16 next to 16-bit elements, so that both fill a register."""
     return 16 if size == 2 else 32
 
 

@@ -111,7 +111,6 @@ def _known_step(window: Window) -> int:
 
 
 def _register_lanes(size: int) -> int:
-    """Elements of `size` bytes in one register."""
     return vector_bytes() // size
 
 
@@ -122,14 +121,9 @@ def _registers(size: int, small: int) -> int:
 
 @cache
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
-    """The compiled kernel for one element type.
+    """The compiled kernel for one element type, `ElementType.name`, and for `registers` in a block of outputs.
 
-    Args:
-        element: name of an `ElementType`.
-        step: stride of the lanes: 1 or 2; 0 for any.
-        has_indices: whether indices are stored.
-        is_wide: whether places have 64 bits.
-        registers: number of registers for the outputs of one block.
+    The stride of the lanes is 1 or 2; 0 for any. With `is_wide` places have 64 bits.
     """
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
     lanes, number, stores_indices = _register_lanes(size) * registers, getattr(types, element), int(has_indices)

@@ -27,16 +27,10 @@ from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 @overload_by_type()
 def lay_out(plane, laid, starts, first, rows, params, static):
-    """Write rows between the padding of the lines; whether one holds a NaN.
+    """Write rows between the padding of the lines; True if one holds a NaN.
 
-    Args:
-        plane: address of its elements.
-        laid: address of the lines, whose padding is already written.
-        starts: element at which each row starts, -1 in the padding.
-        first: row among them.
-        rows: number of rows.
-        params: of the call.
-        static: compile-time arguments; with 2 phases even and odd elements are laid out apart.
+    `plane` and `laid` are addresses, of the plane's elements and of lines whose padding is already written. `starts`
+    has the element at which each row starts, -1 in the padding.
     """
     element, compare_type, one, phases = static.element, static.compare_type, static.lanes, static.phases
     size, width, two, is_bits = element.bitwidth // 8, compare_type.bitwidth // 8, 2 * one, element == types.int16

@@ -154,15 +154,7 @@ def indices_fill_lines(small: int, element: str) -> bool:
 
 @cache
 def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bool):
-    """The compiled kernel for one element type and window.
-
-    Args:
-        element: float32 or float64; int16 means the bits of a 16-bit float.
-        depth: rows of a window.
-        taps: columns of a window.
-        step: rows, and columns, between windows: 1 or 2.
-        has_indices: whether indices are stored.
-    """
+    """The compiled kernel for one element type, int16 for the bits of a 16-bit float, and one window."""
     lanes, size = compare_lanes(element), np.dtype(element).itemsize
     inside, outside = (
         StaticArgs(
@@ -283,19 +275,10 @@ def bounds(infinity, static):
 
 @overload_by_type(inline=True)
 def roll(block, band, ends, nan_lanes, is_output, nan, static):
-    """Pool a block of columns, row by row.
+    """Pool a block of columns, row by row; the lanes that have met a NaN.
 
-    Args:
-        block: its columns.
-        band: the rows.
-        ends: minus infinity, and infinity, in every lane.
-        nan_lanes: lanes that have met a NaN, as a wide mask; of results, where NaN is compared.
-        is_output: lanes that are results, of a row that is shorter than a register.
-        nan: the NaN that is a maximum.
-        static: compile-time arguments of the kernel.
-
-    Returns:
-        `nan_lanes`.
+    `ends` are minus infinity and infinity in every lane. `nan_lanes` is a wide mask, of results where NaN is compared.
+    `is_output` are the lanes that are results, of a row that is shorter than a register.
     """
     element, lanes, step, has_indices = static.element, static.lanes, static.step, static.has_indices
     size, stored = element.bitwidth // 8, narrow_element if isinstance(nan, types.IntegerLiteral) else narrow_marked_nan
@@ -350,18 +333,9 @@ def _parts(taps, lanes):
 def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
     """Put the maxima of a row of x, and their places, at the ends of the queues.
 
-    Args:
-        queues: of the rows before.
-        nan_lanes: lanes that have met a NaN, as a wide mask; of results, where NaN is compared.
-        row: of x; for one outside the plane the nearest one is taken.
-        block: its columns.
-        columns: of the loaded vectors, not below 0, so that padding of -inf has the place of the first element on data.
-        ends: minus infinity, and infinity, in every lane.
-        nan: the NaN that is a maximum.
-        static: compile-time arguments of the kernel.
-
-    Returns:
-        The queues, the results of the windows that end here and their places, and `nan_lanes`.
+    A row outside the plane counts as the nearest one. Columns are those of the loaded vectors, not below 0, so that
+    padding of -inf has the place of the first element on data. The results are the queues, the maxima of the windows
+    that end here, their places, and `nan_lanes`.
     """
     size, lanes, depth, step = static.element.bitwidth // 8, static.lanes, static.depth, static.step
 
@@ -378,16 +352,7 @@ def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
 
 @overload_by_type(inline=True)
 def row_largest(address, block, columns, ends, nan, static):
-    """The maxima of neighbouring windows of a row, their columns, and a mask with some lane set if there is a NaN.
-
-    Args:
-        address: of the first window.
-        block: its columns.
-        columns: of the vectors that are loaded.
-        ends: minus infinity, and infinity, in every lane.
-        nan: the NaN that is a maximum.
-        static: compile-time arguments of the kernel.
-    """
+    """The maxima of neighbouring windows of a row, their columns, and a mask with some lane set if there is a NaN."""
     element, taps, step, is_inside, count = static.element, static.taps, static.step, static.is_inside, columns.count
     if taps <= LOADED_TAPS:
 

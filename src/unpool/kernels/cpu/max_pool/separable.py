@@ -49,12 +49,7 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 
 
 def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., object]]) -> "PaddingGuard":
-    """The call that pools all planes.
-
-    Args:
-        pool: the problem.
-        fallback: makes the call that pools a range of rows of outputs by walking whole windows.
-    """
+    """The call that pools all planes; `fallback` makes the call that pools a range of rows by walking whole windows."""
     element, plane = pool.elements, pool.plane
     found = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
     params = found.params._replace(
@@ -96,14 +91,7 @@ class PaddingGuard:
 
 
 def flag_ranges(flags, bands: int, height: int, rows: int) -> list[tuple[int, int]]:
-    """The rows of outputs of all flagged bands, as ranges.
-
-    Args:
-        flags: of every band of every plane.
-        bands: of a plane.
-        height: rows of outputs of a band.
-        rows: of outputs of a plane; the last band may have fewer.
-    """
+    """The rows of outputs of all flagged bands, as ranges, for `bands` of `height` rows in a plane of `rows` rows."""
     job = np.flatnonzero(flags)
     outer, band = job // bands, job % bands
     first, stop = outer * rows + band * height, outer * rows + np.minimum((band + 1) * height, rows)
@@ -126,12 +114,9 @@ def _fill(element: ElementType, has_indices: bool):
 
 @cache
 def _make_kernel(element: str, stride: int, has_indices: bool):
-    """The compiled kernel for one element type.
+    """The compiled kernel for one element type, `ElementType.name`.
 
-    Args:
-        element: name of an `ElementType`.
-        stride: of the last axis: 1; 2 if its windows are pooled in one reduction; 0 for any.
-        has_indices: whether indices are stored.
+    The stride of the last axis is 1; 2 if its windows are pooled in one reduction; 0 for any.
     """
     compare_type, lanes, number = (
         getattr(types, COMPARE_TYPES[element]),

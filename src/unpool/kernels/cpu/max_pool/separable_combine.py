@@ -98,17 +98,10 @@ def aligned(array):
 
 @overload_by_type(inline=True)
 def fetch(address, apart, stride, left, kind, step, lanes, rows):
-    """A register of each of some rows.
+    """A register of each of some rows, which are `apart` bytes apart.
 
-    Args:
-        address: of the first element.
-        apart: bytes between rows.
-        stride: elements between neighbours.
-        left: elements of a row that are needed; with step 0 no others are read.
-        kind: type of the elements.
-        step: 1 for neighbours in memory; 0 for any distance, with one row.
-        lanes: of one register.
-        rows: how many.
+    With step 1, lanes are neighbours in memory. With step 0 there is one row, its lanes are `stride` elements apart,
+    and no more than `left` elements are read.
     """
     number, width = kind.dtype, kind.dtype.bitwidth // 8
     if step.literal_value:
@@ -127,14 +120,7 @@ def fetch(address, apart, stride, left, kind, step, lanes, rows):
 def window_max(near, apart, window, left, taps, rows, static):
     """The maxima of neighbouring windows of some rows, and their places, which count from where a window starts.
 
-    Args:
-        near: where the first window starts.
-        apart: bytes between rows.
-        window: its taps, and the stride.
-        left: windows of a row that are needed.
-        taps: the table.
-        rows: how many rows.
-        static: compile-time arguments of the kernel.
+    `near` is where the first window starts. Rows are `apart` bytes apart, and have `left` windows.
     """
     compare_type, place, step, lanes = static.compare_type, static.place, static.step, static.lanes
     is_counted, is_carried = static.origin == FROM_TAPS, static.origin == CARRIED
@@ -167,15 +153,6 @@ def combine(source, target, reduction, rows, base_places, taps, static):
     """Every run of a reduction, a register of some rows at a time, each run from its end.
 
     Whole registers are stored: elements after a run are written again by the next run, or never read.
-
-    Args:
-        source: where the elements are.
-        target: where the results go.
-        reduction: the runs.
-        rows: how many of its rows.
-        base_places: the places of rows, if places come from taps.
-        taps: the table.
-        static: compile-time arguments of the kernel.
     """
     place, width, one, step = static.place, static.compare_type.bitwidth // 8, static.lanes, static.step
     has_places, is_counted, all_lanes = static.origin != NOWHERE, static.origin == FROM_TAPS, static.lanes * ROWS
@@ -230,15 +207,7 @@ def combine(source, target, reduction, rows, base_places, taps, static):
 
 @overload_by_type()
 def store_outputs(source, outputs, reduction, taps, static):
-    """The last reduction: store results to y, and places to indices; whether a result is `fill`, if it has places.
-
-    Args:
-        source: where the elements are.
-        outputs: where results go; none is written after the last.
-        reduction: the runs.
-        taps: the table.
-        static: compile-time arguments of the kernel.
-    """
+    """The last reduction: store results to y, and places to indices; True if a result is `fill`, if it has places."""
     width, one, of_moves = static.compare_type.bitwidth // 8, static.lanes, static.drop("element")
 
     def walk(source, outputs, reduction, taps, static):
@@ -281,20 +250,10 @@ def store_outputs(source, outputs, reduction, taps, static):
 
 @overload_by_type(inline=True)
 def store_block(found, outputs, target, apart, left, nan, rows, static):
-    """Store the results of some rows, but none after the last of the strip.
+    """Store the results of some rows, but none after the last of the strip; True if one is `fill`, if they have places.
 
-    Args:
-        found: a register of each row, one after the other, and their places.
-        outputs: where results go.
-        target: number of the first one.
-        apart: results between rows.
-        left: how many of a row are wanted.
-        nan: which NaN was larger than all; IGNORED where there is none.
-        rows: how many.
-        static: compile-time arguments of the kernel.
-
-    Returns:
-        Whether one that is wanted is `fill`, if places are.
+    `found` are a register of each row, one after the other, and their places. `target` is the number of the first
+    result; rows are `apart` results apart, and have `left` results.
     """
     element, lanes, count = static.element, static.lanes, rows.literal_value
     has_places, size, is_bits = static.origin != NOWHERE, element.bitwidth // 8, element == types.int16

@@ -95,29 +95,19 @@ class SeparablePoolParams(NamedTuple):
 
 
 class SeparablePoolTables(NamedTuple):
-    """Tables of a call.
+    """Tables of a call."""
 
-    Attributes:
-        starts: element at which each padded row starts in the plane, -1 in the padding.
-        row_places: place of the first position of each padded row.
-        lane_places: with channels, added to it for each position of a row.
-        tap_bytes: distance of each tap in bytes.
-        tap_places: added to the place by each tap.
-        line_reductions: (reductions) along a row.
-        plane_reductions: (2, reductions) along the other axes, of a strip and of the last one; the last one stores.
-    """
-
-    starts: Table
-    row_places: Table
-    lane_places: Table
-    tap_bytes: Table
-    tap_places: Table
-    line_reductions: npt.NDArray[np.void]
-    plane_reductions: npt.NDArray[np.void]
+    starts: Table  # element at which each padded row starts in the plane, -1 in the padding
+    row_places: Table  # place of the first position of each padded row
+    lane_places: Table  # with channels, added to it for each position of a row
+    tap_bytes: Table  # distance of each tap in bytes
+    tap_places: Table  # added to the place by each tap
+    line_reductions: npt.NDArray[np.void]  # (reductions) along a row
+    plane_reductions: npt.NDArray[np.void]  # (2, reductions) along the other axes, of a strip and of the last one
 
     @property
     def nbytes(self) -> int:
-        """Of all tables."""
+        """Bytes of all tables."""
         return sum(table.nbytes for table in self)
 
 
@@ -200,15 +190,7 @@ def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> R
 
 @cached(256)
 def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool) -> SeparablePlan:
-    """Split planes into strips, or put small planes together, and list the reductions.
-
-    Args:
-        plane: its axes.
-        element: name of an `ElementType`.
-        has_indices: whether the call has indices.
-        outer: number of planes.
-        per_plane: whether places count inside their own plane.
-    """
+    """Split planes into strips, or put small planes together, and list the reductions."""
     spatial, inner, width, lanes = plane.spatial, plane.unit, compare_size(element), compare_lanes(element)
     channel_places = 0 if per_plane else prod(axis.large for axis in spatial)
     last, whole = spatial[-1], ALIGNMENT // width
@@ -262,10 +244,7 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
 
 
 def _planes(outer: int, plane_bytes: int, size: int) -> int:
-    """The number of small planes, of `size` elements, that are pooled together, so that places fit their type.
-
-    Some parts remain for threads to share.
-    """
+    """The number of small planes that are pooled together, so that places fit and threads have some parts."""
     return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
 
 
@@ -286,9 +265,9 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
 def _line_reductions(
     axis: Axis, inner: int, channel_places: int, sizes: tuple[int, int, int], line: RowLayout, taps: TapTableBuilder
 ) -> Iterator[Reduction]:
-    """From laid out rows to pooled rows; `sizes` are how many rows, the pitch of the pooled ones, lanes of a register.
+    """From laid out rows to pooled rows; `sizes` are the rows, the pitch of the pooled ones, and lanes of a register.
 
-    With channels the reductions are of one row, and what they call rows are its positions.
+    With channels a reduction is of one row, and its rows are the positions of that.
     """
     stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
     (rows, pooled, lanes), small, pitch = sizes, axis.small, line.pitch
@@ -317,10 +296,7 @@ def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Reduction:
 def _plane_reductions(
     axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int, int], taps: TapTableBuilder
 ) -> Iterator[Reduction]:
-    """From pooled rows to outputs.
-
-    The numbers of a strip are its pooled and its padded positions of the first axis, a row's pitch, a register's lanes.
-    """
+    """From pooled rows to outputs; a strip is its pooled and padded positions, a row's pitch, a register's lanes."""
     height, depth, pooled, lanes = strip
     is_pooled = False
     padded = [depth, *(padded_size(axis) for axis in axes[1:])]

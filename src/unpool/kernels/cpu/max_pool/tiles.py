@@ -83,21 +83,12 @@ class TilePoolParams(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WindowTiling:
-    """The places where windows begin, and the offsets of their rows.
+    """The places where windows begin, and the offsets of their rows."""
 
-    Attributes:
-        corners: (rows, 3) for every row of outputs the element at which its first window begins, its place, and the
-            number of its list.
-        offsets: (lists, rows of a window, 2) elements and places from there on, in row-major order; rows in padding
-            repeat one of the same window on data, so that all lists are equally long.
-        reach: elements between the first and the last row that are read side by side.
-        is_disjoint: whether no element lies in two windows.
-    """
-
-    corners: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.int64]
-    reach: int
-    is_disjoint: bool
+    corners: npt.NDArray[np.int64]  # (rows, 3) per row of outputs its first window's element and place, and its list
+    offsets: npt.NDArray[np.int64]  # (lists, rows of a window, 2) elements and places from there; all on data
+    reach: int  # elements between the first and the last row that are read side by side
+    is_disjoint: bool  # whether no element lies in two windows
 
 
 @cached(64)
@@ -128,10 +119,8 @@ def tiling(plane: PlaneAxes) -> WindowTiling | None:
 def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """For every position the first of its taps on data and the number of its list; and the lists of taps from there.
 
-    Taps in padding become the nearest one on data, which changes neither a maximum nor the first of equals.
-
-    Returns:
-        None where the lists have more than `most` taps.
+    Taps in padding become the nearest one on data, which changes neither a maximum nor the first of equals. None where
+    the lists have more than `most` taps.
     """
     walk = pooling_walk(axis)
     kinds, number = np.unique(np.stack([walk.tap, walk.count], axis=1), axis=0, return_inverse=True)
@@ -163,13 +152,7 @@ def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
 
 
 def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
-    """Outputs in one block.
-
-    Args:
-        size: bytes of an element.
-        small: outputs in a row.
-        is_exact: whether blocks are not to overlap, where half a register prevents it.
-    """
+    """Outputs in one block; with `is_exact`, blocks do not overlap where half a register prevents it."""
     register = vector_bytes() // size
     half = register // 2
     is_exact_in_halves = is_exact and small % register > 0 and small % half == 0
@@ -189,14 +172,9 @@ def _prefetch_distance(pool: PoolProblem, reach: int) -> int:
 
 @cache
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
-    """The compiled kernel for one element type.
+    """The compiled kernel for one element type, `ElementType.name`, and windows `step` wide along the lanes: 1, 2 or 4.
 
-    Args:
-        element: name of an `ElementType`.
-        step: width of a window along the lanes: 1, 2 or 4.
-        has_indices: whether indices are stored.
-        is_wide: whether places have 64 bits.
-        lanes: outputs in one block.
+    With `is_wide` places have 64 bits; a block has `lanes` outputs.
     """
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
     number, stores_indices = getattr(types, element), int(has_indices)

@@ -20,13 +20,8 @@ def route(
 ) -> Launch | None:
     """The call that checks indices while it writes y, None where only `scatter` can write it.
 
-    Args:
-        axes: one per spatial axis.
-        planes: N * C.
-        size: bytes of an element: 2, 4 or 8.
-        channels_last: whether channels are neighbours in memory.
-        counts_in_y: whether indices may count in y, rather than in a tensor of another shape.
-        is_recycled: whether the memory of y is recycled.
+    There are N * C planes of elements of 2, 4 or 8 bytes. `counts_in_y` if indices may count in y, rather than in a
+    tensor of another shape.
     """
     if channels_last or not counts_in_y:
         return None

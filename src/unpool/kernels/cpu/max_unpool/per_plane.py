@@ -30,13 +30,9 @@ def spread(outer: int, lanes: int, work: int, sums: bool) -> Write:
 
     It takes x, C-contiguous (outer, places, lanes); indices, C-contiguous int64 in the shape of x, places of the plane
     in y, with `sums` also -1, which leaves an element out; y, of the type of x, C-contiguous (outer, large places,
-    lanes), all of which is written; and the maximum number of threads, None for all cores.
-
-    Args:
-        outer: planes, or images of channels-last arrays.
-        lanes: C for channels-last arrays; otherwise 1.
-        work: elements of x and y together.
-        sums: whether elements with the same index are added, in the order of x; otherwise the last one stays.
+    lanes), all of which is written; and the maximum number of threads, None for all cores. `lanes` is C for channels-
+    last arrays, otherwise 1, and `work` the elements of x and y together. With `sums` elements of the same index are
+    added, in the order of x; otherwise the last one stays.
     """
     return _writer(spread_planes, outer, lanes, work, sums)
 

@@ -29,16 +29,10 @@ _TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
 
 def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
-    """Test every index against [0, limit).
+    """The flat position of the first index outside [0, limit), or -1; True if every index stays in its own plane.
 
-    Args:
-        indices: C-contiguous int64 (N, C, d1..dk).
-        limit: elements of the tensor that the indices count in.
-        planes: N * C.
-        threads: maximum number of threads; None for all cores.
-
-    Returns:
-        The flat position of the first index out of range, or -1; whether every index stays in its own plane.
+    Indices are C-contiguous int64 (N, C, d1..dk), in N * C planes; `limit` is the size of the tensor that they count
+    in.
     """
     if planes == 0 or indices.size == 0:
         return -1, True
@@ -71,8 +65,7 @@ def _window_check(size: int, axes: tuple[Axis, ...], planes: int) -> Launch:
 def _check_planes(indices, small, parts, large, limit, first, stop):
     """For every plane, for every part of it: the smallest and largest index, and all indices again if one is wrong.
 
-    Returns:
-        Where the first wrong index is; -2 if none is, but one leaves its plane; -1 otherwise.
+    The result is where the first wrong index is; -2 if none is, but one leaves its plane; -1 otherwise.
     """
     is_local = True
     for job in range(first, stop):
@@ -122,19 +115,12 @@ _READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2
 
 
 def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> bool:
-    """Zeros, with element i of x at indices[i] of y; the last of equal indices wins.
+    """Zeros, with element i of x at indices[i] of y, the last of equal indices; False if an index was out of range.
 
-    Args:
-        x: C-contiguous integer view, (N, C, d1..dk), or (N, d1..dk, C) when `channels` is not 1.
-        indices: C-contiguous int64 in (N, C, d1..dk) order, already checked, counting in (N, C, D1..Dk).
-        y: C-contiguous integer view in the layout of x; every element is written.
-        channels: C for channels-last arrays, otherwise 1.
-        planes: N * C.
-        is_local: whether every index stays in its own plane, so that planes are independent.
-        threads: maximum number of threads; None for all cores.
-
-    Returns:
-        Whether all indices were in range. If not, because one was changed since the check, y holds anything.
+    x and y are C-contiguous integer views, (N, C, d1..dk), or (N, d1..dk, C) where `channels` is C rather than 1; all
+    of y is written. Indices are checked int64 in (N, C, d1..dk) order and count in (N, C, D1..Dk). With `is_local` each
+    stays in its own plane, so that the N * C planes are independent. If one was changed since the check, y holds
+    anything.
     """
     clears, work = is_local and channels == 1, x.size + y.size
     if x.size == 0 or not clears:

@@ -55,19 +55,10 @@ class WindowUnpoolParams(NamedTuple):
 
 
 def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool) -> Launch | None:
-    """The call that writes all of y if every index lies in its element's own window.
+    """The call that writes all of y if every index lies in its element's own window; None for other windows.
 
-    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk), unchecked int64
-    in the same shape, counting in y, and (N, C, D1..Dk). Unless it returns True only, y holds anything.
-
-    Args:
-        axes: one per spatial axis.
-        planes: N * C.
-        size: bytes of an element: 2, 4 or 8.
-        is_recycled: whether the memory of y is recycled.
-
-    Returns:
-        None where windows cannot be streamed.
+    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk) of 2, 4 or 8 bytes, unchecked int64 in the same
+    shape, counting in y, and (N, C, D1..Dk). Unless it returns True only, y holds anything.
     """
     small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
     slabs = _slabs(axes) if planes * small * large else None
@@ -94,12 +85,10 @@ def is_worth_non_temporal(size: int, row: int) -> bool:
 
 @cached(64)
 def _slabs(axes: tuple[Axis, ...]):
-    """The slabs of a plane of y, cut along its first axis so that each window lies in one, and the sources of its rows.
+    """Two tables of the slabs of a plane of y, cut along its first axis so that each window lies in one.
 
-    Returns:
-        cuts: the first row of every slab, and the number of rows.
-        sources: for every row of y the row of x that it belongs to, -1 for none.
-        None for windows that overlap, or that are not two wide, side by side and whole along the last axis.
+    The first row of every slab, and the number of rows; for every row of y the row of x that it belongs to, -1 for
+    none. None for windows that overlap, or that are not two wide, side by side and whole along the last axis.
     """
     *leading, last = axes
     if (last.window.size, last.window.stride, last.begin) != (2, 2, 0) or last.large < 2 * last.small:

@@ -212,10 +212,7 @@ def to_keys(value, infinity):
 def key_is_larger(x, y, nan):
     """Lanes in which key x takes the place of key y in a running maximum; the first of equals stays.
 
-    Args:
-        x: new keys.
-        y: the largest so far.
-        nan: FIRST or LAST, the NaN that stays; the literal IGNORED where NaN needs no order.
+    `nan` is FIRST or LAST, the NaN that stays; the literal IGNORED where NaN needs no order.
     """
     if x.element == types.int16 and getattr(nan, "literal_value", None) != IGNORED:
         return lambda x, y, nan: x > minimum(y, largest_key_that_stays(y, nan))
@@ -226,10 +223,8 @@ def key_is_larger(x, y, nan):
 def may_have_nan(total, key, nan):
     """Lanes that may have seen NaN, where `>` alone does not order it.
 
-    Args:
-        total: sum of the elements of a lane, NaN if one of them is.
-        key: their largest key; of 16-bit floats the first NaN has the largest.
-        nan: FIRST or LAST, the NaN of several that stays.
+    `total` is the sum of the elements of a lane, NaN if one of them is. `key` is their largest key; of 16-bit floats
+    the first NaN has the largest. `nan` is FIRST or LAST, the NaN of several that stays.
     """
     if key.element == types.int16:
         return lambda total, key, nan: key > largest_key_that_stays(key, nan)
