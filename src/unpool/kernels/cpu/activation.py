@@ -36,8 +36,7 @@ class Epilogue:
         return is_known and not any(math.isnan(each) for each in self.params)
 
 
-PLAIN = Epilogue()
-"""Channels first, no activation."""
+PLAIN = Epilogue()  # channels first, no activation
 
 
 def activate(values, name: str, params: tuple[float, ...]):

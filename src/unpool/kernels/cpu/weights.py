@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-MAX_PACKINGS = 4
-"""Maximum number of packings of one array; the oldest is dropped first."""
+MAX_PACKINGS = 4  # maximum number of packings of one array; the oldest is dropped first
 
 
 class Packings:

@@ -29,25 +29,17 @@ from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector import ActivationParams, activation_dtype
 from unpool.kernels.cpu.vector.specialize import record
 
-PANEL_BYTES = 1 << 16
-"""Rows of x that are laid out at once: they stay in the second cache."""
+PANEL_BYTES = 1 << 16  # rows of x that are laid out at once: they stay in the second cache
 
 STRIP_BYTES = 1 << 10
 """Rows of y that are written kind by kind, so that short ones seldom load the terms of their kind. Beyond that rows are
 written in order: memory takes up to five times as long where its lines do not follow one another.
 """
 
-MOST_STEPS = 2048
-"""Positions along the lanes that are laid out at once."""
-
-MOST_TERMS = 1 << 14
-"""Products that all kinds of output rows list together."""
-
-MOST_ROWS = 1 << 20
-"""Output rows of a plane, which a table lists."""
-
-MOST_PANEL_BYTES = 1 << 23
-"""Maximum size of all rows between the first and the last that one output row needs."""
+MOST_STEPS = 2048  # positions along the lanes that are laid out at once
+MOST_TERMS = 1 << 14  # products that all kinds of output rows list together
+MOST_ROWS = 1 << 20  # output rows of a plane, which a table lists
+MOST_PANEL_BYTES = 1 << 23  # maximum size of all rows between the first and the last that one output row needs
 
 MOST_PRODUCTS = 16
 """Per output, those in unused lanes included: with more of them a dense product is worth laying out tiles."""
@@ -57,11 +49,8 @@ MOST_PRODUCTS_OF_FEW = 10
 
 FEW_MAPS = 4
 
-MOST_PRODUCTS_ALONE = 25
-"""The same for groups of one output channel, which fill no tile."""
-
-FAR = 8
-"""With this many times these products, other algorithms take half the time or less."""
+MOST_PRODUCTS_ALONE = 25  # the same for groups of one output channel, which fill no tile
+FAR = 8  # with this many times these products, other algorithms take half the time or less
 
 
 def is_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:

@@ -33,8 +33,7 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type
 
 Table = npt.NDArray[np.int64]
 
-STRIDES = (1, 2, 4, 8)
-"""Strides along the lanes, for which phases are interleaved in registers."""
+STRIDES = (1, 2, 4, 8)  # strides along the lanes, for which phases are interleaved in registers
 
 NARROW = 2
 """Vectors of positions that are summed together at the end of a row: with their phases enough to hide latency."""

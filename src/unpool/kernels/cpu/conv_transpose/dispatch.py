@@ -37,8 +37,7 @@ MAX_INACCURATE = 1 / 32
 NARROW_STORE = 8
 """Least output channels of a group that channels last are stored with directly: fewer are stored one by one."""
 
-Packed = Any
-"""Weights in the order of an algorithm."""
+Packed = Any  # weights in the order of an algorithm
 
 Run = Callable[[Any, Any, Any, Any, int | None], bool]
 """Runs one algorithm on (x, w, b, y, threads); whether y is written."""

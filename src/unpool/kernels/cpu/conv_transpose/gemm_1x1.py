@@ -39,17 +39,13 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
-Write = Callable[[Any, Any, Any, Any, int | None], object]
-"""Writes y of (x, w, b, y, threads)."""
-
-TILE = (8, 3) if vector_bytes() == 64 else (4, 3)
-"""Images, and vectors of columns."""
+Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
+TILE = (8, 3) if vector_bytes() == 64 else (4, 3)  # images, and vectors of columns
 
 _CROP_LIMIT = 2
 """Up to this many times the elements of y and w, whole windows are computed and cropped; else weights are cropped."""
 
-TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)
-"""The same for one image."""
+TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)  # the same for one image
 
 
 class GemmParams(NamedTuple):

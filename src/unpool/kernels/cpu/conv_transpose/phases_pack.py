@@ -24,14 +24,9 @@ from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, splat, store
 from unpool.kernels.cpu.vector.specialize import record
 
-MANY = 1 << 15
-"""Least number of weights for compiled code, where they are packed in every call."""
-
-MANY_ONCE = 1 << 22
-"""The same for weights that are packed once."""
-
-CHANNELS = 8
-"""Channels of x in a job."""
+MANY = 1 << 15  # least number of weights for compiled code, where they are packed in every call
+MANY_ONCE = 1 << 22  # the same for weights that are packed once
+CHANNELS = 8  # channels of x in a job
 
 
 class PhasesPackParams(NamedTuple):

@@ -21,29 +21,17 @@ from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes, 
 from unpool.kernels.cpu.machine.threads import max_threads
 from unpool.shape_cache import cached
 
-LAYING = 3
-"""Laying out an element of the line: a load and a store, where a product takes 1/16 of an instruction."""
+LAYING = 3  # laying out an element of the line: a load and a store, where a product takes 1/16 of an instruction
 
 SINGLE_ROW = 2.0
 """A multiply-add in a tile of one row, which loads a vector for each: most are unaligned, and take two loads."""
 
-SINGLE_ROW_ALIGNED = 1.2
-"""The same where every tap has its own line, and all rows begin at a whole vector."""
-
-RELOADING = 10
-"""Reading a packed weight for the first tile of a block of positions: as long as from memory."""
-
-STORING = 10
-"""Writing an output, from its sum."""
-
-FILLING = 100
-"""Laying out a vector of the line for a job: it may begin and end anywhere."""
-
-JOB_PRODUCTS = 1 << 18
-"""Least products in a job of one chunk of output channels and one tile of positions."""
-
-TILES_TOGETHER = 4
-"""Least tiles of channels in a chunk, per class: they share channels of the input in the first cache."""
+SINGLE_ROW_ALIGNED = 1.2  # the same where every tap has its own line, and all rows begin at a whole vector
+RELOADING = 10  # reading a packed weight for the first tile of a block of positions: as long as from memory
+STORING = 10  # writing an output, from its sum
+FILLING = 100  # laying out a vector of the line for a job: it may begin and end anywhere
+JOB_PRODUCTS = 1 << 18  # least products in a job of one chunk of output channels and one tile of positions
+TILES_TOGETHER = 4  # least tiles of channels in a chunk, per class: they share channels of the input in the first cache
 
 PANEL_BYTES = 1 << 20
 """Input of one block of positions, all channels: it fits the second cache, from which some channels at a time are read.
@@ -56,8 +44,7 @@ RESULT_BYTES = 1 << 18
 NEAR_BYTES = 3 << 13
 """The same with fewer than FEW channels: results come so fast that they have to fit the first cache."""
 
-FEW = 8
-"""With fewer channels, storing results takes longer than computing them: see NEAR_BYTES."""
+FEW = 8  # with fewer channels, storing results takes longer than computing them: see NEAR_BYTES
 
 WORKSPACE_BYTES = 1 << 25
 """Maximum workspace of a thread, without inputs, outputs and packed weights; if phases need more, rows are used."""

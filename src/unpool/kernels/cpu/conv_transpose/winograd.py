@@ -69,8 +69,7 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.specialize import record
 
-PANEL_BYTES = 1 << 22
-"""Transformed inputs of one block of positions, all channels, stay in the third cache."""
+PANEL_BYTES = 1 << 22  # transformed inputs of one block of positions, all channels, stay in the third cache
 
 MOST_VECTORS = 16
 """Maximum vectors of positions in a block: more would share each weight, but their products leave the second cache."""
@@ -79,17 +78,10 @@ LARGE_CACHE = 1 << 21
 """Size of a second cache that holds a panel. On processors that have one, a panel in the third cache costs more than
 reading the weights more often."""
 
-NEAR_BYTES = 3 << 19
-"""PANEL_BYTES there: most of that cache."""
-
-NEAR_VECTORS = 6
-"""MOST_VECTORS there."""
-
-PRODUCT_BYTES = 1 << 19
-"""Products of one block with a chunk of output channels stay in the second cache."""
-
-MOST_CHANNELS = 1 << 13
-"""With VECTORS of positions, a whole tile of the product, a panel is then 24 MiB."""
+NEAR_BYTES = 3 << 19  # PANEL_BYTES there: most of that cache
+NEAR_VECTORS = 6  # MOST_VECTORS there
+PRODUCT_BYTES = 1 << 19  # products of one block with a chunk of output channels stay in the second cache
+MOST_CHANNELS = 1 << 13  # with VECTORS of positions, a whole tile of the product, a panel is then 24 MiB
 
 LEAST_TERMS = 32
 """Least elements of x for an output: corners with fewer are seldom accurate, and the fallback costs too much."""
@@ -264,8 +256,7 @@ def _launch(
     )  # fmt: skip
 
 
-CHANNELS = 8
-"""That are transformed together, so that whole lines of memory are written."""
+CHANNELS = 8  # that are transformed together, so that whole lines of memory are written
 
 
 class WinogradPackParams(NamedTuple):

@@ -52,23 +52,15 @@ LEAST_MEAN = 0.3
 """Least mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 for a
 normal distribution, less for sparse weights."""
 
-LEAST_TAP = 0.25
-"""Least root mean square of the weights of one tap, relative to that of all taps of its phase."""
+LEAST_TAP = 0.25  # least root mean square of the weights of one tap, relative to that of all taps of its phase
 
 RANGE = 2.0**40
 """Root mean squares of weights lie between its inverse and this, so that no product overflows or loses digits."""
 
-SQUARES = 2.0**100
-"""The same for T * T."""
-
-BAND = 8
-"""Rows of tiles that one job checks."""
-
-FITTING_POSITIONS = 2048
-"""Positions whose sums over all channels stay in the first cache."""
-
-IMAGES = 8
-"""Inaccurate tiles that are computed again in one call."""
+SQUARES = 2.0**100  # the same for T * T
+BAND = 8  # rows of tiles that one job checks
+FITTING_POSITIONS = 2048  # positions whose sums over all channels stay in the first cache
+IMAGES = 8  # inaccurate tiles that are computed again in one call
 
 
 class AccuracyThresholds(NamedTuple):

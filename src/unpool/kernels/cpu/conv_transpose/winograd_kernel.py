@@ -39,11 +39,8 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
-VECTORS = 3
-"""Vectors of positions in a tile of the product; two where three do not divide them."""
-
-CHANNELS_AT_ONCE = 64
-"""Channels that are summed before they are added to others: errors grow with the length of a sum."""
+VECTORS = 3  # vectors of positions in a tile of the product; two where three do not divide them
+CHANNELS_AT_ONCE = 64  # channels that are summed before they are added to others: errors grow with the length of a sum
 
 RUN = record(TileRun(0, 0, 0, 0, 0, 0)).dtype
 DEPTH = record(FLAT).dtype

@@ -125,8 +125,7 @@ class DepthAxis(NamedTuple):
     step: int  # slices of x from one tap to the one before
 
 
-FLAT = DepthAxis(small=1, large=1, taps=1, begin=0, step=1)
-"""Stands for the missing axis where there are two."""
+FLAT = DepthAxis(small=1, large=1, taps=1, begin=0, step=1)  # stands for the missing axis where there are two
 
 
 def depth_axis(axes: tuple[Axis, ...]) -> DepthAxis | None:

@@ -37,11 +37,8 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
-POINTS = "0-2 1+2 2-1 1-3"
-"""Values of a line of four inputs at the points 0, 1, -1 and infinity."""
-
-OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}
-"""By their number, outputs from the products at the four points."""
+POINTS = "0-2 1+2 2-1 1-3"  # values of a line of four inputs at the points 0, 1, -1 and infinity
+OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}  # by their number, outputs from the products at the four points
 
 
 class TileRun(NamedTuple):

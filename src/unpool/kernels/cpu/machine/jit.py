@@ -27,8 +27,7 @@ from unpool.kernels.cpu.machine import numba_internals
 from unpool.kernels.cpu.machine.cache import cache_of
 from unpool.kernels.cpu.vector.specialize import JIT_OPTIONS
 
-SHARED = -1
-"""Stands for the first job where the last argument is a task; no job has this number."""
+SHARED = -1  # stands for the first job where the last argument is a task; no job has this number
 
 RUN_AS_CALLER, RUN_PART, ARGUMENTS, STATUS, EXCEPTION, RESULTS = range(6)
 """Words of a task: three addresses, status and exception of a part that failed, bytes before the results."""

@@ -14,8 +14,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MAX_IMBALANCE = 1.15
-"""The busiest thread's share over the mean, up to which shares count as equal."""
+MAX_IMBALANCE = 1.15  # the busiest thread's share over the mean, up to which shares count as equal
 
 PARTS_PER_THREAD = 4
 """Parts of each thread, unless much is prepared for each: a thread that ends early takes parts of others."""

@@ -31,16 +31,13 @@ VECTOR_SPEEDUP = 4
 """Elements of a pool that moves whole vectors, or products of sums in registers, that take the time of one element as
 `split` counts work."""
 
-IDLE_SECONDS = 60.0
-"""Seconds without work after which a thread ends; the next call that needs it starts it again."""
+IDLE_SECONDS = 60.0  # seconds without work after which a thread ends; the next call that needs it starts it again
 
 ROUND_SECONDS = 0.1
 """Seconds, about, for which a long call stays in compiled code: in between, Python handles signals, such as Ctrl-C, and
 the call may be cancelled."""
 
-LONG_SECONDS = 0.15
-"""Seconds that a call takes, judged by earlier calls, from which on it is long."""
-
+LONG_SECONDS = 0.15  # seconds that a call takes, judged by earlier calls, from which on it is long
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
 _WORTH_A_ROUND = 1 << 22
 _WAKE_COST = 5000  # of a caller, for each parked thread, in the same unit: an estimate

@@ -27,8 +27,7 @@ from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
 
 _IS_WINDOWS = platform.system() == "Windows"
 
-IDLE, PARKED, BUSY = 0, 1, 2
-"""Words of a slot; any other word is the address of a task."""
+IDLE, PARKED, BUSY = 0, 1, 2  # words of a slot; any other word is the address of a task
 
 SPIN = 200e-6
 """Seconds for which a waiting thread keeps its core: longer than what a caller does alone between two steps, which is

@@ -39,8 +39,7 @@ from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
 from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
-PREFETCH_DISTANCE = 4096
-"""Bytes from a load to the memory that is prefetched with it."""
+PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
 
 
 class DirectPoolParams(NamedTuple):

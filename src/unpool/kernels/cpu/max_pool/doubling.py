@@ -20,12 +20,8 @@ import numpy.typing as npt
 from unpool.geometry import Axis, pooling_walk
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
 
-MOST_VISITS = 1 << 10
-"""Visits of an element, on average, up to which windows are walked one by one."""
-
-MOST_PLACES = 1 << 32
-"""Places of a plane that fit the lower half of a number."""
-
+MOST_VISITS = 1 << 10  # visits of an element, on average, up to which windows are walked one by one
+MOST_PLACES = 1 << 32  # places of a plane that fit the lower half of a number
 _CHUNK = 1 << 20  # elements and results of planes that are pooled at a time
 _HALF, _LOWER = np.uint64(32), np.uint64(MOST_PLACES - 1)
 _NAN = np.uint32(2**32 - 1)

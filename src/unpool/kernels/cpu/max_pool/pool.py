@@ -11,11 +11,8 @@ from unpool.geometry import Axis, Window, clipped
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 from unpool.kernels.cpu.vector import FIRST, LAST
 
-CACHE_BYTES = 1 << 20
-"""Bytes of x above which prefetching pays."""
-
-FAR_BYTES = 24 << 20
-"""Bytes of x, y and indices above which they come from memory."""
+CACHE_BYTES = 1 << 20  # bytes of x above which prefetching pays
+FAR_BYTES = 24 << 20  # bytes of x, y and indices above which they come from memory
 
 _ELEMENTS = {
     np.dtype(bits): element

@@ -62,14 +62,9 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, r
 MOST_TAPS = {1: 13, 2: 5}
 """By stride, the largest width and height of windows that this kernel pools faster than others."""
 
-BAND_BYTES = 1 << 14
-"""Bytes of x that are read at a time, to stay in the first cache."""
-
-LEAST_ROWS = 8
-"""Least rows of a band, for each row before it that is pooled twice."""
-
-WORTH_A_KERNEL = 1 << 16
-"""Least elements of x for which a kernel is compiled for one window."""
+BAND_BYTES = 1 << 14  # bytes of x that are read at a time, to stay in the first cache
+LEAST_ROWS = 8  # least rows of a band, for each row before it that is pooled twice
+WORTH_A_KERNEL = 1 << 16  # least elements of x for which a kernel is compiled for one window
 
 
 class RollingPoolParams(NamedTuple):
@@ -219,11 +214,8 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
     return roll_planes
 
 
-LINE = 64
-"""Bytes of a cache line."""
-
-LOADED_TAPS = 7
-"""Windows up to this width are loaded tap by tap; wider ones slide over whole vectors."""
+LINE = 64  # bytes of a cache line
+LOADED_TAPS = 7  # windows up to this width are loaded tap by tap; wider ones slide over whole vectors
 
 
 class Columns(NamedTuple):

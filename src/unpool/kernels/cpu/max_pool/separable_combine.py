@@ -36,17 +36,10 @@ from unpool.kernels.cpu.vector import (
 )
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
-ROWS = 4
-"""Rows that are combined at once: independent registers hide each other's latency."""
-
-NOWHERE = 0
-"""The call has no indices: elements have no places."""
-
-FROM_TAPS = 1
-"""The first reduction of a row: the place of an element follows from its tap."""
-
-CARRIED = 2
-"""Every later reduction: the one before has stored the places of its results, which are carried on."""
+ROWS = 4  # rows that are combined at once: independent registers hide each other's latency
+NOWHERE = 0  # the call has no indices: elements have no places
+FROM_TAPS = 1  # the first reduction of a row: the place of an element follows from its tap
+CARRIED = 2  # every later reduction: the one before has stored the places of its results, which are carried on
 
 
 class BufferRef(NamedTuple):

@@ -20,21 +20,11 @@ from unpool.kernels.cpu.max_pool.compare import compare_lanes, compare_size
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes
 from unpool.shape_cache import cached
 
-STRIP_BYTES = 1 << 18
-"""Pooled rows of one strip of a plane: they stay in the second cache."""
-
-PLANES_BYTES = 1 << 15
-"""Pooled rows of small planes that are put together."""
-
-LINE_BYTES = 1 << 14
-"""Bytes that are laid out at a time, to stay in the first cache."""
-
-MOST_PLACES = 2**31 - 1
-"""Elements of planes that are pooled together: places are counted with 32 bits."""
-
-ALIGNMENT = 64
-"""Bytes of a cache line; rows start at a multiple of it."""
-
+STRIP_BYTES = 1 << 18  # pooled rows of one strip of a plane: they stay in the second cache
+PLANES_BYTES = 1 << 15  # pooled rows of small planes that are put together
+LINE_BYTES = 1 << 14  # bytes that are laid out at a time, to stay in the first cache
+MOST_PLACES = 2**31 - 1  # elements of planes that are pooled together: places are counted with 32 bits
+ALIGNMENT = 64  # bytes of a cache line; rows start at a multiple of it
 _MOST_TAPS = 5  # of one reduction, at stride 1
 _MOST_STRIDE = 64  # up to which a reduction has as many times more
 

@@ -46,23 +46,15 @@ from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
 from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
-STEPS = (1, 2, 4)
-"""Strides along the lanes, which are the widths of windows."""
+STEPS = (1, 2, 4)  # strides along the lanes, which are the widths of windows
 
 PREFETCH_DISTANCE = 4096
 """Bytes from a load to the memory that is prefetched with it, beyond the rows that are read side by side."""
 
-REACH = 1 << 18
-"""Bytes of such rows above which prefetched lines would be evicted before they are read."""
-
-LINE = 64
-"""Bytes of a cache line."""
-
-MOST_OFFSETS = 1 << 16
-"""Maximum number of offsets in all lists."""
-
-NON_TEMPORAL_BYTES = 1 << 25
-"""Bytes of x and outputs from which on outputs are stored non-temporally."""
+REACH = 1 << 18  # bytes of such rows above which prefetched lines would be evicted before they are read
+LINE = 64  # bytes of a cache line
+MOST_OFFSETS = 1 << 16  # maximum number of offsets in all lists
+NON_TEMPORAL_BYTES = 1 << 25  # bytes of x and outputs from which on outputs are stored non-temporally
 
 
 class TilePoolParams(NamedTuple):

@@ -110,8 +110,7 @@ def _in_windows(indices, small, axes, first, stop):
     return True
 
 
-_READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2
-"""Nanoseconds, about: reading an index, writing an element, and clearing one."""
+_READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2  # nanoseconds, about: reading an index, writing an element, and clearing one
 
 
 def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> bool:

@@ -35,11 +35,8 @@ from unpool.kernels.cpu.vector import (
 from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
-LINE = 64
-"""Bytes of a cache line."""
-
-NON_TEMPORAL_BYTES = 1 << 25
-"""Bytes of y from which on its stores are non-temporal."""
+LINE = 64  # bytes of a cache line
+NON_TEMPORAL_BYTES = 1 << 25  # bytes of y from which on its stores are non-temporal
 
 
 class WindowUnpoolParams(NamedTuple):
