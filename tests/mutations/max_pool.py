@@ -186,8 +186,8 @@ VALUES = (
     Mutation(
         "3.13",
         "kernels/cpu/vector/maximum.py",
-        'larger = comparison(">")',
-        'larger = comparison(">=")',
+        'larger = emit_comparison(">",',
+        'larger = emit_comparison(">=",',
         "the last of equals wins where windows roll, and where blocks reach into padding",
     ),
     Mutation(

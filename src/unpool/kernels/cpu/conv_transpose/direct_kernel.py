@@ -7,28 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
-from unpool.kernels.cpu.vector import (
-    ActivationParams,
-    activate_sums,
-    address_of,
-    clear,
-    first_lanes,
-    int64_at,
-    load_like,
-    load_masked,
-    load_terms,
-    splat,
-    splat_activation,
-    splat_rows,
-    store,
-    tile_add,
-    tile_alternate,
-    tile_sparse_dot,
-    tile_store,
-    tile_store_first,
-)
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type
 
 Table = npt.NDArray[np.int64]
@@ -62,7 +43,7 @@ class DirectParams(NamedTuple):
     beyond: int  # elements that are read after the last position
     plane: int  # of x
     window: int  # bytes of it
-    activation: ActivationParams  # of the sums
+    activation: vec.ActivationParams  # of the sums
 
 
 class DirectTables(NamedTuple):
@@ -126,32 +107,34 @@ def make_kernel(dtype: np.dtype[Any]):
         channels, maps, stretches, stretch = params.channels, params.maps, params.stretches, params.stretch
         pitch, height, small, large, stride = params.pitch, params.height, params.small, params.large, params.stride
         left, window = params.left, params.window
-        zero, activation = splat(number(0), lanes), splat_activation(params.activation, lanes)
+        zero, activation = vec.splat(number(0), lanes), vec.splat_activation(params.activation, lanes)
         parts, rows_out = bands.shape[0] * stretches, tables.rows.shape[0]
         memory = np.empty(channels * height * pitch // size + 64, number)
         for job in range(first, stop):
-            panel, outer, part = -(-address_of(memory) // 64) * 64, job // parts, job % parts
+            panel, outer, part = -(-vec.address_of(memory) // 64) * 64, job // parts, job % parts
             band, at = part // stretches, part % stretches * stretch
             begin, length = bands[band, 2], min(stretch * stride, large - at * stride)
             start, end = max(0, at - left), min(small, at - left + stretch + params.beyond)
             if job == first or stretches > 1:
-                clear(panel, channels * height * pitch)
+                vec.clear(panel, channels * height * pitch)
             for channel in range(channels):
-                source = address_of(x) + ((outer * channels + channel) * params.plane + begin * small + start) * size
+                source = (
+                    vec.address_of(x) + ((outer * channels + channel) * params.plane + begin * small + start) * size
+                )
                 target = panel + channel * height * pitch + (start - at + left) * size
                 for _row in range(begin, bands[band, 3]):
                     lay_row(target, source, end - start, zero)
                     source += small * size
                     target += pitch
-            lists = TermLists(address_of(tables.terms), address_of(tables.bounds))
-            rows = RowRange(address_of(tables.rows) + bands[band, 0] * 24, bands[band, 1] - bands[band, 0], length)
+            lists = TermLists(vec.address_of(tables.terms), vec.address_of(tables.bounds))
+            rows = RowRange(vec.address_of(tables.rows) + bands[band, 0] * 24, bands[band, 1] - bands[band, 0], length)
             for out_map in range(maps):
                 group_map = outer % params.group * maps + out_map
-                bias = splat_rows(address_of(b) + group_map * size, element, lanes, 1)
+                bias = vec.splat_rows(vec.address_of(b) + group_map * size, element, lanes, 1)
                 places = BandAddresses(
-                    y=address_of(y) + ((outer * maps + out_map) * rows_out * large + at * stride) * size,
+                    y=vec.address_of(y) + ((outer * maps + out_map) * rows_out * large + at * stride) * size,
                     panel=panel - begin * pitch,
-                    window=address_of(w) + (outer % params.group * channels * maps + out_map) * window,
+                    window=vec.address_of(w) + (outer % params.group * channels * maps + out_map) * window,
                 )
                 if stride == 1:
                     write_rows(places, rows, lists, bias, activation, by_one)
@@ -172,11 +155,11 @@ def lay_row(target, source, count, zero):
 
     def lay(target, source, count, zero):
         for place in range(0, count - lanes + 1, lanes):
-            store(target + place * size, load_like(source + place * size, zero))
+            vec.store(target + place * size, vec.load_like(source + place * size, zero))
         rest = count % lanes
         if rest > 0 and count > 0:
             place = (count - rest) * size
-            store(target + place, load_masked(source + place, first_lanes(rest, zero), zero))
+            vec.store(target + place, vec.load_masked(source + place, vec.first_lanes(rest, zero), zero))
 
     return lay
 
@@ -190,13 +173,13 @@ def write_rows(places, rows, lists, bias, activation, static):
 
     def write(places, rows, lists, bias, activation, static):
         terms, window, length = lists.terms, places.window, rows.length
-        current = lists.bounds + int64_at(rows.table + 16)
-        near = load_terms(bias, terms, current, window, step, loaded)
+        current = lists.bounds + vec.int64_at(rows.table + 16)
+        near = vec.load_terms(bias, terms, current, window, step, loaded)
         for row in range(rows.table, rows.table + rows.total * 24, 24):
-            out, source, left = places.y + int64_at(row), places.panel + int64_at(row + 8), length
-            if lists.bounds + int64_at(row + 16) != current:
-                current = lists.bounds + int64_at(row + 16)
-                near = load_terms(bias, terms, current, window, step, loaded)
+            out, source, left = places.y + vec.int64_at(row), places.panel + vec.int64_at(row + 8), length
+            if lists.bounds + vec.int64_at(row + 16) != current:
+                current = lists.bounds + vec.int64_at(row + 16)
+                near = vec.load_terms(bias, terms, current, window, step, loaded)
             sums = RowTerms(near, TermLists(terms, current), window, bias)
             while left > few * lanes:
                 done = write_block(out, left, source, sums, activation, wide)
@@ -215,13 +198,13 @@ def write_block(out, left, source, sums, activation, static):
     number = np.dtype(str(static.element)).type
 
     def write(out, left, source, sums, activation, static):
-        start = splat(number(0), lanes)
-        total = tile_sparse_dot(start, sums.near, sums.lists.terms, sums.lists.bounds, sums.window, source, vectors)
-        total = activate_sums(tile_add(tile_alternate(total, step), sums.bias), activation)
+        start = vec.splat(number(0), lanes)
+        total = vec.tile_sparse_dot(start, sums.near, sums.lists.terms, sums.lists.bounds, sums.window, source, vectors)
+        total = vec.activate_sums(vec.tile_add(vec.tile_alternate(total, step), sums.bias), activation)
         if left >= many * lanes:
-            tile_store(total, out, lanes * size, many, 1)
+            vec.tile_store(total, out, lanes * size, many, 1)
         else:
-            tile_store_first(total, out, left)
+            vec.tile_store_first(total, out, left)
         return positions
 
     return write

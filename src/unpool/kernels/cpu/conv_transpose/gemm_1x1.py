@@ -18,25 +18,13 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
-from unpool.kernels.cpu.vector import (
-    ActivationParams,
-    activate_sums,
-    activation_dtype,
-    address_of,
-    load,
-    splat_activation,
-    store,
-    tile_add_product,
-    tile_add_to,
-    tile_store,
-    tile_zero,
-)
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
@@ -55,7 +43,7 @@ class GemmParams(NamedTuple):
     channels: int  # of x
     columns: int  # of w: taps of all output channels
     taps: int  # of each of them
-    activation: ActivationParams  # of the sums
+    activation: vec.ActivationParams  # of the sums
 
 
 def activates(problem: ConvTransposeProblem) -> bool:
@@ -118,9 +106,12 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     if _is_narrow(problem, taps):
         return _writer_by_maps(problem, columns)
     params = GemmParams(
-        problem.batch, problem.channels, columns, taps, ActivationParams(epilogue.is_active, *epilogue.bounds)
+        problem.batch, problem.channels, columns, taps, vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
     )
-    args, cost = record(params, activation=activation_dtype(problem.dtype)), problem.batch * problem.channels * columns
+    args, cost = (
+        record(params, activation=vec.activation_dtype(problem.dtype)),
+        problem.batch * problem.channels * columns,
+    )
     launch = Launch(
         _make_kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, args
     )
@@ -187,31 +178,31 @@ def _make_kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
         """
         params = args[0]
         batch, channels, columns, taps = params.batch, params.channels, params.columns, params.taps
-        activation = splat_activation(params.activation, lanes)
+        activation = vec.splat_activation(params.activation, lanes)
         packed_images = np.empty(-(-batch // rows) * rows * channels, element)
         results, line = np.empty(rows * wide, element), np.empty(wide, element)
         for image in range(-(-batch // rows) * rows):
-            source = address_of(x) + min(image, batch - 1) * channels * size
-            tile = address_of(packed_images) + (image // rows * channels * rows + image % rows) * size
+            source = vec.address_of(x) + min(image, batch - 1) * channels * size
+            tile = vec.address_of(packed_images) + (image // rows * channels * rows + image % rows) * size
             for channel in range(channels):
-                store(tile + channel * rows * size, load(source + channel * size, element, 1))
+                vec.store(tile + channel * rows * size, vec.load(source + channel * size, element, 1))
         for job in range(first, stop):
             at = min(job * wide, columns - wide)
             number, left = at // taps, taps - at % taps
             for column in range(wide):
-                store(address_of(line) + column * size, load(address_of(b) + number * size, element, 1))
+                vec.store(vec.address_of(line) + column * size, vec.load(vec.address_of(b) + number * size, element, 1))
                 left -= 1
                 if left == 0:
                     number, left = number + 1, taps
             for image in range(0, batch, rows):
-                images, target = address_of(packed_images) + image * channels * size, address_of(results)
-                sum_tile(images, address_of(w) + at * size, target, params, static)
+                images, target = vec.address_of(packed_images) + image * channels * size, vec.address_of(results)
+                sum_tile(images, vec.address_of(w) + at * size, target, params, static)
                 for row in range(min(rows, batch - image)):
-                    out = address_of(y) + ((image + row) * columns + at) * size
+                    out = vec.address_of(y) + ((image + row) * columns + at) * size
                     for part in range(0, wide, lanes):
-                        value = load(target + (row * wide + part) * size, element, lanes)
-                        value = value + load(address_of(line) + part * size, element, lanes)
-                        store(out + part * size, activate_sums(value, activation))
+                        value = vec.load(target + (row * wide + part) * size, element, lanes)
+                        value = value + vec.load(vec.address_of(line) + part * size, element, lanes)
+                        vec.store(out + part * size, vec.activate_sums(value, activation))
 
     return conv_transpose_gemm
 
@@ -226,14 +217,14 @@ def sum_tile(images, weights, target, params, static):
         channels, apart = params.channels, params.columns * size
         together = max(most, int(np.sqrt(channels)))
         for first in range(0, channels, together):
-            total = tile_zero(element, lanes, registers)
+            total = vec.tile_zero(element, lanes, registers)
             for _channel in range(min(together, channels - first)):
-                total = tile_add_product(total, images, weights, element, lanes, rows, vectors)
+                total = vec.tile_add_product(total, images, weights, element, lanes, rows, vectors)
                 images += rows * size
                 weights += apart
             if first == 0:
-                tile_store(total, target, wide * size, rows, vectors)
+                vec.tile_store(total, target, wide * size, rows, vectors)
             else:
-                tile_add_to(total, target, wide * size, rows, vectors)
+                vec.tile_add_to(total, target, wide * size, rows, vectors)
 
     return sum_up

@@ -12,26 +12,7 @@ from typing import NamedTuple
 
 from numba import types
 
-from unpool.kernels.cpu.vector import (
-    activate_sums,
-    first_lanes,
-    gather,
-    gather_at,
-    int64_at,
-    load,
-    load_like,
-    load_masked,
-    narrow,
-    prefetch,
-    splat,
-    store,
-    store_masked,
-    tile_add,
-    tile_interleave,
-    tile_store,
-    tile_store_first,
-    widen,
-)
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 PREFETCH_DISTANCE = 4096  # bytes between what is written and what is fetched to be written soon
@@ -53,18 +34,18 @@ def fill_line(target, source, apart, fills, static):
     size, stored_size = static.element.bitwidth // 8, stored.bitwidth // 8
 
     def fill(target, source, apart, fills, static):
-        blank = splat(stored(0), lanes)
+        blank = vec.splat(stored(0), lanes)
         for number in range(fills.shape[0]):
             to, place = target + fills[number, 0] * size, source + fills[number, 1] * apart
             skip, stop = fills[number, 2], fills[number, 3]
             if apart != stored_size:
-                mask = first_lanes(stop, blank) & ~first_lanes(skip, blank)
-                store(to, widen(gather(place, apart, mask, blank)))
+                mask = vec.first_lanes(stop, blank) & ~vec.first_lanes(skip, blank)
+                vec.store(to, vec.widen(vec.gather(place, apart, mask, blank)))
             elif skip <= 0 and stop >= lanes:
-                store(to, widen(load_like(place, blank)))
+                vec.store(to, vec.widen(vec.load_like(place, blank)))
             else:
-                mask = first_lanes(stop, blank) & ~first_lanes(skip, blank)
-                store(to, widen(load_masked(place, mask, blank)))
+                mask = vec.first_lanes(stop, blank) & ~vec.first_lanes(skip, blank)
+                vec.store(to, vec.widen(vec.load_masked(place, mask, blank)))
 
     return fill
 
@@ -82,7 +63,7 @@ def store_plane(y, results, targets, bias, stage, params, activation, static):
     def write(y, results, targets, bias, stage, params, activation, static):
         padded, large, stride, phases = params.padded, params.large, params.stride, params.phases
         row, column, done, used = results.at // padded, results.at % padded, 0, results.used
-        blank, is_staged = splat(stored(0), lanes), activation.is_active or is_rounded
+        blank, is_staged = vec.splat(stored(0), lanes), activation.is_active or is_rounded
         while done < used:
             until = min(used, done + padded - column)
             elements = min((until - done) * stride, large - column * stride)
@@ -94,9 +75,9 @@ def store_plane(y, results, targets, bias, stage, params, activation, static):
                         store_row(stage if is_staged else out, source, places, elements, bias, params, static)
                         if is_staged:
                             for first in range(0, elements, lanes):
-                                value = activate_sums(load_like(stage + first * size, bias), activation)
-                                mask = first_lanes(elements - first, blank)
-                                store_masked(out + first * step, narrow(value, blank), mask)
+                                value = vec.activate_sums(vec.load_like(stage + first * size, bias), activation)
+                                mask = vec.first_lanes(elements - first, blank)
+                                vec.store_masked(out + first * step, vec.narrow(value, blank), mask)
             done = until
             row += 1
             column = 0
@@ -117,19 +98,19 @@ def store_channels(y, results, targets, bias, count, params, activation, static)
         padded, large, stride, phases = params.padded, params.large, params.stride, params.phases
         apart, between = params.y_lane * step, params.block * size
         row, column = results.at // padded, results.at % padded
-        zero, blank = splat(element(0), lanes), splat(stored(0), lanes)
+        zero, blank = vec.splat(element(0), lanes), vec.splat(stored(0), lanes)
         for done in range(results.used):
             for member in range(targets.shape[0] * phases):
                 place = column * stride + member % phases
                 target = targets[member // phases, row] if row < targets.shape[1] else -1
                 if target >= 0 and place < large:
-                    source = results.source + int64_at(results.places + member * 8) + done * size
+                    source = results.source + vec.int64_at(results.places + member * 8) + done * size
                     out = y + (target + place) * apart
                     for first in range(0, count, lanes):
-                        mask = first_lanes(count - first, zero)
-                        value = gather(source + first * between, between, mask, zero)
-                        value = activate_sums(value + load_masked(bias + first * size, mask, zero), activation)
-                        store_masked(out + first * step, narrow(value, blank), mask)
+                        mask = vec.first_lanes(count - first, zero)
+                        value = vec.gather(source + first * between, between, mask, zero)
+                        value = vec.activate_sums(value + vec.load_masked(bias + first * size, mask, zero), activation)
+                        vec.store_masked(out + first * step, vec.narrow(value, blank), mask)
             column += 1
             if column == padded:
                 row, column = row + 1, 0
@@ -169,13 +150,15 @@ def store_interleaved(out, source, places, elements, bias, static):
         left = elements
         while left >= lanes * step:
             for part in range(step):
-                prefetch(out + PREFETCH_DISTANCE + part * lanes * size)
-            tile_store(tile_add(tile_interleave(source, places, bias, step), bias), out, lanes * size, step, 1)
+                vec.prefetch(out + PREFETCH_DISTANCE + part * lanes * size)
+            vec.tile_store(
+                vec.tile_add(vec.tile_interleave(source, places, bias, step), bias), out, lanes * size, step, 1
+            )
             out += lanes * step * size
             source += lanes * size
             left -= lanes * step
         if left > 0:
-            tile_store_first(tile_add(tile_interleave(source, places, bias, step), bias), out, left)
+            vec.tile_store_first(vec.tile_add(vec.tile_interleave(source, places, bias, step), bias), out, left)
 
     return write
 
@@ -190,9 +173,9 @@ def scatter(out, source, places, elements, bias, params, static):
         for first in range(0, elements, stride):
             count = min(phases, elements - first)
             for phase in range(0, count, lanes):
-                mask = first_lanes(count - phase, bias)
-                value = gather_at(source, load(places + phase * 8, types.int64, lanes), mask, bias)
-                store_masked(out + (first + phase) * size, value + bias, mask)
+                mask = vec.first_lanes(count - phase, bias)
+                value = vec.gather_at(source, vec.load(places + phase * 8, types.int64, lanes), mask, bias)
+                vec.store_masked(out + (first + phase) * size, value + bias, mask)
             source += size
 
     return write

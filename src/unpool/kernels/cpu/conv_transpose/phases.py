@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_plan
 from unpool.kernels.cpu.conv_transpose.phase_line import BlockResults, fill_line, store_channels, store_plane
@@ -32,19 +33,7 @@ from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch, Launches
-from unpool.kernels.cpu.vector import (
-    BITS,
-    ActivationParams,
-    activation_dtype,
-    address_of,
-    prefetch,
-    splat_activation,
-    splat_rows,
-    tile_add_product,
-    tile_add_to,
-    tile_store,
-    tile_zero,
-)
+from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 
@@ -70,7 +59,7 @@ def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epi
         chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch, tile=cut.tile,
         x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map, y_lane=y_lane,
         padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
-        activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
+        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
     edges, fills = line_fills(problem.axes, plan, cut.block, lanes)
     kinds, offsets, slots = _class_tables(plan, channels, line)
@@ -81,7 +70,7 @@ def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epi
     return Launch(
         _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
         problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
-        record(params, activation=activation_dtype(problem.dtype)), tables, parts=parts,
+        record(params, activation=vec.activation_dtype(problem.dtype)), tables, parts=parts,
     )  # fmt: skip
 
 
@@ -144,7 +133,7 @@ class PhasesParams(NamedTuple):
     large: int  # lanes of y
     stride: int  # along the lanes
     phases: int  # along the lanes
-    activation: ActivationParams  # of the sums
+    activation: vec.ActivationParams  # of the sums
 
 
 class PhaseKind(NamedTuple):
@@ -202,7 +191,7 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
         params, kinds, slots, sizes = args[0], tables.kinds, tables.slots, tables.sizes
         channels, maps, blocks, chunks = params.channels, params.maps, params.blocks, params.chunks
         block, chunk, pitch, tile = params.block, params.chunk, params.pitch, params.tile
-        activation, rows = splat_activation(params.activation, lanes), heights[tile]
+        activation, rows = vec.splat_activation(params.activation, lanes), heights[tile]
         panel = np.empty(channels * pitch + 16, element)
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(min(params.large, block * params.stride) + 8 * lanes, element)
@@ -213,17 +202,17 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
             outer, at = part // blocks, part % blocks * block
             batch, group, first_map = outer // params.group, outer % params.group, piece * chunk
             count, used = min(chunk, maps - first_map), min(block, params.length - at)
-            panel_start = -(-address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
+            panel_start = -(-vec.address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
                 vectors = tables.fills[tables.edges[part % blocks] : tables.edges[part % blocks + 1]]
                 for channel in range(channels):
                     source = batch * params.x_batch + (group * channels + channel) * params.x_channel
-                    source = address_of(x) + source * stored_size
+                    source = vec.address_of(x) + source * stored_size
                     target = panel_start + channel * pitch * size
                     fill_line(target, source, params.x_lane * stored_size, vectors, static)
                 filled = part
-            weight = address_of(packed) + (group * sizes[chunks] + sizes[piece]) * size
-            result = address_of(results)
+            weight = vec.address_of(packed) + (group * sizes[chunks] + sizes[piece]) * size
+            result = vec.address_of(results)
             for number in range(kinds.shape[0]):
                 kind = kinds[number]
                 height, most, deep = kind.phases * count, kind.taps_together, kind.channels_together
@@ -246,17 +235,19 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size
             out_map = group * maps + first_map
-            out = address_of(y) + (batch * params.y_batch + out_map * params.y_map) * stored_size
-            found = BlockResults(address_of(results), address_of(places), at, used)
+            out = vec.address_of(y) + (batch * params.y_batch + out_map * params.y_map) * stored_size
+            found = BlockResults(vec.address_of(results), vec.address_of(places), at, used)
             if params.y_lane != 1:
-                bias = address_of(b) + out_map * size
+                bias = vec.address_of(b) + out_map * size
                 store_channels(out, found, tables.targets, bias, count, params, activation, static)
             else:
                 for number in range(count):
-                    bias = splat_rows(address_of(b) + (out_map + number) * size, element, lanes, 1)
-                    ready = BlockResults(address_of(results) + number * block * size, address_of(places), at, used)
+                    bias = vec.splat_rows(vec.address_of(b) + (out_map + number) * size, element, lanes, 1)
+                    ready = BlockResults(
+                        vec.address_of(results) + number * block * size, vec.address_of(places), at, used
+                    )
                     to = out + number * params.y_map * stored_size
-                    store_plane(to, ready, tables.targets, bias, address_of(stage), params, activation, static)
+                    store_plane(to, ready, tables.targets, bias, vec.address_of(stage), params, activation, static)
 
     return conv_transpose_phases
 
@@ -272,21 +263,21 @@ def sum_line(weights, part, taps, target, used, params, static):
         whole = taps.size * channels * rows * size
         each = rows * size * wide // max(used, wide) + 1
         for position in range(0, used, wide):
-            total = tile_zero(element, lanes, registers)
+            total = vec.tile_zero(element, lanes, registers)
             a = weights
             soon = weights + (used + position) * whole // used
             for tap in range(taps.size):
                 source = part.panel + (position + taps[tap]) * size
                 for _channel in range(channels):
-                    total = tile_add_product(total, a, source, element, lanes, rows, vectors)
-                    prefetch(soon)
+                    total = vec.tile_add_product(total, a, source, element, lanes, rows, vectors)
+                    vec.prefetch(soon)
                     soon += each
                     a += rows * size
                     source += line
             if part.is_more:
-                tile_add_to(total, target + position * size, apart, rows, vectors)
+                vec.tile_add_to(total, target + position * size, apart, rows, vectors)
             else:
-                tile_store(total, target + position * size, apart, rows, vectors)
+                vec.tile_store(total, target + position * size, apart, rows, vectors)
         return weights + whole
 
     return sum_up

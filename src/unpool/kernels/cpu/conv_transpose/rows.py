@@ -57,17 +57,13 @@ def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int |
     """
     *leading, lanes = problem.axes
     tables, listed, together = _tables(problem.axes)
-    rows, channels, taps = (
-        math.prod(axis.large for axis in leading),
-        problem.channels // problem.group,
-        lanes.window.size,
-    )
+    rows, channels = math.prod(axis.large for axis in leading), problem.channels // problem.group
     params = RowsParams(
         channels=channels, maps=problem.maps, plane=problem.small, window=problem.taps, rows=rows, large=lanes.large,
         stride=lanes.window.stride, listed=listed, together=together,
     )  # fmt: skip
     jobs = problem.batch * problem.group * problem.maps * rows
-    cost = jobs * lanes.large * max(1, channels * listed * taps // lanes.window.stride)
+    cost = jobs * lanes.large * max(1, channels * listed * lanes.window.size // lanes.window.stride)
     launch = Launch(conv_transpose_rows, jobs, cost, record(params), tables)
     return lambda x, w, b, y, threads: launch.run((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
 

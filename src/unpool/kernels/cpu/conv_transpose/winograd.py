@@ -33,6 +33,7 @@ import numpy as np
 from numba import float64, types
 
 from unpool.geometry import Axis, tap_spans
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_kernel import (
@@ -56,17 +57,7 @@ from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
-from unpool.kernels.cpu.vector import (
-    BITS,
-    ActivationParams,
-    address_of,
-    convert,
-    first_lanes,
-    gather,
-    load,
-    splat,
-    store,
-)
+from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.specialize import record
 
 PANEL_BYTES = 1 << 22  # transformed inputs of one block of positions, all channels, stay in the third cache
@@ -247,7 +238,7 @@ def _launch(
         height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,
         stride_down=rows.window.stride, stride_across=columns.window.stride,
         phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
-        activation=ActivationParams(epilogue.is_active, *epilogue.bounds),
+        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
     return Launch(
         make_kernel(problem.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, problem.split_cost,
@@ -303,25 +294,27 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
         """
         params = args[0]
         channels, maps, tiles, taps, entries = params.channels, params.maps, params.tiles, params.taps, starts.size - 1
-        lines, zeros = np.empty((CHANNELS, taps, rows)), splat(element(0), rows)
+        lines, zeros = np.empty((CHANNELS, taps, rows)), vec.splat(element(0), rows)
         for job in range(first, stop):
             group, begin = job // tiles, job % tiles * rows
-            is_used = first_lanes(min(rows, maps - begin), zeros)
+            is_used = vec.first_lanes(min(rows, maps - begin), zeros)
             for start in range(0, channels, CHANNELS):
                 together = min(CHANNELS, channels - start)
                 for channel in range(together):
                     source = ((group * channels + start + channel) * maps + begin) * taps
                     for tap in range(taps):
-                        line = gather(address_of(w) + (source + tap) * width, taps * width, is_used, zeros)
-                        store(address_of(lines) + (channel * taps + tap) * wide, convert(line, float64))
+                        line = vec.gather(vec.address_of(w) + (source + tap) * width, taps * width, is_used, zeros)
+                        vec.store(vec.address_of(lines) + (channel * taps + tap) * wide, vec.convert(line, float64))
                 for entry in range(entries):
-                    target = address_of(packed) + ((job * entries + entry) * channels + start) * rows * width
+                    target = vec.address_of(packed) + ((job * entries + entry) * channels + start) * rows * width
                     for channel in range(together):
-                        total = splat(0.0, rows)
+                        total = vec.splat(0.0, rows)
                         for number in range(starts[entry], starts[entry + 1]):
                             summand = summands[number]
-                            line = load(address_of(lines) + (channel * taps + summand.tap) * wide, float64, rows)
-                            total = total + line * splat(summand.factor, rows)
-                        store(target + channel * rows * width, convert(total, element))
+                            line = vec.load(
+                                vec.address_of(lines) + (channel * taps + summand.tap) * wide, float64, rows
+                            )
+                            total = total + line * vec.splat(summand.factor, rows)
+                        vec.store(target + channel * rows * width, vec.convert(total, element))
 
     return pack_tiles

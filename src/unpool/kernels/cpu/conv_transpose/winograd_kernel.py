@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, MOST_PHASES, DepthAxis
 from unpool.kernels.cpu.conv_transpose.winograd_transform import (
     LineBuffer,
@@ -27,16 +28,6 @@ from unpool.kernels.cpu.conv_transpose.winograd_transform import (
 )
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, jit_inline
-from unpool.kernels.cpu.vector import (
-    ActivationParams,
-    activation_dtype,
-    address_of,
-    prefetch,
-    tile_add_product,
-    tile_add_to,
-    tile_store,
-    tile_zero,
-)
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 VECTORS = 3  # vectors of positions in a tile of the product; two where three do not divide them
@@ -71,7 +62,7 @@ class WinogradParams(NamedTuple):
     phases_down: int  # of y, along the first axis
     phases_across: int  # along the last axis
     origins: Any  # (2, MOST_PHASES) per axis and phase the position in x where the window of its first output begins
-    activation: ActivationParams  # of the sums
+    activation: vec.ActivationParams  # of the sums
 
 
 class WinogradEntry(NamedTuple):
@@ -83,7 +74,7 @@ class WinogradEntry(NamedTuple):
 
 def params_record(params: WinogradParams, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
     """A call as the kernel takes it, for elements of a type."""
-    origins, activation = np.dtype((np.int64, (2, MOST_PHASES))), activation_dtype(dtype)
+    origins, activation = np.dtype((np.int64, (2, MOST_PHASES))), vec.activation_dtype(dtype)
     return record(params, depth=DEPTH, origins=origins, activation=activation)
 
 
@@ -133,27 +124,25 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
             part, first_map = job // chunks, job % chunks * chunk
             group, at = part // blocks, part % blocks * block
             used, count = min(block, params.positions - at), min(chunk, maps - first_map)
-            panel = Panel(address_of(panel_memory), channels, point * size, block * size)
+            panel = Panel(vec.address_of(panel_memory), channels, point * size, block * size)
             if part != filled:
                 count_runs = list_runs(runs, at, used, params)
                 source = group * (channels // params.depth.taps) * params.depth.small * params.height * params.width
-                strip = LineBuffer(address_of(strip_memory), reach * size)
+                strip = LineBuffer(vec.address_of(strip_memory), reach * size)
                 clear_last(panel, used, of_any)
-                transform_inputs(address_of(x) + source * step, runs[:count_runs], panel, strip, params, static)
+                transform_inputs(vec.address_of(x) + source * step, runs[:count_runs], panel, strip, params, static)
                 filled = part
-            weights = address_of(packed) + (group * group_weights + first_map * channels * entries.shape[0]) * size
-            products = Products(address_of(product_memory), jump * size, chunk * block * size, block * size)
+            weights = vec.address_of(packed) + (group * group_weights + first_map * channels * entries.shape[0]) * size
+            products = Products(vec.address_of(product_memory), jump * size, chunk * block * size, block * size)
             multiply_block(weights, panel, products, entries, used, count, of_any)
-            lines = LineBuffer(address_of(line_memory), pitch * size)
+            lines = LineBuffer(vec.address_of(line_memory), pitch * size)
             for number in range(count):
                 out_map = group * maps + first_map + number
-                bias, plane = (
-                    address_of(b) + out_map * size,
-                    params.depth.large * params.large_height * params.large_width,
-                )
+                bias = vec.address_of(b) + out_map * size
+                plane = params.depth.large * params.large_height * params.large_width
                 transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 for run in range(count_runs):
-                    write_run(runs[run], lines, address_of(y) + out_map * plane * step, bias, params, static)
+                    write_run(runs[run], lines, vec.address_of(y) + out_map * plane * step, bias, params, static)
                 products = next_map(products)
 
     return conv_transpose_winograd
@@ -180,7 +169,7 @@ def clear_last(panel, used, static):
         for vector in range(used // lanes, vectors_of(used, lanes)):
             for channel in range(panel.channels):
                 target = panel.address + channel * panel.channel_bytes + vector * lanes * size
-                tile_store(tile_zero(element, lanes, 16), target, panel.point_bytes, 16, 1)
+                vec.tile_store(vec.tile_zero(element, lanes, 16), target, panel.point_bytes, 16, 1)
 
     return clear
 
@@ -265,17 +254,17 @@ def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
             some = min(piece, channels - first)
             for tile in range(tiles):
                 at, place = weight + tile * apart, source
-                total = tile_zero(element, lanes, registers)
+                total = vec.tile_zero(element, lanes, registers)
                 for _ in range(some):
-                    prefetch(at + apart)
-                    total = tile_add_product(total, at, place, element, lanes, rows, vectors)
+                    vec.prefetch(at + apart)
+                    total = vec.tile_add_product(total, at, place, element, lanes, rows, vectors)
                     at += rows * size
                     place += channel_bytes
                 to = target + tile * rows * products.map_bytes
                 if first == 0:
-                    tile_store(total, to, products.map_bytes, rows, vectors)
+                    vec.tile_store(total, to, products.map_bytes, rows, vectors)
                 else:
-                    tile_add_to(total, to, products.map_bytes, rows, vectors)
+                    vec.tile_add_to(total, to, products.map_bytes, rows, vectors)
             weight += some * rows * size
             source += some * channel_bytes
 

@@ -15,26 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.kernels.cpu.vector import (
-    activate_sums,
-    count_up,
-    interleave,
-    load,
-    load_masked,
-    narrow,
-    splat,
-    splat_activation,
-    splat_rows,
-    store,
-    store_masked,
-    tile_combine,
-    tile_load,
-    tile_load_every,
-    tile_store,
-    tile_store_every,
-    tile_zero,
-    widen,
-)
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 POINTS = "0-2 1+2 2-1 1-3"  # values of a line of four inputs at the points 0, 1, -1 and infinity
@@ -99,7 +80,7 @@ def transform_inputs(source, runs, panel, strip, params, static):
         top, left, height, width = params.top, params.left, params.height, params.width
         taps, slices, further, begin = params.depth.taps, params.depth.small, params.depth.step, params.depth.begin
         plane, volume = height * width * step, slices * height * width * step
-        image, ramp = params.groups * (params.channels // taps) * volume, count_up(types.int32, lanes, 1)
+        image, ramp = params.groups * (params.channels // taps) * volume, vec.count_up(types.int32, lanes, 1)
         for channel in range(panel.channels):
             behind = begin - channel % taps * further
             base, to_channel = source + channel // taps * volume, panel.address + channel * panel.channel_bytes
@@ -108,7 +89,9 @@ def transform_inputs(source, runs, panel, strip, params, static):
                 tiles, met, target = run.tiles, run.slice + behind, to_channel + run.position * size
                 if not 0 <= met < slices:
                     for tile in range(0, tiles, lanes):
-                        tile_store(tile_zero(element, lanes, 16), target + tile * size, panel.point_bytes, 16, 1)
+                        vec.tile_store(
+                            vec.tile_zero(element, lanes, 16), target + tile * size, panel.point_bytes, 16, 1
+                        )
                     continue
                 row, column = top + outputs * run.row, left + outputs * run.column
                 first = base + run.image * image + met * plane
@@ -119,14 +102,16 @@ def transform_inputs(source, runs, panel, strip, params, static):
                         rows = load_inside(place, width * step, of_any)
                     else:
                         rows = load_edge(place, row, at, ramp, params, of_any)
-                    tile_store(tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1)
+                    vec.tile_store(
+                        vec.tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1
+                    )
                 for tile in range(0, tiles, lanes):
                     place, to = strip.address + tile * outputs * size, target + tile * size
                     for _ in range(4):
-                        near = tile_load_every(place, element, lanes, outputs)
-                        far = tile_load_every(place + outputs * size, element, lanes, outputs)
-                        values = tile_combine((near + far)[:4], 4, 1, points)
-                        tile_store(values, to, panel.point_bytes, 4, 1)
+                        near = vec.tile_load_every(place, element, lanes, outputs)
+                        far = vec.tile_load_every(place + outputs * size, element, lanes, outputs)
+                        values = vec.tile_combine((near + far)[:4], 4, 1, points)
+                        vec.tile_store(values, to, panel.point_bytes, 4, 1)
                         place += strip.row_bytes
                         to += 4 * panel.point_bytes
 
@@ -140,10 +125,10 @@ def load_inside(place, apart, static):
 
     def load_rows(place, apart, static):
         return (
-            widen(load(place, stored, lanes)),
-            widen(load(place + apart, stored, lanes)),
-            widen(load(place + 2 * apart, stored, lanes)),
-            widen(load(place + 3 * apart, stored, lanes)),
+            vec.widen(vec.load(place, stored, lanes)),
+            vec.widen(vec.load(place + apart, stored, lanes)),
+            vec.widen(vec.load(place + 2 * apart, stored, lanes)),
+            vec.widen(vec.load(place + 3 * apart, stored, lanes)),
         )
 
     return load_rows
@@ -156,13 +141,13 @@ def load_edge(place, row, column, ramp, params, static):
 
     def load_rows(place, row, column, ramp, params, static):
         height, width = params.height, params.width
-        zero, apart = splat(stored(0), lanes), width * step
+        zero, apart = vec.splat(stored(0), lanes), width * step
         none, some = lanes_between(ramp, 0, 0), lanes_between(ramp, -column, width - column)
         return (
-            widen(load_masked(place, some if 0 <= row < height else none, zero)),
-            widen(load_masked(place + apart, some if 0 <= row + 1 < height else none, zero)),
-            widen(load_masked(place + 2 * apart, some if 0 <= row + 2 < height else none, zero)),
-            widen(load_masked(place + 3 * apart, some if 0 <= row + 3 < height else none, zero)),
+            vec.widen(vec.load_masked(place, some if 0 <= row < height else none, zero)),
+            vec.widen(vec.load_masked(place + apart, some if 0 <= row + 1 < height else none, zero)),
+            vec.widen(vec.load_masked(place + 2 * apart, some if 0 <= row + 2 < height else none, zero)),
+            vec.widen(vec.load_masked(place + 3 * apart, some if 0 <= row + 3 < height else none, zero)),
         )
 
     return load_rows
@@ -179,10 +164,10 @@ def transform_back(products, lines, phases, vectors, static):
         for phase in range(phases):
             for vector in range(vectors):
                 place = products.address + phase * products.phase_bytes + vector * lanes * size
-                values = tile_load(place, products.point_bytes, element, lanes, 16)
-                values = tile_combine(tile_combine(values, 4, 4, pattern), 4, 1, pattern)
+                values = vec.tile_load(place, products.point_bytes, element, lanes, 16)
+                values = vec.tile_combine(vec.tile_combine(values, 4, 4, pattern), 4, 1, pattern)
                 target = lines.address + phase * outputs * lines.row_bytes + vector * lanes * outputs * size
-                tile_store_every(values, target, lines.row_bytes, outputs)
+                vec.tile_store_every(values, target, lines.row_bytes, outputs)
 
     return transform
 
@@ -197,19 +182,15 @@ def write_run(run, lines, plane, bias, params, static):
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
 
     def write(run, lines, plane, bias, params, static):
-        height, width, stride, phases = (
-            params.large_height,
-            params.large_width,
-            params.stride_down,
-            params.phases_across,
-        )
+        height, width = params.large_height, params.large_width
+        stride, phases = params.stride_down, params.phases_across
         image = run.image * params.groups * params.maps * params.depth.large + run.slice
         image = plane + image * height * width * step
         top, column = params.top + outputs * run.row, params.left + outputs * run.column
         count, place = outputs * run.tiles, outputs * run.position * size
         one, other = params.origins[1, 0], params.origins[1, 1]
         is_paired = phases == 2 and params.stride_across == 2 and (one == other or one + 1 == other)
-        biases, activation = splat_rows(bias, element, lanes, 1), splat_activation(params.activation, lanes)
+        biases, activation = vec.splat_rows(bias, element, lanes, 1), vec.splat_activation(params.activation, lanes)
         for number in range(outputs):
             for phase in range(params.phases_down):
                 at = top + number - params.origins[0, phase]
@@ -239,11 +220,11 @@ def write_phase(row, source, begin, count, biases, activation, static):
     step = stored.bitwidth // 8
 
     def write(row, source, begin, count, biases, activation, static):
-        ramp, like = count_up(types.int32, lanes, 1), splat(stored(0), lanes)
+        ramp, like = vec.count_up(types.int32, lanes, 1), vec.splat(stored(0), lanes)
         stop = min(row.width, begin + count)
         for done in range(0, count, lanes):
-            value = activate_sums(load(source + done * size, element, lanes) + biases, activation)
-            store_between(row.address, narrow(value, like), begin + done, stop, ramp, step)
+            value = vec.activate_sums(vec.load(source + done * size, element, lanes) + biases, activation)
+            store_between(row.address, vec.narrow(value, like), begin + done, stop, ramp, step)
 
     return write
 
@@ -255,12 +236,12 @@ def write_pair(row, sources, begin, count, biases, activation, static):
     double, step = 2 * lanes, stored.bitwidth // 8
 
     def write(row, sources, begin, count, biases, activation, static):
-        ramp, like = count_up(types.int32, double, 1), splat(stored(0), lanes)
+        ramp, like = vec.count_up(types.int32, double, 1), vec.splat(stored(0), lanes)
         stop = min(row.width, begin + 2 * count)
         for done in range(0, count, lanes):
-            left = activate_sums(load(sources[0] + done * size, element, lanes) + biases, activation)
-            right = activate_sums(load(sources[1] + done * size, element, lanes) + biases, activation)
-            both = interleave(narrow(left, like), narrow(right, like))
+            left = vec.activate_sums(vec.load(sources[0] + done * size, element, lanes) + biases, activation)
+            right = vec.activate_sums(vec.load(sources[1] + done * size, element, lanes) + biases, activation)
+            both = vec.interleave(vec.narrow(left, like), vec.narrow(right, like))
             store_between(row.address, both, begin + 2 * done, stop, ramp, step)
 
     return write
@@ -273,9 +254,9 @@ def store_between(address, value, column, stop, ramp, step):
 
     def store_some(address, value, column, stop, ramp, step):
         if column >= 0 and column + lanes <= stop:
-            store(address + column * step, value)
+            vec.store(address + column * step, value)
         else:
-            store_masked(address + column * step, value, lanes_between(ramp, -column, stop - column))
+            vec.store_masked(address + column * step, value, lanes_between(ramp, -column, stop - column))
 
     return store_some
 
@@ -287,14 +268,14 @@ def scatter(row, phases, column, count, bias, params, static):
     bytes_of_one = stored.bitwidth // 8
 
     def write(row, phases, column, count, bias, params, static):
-        stride, like = params.stride_across, splat(stored(0), 1)
-        summand, activation = splat_rows(bias, element, 1, 1), splat_activation(params.activation, 1)
+        stride, like = params.stride_across, vec.splat(stored(0), 1)
+        summand, activation = vec.splat_rows(bias, element, 1, 1), vec.splat_activation(params.activation, 1)
         for phase in range(params.phases_across):
             first = column - params.origins[1, phase]
             source = phases.address + phase * phases.row_bytes - first * size
             for step in range(max(0, first), min(first + count, -(-(row.width - phase) // stride))):
-                value = activate_sums(load(source + step * size, element, 1) + summand, activation)
-                store(row.address + (step * stride + phase) * bytes_of_one, narrow(value, like))
+                value = vec.activate_sums(vec.load(source + step * size, element, 1) + summand, activation)
+                vec.store(row.address + (step * stride + phase) * bytes_of_one, vec.narrow(value, like))
 
     return write
 
@@ -305,7 +286,7 @@ def lanes_between(ramp, first, stop):
     lanes, largest = ramp.lanes, 1 << 30
 
     def between(ramp, first, stop):
-        above = ramp > splat(np.int32(max(first, 0) - 1), lanes)
-        return above & (ramp < splat(np.int32(max(0, min(stop, largest))), lanes))
+        above = ramp > vec.splat(np.int32(max(first, 0) - 1), lanes)
+        return above & (ramp < vec.splat(np.int32(max(0, min(stop, largest))), lanes))
 
     return between

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.geometry import Window, pooling_walk
+from unpool.geometry import pooling_walk
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.fold_axes import list_rows, row_plan
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
@@ -20,21 +21,7 @@ from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
-from unpool.kernels.cpu.vector import (
-    IGNORED,
-    address_of,
-    convert,
-    count_set,
-    count_up,
-    gather,
-    load_every,
-    prefetch,
-    select,
-    splat,
-    store,
-    store_masked,
-    total_of,
-)
+from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
 from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
@@ -79,11 +66,12 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
         nan=pool.mode.nan,
         lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
+    step = window.stride if window.stride in (1, 2) else 0
+    # two independent registers of 32-bit elements hide each other's latency
+    registers = 2 if element.size == 4 and lanes.small >= 2 * _register_lanes(element.size) else 1
+    kernel = _make_kernel(element.name, step, pool.has_indices, is_wide, registers)
     return Launch(
-        _make_kernel(
-            element.name, _known_step(window), pool.has_indices, is_wide, _registers(element.size, lanes.small)
-        ),
-        stop - first, (stop - first) * lanes.small * listed * window.size,
+        kernel, stop - first, (stop - first) * lanes.small * listed * window.size,
         record(params, lowest=element.name, infinity=element.name), steps, table,
     )  # fmt: skip
 
@@ -104,18 +92,8 @@ def _window_places(plane: PlaneAxes) -> int:
     return sum((axis.window.reach - 1) * math.prod(sizes[number + 1 :]) for number, axis in enumerate(plane.spatial))
 
 
-def _known_step(window: Window) -> int:
-    """The stride for which the kernel is compiled; 0 for any."""
-    return window.stride if window.stride in (1, 2) else 0
-
-
 def _register_lanes(size: int) -> int:
     return vector_bytes() // size
-
-
-def _registers(size: int, small: int) -> int:
-    """Registers in one block: two independent ones of 32-bit elements hide each other's latency."""
-    return 2 if size == 4 and small >= 2 * _register_lanes(size) else 1
 
 
 @cache
@@ -141,13 +119,13 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         outer_places, prefetch_distance = params.outer_places, params.prefetch_distance
         first_row, nan = params.first_row, params.nan
         starts, places = np.empty(params.listed, np.int64), np.empty(params.listed, np.int64)
-        source, end = address_of(x), address_of(x) + params.elements * size
-        nothing, limit = splat(params.lowest, lanes), splat(params.infinity, lanes)
-        lowest_key, nowhere = to_keys(nothing, limit), splat(place_type(-1), lanes)
-        ramp = count_up(types.int64, lanes, 1)
-        weights = ramp * splat(np.int64(stride * lane_places), lanes)
-        lane_starts = convert(ramp * splat(stride, lanes), place_type)
-        row_end = convert(splat(place_type(large), lanes), offset_type)
+        source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
+        nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
+        lowest_key, nowhere = to_keys(nothing, limit), vec.splat(place_type(-1), lanes)
+        ramp = vec.count_up(types.int64, lanes, 1)
+        weights = ramp * vec.splat(np.int64(stride * lane_places), lanes)
+        lane_starts = vec.convert(ramp * vec.splat(stride, lanes), place_type)
+        row_end = vec.convert(vec.splat(place_type(large), lanes), offset_type)
         span, has_nan = (window - 1) * dilation, False
         for job in range(first_row + first, first_row + stop):
             outer, row = job // rows, job % rows
@@ -162,50 +140,50 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
                 is_safe = step > 0 and count > 0 and base + starts[0] * size >= source and last <= end
                 is_whole = start >= 0 and start + span + (lanes - 1) * stride < large and small >= lanes and count > 0
                 is_whole = is_whole and last <= end
-                best = RunningMax(nothing, lowest_key, splat(place_type(0), lanes))
+                best = RunningMax(nothing, lowest_key, vec.splat(place_type(0), lanes))
                 if is_whole and not has_nan:
-                    total = splat(number(0), lanes)
+                    total = vec.splat(number(0), lanes)
                     for listed in range(count):
                         address, place = base + starts[listed] * size, places[listed] - places[0]
                         if prefetch_distance:
                             for line in range(0, lanes * max(step, 1) * size, 64):
-                                prefetch(address + prefetch_distance + line)
+                                vec.prefetch(address + prefetch_distance + line)
                         for _tap in range(window):
-                            value = load_every(address, number, lanes, step, stride * size)
-                            total = total_of(total, value)
+                            value = vec.load_every(address, number, lanes, step, stride * size)
+                            total = vec.total_of(total, value)
                             best = update_best(best, value, place, limit, IGNORED, None)
                             address += dilation * size
                             place += dilation * lane_places
-                    has_nan = count_set(may_have_nan(total, best.key, nan)) > 0
+                    has_nan = vec.count_set(may_have_nan(total, best.key, nan)) > 0
                 if has_nan or not is_whole:
                     best = RunningMax(nothing, lowest_key, nowhere)
                     for listed in range(count):
                         address, place = base + starts[listed] * size, places[listed] - places[0]
-                        position = lane_starts + splat(place_type(start), lanes)
+                        position = lane_starts + vec.splat(place_type(start), lanes)
                         for _tap in range(window):
-                            is_data = convert(position, offset_type) < row_end
+                            is_data = vec.convert(position, offset_type) < row_end
                             if is_safe:
-                                value = load_every(address, number, lanes, step, stride * size)
+                                value = vec.load_every(address, number, lanes, step, stride * size)
                             else:
-                                value = gather(address, stride * size, is_data, nothing)
+                                value = vec.gather(address, stride * size, is_data, nothing)
                             best = update_best(best, value, place, limit, nan, is_data)
                             address += dilation * size
                             place += dilation * lane_places
-                            position = position + splat(place_type(dilation), lanes)
-                    has_nan = is_whole and count_set(may_have_nan(best.key, best.key, nan)) > 0
+                            position = position + vec.splat(place_type(dilation), lanes)
+                    has_nan = is_whole and vec.count_set(may_have_nan(best.key, best.key, nan)) > 0
                 target = job * small + block
-                first_index = splat(np.int64(outer * outer_places + places[0] + start * lane_places), lanes)
-                index = convert(best.place, types.int64) + first_index + weights
+                first_index = vec.splat(np.int64(outer * outer_places + places[0] + start * lane_places), lanes)
+                index = vec.convert(best.place, types.int64) + first_index + weights
                 if not is_whole:
-                    index = select(best.place == nowhere, splat(np.int64(-1), lanes), index)
+                    index = vec.select(best.place == nowhere, vec.splat(np.int64(-1), lanes), index)
                 if small >= lanes:
-                    store(address_of(y) + target * size, best.value)
+                    vec.store(vec.address_of(y) + target * size, best.value)
                     if stores_indices:
-                        store(address_of(indices) + target * 8, index)
+                        vec.store(vec.address_of(indices) + target * 8, index)
                 else:
-                    is_output = ramp < splat(small, lanes)
-                    store_masked(address_of(y) + target * size, best.value, is_output)
+                    is_output = ramp < vec.splat(small, lanes)
+                    vec.store_masked(vec.address_of(y) + target * size, best.value, is_output)
                     if stores_indices:
-                        store_masked(address_of(indices) + target * 8, index, is_output)
+                        vec.store_masked(vec.address_of(indices) + target * 8, index, is_output)
 
     return pool_rows

@@ -9,19 +9,8 @@ Addresses are bytes; `params` are `SeparablePoolParams`, `static` comes from `se
 import numpy as np
 from numba import types
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.max_pool.compare import has_nan, widen_element, widen_marking_nan
-from unpool.kernels.cpu.vector import (
-    any_of,
-    count_up,
-    every_second,
-    load,
-    load_masked,
-    prefetch,
-    select,
-    splat,
-    store,
-    widen_mask,
-)
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 
@@ -40,56 +29,56 @@ def lay_out(plane, laid, starts, first, rows, params, static):
         pitch, low, count = params.line_pitch, params.even, params.row_elements
         infinity, prefetch_distance = params.infinity, params.prefetch_distance
         source = plane + params.row_start * size
-        nothing, zero, ramp = splat(params.fill, one), splat(element(0), one), count_up(types.int32, one, 1)
-        nan_lanes = widen_mask(has_nan(zero, zero, infinity), zero)
+        nothing, zero, ramp = vec.splat(params.fill, one), vec.splat(element(0), one), vec.count_up(types.int32, one, 1)
+        nan_lanes = vec.widen_mask(has_nan(zero, zero, infinity), zero)
         aside = (params.odd - low) * width if phases == 2 else one * width
         for number in range(rows):
             start, left = starts[np.uintp(first + number)], count
             to = laid + (number * pitch + low) * width
             if start < 0:
                 while left > 0:
-                    store(to, nothing)
-                    store(to + aside, nothing)
+                    vec.store(to, nothing)
+                    vec.store(to + aside, nothing)
                     to += to_next
                     left -= two
                 continue
             address = source + start * size
             while left >= two:
                 if prefetch_distance:
-                    prefetch(address + prefetch_distance)
+                    vec.prefetch(address + prefetch_distance)
                     if two * size > 64:
-                        prefetch(address + prefetch_distance + 64)
-                near, far = load(address, element, one), load(address + one * size, element, one)
+                        vec.prefetch(address + prefetch_distance + 64)
+                near, far = vec.load(address, element, one), vec.load(address + one * size, element, one)
                 odd = has_nan(near, far, infinity)
-                nan_lanes = nan_lanes | widen_mask(odd, zero)
-                if is_bits and any_of(odd):
-                    marked = (
-                        widen_marking_nan(near, compare_type, infinity),
-                        widen_marking_nan(far, compare_type, infinity),
-                    )
-                    put(to, aside, marked[0], marked[1], phases)
+                nan_lanes = nan_lanes | vec.widen_mask(odd, zero)
+                if is_bits and vec.any_of(odd):
+                    marked = widen_marking_nan(near, compare_type, infinity)
+                    put(to, aside, marked, widen_marking_nan(far, compare_type, infinity), phases)
                 else:
                     put(to, aside, widen_element(near, compare_type), widen_element(far, compare_type), phases)
                 address += two * size
                 to += to_next
                 left -= two
             while left > 0:
-                is_near, is_far = ramp < splat(types.int32(left), one), ramp < splat(types.int32(left - one), one)
-                near = load_masked(address, is_near, zero)
-                nan_lanes = nan_lanes | widen_mask(has_nan(near, near, infinity), zero)
-                near = select(is_near, widen_marking_nan(near, compare_type, infinity), nothing)
+                is_near, is_far = (
+                    ramp < vec.splat(types.int32(left), one),
+                    ramp < vec.splat(types.int32(left - one), one),
+                )
+                near = vec.load_masked(address, is_near, zero)
+                nan_lanes = nan_lanes | vec.widen_mask(has_nan(near, near, infinity), zero)
+                near = vec.select(is_near, widen_marking_nan(near, compare_type, infinity), nothing)
                 if phases == 1:
-                    store(to, near)
+                    vec.store(to, near)
                     address += one * size
                     to += one * width
                     left -= one
                 else:
-                    far = load_masked(address + one * size, is_far, zero)
-                    nan_lanes = nan_lanes | widen_mask(has_nan(far, far, infinity), zero)
-                    far = select(is_far, widen_marking_nan(far, compare_type, infinity), nothing)
+                    far = vec.load_masked(address + one * size, is_far, zero)
+                    nan_lanes = nan_lanes | vec.widen_mask(has_nan(far, far, infinity), zero)
+                    far = vec.select(is_far, widen_marking_nan(far, compare_type, infinity), nothing)
                     put(to, aside, near, far, phases)
                     left = 0
-        return any_of(nan_lanes)
+        return vec.any_of(nan_lanes)
 
     return write
 
@@ -100,13 +89,13 @@ def put(to, aside, near, far, phases):
     if phases.literal_value == 1:
 
         def write(to, aside, near, far, phases):
-            store(to, near)
-            store(to + aside, far)
+            vec.store(to, near)
+            vec.store(to + aside, far)
 
     else:
 
         def write(to, aside, near, far, phases):
-            store(to, every_second(near, far, 0))
-            store(to + aside, every_second(near, far, 1))
+            vec.store(to, vec.every_second(near, far, 0))
+            vec.store(to + aside, vec.every_second(near, far, 1))
 
     return write

@@ -14,16 +14,7 @@ from unpool.kernels.cpu.vector import FIRST, LAST
 CACHE_BYTES = 1 << 20  # bytes of x above which prefetching pays
 FAR_BYTES = 24 << 20  # bytes of x, y and indices above which they come from memory
 
-_ELEMENTS = {
-    np.dtype(bits): element
-    for bits, element in {
-        np.int32: "float32",
-        np.int64: "float64",
-        np.int16: "int16",
-        np.int8: "int8",
-        np.uint8: "uint8",
-    }.items()
-}
+_ELEMENTS = {"int32": "float32", "int64": "float64", "int16": "int16", "int8": "int8", "uint8": "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ class ElementType:
     @property
     def name(self) -> str:
         """The name in kernels: float32, float64, int8, uint8; int16 for the bits of a 16-bit float."""
-        return _ELEMENTS[self.bits]
+        return _ELEMENTS[self.bits.name]
 
     @property
     def size(self) -> int:

@@ -27,36 +27,13 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine.host import vector_registers
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.compare import compare_lanes, narrow_element, narrow_marked_nan, widen_element
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
-from unpool.kernels.cpu.vector import (
-    IGNORED,
-    address_of,
-    any_beyond,
-    any_of,
-    any_unordered,
-    argmax,
-    convert,
-    fence,
-    first_lanes,
-    load_parts,
-    load_window,
-    prefetch,
-    sliding_argmax,
-    splat,
-    store,
-    store_masked,
-    store_nontemporal,
-    tile_columns,
-    tile_mark_nan,
-    tile_repeat,
-    tile_roll,
-    unordered,
-    widen_mask,
-)
+from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 MOST_TAPS = {1: 13, 2: 5}
@@ -172,24 +149,24 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
         top, left, bands, band_height = params.top, params.left, params.bands, params.band_height
         elements, outer_places, nan = params.elements, params.outer_places, params.nan
         prefetch_bytes, has_prefetch = params.prefetch_bytes, params.has_prefetch
-        indices_non_temporal = params.indices_non_temporal and address_of(indices) % LINE == 0
+        indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % LINE == 0
         ends, has_nan = bounds(params.infinity, inside), False
-        is_output, none = first_lanes(small, ends[0]), widen_mask(first_lanes(0, ends[0]), ends[0])
+        is_output, none = vec.first_lanes(small, ends[0]), vec.widen_mask(vec.first_lanes(0, ends[0]), ends[0])
         end = (stop // bands * small_height + min(stop % bands * band_height, small_height)) * small
         outer, low = first // bands, first % bands * band_height
         for _job in range(first, stop):
             high = min(low + band_height, small_height)
             plane, last_row = outer * height * width, min((high - 1) * step - top + depth, height) - 1
-            prefetch_address = address_of(x) + (plane + (last_row + 1) * width) * size
+            prefetch_address = vec.address_of(x) + (plane + (last_row + 1) * width) * size
             for start in range(0, small, lanes):
                 column = max(0, min(start, small - lanes))
                 first_column = column * step - left
                 block = Columns(
-                    plane=address_of(x) + plane * size, last_row=(height - 1) * width, width=width,
+                    plane=vec.address_of(x) + plane * size, last_row=(height - 1) * width, width=width,
                     first=first_column, place=outer * outer_places,
                 )  # fmt: skip
                 band = Band(
-                    y=address_of(y), indices=address_of(indices), first_row=(low * step - top) * width,
+                    y=vec.address_of(y), indices=vec.address_of(indices), first_row=(low * step - top) * width,
                     target=(outer * small_height + low) * small + column, small=small, rows=high - low, end=end,
                     prefetch_address=prefetch_address, prefetch_bytes=prefetch_bytes, has_prefetch=has_prefetch,
                     indices_non_temporal=indices_non_temporal,
@@ -197,9 +174,9 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
                 is_inside = first_column >= 0 and first_column + span <= width
                 is_inside = is_inside and plane + last_row * width + first_column + read <= elements
                 if not has_nan and is_inside:
-                    has_nan = any_of(roll(block, band, ends, none, is_output, IGNORED, inside))
+                    has_nan = vec.any_of(roll(block, band, ends, none, is_output, IGNORED, inside))
                 elif not has_nan:
-                    has_nan = any_of(roll(block, band, ends, none, is_output, IGNORED, outside))
+                    has_nan = vec.any_of(roll(block, band, ends, none, is_output, IGNORED, outside))
                 if has_nan and is_inside:
                     has_nan = roll_again(block, band, ends, none, is_output, nan, inside)
                 elif has_nan:
@@ -209,7 +186,7 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
             if low >= small_height:
                 outer, low = outer + 1, 0
         if indices_non_temporal:
-            fence()
+            vec.fence()
 
     return roll_planes
 
@@ -258,11 +235,11 @@ def bounds(infinity, static):
     if element == types.int16:
 
         def of_bits(infinity, static):
-            low, high = splat(element(infinity - 0x8000), lanes), splat(element(infinity), lanes)
+            low, high = vec.splat(element(infinity - 0x8000), lanes), vec.splat(element(infinity), lanes)
             return widen_element(low, types.float32), widen_element(high, types.float32)
 
         return of_bits
-    return lambda infinity, static: (splat(element(-np.inf), lanes), splat(element(np.inf), lanes))
+    return lambda infinity, static: (vec.splat(element(-np.inf), lanes), vec.splat(element(np.inf), lanes))
 
 
 @overload_by_type(inline=True)
@@ -279,29 +256,29 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
 
     def down(block, band, ends, nan_lanes, is_output, nan, static):
         row, target, prefetch_address = band.first_row, band.target, band.prefetch_address
-        columns = tile_columns(block.first, lanes, parts, step, apart)
-        queues = Queues(tile_repeat(ends[0], queued), tile_repeat(columns[0], queued))
+        columns = vec.tile_columns(block.first, lanes, parts, step, apart)
+        queues = Queues(vec.tile_repeat(ends[0], queued), vec.tile_repeat(columns[0], queued))
         for _ in range(before):
             queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
             row += block.width
         for _ in range(band.rows):
             if band.has_prefetch:
                 for line in range(step * step):
-                    prefetch(prefetch_address + line * LINE)
+                    vec.prefetch(prefetch_address + line * LINE)
                 prefetch_address += band.prefetch_bytes
             for _ in range(step):
                 queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
                 row += block.width
             if target + lanes <= band.end:
-                store(band.y + target * size, stored(best, element))
+                vec.store(band.y + target * size, stored(best, element))
                 if has_indices and band.indices_non_temporal:
-                    store_nontemporal(band.indices + target * 8, convert(place, types.int64))
+                    vec.store_nontemporal(band.indices + target * 8, vec.convert(place, types.int64))
                 elif has_indices:
-                    store(band.indices + target * 8, convert(place, types.int64))
+                    vec.store(band.indices + target * 8, vec.convert(place, types.int64))
             else:
-                store_masked(band.y + target * size, stored(best, element), is_output)
+                vec.store_masked(band.y + target * size, stored(best, element), is_output)
                 if has_indices:
-                    store_masked(band.indices + target * 8, convert(place, types.int64), is_output)
+                    vec.store_masked(band.indices + target * 8, vec.convert(place, types.int64), is_output)
             target += band.small
         return nan_lanes
 
@@ -311,7 +288,7 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
 @overload_by_type()
 def roll_again(block, band, ends, nan_lanes, is_output, nan, static):
     """As `roll`, for blocks with NaN; whether there was one. Not inlined, so that its caller keeps its registers."""
-    return lambda block, band, ends, nan_lanes, is_output, nan, static: any_of(
+    return lambda block, band, ends, nan_lanes, is_output, nan, static: vec.any_of(
         roll(block, band, ends, nan_lanes, is_output, nan, static)
     )
 
@@ -335,9 +312,9 @@ def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
         nearest = min(max(row, 0), block.last_row)
         address = block.plane + (nearest + block.first) * size
         best, column, met = row_largest(address, block, columns, ends, nan, static)
-        place = column + splat(types.int32(nearest + block.place), lanes)
-        values, places, best, place = tile_roll(queues.values, queues.places, best, place, depth, step, nan)
-        return Queues(values, places), best, place, nan_lanes | widen_mask(met, best)
+        place = column + vec.splat(types.int32(nearest + block.place), lanes)
+        values, places, best, place = vec.tile_roll(queues.values, queues.places, best, place, depth, step, nan)
+        return Queues(values, places), best, place, nan_lanes | vec.widen_mask(met, best)
 
     return push
 
@@ -349,17 +326,17 @@ def row_largest(address, block, columns, ends, nan, static):
     if taps <= LOADED_TAPS:
 
         def load_taps(address, block, columns, ends, nan, static):
-            values = load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
+            values = vec.load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
             values = with_nan(values, ends[1], element, nan)
-            best, column = argmax(values, columns, nan)
+            best, column = vec.argmax(values, columns, nan)
             return best, column, met_nan(values, best, step, ends[1], element, nan)
 
         return load_taps
 
     def slide(address, block, columns, ends, nan, static):
-        values = load_parts(address, block.first, block.width, ends[0], element, count, is_inside)
+        values = vec.load_parts(address, block.first, block.width, ends[0], element, count, is_inside)
         values = with_nan(values, ends[1], element, nan)
-        best, column = sliding_argmax(values, columns, taps, nan)
+        best, column = vec.sliding_argmax(values, columns, taps, nan)
         return best, column, met_nan(values, best, 0, ends[1], element, nan)
 
     return slide
@@ -369,7 +346,7 @@ def row_largest(address, block, columns, ends, nan, static):
 def with_nan(values, limit, element, nan):
     """Vectors in which a NaN of 16 bits is a NaN of float32, unless NaN is ignored."""
     if element.dtype == types.int16 and not isinstance(nan, types.IntegerLiteral):
-        return lambda values, limit, element, nan: tile_mark_nan(values, limit)
+        return lambda values, limit, element, nan: vec.tile_mark_nan(values, limit)
     return lambda values, limit, element, nan: values
 
 
@@ -377,7 +354,7 @@ def with_nan(values, limit, element, nan):
 def met_nan(values, best, step, limit, element, nan):
     """A mask with some lane set if vectors hold a NaN, or their largest is one."""
     if not isinstance(nan, types.IntegerLiteral):
-        return lambda values, best, step, limit, element, nan: unordered(best, best)
+        return lambda values, best, step, limit, element, nan: vec.unordered(best, best)
     if element.dtype == types.int16:
-        return lambda values, best, step, limit, element, nan: any_beyond(values, step, limit)
-    return lambda values, best, step, limit, element, nan: any_unordered(values, step)
+        return lambda values, best, step, limit, element, nan: vec.any_beyond(values, step, limit)
+    return lambda values, best, step, limit, element, nan: vec.any_unordered(values, step)

@@ -118,12 +118,13 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
 
     The stride of the last axis is 1; 2 if its windows are pooled in one reduction; 0 for any.
     """
-    compare_type, lanes, number = (
+    compare_type, number, lanes = (
         getattr(types, COMPARE_TYPES[element]),
-        compare_lanes(element),
         getattr(types, element),
+        compare_lanes(element),
     )
     size, width, counts = np.dtype(element).itemsize, compare_type.bitwidth // 8, int(has_indices)
+    lanes = compare_lanes(element)
     place = types.int64 if width == 8 else types.int32
     from_taps, from_before = (FROM_TAPS, CARRIED) if has_indices else (NOWHERE, NOWHERE)
     laid_out = StaticArgs(element=number, compare_type=compare_type, lanes=lanes, phases=max(stride, 1))
@@ -174,15 +175,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
                     combine(line, to, out, rows, base_places, taps, only)
                 else:
                     reduction = line_reductions[0]
-                    combine(
-                        line,
-                        chained,
-                        reduction,
-                        reduction.rows if params.has_channels else rows,
-                        base_places,
-                        taps,
-                        first_of_many,
-                    )
+                    count = reduction.rows if params.has_channels else rows
+                    combine(line, chained, reduction, count, base_places, taps, first_of_many)
                     for number in range(1, last_line):
                         reduction = line_reductions[number]
                         combine(chained, chained, reduction, reduction.rows, nowhere, taps, carried)
@@ -194,10 +188,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
                 combine(BufferRef(near, to_places), to, reduction, reduction.rows, nowhere, taps, carried)
                 if not reduction.in_place:
                     near, far = far, near
-            target, reduction = (
-                outer * params.outputs + strip * params.strip_outputs,
-                plane_reductions[part, last_plane],
-            )
+            target = outer * params.outputs + strip * params.strip_outputs
+            reduction = plane_reductions[part, last_plane]
             outputs = StripOutputs(
                 y=address_of(y) + target * size, indices=address_of(indices) + target * 8, total=reduction.total,
                 place=begin if params.counts_planes else 0, fill=params.fill,

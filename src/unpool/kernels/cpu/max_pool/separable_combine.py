@@ -15,25 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.max_pool.compare import narrow_element, narrow_marked_nan
 from unpool.kernels.cpu.max_pool.separable_plan import ALIGNMENT
-from unpool.kernels.cpu.vector import (
-    IGNORED,
-    address_of,
-    any_of,
-    convert,
-    count_up,
-    gather,
-    is_larger,
-    load_rows,
-    repeat,
-    select,
-    splat,
-    splat_rows,
-    store,
-    store_masked,
-    store_rows,
-)
+from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.specialize import overload_by_type
 
 ROWS = 4  # rows that are combined at once: independent registers hide each other's latency
@@ -86,7 +71,7 @@ class StripOutputs(NamedTuple):
 def aligned(array):
     """The first address in the array that is a multiple of `ALIGNMENT`."""
     mask = ~(ALIGNMENT - 1)
-    return lambda array: (address_of(array) + ALIGNMENT - 1) & mask
+    return lambda array: (vec.address_of(array) + ALIGNMENT - 1) & mask
 
 
 @overload_by_type(inline=True)
@@ -98,13 +83,13 @@ def fetch(address, apart, stride, left, kind, step, lanes, rows):
     """
     number, width = kind.dtype, kind.dtype.bitwidth // 8
     if step.literal_value:
-        return lambda address, apart, stride, left, kind, step, lanes, rows: load_rows(
+        return lambda address, apart, stride, left, kind, step, lanes, rows: vec.load_rows(
             address, apart, number, lanes, rows
         )
 
     def gather_row(address, apart, stride, left, kind, step, lanes, rows):
-        is_wanted = count_up(types.int64, lanes, 1) < splat(left, lanes)
-        return gather(address, stride * width, is_wanted, splat(number(0), lanes))
+        is_wanted = vec.count_up(types.int64, lanes, 1) < vec.splat(left, lanes)
+        return vec.gather(address, stride * width, is_wanted, vec.splat(number(0), lanes))
 
     return gather_row
 
@@ -121,21 +106,21 @@ def window_max(near, apart, window, left, taps, rows, static):
 
     def walk(near, apart, window, left, taps, rows, static):
         start, stride, nan = near.address + taps.bytes[np.uintp(window.first)], window.stride, taps.nan
-        best, at = fetch(start, apart, stride, left, compare_type, step, lanes, rows), splat(place(0), all_lanes)
+        best, at = fetch(start, apart, stride, left, compare_type, step, lanes, rows), vec.splat(place(0), all_lanes)
         if is_counted:
-            at = splat(place(taps.places[np.uintp(window.first)]), all_lanes)
+            at = vec.splat(place(taps.places[np.uintp(window.first)]), all_lanes)
         if is_carried:
             at = fetch(start + near.to_places, apart, stride, left, place, step, lanes, rows)
         for tap in range(window.first + 1, window.stop):
             start = near.address + taps.bytes[np.uintp(tap)]
             value = fetch(start, apart, stride, left, compare_type, step, lanes, rows)
-            is_new = is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
-            best = select(is_new, value, best)
+            is_new = vec.is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
+            best = vec.select(is_new, value, best)
             if is_counted:
-                at = select(is_new, splat(place(taps.places[np.uintp(tap)]), all_lanes), at)
+                at = vec.select(is_new, vec.splat(place(taps.places[np.uintp(tap)]), all_lanes), at)
             if is_carried:
                 carried = fetch(start + near.to_places, apart, stride, left, place, step, lanes, rows)
-                at = select(is_new, carried, at)
+                at = vec.select(is_new, carried, at)
         return best, at
 
     return walk
@@ -156,7 +141,7 @@ def combine(source, target, reduction, rows, base_places, taps, static):
         step_in, step_out, step_places = one * reduction.stride * width, one * width, place(one * reduction.lane_places)
         last_left = run - (blocks - 1) * one
         last_place = place(base_places.more + (blocks - 1) * one * reduction.lane_places)
-        ramp = count_up(place, one, 1) * splat(place(reduction.lane_places), one)
+        ramp = vec.count_up(place, one, 1) * vec.splat(place(reduction.lane_places), one)
         for group in range(reduction.groups):
             group_near = source.address + group * reduction.group_in * width + (blocks - 1) * step_in
             group_far = target.address + group * reduction.group_out * width + (blocks - 1) * step_out
@@ -166,32 +151,32 @@ def combine(source, target, reduction, rows, base_places, taps, static):
                     near, far = group_near + row * row_in, group_far + row * row_out
                     start, left = last_place, last_left
                     if is_counted:
-                        row_places = repeat(ramp, ROWS) + splat_rows(
+                        row_places = vec.repeat(ramp, ROWS) + vec.splat_rows(
                             base_places.address + row * width, place, one, ROWS
                         )
                     for _block in range(blocks):
                         best, at = window_max(
                             BufferRef(near, source.to_places), row_in, window, left, taps, ROWS, static
                         )
-                        store_rows(far, row_out, best, ROWS)
+                        vec.store_rows(far, row_out, best, ROWS)
                         if has_places:
                             if is_counted:
-                                at = at + row_places + splat(start, all_lanes)
-                            store_rows(far + target.to_places, row_out, at, ROWS)
+                                at = at + row_places + vec.splat(start, all_lanes)
+                            vec.store_rows(far + target.to_places, row_out, at, ROWS)
                         near, far, start, left = near - step_in, far - step_out, place(start - step_places), one
                     row += ROWS
             while row < rows:
                 near, far = group_near + row * row_in, group_far + row * row_out
                 start, left = last_place, last_left
                 if is_counted:
-                    own_places = ramp + splat_rows(base_places.address + row * width, place, one, 1)
+                    own_places = ramp + vec.splat_rows(base_places.address + row * width, place, one, 1)
                 for _block in range(blocks):
                     best, at = window_max(BufferRef(near, source.to_places), row_in, window, left, taps, 1, static)
-                    store(far, best)
+                    vec.store(far, best)
                     if has_places:
                         if is_counted:
-                            at = at + own_places + splat(start, one)
-                        store(far + target.to_places, at)
+                            at = at + own_places + vec.splat(start, one)
+                        vec.store(far + target.to_places, at)
                     near, far, start, left = near - step_in, far - step_out, place(start - step_places), one
                 row += 1
 
@@ -204,18 +189,9 @@ def store_outputs(source, outputs, reduction, taps, static):
     width, one, of_moves = static.compare_type.bitwidth // 8, static.lanes, static.drop("element")
 
     def walk(source, outputs, reduction, taps, static):
-        window, rows, total, is_odd = (
-            WindowTaps(reduction.first_tap, reduction.stop_tap, 1),
-            reduction.rows,
-            outputs.total,
-            False,
-        )
-        row_in, row_out, end, nan = (
-            reduction.row_in * width,
-            reduction.row_out,
-            (reduction.run - 1) // one * one,
-            taps.nan,
-        )
+        window, rows = WindowTaps(reduction.first_tap, reduction.stop_tap, 1), reduction.rows
+        row_in, row_out, end = reduction.row_in * width, reduction.row_out, (reduction.run - 1) // one * one
+        total, nan, is_odd = outputs.total, taps.nan, False
         for group in range(reduction.groups):
             row = 0
             while row < rows:
@@ -254,25 +230,25 @@ def store_block(found, outputs, target, apart, left, nan, rows, static):
 
     def write(found, outputs, target, apart, left, nan, rows, static):
         best, at = found
-        ramp, total = count_up(types.int32, lanes, 1), outputs.total
+        ramp, total = vec.count_up(types.int32, lanes, 1), outputs.total
         value = narrow_marked_nan(best, element) if is_bits and nan != IGNORED else narrow_element(best, element)
         if count > 1 or total - target >= lanes:
-            store_rows(outputs.y + target * size, apart * size, value, rows)
+            vec.store_rows(outputs.y + target * size, apart * size, value, rows)
             if has_places:
-                index = convert(at, types.int64) + splat(outputs.place, all_lanes)
-                store_rows(outputs.indices + target * 8, apart * 8, index, rows)
+                index = vec.convert(at, types.int64) + vec.splat(outputs.place, all_lanes)
+                vec.store_rows(outputs.indices + target * 8, apart * 8, index, rows)
         else:
-            is_output = ramp < splat(types.int32(total - target), lanes)
-            store_masked(outputs.y + target * size, value, repeat(is_output, rows))
+            is_output = ramp < vec.splat(types.int32(total - target), lanes)
+            vec.store_masked(outputs.y + target * size, value, vec.repeat(is_output, rows))
             if has_places:
-                index = convert(at, types.int64) + splat(outputs.place, all_lanes)
-                store_masked(outputs.indices + target * 8, index, repeat(is_output, rows))
+                index = vec.convert(at, types.int64) + vec.splat(outputs.place, all_lanes)
+                vec.store_masked(outputs.indices + target * 8, index, vec.repeat(is_output, rows))
         if not has_places:
             return False
-        is_fill = best == splat(outputs.fill, all_lanes)
+        is_fill = best == vec.splat(outputs.fill, all_lanes)
         wanted = min(left, total - target)
         if wanted < lanes:
-            is_fill = is_fill & repeat(ramp < splat(types.int32(wanted), lanes), rows)
-        return any_of(is_fill)
+            is_fill = is_fill & vec.repeat(ramp < vec.splat(types.int32(wanted), lanes), rows)
+        return vec.any_of(is_fill)
 
     return write

@@ -19,29 +19,14 @@ import numpy.typing as npt
 from numba import types
 
 from unpool.geometry import Axis, pooling_walk
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
-from unpool.kernels.cpu.vector import (
-    IGNORED,
-    address_of,
-    convert,
-    count_set,
-    count_up,
-    fence,
-    gather,
-    load_every,
-    load_taps,
-    prefetch,
-    splat,
-    store,
-    store_masked,
-    store_nontemporal,
-    total_of,
-)
+from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
 from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
@@ -181,14 +166,14 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
         plane, small, prefetch_distance = params.plane, params.small, params.prefetch_distance
         nan, has_nan = params.nan, False
         outer_places, lane_places = params.outer_places, params.lane_places
-        y_non_temporal = params.y_non_temporal and address_of(y) % LINE == 0
-        indices_non_temporal = params.indices_non_temporal and address_of(indices) % LINE == 0
-        source, end = address_of(x), address_of(x) + params.elements * size
-        nothing, limit = splat(params.lowest, lanes), splat(params.infinity, lanes)
-        none = RunningMax(nothing, to_keys(nothing, limit), splat(place_type(0), lanes))
-        ramp = count_up(types.int64, lanes, 1)
-        is_output = ramp < splat(small, lanes)
-        weights = ramp * splat(np.int64(step * lane_places), lanes)
+        y_non_temporal = params.y_non_temporal and vec.address_of(y) % LINE == 0
+        indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % LINE == 0
+        source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
+        nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
+        none = RunningMax(nothing, to_keys(nothing, limit), vec.splat(place_type(0), lanes))
+        ramp = vec.count_up(types.int64, lanes, 1)
+        is_output = ramp < vec.splat(small, lanes)
+        weights = ramp * vec.splat(np.int64(step * lane_places), lanes)
         count = offsets.shape[1]
         share = plane // (corners.shape[0] * small)
         outer, row = first // corners.shape[0], first % corners.shape[0]
@@ -199,50 +184,50 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                 done = block + lanes
                 base = source + (outer * plane + corners[row, 0] + block * step) * size
                 is_safe = base + (rows[count - 1, 0] + lanes * step) * size <= end
-                best, total = none, splat(number(0), lanes)
+                best, total = none, vec.splat(number(0), lanes)
                 if prefetch_distance:
                     begin = source + (outer * plane + (row * small + block) * share) * size + prefetch_distance
                     for line in range(0, lanes * share * size, LINE):
-                        prefetch(begin + line)
+                        vec.prefetch(begin + line)
                 if is_safe and not has_nan:
                     for tap_row in range(count):
                         address, place = base + rows[tap_row, 0] * size, rows[tap_row, 1]
-                        taps = load_taps(address, number, lanes, step)
+                        taps = vec.load_taps(address, number, lanes, step)
                         for tap in range(step):
-                            total = total_of(total, taps[tap])
+                            total = vec.total_of(total, taps[tap])
                             best = update_best(best, taps[tap], place + tap, limit, IGNORED, None)
-                    has_nan = count_set(may_have_nan(total, best.key, nan) & is_output) > 0
+                    has_nan = vec.count_set(may_have_nan(total, best.key, nan) & is_output) > 0
                 if has_nan or not is_safe:
                     best = none
                     for tap_row in range(count):
                         for tap in range(step):
                             address = base + (rows[tap_row, 0] + tap) * size
                             if is_safe and address + lanes * step * size <= end:
-                                value = load_every(address, number, lanes, step, step * size)
+                                value = vec.load_every(address, number, lanes, step, step * size)
                             else:
-                                value = gather(address, step * size, is_output, nothing)
+                                value = vec.gather(address, step * size, is_output, nothing)
                             best = update_best(best, value, rows[tap_row, 1] + tap, limit, nan, None)
-                    has_nan = is_safe and count_set(may_have_nan(best.key, best.key, nan) & is_output) > 0
+                    has_nan = is_safe and vec.count_set(may_have_nan(best.key, best.key, nan) & is_output) > 0
                 target = job * small + block
                 start = outer * outer_places + corners[row, 1] + block * step * lane_places
-                index = convert(best.place, types.int64) + splat(start, lanes) + weights
+                index = vec.convert(best.place, types.int64) + vec.splat(start, lanes) + weights
                 if small >= lanes:
                     if y_non_temporal:
-                        store_nontemporal(address_of(y) + target * size, best.value)
+                        vec.store_nontemporal(vec.address_of(y) + target * size, best.value)
                     else:
-                        store(address_of(y) + target * size, best.value)
+                        vec.store(vec.address_of(y) + target * size, best.value)
                     if stores_indices and indices_non_temporal:
-                        store_nontemporal(address_of(indices) + target * 8, index)
+                        vec.store_nontemporal(vec.address_of(indices) + target * 8, index)
                     elif stores_indices:
-                        store(address_of(indices) + target * 8, index)
+                        vec.store(vec.address_of(indices) + target * 8, index)
                 else:
-                    store_masked(address_of(y) + target * size, best.value, is_output)
+                    vec.store_masked(vec.address_of(y) + target * size, best.value, is_output)
                     if stores_indices:
-                        store_masked(address_of(indices) + target * 8, index, is_output)
+                        vec.store_masked(vec.address_of(indices) + target * 8, index, is_output)
             row += 1
             if row == corners.shape[0]:
                 outer, row = outer + 1, 0
         if y_non_temporal or indices_non_temporal:
-            fence()
+            vec.fence()
 
     return pool_tiles

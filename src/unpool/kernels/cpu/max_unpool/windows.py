@@ -15,23 +15,10 @@ import numpy as np
 from numba import types
 
 from unpool.geometry import Axis, upsampling_walk
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
-from unpool.kernels.cpu.vector import (
-    address_of,
-    count_set,
-    count_up,
-    fence,
-    interleave,
-    load,
-    load_masked,
-    select,
-    splat,
-    store,
-    store_masked,
-    store_nontemporal,
-)
 from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
@@ -118,10 +105,10 @@ def _make_kernel(size: int):
         params = args[0]
         slabs, rows, small, large = params.slabs, params.rows, params.small, params.large
         x_plane, elements = params.plane, params.elements
-        is_non_temporal = params.is_non_temporal and address_of(y) % LINE == 0
-        ramp, nothing = count_up(types.int64, lanes, 1), splat(element(0), lanes)
-        one, nowhere = splat(np.int64(1), lanes), splat(np.int64(-1), lanes)
-        columns = count_up(types.int64, wide, 1)
+        is_non_temporal = params.is_non_temporal and vec.address_of(y) % LINE == 0
+        ramp, nothing = vec.count_up(types.int64, lanes, 1), vec.splat(element(0), lanes)
+        one, nowhere = vec.splat(np.int64(1), lanes), vec.splat(np.int64(-1), lanes)
+        columns = vec.count_up(types.int64, wide, 1)
         plane, slab = first // slabs, first % slabs
         for _job in range(first, stop):
             met = 0
@@ -131,33 +118,36 @@ def _make_kernel(size: int):
                 target = (plane * rows + row) * large
                 for block in range(0, (large + 1) // 2, lanes):
                     place, left = source + block, ready - block
-                    expected = splat(target + 2 * block, lanes) + ramp + ramp
+                    expected = vec.splat(target + 2 * block, lanes) + ramp + ramp
                     if left >= lanes:
-                        value = load(address_of(x) + place * size, element, lanes)
-                        offset = load(address_of(indices) + place * 8, types.int64, lanes) - expected
+                        value = vec.load(vec.address_of(x) + place * size, element, lanes)
+                        offset = vec.load(vec.address_of(indices) + place * 8, types.int64, lanes) - expected
                     elif left > 0:
-                        is_element = ramp < splat(left, lanes)
-                        value = load_masked(address_of(x) + place * size, is_element, nothing)
-                        offset = load_masked(address_of(indices) + place * 8, is_element, expected + nowhere) - expected
+                        is_element = ramp < vec.splat(left, lanes)
+                        value = vec.load_masked(vec.address_of(x) + place * size, is_element, nothing)
+                        offset = (
+                            vec.load_masked(vec.address_of(indices) + place * 8, is_element, expected + nowhere)
+                            - expected
+                        )
                     else:
                         value, offset = nothing, nowhere
                     is_first, is_second = offset == nowhere + one, offset == one
-                    met += count_set(is_first | is_second)
-                    pair = interleave(select(is_first, value, nothing), select(is_second, value, nothing))
-                    address, room = address_of(y) + (target + 2 * block) * size, large - 2 * block
+                    met += vec.count_set(is_first | is_second)
+                    pair = vec.interleave(vec.select(is_first, value, nothing), vec.select(is_second, value, nothing))
+                    address, room = vec.address_of(y) + (target + 2 * block) * size, large - 2 * block
                     if room < wide:
-                        store_masked(address, pair, columns < splat(room, wide))
+                        vec.store_masked(address, pair, columns < vec.splat(room, wide))
                     elif is_non_temporal:
-                        store_nontemporal(address, pair)
+                        vec.store_nontemporal(address, pair)
                     else:
-                        store(address, pair)
+                        vec.store(address, pair)
             if met != elements:
                 return False
             slab += 1
             if slab == slabs:
                 plane, slab = plane + 1, 0
         if is_non_temporal:
-            fence()
+            vec.fence()
         return True
 
     return stream_slabs
