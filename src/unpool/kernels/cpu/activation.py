@@ -60,10 +60,6 @@ def _bound(dtype, value: float):
     return dtype.type(np.clip(np.rint(value), info.min, info.max))
 
 
-def _clip(values, low, high):
-    return np.minimum(np.maximum(values, low), high)
-
-
 def _sigmoid(values):
     one = values.dtype.type(1)
     decay = np.exp(-np.abs(values))
@@ -74,17 +70,12 @@ def _hard_sigmoid(values, alpha, beta):
     return np.maximum(values.dtype.type(0), np.minimum(values.dtype.type(1), alpha * values + beta))
 
 
-def _hard_swish(values):
-    sixth, half = values.dtype.type(1 / 6), values.dtype.type(0.5)
-    return values * _hard_sigmoid(values, sixth, half)
-
-
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "Relu": lambda values: np.maximum(values, values.dtype.type(0), out=values),
     "LeakyRelu": lambda values, alpha: np.where(values >= 0, values, alpha * values),
     "Tanh": lambda values: np.tanh(values, out=values),
     "Sigmoid": _sigmoid,
-    "Clip": _clip,
+    "Clip": lambda values, low, high: np.minimum(np.maximum(values, low), high),
     "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
+    "HardSwish": lambda values: values * _hard_sigmoid(values, values.dtype.type(1 / 6), values.dtype.type(0.5)),
 }

@@ -43,8 +43,11 @@ def algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]:
     shape = _group_shape(problem)
     chosen: list[Algorithm] = ["rows"]
     supported = supported_algorithms(problem)
-    if "phases" in supported and _is_phases_cheaper(problem.axes, problem.batch, *shape, is_cached=problem.is_cached):
-        chosen.insert(0, "phases")
+    if "phases" in supported:
+        packing = PACKING * math.prod(shape[:2]) * problem.taps + (0 if problem.is_cached else PACK_CALL)
+        phases = phases_plan.blocking(problem.axes, *shape).cost + packing / problem.batch
+        if phases < _cost_of_rows(problem.axes, *shape[:2]):
+            chosen.insert(0, "phases")
     if "winograd" in supported and winograd.is_cheapest(*_flat_shape(problem), is_cached=problem.is_cached):
         chosen.insert(0, "winograd")
     if "direct" in supported and direct.is_cheapest(problem.axes, *shape):
@@ -62,7 +65,9 @@ def supported_algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]
     if problem.batch * math.prod(shape) == 0 or any(axis.small == 0 or axis.large == 0 for axis in problem.axes):
         return ("rows",)
     chosen: list[Algorithm] = ["rows"]
-    dense = phases_plan.blocking(problem.axes, *shape).cost if _is_listed(problem.axes) else math.inf
+    phases = math.prod(min(axis.window.stride, axis.large) for axis in problem.axes)
+    is_listed = max(problem.taps, phases) <= MOST_TAPS
+    dense = phases_plan.blocking(problem.axes, *shape).cost if is_listed else math.inf
     if dense < math.inf:
         chosen = ["phases", "rows"] if _cost_of_rows(problem.axes, *shape[:2]) < FAR * dense else ["phases"]
     is_winograd = not (problem.is_channels_last or problem.is_exact) and flatten_depth(problem) is not None
@@ -99,22 +104,6 @@ def _flat_shape(problem: ConvTransposeProblem) -> tuple[tuple[Axis, ...], int, i
 def _is_gemm_1x1(problem: ConvTransposeProblem) -> bool:
     is_single_group = problem.group == 1 and problem.batch * problem.channels > 0
     return is_single_group and all(axis.small == 1 and axis.window.dilation == 1 for axis in problem.axes)
-
-
-def _is_listed(axes: tuple[Axis, ...]) -> bool:
-    """True if phases and taps are few enough for tables."""
-    taps = math.prod(axis.window.size for axis in axes)
-    return max(taps, math.prod(min(axis.window.stride, axis.large) for axis in axes)) <= MOST_TAPS
-
-
-@lru_cache(maxsize=1024)
-def _is_phases_cheaper(
-    axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool
-) -> bool:
-    """True if phases cost less than rows, unfilled tiles and padding counted."""
-    taps = math.prod(axis.window.size for axis in axes)
-    packing = (PACKING * channels * maps * taps + (0 if is_cached else PACK_CALL)) / batch
-    return phases_plan.blocking(axes, channels, maps, size).cost + packing < _cost_of_rows(axes, channels, maps)
 
 
 def _cost_of_rows(axes: tuple[Axis, ...], channels: int, maps: int) -> float:

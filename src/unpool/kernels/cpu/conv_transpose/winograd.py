@@ -128,17 +128,13 @@ def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBl
     positions = -(-problem.batch * math.prod(tiling.tiles) // lanes) * lanes
     blocks, chunks = -(-positions // block), -(-problem.maps // chunk)
     weights = len(tiling.entries) * channels
-    outputs = tiling.phases * (_OUTPUT_COST + _scattered(problem.axes) * tiling.outputs**2)
+    scatter = _SCATTER_COST if problem.axes[1].window.stride > 2 else 0
+    outputs = tiling.phases * (_OUTPUT_COST + scatter * tiling.outputs**2)
     each = chunk * (weights * (block + _WEIGHT_COST) + outputs * block) + _PANEL_COST * 16 * channels * block
     whole = -(-problem.maps // rows) * rows * (weights * (positions + blocks * _WEIGHT_COST) + outputs * positions)
     total = problem.group * (whole + _PANEL_COST * 16 * channels * positions * chunks)
     before = channels * block * _INPUT_COST
     return WinogradBlocks(block, chunk, JobSplit(problem.group * blocks * chunks, each, total, chunks, before))
-
-
-def _scattered(axes: tuple[Axis, ...]) -> int:
-    """The extra cost of an output whose neighbours belong to more than two phases."""
-    return _SCATTER_COST if axes[1].window.stride > 2 else 0
 
 
 def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:

@@ -143,7 +143,8 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
                 transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 for run in range(count_runs):
                     write_run(runs[run], lines, vec.address_of(y) + out_map * plane * step, bias, params, static)
-                products = next_map(products)
+                place = products.address + products.map_bytes
+                products = Products(place, products.point_bytes, products.phase_bytes, products.map_bytes)
 
     return conv_transpose_winograd
 
@@ -189,14 +190,6 @@ def list_runs(runs, at, used, params):
         done += run.tiles
         count += 1
     return count
-
-
-@overload_by_type(inline=True)
-def next_map(products):
-    """The products of the next map."""
-    return lambda products: Products(
-        products.address + products.map_bytes, products.point_bytes, products.phase_bytes, products.map_bytes
-    )
 
 
 @overload_by_type()

@@ -12,7 +12,6 @@ of all parts.
 
 import platform
 import time
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -224,11 +223,7 @@ def new_task(threads: int, parts: int, slots: list[Any], seconds: float):
     start = SLOTS + 2 * len(slots) + _LINE * (threads + 1)
     words = np.zeros(start + threads * parts, np.int64)
     ticks = int(seconds / _TICK)
-    words[[RUN_AS_CALLER, RESULTS, THREADS, PARTS, TICKS]] = _caller_address(), 8 * start, threads, parts, ticks
+    caller = address(_run_as_caller, (types.int64,))
+    words[[RUN_AS_CALLER, RESULTS, THREADS, PARTS, TICKS]] = caller, 8 * start, threads, parts, ticks
     words[SLOTS : SLOTS + 2 * len(slots) : 2] = [slot.ctypes.data for slot in slots]
     return words, start
-
-
-@cache
-def _caller_address() -> int:
-    return address(_run_as_caller, (types.int64,))

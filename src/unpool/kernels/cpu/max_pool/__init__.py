@@ -17,8 +17,8 @@ Every kernel has a file of its name, with a function `launch` that prepares its 
 one, write such a file, a line of the table, and a line of `kernels`.
 
     pool.py                                   the description of a call, which every kernel takes
-    compare.py                                how kernels compare elements
-    separable_plan.py, pad_rows.py, separable_combine.py    how separable splits planes, pads rows, and combines them
+    compare.py                                comparisons of elements
+    separable_plan.py, separable_combine.py   how separable splits planes, pads rows, and combines them
 """
 
 from collections.abc import Callable

@@ -55,8 +55,11 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
     """The call that pools rows `first` up to `stop` of the outputs of all planes."""
     plane, element, lanes, window = pool.plane, pool.elements, pool.plane.lanes, pool.plane.lanes.window
     steps, table, listed = _rows(plane)
-    reach = lanes.large + lanes.begin + _register_lanes(element.size) * window.stride + window.reach
-    is_wide = compare.is_wide(reach + _window_places(plane), element.size)
+    register, sizes = vector_bytes() // element.size, [axis.large for axis in plane.spatial]
+    weights = [math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
+    places = sum((axis.window.reach - 1) * weight for axis, weight in zip(plane.spatial, weights, strict=True))
+    reach = lanes.large + lanes.begin + register * window.stride + window.reach
+    is_wide = compare.is_wide(reach + places, element.size)
     params = DirectPoolParams(
         elements=pool.size, plane=plane.large, rows=plane.rows,
         outer_places=pool.outer_places, lane_places=pool.lane_places,
@@ -68,7 +71,7 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
     )  # fmt: skip
     step = window.stride if window.stride in (1, 2) else 0
     # two independent registers of 32-bit elements hide each other's latency
-    registers = 2 if element.size == 4 and lanes.small >= 2 * _register_lanes(element.size) else 1
+    registers = 2 if element.size == 4 and lanes.small >= 2 * register else 1
     kernel = _make_kernel(element.name, step, pool.has_indices, is_wide, registers)
     return Launch(
         kernel, stop - first, (stop - first) * lanes.small * listed * window.size,
@@ -86,16 +89,6 @@ def _rows(plane: PlaneAxes):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-def _window_places(plane: PlaneAxes) -> int:
-    """Places between the first and the last tap of a window."""
-    sizes = [axis.large for axis in plane.spatial]
-    return sum((axis.window.reach - 1) * math.prod(sizes[number + 1 :]) for number, axis in enumerate(plane.spatial))
-
-
-def _register_lanes(size: int) -> int:
-    return vector_bytes() // size
-
-
 @cache
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
     """The compiled kernel for one element type, `ElementType.name`, and for `registers` in a block of outputs.
@@ -103,7 +96,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
     The stride of the lanes is 1 or 2; 0 for any. With `is_wide` places have 64 bits.
     """
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
-    lanes, number, stores_indices = _register_lanes(size) * registers, getattr(types, element), int(has_indices)
+    lanes, number, stores_indices = vector_bytes() // size * registers, getattr(types, element), int(has_indices)
     offset_type = getattr(types, f"u{place_type}")
 
     @jit()

@@ -98,16 +98,12 @@ def launch(pool: PoolProblem) -> Launch:
         elements=pool.size, height=rows.large, width=columns.large,
         small_height=rows.small, small_width=columns.small, top=rows.begin, left=columns.begin,
         bands=count, band_height=height, outer_places=pool.outer_places,
-        prefetch_bytes=rows.window.stride * columns.large * element.size // blocks, has_prefetch=_has_prefetch(pool),
+        prefetch_bytes=rows.window.stride * columns.large * element.size // blocks,
+        has_prefetch=pool.is_far or (pool.has_prefetch and not pool.has_indices),  # indices are stored for longer
         indices_non_temporal=is_non_temporal, infinity=element.infinity, nan=pool.mode.nan,
     )  # fmt: skip
     kernel = _make_kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
     return Launch(kernel, pool.outer * count, pool.work, record(params))
-
-
-def _has_prefetch(pool: PoolProblem) -> bool:
-    """True if x is prefetched: with indices, whose stores take longer, an x in a cache arrives in time."""
-    return pool.is_far or (pool.has_prefetch and not pool.has_indices)
 
 
 def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:
@@ -251,7 +247,8 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
     """
     element, lanes, step, has_indices = static.element, static.lanes, static.step, static.has_indices
     size, stored = element.bitwidth // 8, narrow_element if isinstance(nan, types.IntegerLiteral) else narrow_marked_nan
-    queued, before, (parts, apart) = max(1, static.depth - 1), static.depth - step, _parts(static.taps, lanes)
+    queued, before, taps = max(1, static.depth - 1), static.depth - step, static.taps
+    parts, apart = (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)  # vectors that are loaded
     of_rows = static.drop("has_indices")
 
     def down(block, band, ends, nan_lanes, is_output, nan, static):
@@ -291,11 +288,6 @@ def roll_again(block, band, ends, nan_lanes, is_output, nan, static):
     return lambda block, band, ends, nan_lanes, is_output, nan, static: vec.any_of(
         roll(block, band, ends, nan_lanes, is_output, nan, static)
     )
-
-
-def _parts(taps, lanes):
-    """The number of vectors that are loaded for a register of windows, and their distance."""
-    return (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)
 
 
 @overload_by_type(inline=True)

@@ -6,9 +6,9 @@
 A strict comparison keeps the leftmost of a row, and then the topmost row: the first in row-major order. A wide window
 is a chain of small ones (`separable_plan.py`): a maximum of 4 neighbours, then of 4 of those results, reaches 16.
 
-Elements are compared as float32, float64 or int32; padding is `fill`. NaN is detected while rows are laid out
-(`pad_rows.py`), and only results of such rows are compared in full (`separable_combine.py`). A maximum that equals
-`fill` may be padding: then the job's flag is set, and a kernel that walks whole windows pools its outputs again.
+Elements are compared as float32, float64 or int32; padding is `fill`. NaN is detected while rows are laid out, and only
+results of such rows are compared in full (`separable_combine.py`). A maximum that equals `fill` may be padding: then
+the job's flag is set, and a kernel that walks whole windows pools its outputs again.
 """
 
 import math
@@ -23,7 +23,6 @@ from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
-from unpool.kernels.cpu.max_pool.pad_rows import lay_out
 from unpool.kernels.cpu.max_pool.pool import ElementType, PoolProblem
 from unpool.kernels.cpu.max_pool.separable_combine import (
     CARRIED,
@@ -35,6 +34,7 @@ from unpool.kernels.cpu.max_pool.separable_combine import (
     TapTable,
     aligned,
     combine,
+    lay_out,
     store_outputs,
 )
 from unpool.kernels.cpu.max_pool.separable_plan import (

@@ -113,10 +113,11 @@ def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
     is_non_temporal = pool.mode.is_recycled and pool.nbytes >= NON_TEMPORAL_BYTES
     block = block_lanes(element.size, lanes.small, is_exact=is_non_temporal)
     is_wide = compare.is_wide(int(tiling.offsets[..., 1].max()) + lanes.window.size, element.size)
+    rows = tiling.reach * element.size
     params = TilePoolParams(
         elements=pool.size, plane=pool.plane.large, small=lanes.small,
         outer_places=pool.outer_places, lane_places=pool.lane_places,
-        prefetch_distance=_prefetch_distance(pool, tiling.reach),
+        prefetch_distance=PREFETCH_DISTANCE + rows if pool.has_prefetch and rows <= REACH else 0,
         y_non_temporal=is_non_temporal and fills_lines(element.size, lanes.small, block),
         indices_non_temporal=is_non_temporal and pool.has_indices and fills_lines(8, lanes.small, block),
         nan=pool.mode.nan, lowest=element.value(element.lowest), infinity=element.value(element.infinity),
@@ -139,12 +140,6 @@ def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
 def fills_lines(size: int, small: int, block: int) -> bool:
     """True if rows of blocks, of elements of `size` bytes, are whole lines of memory if the first begins one."""
     return small % block == 0 and small * size % LINE == 0
-
-
-def _prefetch_distance(pool: PoolProblem, reach: int) -> int:
-    """Bytes from a load to the memory that is prefetched with it; 0 for no prefetch."""
-    rows = reach * pool.elements.size
-    return PREFETCH_DISTANCE + rows if pool.has_prefetch and rows <= REACH else 0
 
 
 @cache
