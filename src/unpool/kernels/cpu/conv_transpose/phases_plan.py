@@ -92,15 +92,9 @@ def phase_grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) 
     lines = found[-1] if is_spread else [lowest[-1]]
     classes = _classes(axes, shifts, lowest, pitches, lines)
     margin = max((max(each.offsets, default=0) for each in classes), default=0)
-    return PhaseGrid(
-        tuple(padded),
-        tuple(-low for low in lowest[:-1]),
-        tuple(-line for line in lines),
-        length,
-        margin,
-        classes,
-        tuple(min(axis.window.stride, axis.large) for axis in axes),
-    )
+    begins, copies = tuple(-low for low in lowest[:-1]), tuple(-line for line in lines)
+    phases = tuple(min(axis.window.stride, axis.large) for axis in axes)
+    return PhaseGrid(tuple(padded), begins, copies, length, margin, classes, phases)
 
 
 def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:

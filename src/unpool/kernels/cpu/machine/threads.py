@@ -27,10 +27,7 @@ from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.numba_internals import entry_point
 from unpool.shape_cache import count_bytes, nbytes_of
 
-VECTOR_SPEEDUP = 4
-"""Elements of a pool that moves whole vectors, or products of sums in registers, that take the time of one element as
-`split` counts work."""
-
+VECTOR_SPEEDUP = 4  # elements of pools by vectors, or products in registers, in the time of one as `split` counts work
 IDLE_SECONDS = 60.0  # seconds without work after which a thread ends; the next call that needs it starts it again
 
 ROUND_SECONDS = 0.1
@@ -213,14 +210,9 @@ _workers = _Workers()
 
 
 def split(
-    kernel: Callable[..., Any],
-    jobs: int,
-    work: int,
-    threads: int | None,
-    *args: Any,
-    parts: int = 1,
-    pace: Pace | None = None,
-) -> list[Any]:
+    kernel: Callable[..., Any], jobs: int, work: int, threads: int | None, *args: Any,
+    parts: int = 1, pace: Pace | None = None,
+) -> list[Any]:  # fmt: skip
     """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs); the result of each, in order, as numbers.
 
     The kernel, from `jit`, returns a bool, an int or nothing. `work` are the elements that all jobs visit together:
@@ -228,9 +220,8 @@ def split(
     for all of these. Each thread has `parts` at most; more than one where little is done once for a part. `pace` has
     the times of such calls; without it, those of the kernel count.
     """
-    return _spread(
-        kernel, jobs, work, thread_count(work, threads), parts, pace or _paces.setdefault(kernel, Pace()), args
-    )
+    pace = pace or _paces.setdefault(kernel, Pace())
+    return _spread(kernel, jobs, work, thread_count(work, threads), parts, pace, args)
 
 
 def _spread(
@@ -246,9 +237,9 @@ def _spread(
 def thread_count(work: int, threads: int | None) -> int:
     """The number of threads, 1 or more, that some work is worth; `threads` is a maximum, as in `split`."""
     most = work // _WORTH_A_THREAD
-    return max(
-        1, most if most <= 1 else min(most, available_cores() if threads is None else min(threads, max_threads()))
-    )
+    if most > 1:
+        most = min(most, available_cores() if threads is None else min(threads, max_threads()))
+    return max(1, most)
 
 
 @cache

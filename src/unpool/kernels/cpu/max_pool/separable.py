@@ -68,13 +68,9 @@ class PaddingGuard:
     """Pools bands of planes, and runs the fallback for those that may have padding as a maximum."""
 
     def __init__(
-        self,
-        call: Launch,
-        jobs: int,
-        params: SeparablePoolParams,
-        lanes: int,
+        self, call: Launch, jobs: int, params: SeparablePoolParams, lanes: int,
         fallback: Callable[[int, int], Callable[..., object]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """As for `launch`; `lanes` is the length of a row of outputs."""
         self._call = call
         self._jobs = jobs

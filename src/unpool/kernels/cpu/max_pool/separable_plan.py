@@ -212,15 +212,10 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
     places = (starts % elements if per_plane and planes > 1 else starts) // inner
     positions = np.arange(padded[-1] if inner > 1 else 0) * (last.window.stride if len(line_reductions) == 1 else 1)
     params = SeparablePoolParams(
-        plane=(outer if planes > 1 else sizes[0]) * elements,
-        outputs=(outer if planes > 1 else first.small) * after,
-        strips=strips,
-        strip_rows=0 if planes > 1 else height * first.window.stride * rest,
-        strip_elements=planes * elements if planes > 1 else 0,
-        strip_outputs=height * after,
-        used_rows=depths[0] * rest,
-        last_used_rows=depths[1] * rest,
-        counts_planes=not per_plane,
+        plane=(outer if planes > 1 else sizes[0]) * elements, outputs=(outer if planes > 1 else first.small) * after,
+        strips=strips, strip_rows=0 if planes > 1 else height * first.window.stride * rest,
+        strip_elements=planes * elements if planes > 1 else 0, strip_outputs=height * after,
+        used_rows=depths[0] * rest, last_used_rows=depths[1] * rest, counts_planes=not per_plane,
         line_pitch=line.pitch, even=line.even, odd=line.odd,
         row_elements=count, row_start=(low - last.begin) * inner,
         line_rows=line_rows, line_size=line_rows * line.pitch + slack, shift=-line.even % whole,
