@@ -300,9 +300,8 @@ def _make_kernel(dtype: np.dtype[Any]):
             if job == first or stretches > 1:
                 vec.clear(panel, channels * height * pitch)
             for channel in range(channels):
-                source = (
-                    vec.address_of(x) + ((outer * channels + channel) * params.plane + begin * small + start) * size
-                )
+                source = (outer * channels + channel) * params.plane + begin * small + start
+                source = vec.address_of(x) + source * size
                 target = panel + channel * height * pitch + (start - at + left) * size
                 for _row in range(begin, bands[band, 3]):
                     lay_row(target, source, end - start, zero)

@@ -105,16 +105,11 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     columns = problem.maps * taps
     if _is_narrow(problem, taps):
         return _writer_by_maps(problem, columns)
-    params = GemmParams(
-        problem.batch, problem.channels, columns, taps, vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
-    )
-    args, cost = (
-        record(params, activation=vec.activation_dtype(problem.dtype)),
-        problem.batch * problem.channels * columns,
-    )
-    launch = Launch(
-        _make_kernel(problem.dtype, _tile(problem)), -(-columns // _width(problem)), cost // VECTOR_SPEEDUP, args
-    )
+    activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
+    params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
+    args = record(params, activation=vec.activation_dtype(problem.dtype))
+    kernel, work = _make_kernel(problem.dtype, _tile(problem)), problem.batch * problem.channels * columns
+    launch = Launch(kernel, -(-columns // _width(problem)), work // VECTOR_SPEEDUP, args)
     return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
 

@@ -151,9 +151,8 @@ def store_interleaved(out, source, places, elements, bias, static):
         while left >= lanes * step:
             for part in range(step):
                 vec.prefetch(out + PREFETCH_DISTANCE + part * lanes * size)
-            vec.tile_store(
-                vec.tile_add(vec.tile_interleave(source, places, bias, step), bias), out, lanes * size, step, 1
-            )
+            total = vec.tile_add(vec.tile_interleave(source, places, bias, step), bias)
+            vec.tile_store(total, out, lanes * size, step, 1)
             out += lanes * step * size
             source += lanes * size
             left -= lanes * step

@@ -88,9 +88,8 @@ def _class_tables(plan: PhaseGrid, channels: int, line: int):
     done = 0
     for each in plan.classes:
         taps, phases = len(each.offsets), len(each.phases)
-        kinds.append(
-            PhaseKind(phases, len(offsets), taps, products_together(channels * taps), channels_together(channels, taps))
-        )
+        together = products_together(channels * taps), channels_together(channels, taps)
+        kinds.append(PhaseKind(phases, len(offsets), taps, *together))
         offsets.extend(offset + copy * line for offset, copy in zip(each.offsets, each.copies, strict=True))
         slots[list(each.phases)] = range(done, done + phases)
         done += phases
@@ -243,9 +242,8 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
             else:
                 for number in range(count):
                     bias = vec.splat_rows(vec.address_of(b) + (out_map + number) * size, element, lanes, 1)
-                    ready = BlockResults(
-                        vec.address_of(results) + number * block * size, vec.address_of(places), at, used
-                    )
+                    source = vec.address_of(results) + number * block * size
+                    ready = BlockResults(source, vec.address_of(places), at, used)
                     to = out + number * params.y_map * stored_size
                     store_plane(to, ready, tables.targets, bias, vec.address_of(stage), params, activation, static)
 

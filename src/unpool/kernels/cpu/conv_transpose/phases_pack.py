@@ -39,9 +39,8 @@ class PhasesPackParams(NamedTuple):
     whole: int  # packed weights of a group
 
 
-TILE = np.dtype(
-    [(name, np.int64) for name in ("begin", "first", "map", "maps", "rows", "list", "taps", "deep", "most", "apart")]
-)
+_TILE_FIELDS = ("begin", "first", "map", "maps", "rows", "list", "taps", "deep", "most", "apart")
+TILE = np.dtype([(name, np.int64) for name in _TILE_FIELDS])
 """A tile of one group: where the packed weights of its class begin; its first row; the first output channel of its
 chunk and their number; rows of the class; where its taps are listed, phase by phase, and how many there are of each;
 channels and taps of a part of the sum; rows of all tiles of the class."""

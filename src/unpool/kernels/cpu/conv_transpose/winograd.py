@@ -307,9 +307,8 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
                         total = vec.splat(0.0, rows)
                         for number in range(starts[entry], starts[entry + 1]):
                             summand = summands[number]
-                            line = vec.load(
-                                vec.address_of(lines) + (channel * taps + summand.tap) * wide, float64, rows
-                            )
+                            source = vec.address_of(lines) + (channel * taps + summand.tap) * wide
+                            line = vec.load(source, float64, rows)
                             total = total + line * vec.splat(summand.factor, rows)
                         vec.store(target + channel * rows * width, vec.convert(total, element))
 

@@ -203,10 +203,8 @@ def _check(
 def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
     """Cost of bands of `height` rows of tiles, in rows of x: rows that two bands share are read for each."""
     down, outputs = tiling.tiles[0], tiling.outputs
-    bands, blocking_for_threads = -(-down // height), 4 - outputs
-    return JobSplit(
-        batch * bands, height * outputs + blocking_for_threads, batch * (down * outputs + bands * blocking_for_threads)
-    )
+    bands, shared = -(-down // height), 4 - outputs
+    return JobSplit(batch * bands, height * outputs + shared, batch * (down * outputs + bands * shared))
 
 
 @jit(fastmath={"contract"})

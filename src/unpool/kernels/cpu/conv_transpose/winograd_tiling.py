@@ -70,9 +70,8 @@ def find_tiling(axes: tuple[Axis, ...]) -> WinogradTiling | None:
     outputs = 5 - rows.span
     used = np.argwhere(transform_of((rows, columns), [axis.window.size for axis in axes]).any(axis=2))
     entries = tuple((int(point), int(phase)) for point, phase in used)
-    return WinogradTiling(
-        (rows, columns), outputs, (-(-rows.windows // outputs), -(-columns.windows // outputs)), entries
-    )
+    tiles = -(-rows.windows // outputs), -(-columns.windows // outputs)
+    return WinogradTiling((rows, columns), outputs, tiles, entries)
 
 
 def tiling_of(axes: tuple[Axis, ...]) -> WinogradTiling:
@@ -143,9 +142,8 @@ def flatten_depth(problem: ConvTransposeProblem) -> ConvTransposeProblem | None:
     depth = depth_axis(problem.axes)
     if depth is None:
         return None
-    return replace(
-        problem, axes=problem.axes[-2:], batch=problem.batch * depth.large, channels=problem.channels * depth.taps
-    )
+    batch, channels = problem.batch * depth.large, problem.channels * depth.taps
+    return replace(problem, axes=problem.axes[-2:], batch=batch, channels=channels)
 
 
 def flatten_weights(w: Any) -> Any:

@@ -89,9 +89,8 @@ def transform_inputs(source, runs, panel, strip, params, static):
                 tiles, met, target = run.tiles, run.slice + behind, to_channel + run.position * size
                 if not 0 <= met < slices:
                     for tile in range(0, tiles, lanes):
-                        vec.tile_store(
-                            vec.tile_zero(element, lanes, 16), target + tile * size, panel.point_bytes, 16, 1
-                        )
+                        zeros = vec.tile_zero(element, lanes, 16)
+                        vec.tile_store(zeros, target + tile * size, panel.point_bytes, 16, 1)
                     continue
                 row, column = top + outputs * run.row, left + outputs * run.column
                 first = base + run.image * image + met * plane
@@ -102,9 +101,8 @@ def transform_inputs(source, runs, panel, strip, params, static):
                         rows = load_inside(place, width * step, of_any)
                     else:
                         rows = load_edge(place, row, at, ramp, params, of_any)
-                    vec.tile_store(
-                        vec.tile_combine(rows, 4, 1, points), strip.address + done * size, strip.row_bytes, 4, 1
-                    )
+                    combined = vec.tile_combine(rows, 4, 1, points)
+                    vec.tile_store(combined, strip.address + done * size, strip.row_bytes, 4, 1)
                 for tile in range(0, tiles, lanes):
                     place, to = strip.address + tile * outputs * size, target + tile * size
                     for _ in range(4):

@@ -59,11 +59,7 @@ def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
     """
     splits = list(splits)
     shortest = min(finish_time(split, threads) for split in splits)
-    even = [
-        split
-        for split in splits
-        if min(-(-split.jobs // threads) * split.each, split.total) * threads / split.total <= MAX_IMBALANCE
-    ]
+    even = [split for split in splits if _busiest(split, threads) * threads / split.total <= MAX_IMBALANCE]
     shortest_even = min((finish_time(split, threads) for split in even), default=math.inf)
     if shortest_even > shortest * _WORTH_EVEN_SHARES:
         return min(splits, key=lambda split: finish_time(split, threads))
@@ -79,7 +75,12 @@ def finish_time(split: JobSplit, threads: int) -> float:
     most = -(-split.jobs // threads)
     is_whole_rows = most % split.along == 0 or split.along % most == 0
     rows = -(-most // split.along) if is_whole_rows else -(-(most - 1) // split.along) + 1  # the most that it touches
-    return min(most * split.each, split.total) + rows * split.before
+    return _busiest(split, threads) + rows * split.before
+
+
+def _busiest(split: JobSplit, threads: int) -> float:
+    """Cost of the busiest thread's jobs."""
+    return min(-(-split.jobs // threads) * split.each, split.total)
 
 
 def parts_per_thread(split: JobSplit, threads: int) -> int:

@@ -37,9 +37,8 @@ def update_best(best, value, place, limit, nan, is_data):
         key = to_keys(value, limit)
         is_new = _on_data(key_is_larger(key, best.key, nan), best.place, is_data)
         key = select(is_new, key, best.key)
-        return RunningMax(
-            select_value(is_new, value, best.value, key), key, select(is_new, splat(kind(place), lanes), best.place)
-        )
+        at = select(is_new, splat(kind(place), lanes), best.place)
+        return RunningMax(select_value(is_new, value, best.value, key), key, at)
 
     return compare
 
@@ -100,9 +99,8 @@ def widen_marking_nan(value, compare_type, infinity):
     lanes = value.lanes
 
     def mark(value, compare_type, infinity):
-        return mark_nan(
-            widen_element(value, compare_type), widen_element(splat(types.int16(infinity), lanes), compare_type)
-        )
+        limit = splat(types.int16(infinity), lanes)
+        return mark_nan(widen_element(value, compare_type), widen_element(limit, compare_type))
 
     return mark
 

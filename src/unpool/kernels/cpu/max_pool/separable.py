@@ -114,11 +114,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
 
     The stride of the last axis is 1; 2 if its windows are pooled in one reduction; 0 for any.
     """
-    compare_type, number, lanes = (
-        getattr(types, COMPARE_TYPES[element]),
-        getattr(types, element),
-        compare_lanes(element),
-    )
+    compare_type, number = getattr(types, COMPARE_TYPES[element]), getattr(types, element)
+    lanes = compare_lanes(element)
     size, width, counts = np.dtype(element).itemsize, compare_type.bitwidth // 8, int(has_indices)
     lanes = compare_lanes(element)
     place = types.int64 if width == 8 else types.int32

@@ -132,10 +132,8 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                 to += to_next
                 left -= two
             while left > 0:
-                is_near, is_far = (
-                    ramp < vec.splat(types.int32(left), one),
-                    ramp < vec.splat(types.int32(left - one), one),
-                )
+                is_near = ramp < vec.splat(types.int32(left), one)
+                is_far = ramp < vec.splat(types.int32(left - one), one)
                 near = vec.load_masked(address, is_near, zero)
                 nan_lanes = nan_lanes | vec.widen_mask(has_nan(near, near, infinity), zero)
                 near = vec.select(is_near, widen_marking_nan(near, compare_type, infinity), nothing)
@@ -250,13 +248,11 @@ def combine(source, target, reduction, rows, base_places, taps, static):
                     near, far = group_near + row * row_in, group_far + row * row_out
                     start, left = last_place, last_left
                     if is_counted:
-                        row_places = vec.repeat(ramp, ROWS) + vec.splat_rows(
-                            base_places.address + row * width, place, one, ROWS
-                        )
+                        row_places = vec.splat_rows(base_places.address + row * width, place, one, ROWS)
+                        row_places = vec.repeat(ramp, ROWS) + row_places
                     for _block in range(blocks):
-                        best, at = window_max(
-                            BufferRef(near, source.to_places), row_in, window, left, taps, ROWS, static
-                        )
+                        buffer = BufferRef(near, source.to_places)
+                        best, at = window_max(buffer, row_in, window, left, taps, ROWS, static)
                         vec.store_rows(far, row_out, best, ROWS)
                         if has_places:
                             if is_counted:
@@ -298,17 +294,15 @@ def store_outputs(source, outputs, reduction, taps, static):
                 target, left = group * reduction.group_out + row * row_out + end, reduction.run - end
                 for _block in range(0, end + 1, one):
                     if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
-                        found = window_max(
-                            BufferRef(near, source.to_places), row_in, window, left, taps, ROWS, of_moves
-                        )
+                        place = BufferRef(near, source.to_places)
+                        found = window_max(place, row_in, window, left, taps, ROWS, of_moves)
                         is_odd |= store_block(found, outputs, target, row_out, left, nan, ROWS, static)
                     else:
                         for number in range(min(ROWS, rows - row)):
                             place = BufferRef(near + number * row_in, source.to_places)
                             found = window_max(place, row_in, window, left, taps, 1, of_moves)
-                            is_odd |= store_block(
-                                found, outputs, target + number * row_out, row_out, left, nan, 1, static
-                            )
+                            to = target + number * row_out
+                            is_odd |= store_block(found, outputs, to, row_out, left, nan, 1, static)
                     near, target, left = near - one * width, target - one, one
                 row += ROWS
         return is_odd

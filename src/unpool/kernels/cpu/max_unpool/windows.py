@@ -54,9 +54,8 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool)
         slabs=count, rows=len(sources), small=axes[-1].small, large=row, plane=small, elements=small // count,
         is_non_temporal=is_recycled and is_worth_non_temporal(planes * large * size, row * size),
     )  # fmt: skip
-    return Launch(
-        _make_kernel(size), planes * count, planes * (small + large) // VECTOR_SPEEDUP, record(params), cuts, sources
-    )
+    work = planes * (small + large) // VECTOR_SPEEDUP
+    return Launch(_make_kernel(size), planes * count, work, record(params), cuts, sources)
 
 
 def is_worth_non_temporal(size: int, row: int) -> bool:
@@ -125,10 +124,8 @@ def _make_kernel(size: int):
                     elif left > 0:
                         is_element = ramp < vec.splat(left, lanes)
                         value = vec.load_masked(vec.address_of(x) + place * size, is_element, nothing)
-                        offset = (
-                            vec.load_masked(vec.address_of(indices) + place * 8, is_element, expected + nowhere)
-                            - expected
-                        )
+                        index = vec.load_masked(vec.address_of(indices) + place * 8, is_element, expected + nowhere)
+                        offset = index - expected
                     else:
                         value, offset = nothing, nowhere
                     is_first, is_second = offset == nowhere + one, offset == one

@@ -160,9 +160,8 @@ def tile_alternate(total, step):
 def _alternate(builder, vectors):
     """The same number of vectors, a power of two, whose lanes alternate."""
     lanes = vectors[0].type.count
-    orders = [
-        lane_numbers([place % 2 * lanes + place // 2 for place in range(first, first + lanes)]) for first in (0, lanes)
-    ]
+    places = [place % 2 * lanes + place // 2 for place in range(2 * lanes)]
+    orders = lane_numbers(places[:lanes]), lane_numbers(places[lanes:])
     groups = [vectors]
     while len(groups[0]) > 1:
         half = len(groups[0]) // 2
