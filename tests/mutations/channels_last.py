@@ -118,8 +118,8 @@ ACTIVATIONS = (
     Mutation(
         "6.5",
         FORMULAS,
-        "return np.minimum(np.maximum(values, low), high)",
-        "return np.maximum(np.minimum(values, high), low)",
+        "np.minimum(np.maximum(values, low), high)",
+        "np.maximum(np.minimum(values, high), low)",
         "min wins over max where they cross",
     ),
     Mutation("6.5", FORMULAS, "values.dtype.type(1 / 6)", "values.dtype.type(1 / 5)", "HardSwish is steeper"),

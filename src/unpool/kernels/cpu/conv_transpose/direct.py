@@ -91,35 +91,26 @@ class DirectTables(NamedTuple):
     terms: Table  # bytes in the window, bytes in the panel
 
 
-class BandAddresses(NamedTuple):
-    """Addresses of the inputs and the output of a band of rows, for one output channel."""
+class BandRows(NamedTuple):
+    """Some rows of y, of one output channel. All but the last two fields are addresses."""
 
     y: int  # of its part of the plane
     panel: int  # of row 0 of x, if it were there
     window: int  # of its weights
-
-
-class TermLists(NamedTuple):
-    """Addresses of the terms of all sums."""
-
-    terms: int  # of all of them
-    bounds: int  # per list, of the numbers of its first term and of the next list's
-
-
-class RowRange(NamedTuple):
-    """Some rows of y."""
-
-    table: int  # address of the entry of the first
-    total: int  # number of them
+    terms: int  # of the terms of all sums
+    bounds: int  # per list of terms, of the numbers of its first term and of the next list's
+    table: int  # of the entry of the first row
+    total: int  # number of rows
     length: int  # neighbours to write in each
 
 
 class RowTerms(NamedTuple):
-    """The sums of one row."""
+    """The sums of one row; see `BandRows`."""
 
     near: Any  # terms that `load_terms` holds in registers
-    lists: TermLists  # all terms
-    window: int  # address of the weights
+    terms: int
+    bounds: int
+    window: int
     bias: Any  # in all lanes
 
 
@@ -307,24 +298,25 @@ def _make_kernel(dtype: np.dtype[Any]):
                     lay_row(target, source, end - start, zero)
                     source += small * size
                     target += pitch
-            lists = TermLists(vec.address_of(tables.terms), vec.address_of(tables.bounds))
-            rows = RowRange(vec.address_of(tables.rows) + bands[band, 0] * 24, bands[band, 1] - bands[band, 0], length)
             for out_map in range(maps):
                 group_map = outer % params.group * maps + out_map
                 bias = vec.splat_rows(vec.address_of(b) + group_map * size, element, lanes, 1)
-                places = BandAddresses(
+                rows = BandRows(
                     y=vec.address_of(y) + ((outer * maps + out_map) * rows_out * large + at * stride) * size,
                     panel=panel - begin * pitch,
                     window=vec.address_of(w) + (outer % params.group * channels * maps + out_map) * window,
-                )
+                    terms=vec.address_of(tables.terms), bounds=vec.address_of(tables.bounds),
+                    table=vec.address_of(tables.rows) + bands[band, 0] * 24, total=bands[band, 1] - bands[band, 0],
+                    length=length,
+                )  # fmt: skip
                 if stride == 1:
-                    write_rows(places, rows, lists, bias, activation, by_one)
+                    write_rows(rows, bias, activation, by_one)
                 elif stride == 2:
-                    write_rows(places, rows, lists, bias, activation, by_two)
+                    write_rows(rows, bias, activation, by_two)
                 elif stride == 4:
-                    write_rows(places, rows, lists, bias, activation, by_four)
+                    write_rows(rows, bias, activation, by_four)
                 else:
-                    write_rows(places, rows, lists, bias, activation, by_eight)
+                    write_rows(rows, bias, activation, by_eight)
 
     return conv_transpose_direct
 
@@ -346,22 +338,22 @@ def lay_row(target, source, count, zero):
 
 
 @overload_by_type()
-def write_rows(places, rows, lists, bias, activation, static):
+def write_rows(rows, bias, activation, static):
     """Writes rows of y, for the stride `static.step` along the lanes."""
     step, lanes, size = static.step, static.lanes, static.element.bitwidth // 8
     loaded, few = LOADED_TERMS[step], step * NARROW
     wide, narrow = static.replace(vectors=WIDE[step]), static.replace(vectors=NARROW)
 
-    def write(places, rows, lists, bias, activation, static):
-        terms, window, length = lists.terms, places.window, rows.length
-        current = lists.bounds + vec.int64_at(rows.table + 16)
+    def write(rows, bias, activation, static):
+        terms, window = rows.terms, rows.window
+        current = rows.bounds + vec.int64_at(rows.table + 16)
         near = vec.load_terms(bias, terms, current, window, step, loaded)
         for row in range(rows.table, rows.table + rows.total * 24, 24):
-            out, source, left = places.y + vec.int64_at(row), places.panel + vec.int64_at(row + 8), length
-            if lists.bounds + vec.int64_at(row + 16) != current:
-                current = lists.bounds + vec.int64_at(row + 16)
+            out, source, left = rows.y + vec.int64_at(row), rows.panel + vec.int64_at(row + 8), rows.length
+            if rows.bounds + vec.int64_at(row + 16) != current:
+                current = rows.bounds + vec.int64_at(row + 16)
                 near = vec.load_terms(bias, terms, current, window, step, loaded)
-            sums = RowTerms(near, TermLists(terms, current), window, bias)
+            sums = RowTerms(near, terms, current, window, bias)
             while left > few * lanes:
                 done = write_block(out, left, source, sums, activation, wide)
                 out, source, left = out + done * step * size, source + done * size, left - done * step
@@ -380,7 +372,7 @@ def write_block(out, left, source, sums, activation, static):
 
     def write(out, left, source, sums, activation, static):
         start = vec.splat(number(0), lanes)
-        total = vec.tile_sparse_dot(start, sums.near, sums.lists.terms, sums.lists.bounds, sums.window, source, vectors)
+        total = vec.tile_sparse_dot(start, sums.near, sums.terms, sums.bounds, sums.window, source, vectors)
         total = vec.activate_sums(vec.tile_add(vec.tile_alternate(total, step), sums.bias), activation)
         if left >= many * lanes:
             vec.tile_store(total, out, lanes * size, many, 1)

@@ -21,7 +21,7 @@ extra comparison that handles NaN: `nan` is the literal IGNORED, or FIRST or LAS
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -217,13 +217,6 @@ class Band(NamedTuple):
     indices_non_temporal: bool  # whether stores to indices are non-temporal
 
 
-class Queues(NamedTuple):
-    """The maxima of the last rows, vectors of each, the oldest first."""
-
-    values: Any  # tuple of maxima
-    places: Any  # tuple of their places in the tensor, or in the plane
-
-
 @overload_by_type(inline=True)
 def bounds(infinity, static):
     """Minus and plus infinity as elements are compared, in every lane, from the bits of the second."""
@@ -254,7 +247,7 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
     def down(block, band, ends, nan_lanes, is_output, nan, static):
         row, target, prefetch_address = band.first_row, band.target, band.prefetch_address
         columns = vec.tile_columns(block.first, lanes, parts, step, apart)
-        queues = Queues(vec.tile_repeat(ends[0], queued), vec.tile_repeat(columns[0], queued))
+        queues = vec.tile_repeat(ends[0], queued), vec.tile_repeat(columns[0], queued)
         for _ in range(before):
             queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
             row += block.width
@@ -292,7 +285,7 @@ def roll_again(block, band, ends, nan_lanes, is_output, nan, static):
 
 @overload_by_type(inline=True)
 def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
-    """Put the maxima of a row of x, and their places, at the ends of the queues.
+    """Put the maxima of a row of x, and their places, at the ends of the queues, two tuples, the oldest first.
 
     A row outside the plane counts as the nearest one. Columns are those of the loaded vectors, not below 0, so that
     padding of -inf has the place of the first element on data. The results are the queues, the maxima of the windows
@@ -305,8 +298,8 @@ def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
         address = block.plane + (nearest + block.first) * size
         best, column, met = row_largest(address, block, columns, ends, nan, static)
         place = column + vec.splat(types.int32(nearest + block.place), lanes)
-        values, places, best, place = vec.tile_roll(queues.values, queues.places, best, place, depth, step, nan)
-        return Queues(values, places), best, place, nan_lanes | vec.widen_mask(met, best)
+        values, places, best, place = vec.tile_roll(queues[0], queues[1], best, place, depth, step, nan)
+        return (values, places), best, place, nan_lanes | vec.widen_mask(met, best)
 
     return push
 
