@@ -77,17 +77,17 @@ def _tables(cut: Blocking, channels: int, maps: int, taps: int):
     for kind in cut.plan.classes:
         listed += [tap for phase in kind.taps for tap in phase]
     for first in range(0, maps, cut.chunk):
-        chunk, found = min(cut.chunk, maps - first), []
+        chunk, entries = min(cut.chunk, maps - first), []
         for kind, start in zip(cut.plan.classes, starts[:-1], strict=True):
             size, many = len(kind.phases) * chunk, len(kind.offsets)
             parts = channels_together(channels, many), products_together(channels * many)
             apart = -(-size // rows) * rows
-            found += [
+            entries += [
                 (row % chunk, (begin, row, first, chunk, size, start, many, *parts, apart))
                 for row in range(0, size, rows)
             ]
             begin += apart * many * channels
-        tiles += [tile for _, tile in sorted(found)]
+        tiles += [tile for _, tile in sorted(entries)]
     params = PhasesPackParams(channels=channels, maps=maps, taps=taps, rows=rows, whole=begin)
     return record(params), np.array(tiles, TILE), np.array(listed, np.int64)
 

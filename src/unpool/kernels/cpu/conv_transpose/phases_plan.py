@@ -80,8 +80,8 @@ def phase_grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) 
     With `is_spread` there is a line per shift along the last axis, none of which then needs padding between its rows.
     """
     shifts = [_shifts(axis) for axis in axes]
-    found = [sorted({shift for phase in each for _, shift in phase} or {0}) for each in shifts]
-    lowest, highest = [each[0] for each in found], [each[-1] for each in found]
+    distinct = [sorted({shift for phase in each for _, shift in phase} or {0}) for each in shifts]
+    lowest, highest = [each[0] for each in distinct], [each[-1] for each in distinct]
     steps = [-(-axis.large // axis.window.stride) for axis in axes]
     padded = [step + high - low for step, high, low in zip(steps, highest, lowest, strict=True)]
     if is_spread:
@@ -89,7 +89,7 @@ def phase_grid(axes: tuple[Axis, ...], is_spread: bool = False, whole: int = 1) 
     padded[-1] = -(-padded[-1] // whole) * whole
     pitches = [math.prod(padded[number + 1 :]) for number in range(len(axes))]
     length = sum((step - 1) * pitch for step, pitch in zip(steps, pitches, strict=True)) + 1
-    lines = found[-1] if is_spread else [lowest[-1]]
+    lines = distinct[-1] if is_spread else [lowest[-1]]
     classes = _classes(axes, shifts, lowest, pitches, lines)
     margin = max((max(each.offsets, default=0) for each in classes), default=0)
     begins, copies = tuple(-low for low in lowest[:-1]), tuple(-line for line in lines)
@@ -116,7 +116,7 @@ def _classes(
     lines: Sequence[int],
 ) -> tuple[PhaseClass, ...]:
     tap_pitches = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(axes))]
-    found: dict[tuple[tuple[int, int], ...], list[tuple[int, tuple[int, ...]]]] = {}
+    members_of: dict[tuple[tuple[int, int], ...], list[tuple[int, tuple[int, ...]]]] = {}
     for number, phases in enumerate(product(*shifts)):
         terms = []
         for taps in product(*phases):
@@ -125,7 +125,7 @@ def _classes(
             offset = sum((shift - low) * pitch for (_, shift), low, pitch in zip(taps, starts, pitches, strict=True))
             terms.append((line, offset, sum(tap * pitch for (tap, _), pitch in zip(taps, tap_pitches, strict=True))))
         terms.sort()
-        found.setdefault(tuple(term[:2] for term in terms), []).append((number, tuple(term[2] for term in terms)))
+        members_of.setdefault(tuple(term[:2] for term in terms), []).append((number, tuple(term[2] for term in terms)))
     return tuple(
         PhaseClass(
             tuple(phase for phase, _ in members),
@@ -133,7 +133,7 @@ def _classes(
             tuple(offset for _, offset in places),
             tuple(line for line, _ in places),
         )
-        for places, members in found.items()
+        for places, members in members_of.items()
     )
 
 
@@ -265,29 +265,29 @@ def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, 
     return Blocking(plan, block, chunk, tile, step, workspace, cost if workspace <= WORKSPACE_BYTES else math.inf)
 
 
-def blocking_for_threads(found: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
+def blocking_for_threads(base: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
     """The blocking whose blocks, as large or smaller, the threads finish first; and the parts of each thread.
 
     Chunks are not changed, because weights are packed for them.
     """
-    tiles = -(-found.plan.length // found.step)
-    blocks = [part * found.step for part in even_sizes(tiles, found.block // found.step)]
-    splits = [_split_of(found, block, problem) for block in blocks]
+    tiles = -(-base.plan.length // base.step)
+    blocks = [part * base.step for part in even_sizes(tiles, base.block // base.step)]
+    splits = [_split_of(base, block, problem) for block in blocks]
     split = choose_split(splits, threads)
-    return replace(found, block=blocks[splits.index(split)]), parts_per_thread(split, threads)
+    return replace(base, block=blocks[splits.index(split)]), parts_per_thread(split, threads)
 
 
-def _split_of(found: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
+def _split_of(base: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
     """Cost of jobs with blocks of `block` positions, in multiply-adds."""
-    plan, rows, channels = found.plan, TILES[found.tile][0], problem.channels // problem.group
-    planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // found.chunk)
-    columns, stores = -(-plan.length // found.step) * found.step, math.prod(plan.phases) * STORING
+    plan, rows, channels = base.plan, TILES[base.tile][0], problem.channels // problem.group
+    planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // base.chunk)
+    columns, stores = -(-plan.length // base.step) * base.step, math.prod(plan.phases) * STORING
     last = plan.padded[-1]
-    vectors = -(-(block + plan.margin) // last) * -(-last * TILES[found.tile][1] // found.step)
-    some, every = (channels * _filled(plan, maps, rows) for maps in (found.chunk, problem.maps))
+    vectors = -(-(block + plan.margin) // last) * -(-last * TILES[base.tile][1] // base.step)
+    some, every = (channels * _filled(plan, maps, rows) for maps in (base.chunk, problem.maps))
     return JobSplit(
         jobs=planes * blocks * chunks,
-        each=some * (block + RELOADING) + found.chunk * stores * block,
+        each=some * (block + RELOADING) + base.chunk * stores * block,
         total=planes * (every * (columns + blocks * RELOADING) + problem.maps * stores * columns),
         along=chunks,
         before=FILLING * channels * len(plan.copies) * vectors,

@@ -9,7 +9,7 @@
 | channels last, fewer channels than a register holds | direct | its registers may be filled in part |
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |
 | the rest: overlapping | separable | work grows with the sum of the window's logarithms, not with its product |
-| that share so many elements that walking them takes forever | doubling | as separable, for planes of any size |
+| that share so many elements that walking them takes very long | doubling | as separable, for planes of any size |
 | with NaN | the same, with full comparisons where NaN occurs | ignoring NaN makes a comparison cheaper |
 | with a maximum that equals padding | separable, then direct for that part | separable cannot tell them apart |
 

@@ -150,7 +150,7 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
             part = 1 if strip == strips - 1 else 0
             used = params.last_used_rows if part else params.used_rows
             begin = outer * params.plane + strip * params.strip_elements
-            # Addresses are taken here, for every job: Numba frees an array behind the last line that names it.
+            # Addresses are taken here, for every job: Numba frees an array after the last line that names it.
             laid, to_places = aligned(lines) + params.shift * width, aligned(places) - aligned(pooled)
             line = BufferRef(laid, zero)
             chained = BufferRef(laid + line_size * width, aligned(line_places) - laid - line_size * width)
