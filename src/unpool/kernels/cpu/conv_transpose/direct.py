@@ -217,17 +217,15 @@ def rows_of(leading: tuple[Axis, ...]):
 
     rows    (rows, 2) an input row, and the number of the kind of the row
     reach   (rows, 2) the first and the last input row that are read
-    kinds   per kind its terms (row of the window, input row counted from the rows_of_kinds in `rows`)
+    kinds   per kind its terms (row of the window, input row counted from the one in `rows`)
     """
     rows, reach, kinds = np.zeros((1, 2), np.int64), np.zeros((1, 2), np.int64), [np.zeros((1, 2), np.int64)]
     for axis in leading:
         walk, (distinct, number), back = upsampling_walk(axis), kinds_of(axis), np.arange(axis.window.size)
         steps = [walk.tap_step, walk.other_step]
-        rows_of_kinds = [[first, 0] + back[:count, None] * steps for first, count in distinct]
+        windows = [[first, 0] + back[:count, None] * steps for first, count in distinct]
         kinds = [
-            (old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2)
-            for old in kinds
-            for new in rows_of_kinds
+            (old[:, None] * [axis.window.size, axis.small] + new).reshape(-1, 2) for old in kinds for new in windows
         ]
         last = np.clip(walk.other, 0, axis.small - 1)
         edges = np.stack([last + np.maximum(0, walk.count - 1) * walk.other_step, last], 1)

@@ -235,10 +235,10 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
                 places[member] = slots[member] * count * block * size
             out_map = group * maps + first_map
             out = vec.address_of(y) + (batch * params.y_batch + out_map * params.y_map) * stored_size
-            found = BlockResults(vec.address_of(results), vec.address_of(places), at, used)
+            block_results = BlockResults(vec.address_of(results), vec.address_of(places), at, used)
             if params.y_lane != 1:
                 bias = vec.address_of(b) + out_map * size
-                store_channels(out, found, tables.targets, bias, count, params, activation, static)
+                store_channels(out, block_results, tables.targets, bias, count, params, activation, static)
             else:
                 for number in range(count):
                     bias = vec.splat_rows(vec.address_of(b) + (out_map + number) * size, element, lanes, 1)

@@ -98,14 +98,14 @@ class WinogradBlocks:
 def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks:
     """The blocks and chunks that the threads finish first, limited by the caches."""
     tiling, size, rows = tiling_of(problem.axes), problem.dtype.itemsize, tile_rows()
-    lanes, found = vector_bytes() // size, []
+    lanes, candidates = vector_bytes() // size, []
     vectors, tiles = -(-problem.batch * math.prod(tiling.tiles) // lanes), -(-problem.maps // rows)
     for wide in even_sizes(vectors, _fitting_vectors(problem.channels // problem.group)):
         block = max(2, wide) * lanes
         highest = max(1, PRODUCT_BYTES // (16 * tiling.phases * block * size * rows))
-        found += [_blocks(problem, block, high * rows) for high in even_sizes(tiles, highest)]
-    chosen = choose_split((each.jobs for each in found), threads)
-    return next(each for each in found if each.jobs is chosen)
+        candidates += [_blocks(problem, block, high * rows) for high in even_sizes(tiles, highest)]
+    chosen = choose_split((each.jobs for each in candidates), threads)
+    return next(each for each in candidates if each.jobs is chosen)
 
 
 def _fitting_vectors(channels: int) -> int:

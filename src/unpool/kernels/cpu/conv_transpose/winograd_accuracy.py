@@ -158,14 +158,14 @@ def _windows_along(
     axis: Axis, side: WinogradAxis, tiles: int, outputs: int
 ) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
     """By the shape of a window, the positions of an axis whose outputs have it."""
-    found: dict[tuple[int, ...], Any] = {}
+    is_start: dict[tuple[int, ...], Any] = {}
     for phase, taps in enumerate(side.taps):
         if taps:
             shape = tuple(int(any(place == one for _, place in taps)) for one in range(3))
             steps = side.first + np.arange(outputs * tiles) - side.origins[phase]
             is_there = (steps >= 0) & (steps * axis.window.stride + phase < axis.large)
-            found[shape] = found.get(shape, 0) | is_there.astype(np.int64)
-    return found
+            is_start[shape] = is_start.get(shape, 0) | is_there.astype(np.int64)
+    return is_start
 
 
 def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: DepthAxis = FLAT):

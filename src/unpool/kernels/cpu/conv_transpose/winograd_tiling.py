@@ -82,21 +82,21 @@ def tiling_of(axes: tuple[Axis, ...]) -> WinogradTiling:
 
 
 def _side(axis: Axis) -> WinogradAxis:
-    window, found = axis.window, []
+    window, phases = axis.window, []
     for phase in range(min(window.stride, axis.large)):
         places = [phase + axis.begin - tap * window.dilation for tap in range(window.size)]
-        found.append([(tap, place // window.stride) for tap, place in enumerate(places) if place % window.stride == 0])
-    spans = [max(shifts) - min(shifts) + 1 if (shifts := [shift for _, shift in each]) else 0 for each in found]
+        phases.append([(tap, place // window.stride) for tap, place in enumerate(places) if place % window.stride == 0])
+    spans = [max(shifts) - min(shifts) + 1 if (shifts := [shift for _, shift in each]) else 0 for each in phases]
     span = max(spans)
-    lowest = min((shift for each in found for _, shift in each), default=0)
+    lowest = min((shift for each in phases for _, shift in each), default=0)
     origins = [
         max(min((shift for _, shift in each), default=lowest) - (span - short), lowest)
-        for each, short in zip(found, spans, strict=True)
+        for each, short in zip(phases, spans, strict=True)
     ]
-    steps = [-(-(axis.large - phase) // window.stride) for phase in range(len(found))]
+    steps = [-(-(axis.large - phase) // window.stride) for phase in range(len(phases))]
     last = max(origin + step for origin, step in zip(origins, steps, strict=True))
     taps = tuple(
-        tuple((tap, shift - origin) for tap, shift in each) for each, origin in zip(found, origins, strict=True)
+        tuple((tap, shift - origin) for tap, shift in each) for each, origin in zip(phases, origins, strict=True)
     )
     return WinogradAxis(span, min(origins), last - min(origins), tuple(origins), taps)
 

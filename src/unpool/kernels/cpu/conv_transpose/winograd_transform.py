@@ -82,11 +82,11 @@ def transform_inputs(source, runs, panel, strip, params, static):
         plane, volume = height * width * step, slices * height * width * step
         image, ramp = params.groups * (params.channels // taps) * volume, vec.count_up(types.int32, lanes, 1)
         for channel in range(panel.channels):
-            behind = begin - channel % taps * further
+            first_slice = begin - channel % taps * further
             base, to_channel = source + channel // taps * volume, panel.address + channel * panel.channel_bytes
             for number in range(runs.shape[0]):
                 run = runs[number]
-                tiles, met, target = run.tiles, run.slice + behind, to_channel + run.position * size
+                tiles, met, target = run.tiles, run.slice + first_slice, to_channel + run.position * size
                 if not 0 <= met < slices:
                     for tile in range(0, tiles, lanes):
                         zeros = vec.tile_zero(element, lanes, 16)

@@ -51,15 +51,15 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., object]]) -> "PaddingGuard":
     """The call that pools all planes; `fallback` makes the call that pools a range of rows by walking whole windows."""
     element, plane = pool.elements, pool.plane
-    found = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
-    params = found.params._replace(
+    plan = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
+    params = plan.params._replace(
         prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0, nan=pool.mode.nan, infinity=element.infinity,
         fill=_fill(element, pool.has_indices),
     )  # fmt: skip
     jobs = pool.size // params.plane * params.strips
     call = Launch(
         _make_kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
-        record(params, fill=COMPARE_TYPES[element.name]), found.tables,
+        record(params, fill=COMPARE_TYPES[element.name]), plan.tables,
     )  # fmt: skip
     return PaddingGuard(call, jobs, params, plane.lanes.small, fallback)
 

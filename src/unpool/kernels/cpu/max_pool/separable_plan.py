@@ -122,12 +122,12 @@ def chain(window: Window) -> list[list[int]]:
     >>> chain(Window(3)), chain(Window(6)), chain(Window(13))
     ([[0, 1, 2]], [[0, 1, 2, 3], [0, 2]], [[0, 1, 2, 3], [0, 4, 8, 9]])
     """
-    found, covered = [], 1
+    steps, covered = [], 1
     while -(-window.size // covered) > _MOST_TAPS * min(window.stride, _MOST_STRIDE):
-        found.append([tap * covered for tap in range(4)])
+        steps.append([tap * covered for tap in range(4)])
         covered *= 4
     taps = -(-window.size // covered)
-    return [*found, [*(tap * covered for tap in range(taps - 1)), window.size - covered]]
+    return [*steps, [*(tap * covered for tap in range(taps - 1)), window.size - covered]]
 
 
 def known_stride(axis: Axis, inner: int) -> int:

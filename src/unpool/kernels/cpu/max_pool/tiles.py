@@ -81,10 +81,10 @@ def tiling(plane: PlaneAxes) -> WindowTiling | None:
         return None
     corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
     for number, axis in enumerate(leading):
-        found = _rows(axis, MOST_OFFSETS // offsets.size)
-        if found is None:
+        listed = _rows(axis, MOST_OFFSETS // offsets.size)
+        if listed is None:
             return None
-        (starts, lists), weight = found, math.prod(each.large for each in axes[number + 1 :])
+        (starts, lists), weight = listed, math.prod(each.large for each in axes[number + 1 :])
         corners = corners[:, np.newaxis] * (1, len(lists)) + starts * (weight, 1)
         offsets = offsets[:, np.newaxis, :, np.newaxis] + lists[:, np.newaxis] * weight
         corners, offsets = corners.reshape(-1, 2), offsets.reshape(-1, math.prod(offsets.shape[2:]))
