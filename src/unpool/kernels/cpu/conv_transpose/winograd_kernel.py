@@ -143,8 +143,7 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
                 transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 for run in range(count_runs):
                     write_run(runs[run], lines, vec.address_of(y) + out_map * plane * step, bias, params, static)
-                place = products.address + products.map_bytes
-                products = Products(place, products.point_bytes, products.phase_bytes, products.map_bytes)
+                products = next_map(products)
 
     return conv_transpose_winograd
 
@@ -190,6 +189,14 @@ def list_runs(runs, at, used, params):
         done += run.tiles
         count += 1
     return count
+
+
+@overload_by_type(inline=True)
+def next_map(products):
+    """The products of the next map. Written out in the kernel, this would make it 7 % longer."""
+    return lambda products: Products(
+        products.address + products.map_bytes, products.point_bytes, products.phase_bytes, products.map_bytes
+    )
 
 
 @overload_by_type()
