@@ -16,8 +16,8 @@ from unpool.execute.arrays import OptionalArrays, check_type, require
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
-from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
+from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.weights import own_weights
 from unpool.memory import memory_error
 from unpool.operators.contract import Row
