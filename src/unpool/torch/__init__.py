@@ -17,11 +17,7 @@ from unpool.extras import require
 require("unpool.torch", "torch", "torch")
 
 from unpool.torch.accelerate import accelerate  # noqa: E402 - only after the check above
-from unpool.torch.ops.conv_transpose import (  # noqa: E402
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
+from unpool.torch.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d  # noqa: E402
 from unpool.torch.ops.max_pool import max_pool1d, max_pool2d, max_pool3d  # noqa: E402
 from unpool.torch.ops.max_unpool import max_unpool1d, max_unpool2d, max_unpool3d  # noqa: E402
 
@@ -61,9 +57,8 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTING:
         raise AttributeError(f"module 'unpool.torch' has no attribute {name!r}")
     require(f"unpool.torch.{name}", "torch", "onnx", "onnxscript")
-    found = getattr(import_module(f"unpool.torch.exporting.{_EXPORTING[name]}"), name)
-    globals()[name] = found
-    return found
+    globals()[name] = getattr(import_module(f"unpool.torch.exporting.{_EXPORTING[name]}"), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -66,12 +66,9 @@ def accelerate(model: nn.Module) -> list[Swap]:
 
 
 class _MaxPoolForward:
-    """A pooling module whose forward is `function`."""
-
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor) -> Any:
-        """Compute what torch's module computes."""
         return type(self).function(
             input,
             self.kernel_size,
@@ -84,22 +81,16 @@ class _MaxPoolForward:
 
 
 class _MaxUnpoolForward:
-    """An unpooling module whose forward is `function`."""
-
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Any:
-        """Compute what torch's module computes."""
         return type(self).function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class _ConvTransposeForward:
-    """A transposed convolution whose forward is `function`."""
-
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Any:
-        """Compute what torch's module computes."""
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = output_padding_for_size(
@@ -118,18 +109,9 @@ def output_padding_for_size(
     kernel_size: Sequence[int],
     dilation: Sequence[int],
 ) -> list[int]:
-    """The output_padding of a transposed convolution that gives `output_size`.
+    """The output_padding below the stride that gives `output_size`, which has N and C or not.
 
-    Args:
-        input: (N, C, d1 .. dk), or without N.
-        output_size: spatial sizes, or all sizes of the output.
-        stride: one int per spatial axis, as are the others.
-        padding: elements cropped from both sides of the output.
-        kernel_size: window size in elements.
-        dilation: step between the taps of a window.
-
-    Raises:
-        ArgumentError: no output_padding below the stride gives a size; torch's module rejects it too.
+    It is a function of its own so that torch.fx traces it as one node, for any input size.
 
     >>> import torch
     >>> output_padding_for_size(torch.ones(1, 1, 3, 3), [1, 1, 6, 5], (2, 2), (1, 1), (3, 3), (1, 1))
@@ -158,59 +140,23 @@ def output_padding_for_size(
     return [size - low for size, low in zip(sizes, minimum, strict=True)]
 
 
-class MaxPool1d(_MaxPoolForward, nn.MaxPool1d):
-    """torch.nn.MaxPool1d on unpool's operator."""
-
-    function = staticmethod(max_pools.max_pool1d)
-
-
-class MaxPool2d(_MaxPoolForward, nn.MaxPool2d):
-    """torch.nn.MaxPool2d on unpool's operator."""
-
-    function = staticmethod(max_pools.max_pool2d)
+def _on_unpool(forward: type, module_class: type[nn.Module], function: Callable[..., Any]) -> Any:
+    """A subclass of a module of torch with its name; assign it to that name here, or pickle does not find it."""
+    name = module_class.__name__
+    doc = f"torch.nn.{name} on unpool's operator."
+    members = {"function": staticmethod(function), "__module__": __name__, "__doc__": doc}
+    return type(name, (forward, module_class), members)
 
 
-class MaxPool3d(_MaxPoolForward, nn.MaxPool3d):
-    """torch.nn.MaxPool3d on unpool's operator."""
-
-    function = staticmethod(max_pools.max_pool3d)
-
-
-class MaxUnpool1d(_MaxUnpoolForward, nn.MaxUnpool1d):
-    """torch.nn.MaxUnpool1d on unpool's operator."""
-
-    function = staticmethod(max_unpools.max_unpool1d)
-
-
-class MaxUnpool2d(_MaxUnpoolForward, nn.MaxUnpool2d):
-    """torch.nn.MaxUnpool2d on unpool's operator."""
-
-    function = staticmethod(max_unpools.max_unpool2d)
-
-
-class MaxUnpool3d(_MaxUnpoolForward, nn.MaxUnpool3d):
-    """torch.nn.MaxUnpool3d on unpool's operator."""
-
-    function = staticmethod(max_unpools.max_unpool3d)
-
-
-class ConvTranspose1d(_ConvTransposeForward, nn.ConvTranspose1d):
-    """torch.nn.ConvTranspose1d on unpool's operator."""
-
-    function = staticmethod(conv_transposes.conv_transpose1d)
-
-
-class ConvTranspose2d(_ConvTransposeForward, nn.ConvTranspose2d):
-    """torch.nn.ConvTranspose2d on unpool's operator."""
-
-    function = staticmethod(conv_transposes.conv_transpose2d)
-
-
-class ConvTranspose3d(_ConvTransposeForward, nn.ConvTranspose3d):
-    """torch.nn.ConvTranspose3d on unpool's operator."""
-
-    function = staticmethod(conv_transposes.conv_transpose3d)
-
+MaxPool1d = _on_unpool(_MaxPoolForward, nn.MaxPool1d, max_pools.max_pool1d)
+MaxPool2d = _on_unpool(_MaxPoolForward, nn.MaxPool2d, max_pools.max_pool2d)
+MaxPool3d = _on_unpool(_MaxPoolForward, nn.MaxPool3d, max_pools.max_pool3d)
+MaxUnpool1d = _on_unpool(_MaxUnpoolForward, nn.MaxUnpool1d, max_unpools.max_unpool1d)
+MaxUnpool2d = _on_unpool(_MaxUnpoolForward, nn.MaxUnpool2d, max_unpools.max_unpool2d)
+MaxUnpool3d = _on_unpool(_MaxUnpoolForward, nn.MaxUnpool3d, max_unpools.max_unpool3d)
+ConvTranspose1d = _on_unpool(_ConvTransposeForward, nn.ConvTranspose1d, conv_transposes.conv_transpose1d)
+ConvTranspose2d = _on_unpool(_ConvTransposeForward, nn.ConvTranspose2d, conv_transposes.conv_transpose2d)
+ConvTranspose3d = _on_unpool(_ConvTransposeForward, nn.ConvTranspose3d, conv_transposes.conv_transpose3d)
 
 UNPOOL_MODULES: dict[type[nn.Module], type[nn.Module]] = {
     module_class.__mro__[2]: module_class

@@ -75,34 +75,21 @@ ATTRIBUTE_FALLBACKS = {
 
 
 def torch_internal(name: str) -> Any:
-    """The object of a name in `FALLBACKS`; None if this torch does not have it.
-
-    Example:
-        >>> torch_internal("torch.utils._pytree").tree_leaves([1, (2, 3)])
-        [1, 2, 3]
-    """
+    """The object of a name in `FALLBACKS`; None if this torch does not have it."""
     _check(name, FALLBACKS)
-    found: Any = torch
-    path = found.__name__
+    value: Any = torch
+    path = "torch"
     for part in name.split(".")[1:]:
         path = f"{path}.{part}"
-        if hasattr(found, part):
-            found = getattr(found, part)
-        else:
-            try:
-                found = import_module(path)
-            except ImportError:
-                return None
-    return found
+        try:
+            value = getattr(value, part) if hasattr(value, part) else import_module(path)
+        except ImportError:
+            return None
+    return value
 
 
 def torch_internal_attribute(owner: Any, name: str) -> Any:
-    """The attribute of an object by a name in `ATTRIBUTE_FALLBACKS`; None if the object does not have it.
-
-    Example:
-        >>> torch_internal_attribute(3, "torch.SymInt.node") is None
-        True
-    """
+    """The attribute of an object by a name in `ATTRIBUTE_FALLBACKS`; None if the object does not have it."""
     _check(name, ATTRIBUTE_FALLBACKS)
     return getattr(owner, name.rpartition(".")[2], None)
 
