@@ -19,7 +19,7 @@ from conformance.worker import WorkerError
 from unpool.files import write
 
 JSON = ROOT / "conformance" / "results.json"
-MARKDOWN = ROOT / "docs" / "differences.md"
+MARKDOWN = ROOT / "docs" / "differences"
 
 
 NAMES = ", ".join(f"{name} (shape inference of onnx)" if name == "inference" else name for name in BY_NAME)
@@ -38,9 +38,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--markdown",
         type=Path,
-        metavar="PATH",
-        help="index, and in a folder of its name a page per operator; "
-        f"default of a whole run: {MARKDOWN.relative_to(ROOT)}",
+        metavar="FOLDER",
+        help=f"folder for an index and a page per operator; default of a whole run: {MARKDOWN.relative_to(ROOT)}",
     )
     return parser.parse_args(arguments)
 
@@ -63,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = {}
     if json := given.json or (JSON if whole else None):
         files[json] = written(results)
-    if index := given.markdown or (MARKDOWN if whole else None):
-        files |= {index.parent / path: text for path, text in pages(results, index.stem).items()}
+    if folder := given.markdown or (MARKDOWN if whole else None):
+        files |= {folder / name: text for name, text in pages(results).items()}
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
         write(path, text.encode())
@@ -90,7 +89,7 @@ def differences(asked: Sequence[Question], reports: Sequence[Report]) -> Iterato
         if outcome in kinds:
             yield f"{outcome}: {MEANING[outcome]}"
     if kinds:
-        yield "the contract: docs/semantics.md, by its rules; --markdown PATH writes each model, with both answers"
+        yield "the contract: docs/semantics.md, by its rules; --markdown FOLDER writes each model, with both answers"
 
 
 def wrong_names(report: Report, names: Sequence[str]) -> list[str]:

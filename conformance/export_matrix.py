@@ -45,8 +45,8 @@ Written by `python -m conformance.export_matrix` on {date} with {versions}, Pyth
 - **✗** torch's exporter fails.
 - **≠** The file or a result is wrong.
 
-The last column counts the files on which onnx's ReferenceEvaluator agrees too. It has [bugs](differences.md), and it
-interprets indices with `output_shape` differently, so it differs where sizes are dynamic and odd.
+The last column counts the files on which onnx's ReferenceEvaluator agrees too. It has [bugs](differences/index.md), and
+it interprets indices with `output_shape` differently, so it differs where sizes are dynamic and odd.
 """
 
 Matrix: TypeAlias = Mapping[tuple[str, str, int], Verdict]

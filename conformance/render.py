@@ -1,4 +1,4 @@
-"""docs/differences.md and a page per operator from the results: the same results give the same text."""
+"""docs/differences: an index and a page per operator from the results: the same results give the same text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +9,13 @@ from conformance.examples import differences, example
 Json = dict[str, Any]
 
 PAGES = {"MaxPool": "max-pool.md", "MaxUnpool": "max-unpool.md", "ConvTranspose": "conv-transpose.md"}
-"""The file of each operator's page, in a folder with the name of the index."""
+"""The file of each operator's page, in the folder of the index."""
 
 INDEX = """\
 # Where runtimes differ
 
-Every runtime runs the same models, and its outputs are compared with the [contract](semantics.md). Each model has one
-node: the examples of the contract's tests and a few more, at each opset where the operator changes. The expected
+Every runtime runs the same models, and its outputs are compared with the [contract](../semantics.md). Each model has
+one node: the examples of the contract's tests and a few more, at each opset where the operator changes. The expected
 outputs come from slow loops that share no code with unpool, so unpool is tested as the others are. Each runtime runs in
 a process of its own.
 
@@ -52,34 +52,33 @@ onnx.shape_inference.infer_shapes(model, strict_mode=True)
 """
 
 
-def pages(results: Json, folder: str = "differences") -> dict[str, str]:
-    """The text of every page by its path: the index, and those of the operators in `folder` next to it.
+def pages(results: Json) -> dict[str, str]:
+    """The text of every page by its file name: the index, and a page per operator.
 
     >>> sorted(pages({"date": "", "platform": "", "runtimes": [], "rules": {}, "questions": []}))
-    ['differences.md']
+    ['index.md']
     """
     by_operator = summary.by_operator(results)
-    texts = {f"{folder}.md": _index(results, by_operator, folder)}
+    texts = {"index.md": _index(results, by_operator)}
     for operator, questions in by_operator.items():
-        texts[f"{folder}/{PAGES[operator]}"] = _operator_page({**results, "questions": questions}, operator, folder)
+        texts[PAGES[operator]] = _operator_page({**results, "questions": questions}, operator)
     return {path: "\n".join(lines).rstrip("\n") + "\n" for path, lines in texts.items()}
 
 
-def _index(results: Json, by_operator: dict[str, list[Json]], folder: str) -> Iterator[str]:
+def _index(results: Json, by_operator: dict[str, list[Json]]) -> Iterator[str]:
     yield INDEX
     yield from ("## Results", "", CELLS)
-    links = {operator: f"{folder}/{PAGES[operator]}" for operator in by_operator}
-    yield from summary.operator_table(results, by_operator, links)
+    yield from summary.operator_table(results, by_operator, PAGES)
     yield from ("", "## Runtimes", "")
     yield from summary.versions(results)
     yield from ("", "## Outcomes", "")
     yield from summary.legend()
 
 
-def _operator_page(results: Json, operator: str, folder: str) -> Iterator[str]:
+def _operator_page(results: Json, operator: str) -> Iterator[str]:
     yield from (f"# Where runtimes differ: {operator}", "")
-    yield f"[All operators](../{folder}.md) · [the contract](../semantics.md) ·"
-    yield f"[versions of the runtimes](../{folder}.md#runtimes) · [outcomes](../{folder}.md#outcomes)"
+    yield "[All operators](index.md) · [the contract](../semantics.md) ·"
+    yield "[versions of the runtimes](index.md#runtimes) · [outcomes](index.md#outcomes)"
     yield from ("", "## Rules", "", "The number of a rule leads to its examples.", "")
     yield from summary.rule_table(results)
     yield from ("", PASTE)

@@ -28,10 +28,10 @@ import unpool as ort
 and MaxPool with Indices; onnxruntime computes all other nodes, with its operators, types and graph optimisations.
 
 **Better.** Every version of the three operators follows the standard, also for types that onnxruntime does not support
-([differences](differences.md)). An array in the other byte order is an error; onnxruntime misreads it. Results of the
-three operators do not depend on the number of threads. Error messages contain the key words of onnxruntime's, such as
-"Required inputs" or "Invalid rank for input", and say what to change. `print(session.plan)` shows where each node runs,
-and why. [Speed](speed.md) has times; [Error messages](error-messages.md) lists what runs in unpool only.
+([differences](differences/index.md)). An array in the other byte order is an error; onnxruntime misreads it. Results of
+the three operators do not depend on the number of threads. Error messages contain the key words of onnxruntime's, such
+as "Required inputs" or "Invalid rank for input", and say what to change. `print(session.plan)` shows where each node
+runs, and why. [Speed](speed.md) has times; [Error messages](error-messages.md) lists what runs in unpool only.
 
 **Different.** `get_providers` begins with `UnpoolExecutionProvider`. Sums of ConvTranspose may round differently;
 `exact=True` computes every product as ONNX defines it. onnxruntime computes a MaxPool without Indices unless

@@ -150,7 +150,7 @@ def _order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
         names = [repr(node_name(nodes[position])) for position in error.args[1]]
         shown = names if len(names) <= LONGEST_CYCLE else [*names[: LONGEST_CYCLE - 1], "..."]
         raise error_class(ModelError, "Fail")(
-            f"model: its graph has a cycle, nodes that need each other: {', '.join(shown)}. Export it again."
+            f"model: its graph is not acyclic, these nodes need each other: {', '.join(shown)}. Export it again."
         ) from error
     ready, order = list(sorter.get_ready()), []
     while ready:  # of several nodes that could come next, the first one does
