@@ -91,16 +91,7 @@ class RuntimeCheck:
 
 
 def expected_results(first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> Expected:
-    """The results of the model before it is lowered.
-
-    Args:
-        first: the model before.
-        semantics: how it is read.
-        sizes: for dynamic dimensions by name; for other dynamic dimensions several are tried.
-
-    Raises:
-        UnsupportedError: it runs on none of the inputs that were tried.
-    """
+    """The results of the model before it is lowered; several sizes are tried for dynamic dimensions without a size."""
     exact = Semantics(semantics.compat, semantics.index_space, exact=True)
     return list(runs(load_as_session(first, exact), sizes))
 
@@ -108,15 +99,7 @@ def expected_results(first: onnx.ModelProto, semantics: Semantics, sizes: Mappin
 def check_lowering(
     lowered: onnx.ModelProto, tests: Sequence[TestModel], expected: Expected
 ) -> tuple[RuntimeCheck, ...]:
-    """Run the lowered model and its unpoolings in every installed runtime.
-
-    Args:
-        lowered: the model after.
-        tests: of its unpoolings.
-        expected: results of the model before.
-
-    Returns:
-        one record for each runtime.
+    """Run the lowered model and its unpoolings in every installed runtime: one record for each.
 
     Raises:
         UnsupportedError: the results of a runtime differ.

@@ -133,16 +133,10 @@ Layer: TypeAlias = tuple[str, str, AnyArray]
 def emit_where_unpool(
     writer: GraphWriter, pooling: Pooling, taps: str, values: str, output: str, *, broadcasts: bool
 ) -> None:
-    """Write the values into the cells of the taps, and +0 into all others.
+    """Write `values`, (N, C, d1..dk), into the cells of the taps of `emit_argmax_taps`, and +0 into all others.
 
-    Args:
-        writer: of the nodes.
-        pooling: of the taps.
-        taps: as `emit_argmax_taps` writes them.
-        values: (N, C, d1..dk), of the type of x.
-        output: name of the result, (N, C, D1..Dk).
-        broadcasts: repeats elements over their blocks by broadcasting along axes of their own, which doubles the number
-            of spatial axes; else by Resize and Tile.
+    `broadcasts` repeats elements over their blocks by broadcasting along axes of their own, which doubles the number of
+    spatial axes; else Resize and Tile repeat them.
     """
     layers = list(_layers(writer, pooling, taps, values))
     blocks = (_broadcast_blocks if broadcasts else _resize_blocks)(writer, pooling, layers)

@@ -28,11 +28,6 @@ def channels_first_edits(
 
     Its activation follows it. Indices count in the (N, C, D1..Dk) tensor and have its shape in both domains, so they
     stay as they are.
-
-    Args:
-        nodes: of unpool's operators, none of them in a subgraph.
-        names: for the new values.
-        dtypes: element type of each value.
     """
     for resolved in nodes:
         if resolved.spec.row.is_channels_last:
@@ -113,13 +108,7 @@ def pad_ceil_pools(graph: Graph, types: Types, names: FreshNames, *, pads_intege
     at the end the same windows fit without ceil_mode, whatever the size; but pads have to be shorter than the kernel,
     so where dilation makes them as long, a Pad takes their place. Indices would count in its output. onnxruntime 1.31.1
     fuses a Pad with the lowest integer into the pads of the MaxPool, and then rejects them; it does not fuse minus
-    infinity.
-
-    Args:
-        graph: all of whose pools are in ONNX's own domain; those in subgraphs are left out.
-        types: of its values.
-        names: for the new values.
-        pads_integers: edits pools of integers too.
+    infinity. Pools of integers are edited with `pads_integers` only; pools in subgraphs are left as they are.
     """
     for node in graph.nodes:
         is_pool = is_unpool_op(node) and node.op_type == "MaxPool"

@@ -44,11 +44,7 @@ class LoweringTarget:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text.
-
-    >>> sorted(words("Relu Where"))
-    ['Relu', 'Where']
-    """
+    """The words of a text."""
     return frozenset(text.split())
 
 
@@ -191,11 +187,7 @@ TARGETS: Mapping[str, LoweringTarget] = {target.name: target for target in (*_NA
 
 
 def find_target(target: str | LoweringTarget) -> LoweringTarget:
-    """The target of this name, or the target itself.
-
-    Raises:
-        UnsupportedError: there is none of this name.
-    """
+    """The target of this name, or the target itself."""
     if isinstance(target, LoweringTarget):
         return target
     if target not in TARGETS:

@@ -62,13 +62,7 @@ class LoweredUnpool:
 def lower_unpoolings(
     flow: DimFlow, names: FreshNames, max_rank_for_broadcast: int, index_space: str
 ) -> Iterator[LoweredUnpool]:
-    """An edit for every MaxUnpool of the graph, with what its check needs.
-
-    Args:
-        flow: sizes in the graph, all of whose nodes are in ONNX's own domain.
-        names: for the new values.
-        max_rank_for_broadcast: largest number of spatial axes for the broadcasting form of `emit_where_unpool`.
-        index_space: in which tensor indices count: "auto", "output" or "inferred".
+    """An edit for every MaxUnpool of the graph, with what its check needs; all nodes are in ONNX's own domain.
 
     Raises:
         UnsupportedError: it is not known where the indices of a MaxUnpool count.

@@ -65,11 +65,7 @@ def canonicalise(
 
 
 def explicit_form(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
-    """The form of a node with explicit pads; None for a MaxUnpool, which has no others.
-
-    Raises:
-        UnsupportedError: there is no such form; the message has the reason.
-    """
+    """The form of a node with explicit pads, or an UnsupportedError; None for a MaxUnpool, which has no others."""
     if isinstance(resolved.spec, MaxUnpoolSpec):
         return None
     write = explicit_pads_form if _is_implicit(resolved.spec) else form_in_version

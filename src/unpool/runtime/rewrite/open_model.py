@@ -39,11 +39,7 @@ class EditableModel:
 
 
 def open_model(source: ModelSource, semantics: Semantics) -> EditableModel:
-    """Read a model to rewrite it; the caller's ModelProto is not changed.
-
-    Raises:
-        UnpoolError: as `unpool.InferenceSession` does for a model that cannot be read or breaks a contract.
-    """
+    """Read a model to rewrite it; the caller's ModelProto is not changed."""
     model = onnx.ModelProto()
     model.CopyFrom(inline(shorten_domains(load(source))))
     check_model(model)
@@ -80,10 +76,10 @@ def _is_finite_constant(editable: EditableModel, name: str) -> bool:
     """True if the name stands for a constant, wherever it occurs, without infinities or NaN."""
     found = [editable.graph.constants[name]] if name in editable.graph.constants else []
     for node in with_subgraph_nodes(editable.graph.nodes):
-        for _, body in subgraphs(node):
-            if any(value.name == name for value in body.input):
+        for _, subgraph in subgraphs(node):
+            if any(value.name == name for value in subgraph.input):
                 return False
-            found.extend(tensor for tensor in body.initializer if tensor.name == name)
+            found.extend(tensor for tensor in subgraph.initializer if tensor.name == name)
         if name in node.output:
             if domain(node) != "" or node.op_type != "Constant" or "value" not in attributes(node):
                 return False

@@ -88,7 +88,7 @@ class NodeProblem:
 
 
 def unpoolings(flow: DimFlow) -> Iterator[Unpooling]:
-    """The MaxUnpool nodes of a graph, those inside bodies left out."""
+    """The MaxUnpool nodes of a graph, those inside subgraphs left out."""
     for node in flow.graph.nodes:
         if is_unpool_op(node) and node.op_type == "MaxUnpool":
             where = domain(node)

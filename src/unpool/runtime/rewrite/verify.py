@@ -44,15 +44,8 @@ def verify(
 ) -> list[Feed]:
     """Run both models and compare all outputs: pools and integers bit for bit, other floats within a tolerance.
 
-    Args:
-        before: the first model.
-        after: the rewritten model, which is read as the standard says.
-        semantics: how the first model is read.
-        sizes: for dynamic dimensions by name; for other dynamic dimensions several are tried.
-        load_first: loads the first model.
-
-    Returns:
-        the random inputs of the runs.
+    The rewritten model is read as the standard says; several sizes are tried for dynamic dimensions without a size.
+    Returns the random inputs of the runs.
 
     Raises:
         UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
@@ -81,13 +74,11 @@ def verify(
 def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
     """Random inputs that the model accepts, each with its outputs.
 
-    Args:
-        executor: of `load_as_session` or `load_as_written`.
-        sizes: for dynamic dimensions by name; other dynamic dimensions get sizes with which a run takes few elements,
-            and which differ between two runs.
+    Dynamic dimensions without a size in `sizes` get sizes with which a run takes few elements, and which differ between
+    two runs.
 
     Raises:
-        UnsupportedError: it accepts none of the sizes that are tried.
+        UnsupportedError: the model accepts none of the sizes that are tried.
     """
     trials, done, reason = Trials(executor, sizes), list[int](), ""
     for size in trials:
@@ -116,17 +107,7 @@ def _run(executor: Executor, sizes: Mapping[str, int], open_size: int, seed: int
 
 
 def require_equal(name: str, expected: Any, actual: Any, tolerance: Tolerance) -> None:
-    """Compare an output of two models.
-
-    Args:
-        name: of the output.
-        expected: an array, or a list of arrays.
-        actual: likewise.
-        tolerance: of the comparison.
-
-    Raises:
-        UnsupportedError: they differ in type, in shape or, beyond the tolerance, in values.
-    """
+    """Refuse an output, an array or a list of arrays, that differs in type, shape or, beyond the tolerance, values."""
     if isinstance(expected, list):
         for first, second in zip(expected, actual, strict=True):
             require_equal(name, first, second, tolerance)
@@ -156,13 +137,7 @@ def verify_offsets(
 ) -> None:
     """Run MaxUnpool nodes whose indices got offsets, and compare them with the conversion of the old indices.
 
-    Args:
-        before: with indices inside planes.
-        after: with offsets added to them.
-        outputs: the outputs of these MaxUnpool nodes.
-        types: the known types of the values of `after`.
-        semantics: how both models are read.
-        sizes: for dynamic dimensions by name; for other dynamic dimensions several are tried.
+    `before` has indices inside planes, `after` has offsets added to them; `outputs` are those of the MaxUnpool nodes.
 
     Raises:
         UnsupportedError: an old index is outside its plane, or the output of a node differs.
@@ -186,19 +161,10 @@ def verify_offsets(
 def verify_in_onnxruntime(
     before: onnx.ModelProto, after: onnx.ModelProto, feeds: Iterable[Feed], *, keeps_results: bool
 ) -> str:
-    """Compare both models in onnxruntime, if it runs the first one.
-
-    Args:
-        before: the first model.
-        after: the new one.
-        feeds: random inputs of both.
-        keeps_results: both models have to give the same outputs.
-
-    Returns:
-        onnxruntime's message where it does not run the first model; "" where it does.
+    """Compare both models in onnxruntime: its message if it does not run the first one, else "".
 
     Raises:
-        UnsupportedError: onnxruntime runs only the first one, or the results differ.
+        UnsupportedError: onnxruntime runs only the first one, or the results differ although `keeps_results`.
     """
     try:
         first, first_weights = _load_in_onnxruntime(before)

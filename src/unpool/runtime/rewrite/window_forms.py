@@ -43,11 +43,7 @@ OLD_PAD = "paddings"  # its name in version 1
 
 
 def axes_of(spec: WindowedSpec, window_sizes: Shape) -> list[AxisOf]:
-    """A function from the size to the axis of a call, for each spatial axis of X; `window_sizes` is the window of W.
-
-    Raises:
-        UnpoolError: the attributes do not fit the window.
-    """
+    """A function from the size to the axis of a call, for each spatial axis of X; `window_sizes` is the window of W."""
     if isinstance(spec, MaxPoolSpec):
         return [partial(max_pool.axis, spec, number) for number in range(len(spec.windows))]
     rules = conv_transpose.axis_rules(spec, window_sizes)
@@ -89,12 +85,7 @@ def window_difference(
 ) -> str | None:
     """The first axis and size for which two forms of a node have windows in other positions; None if there is none.
 
-    Args:
-        before: the first form.
-        after: the second form.
-        window_sizes: the window of W; not used by MaxPool.
-        sizes: spatial sizes of X.
-        zeros: number of elements appended to X along each axis for `after`; empty for none.
+    `window_sizes` is the window of W, not used by MaxPool; `zeros` are the elements appended to X for `after`.
     """
     old, new = axes_of(before, window_sizes), axes_of(after, window_sizes)
     for number, size in enumerate(sizes):
@@ -152,22 +143,14 @@ class WindowedNode:
 
     @property
     def window_sizes(self) -> Shape:
-        """The sizes of the window.
-
-        Raises:
-            UnsupportedError: a size is not known.
-        """
+        """The sizes of the window, or an UnsupportedError if one is not known."""
         if not all(isinstance(size, int) for size in self.window):
             raise UnsupportedError(f"{self.spec.row.label}: needs W of known shape, got {list(self.window)}. Fix it.")
         return tuple(size for size in self.window if isinstance(size, int))
 
 
 def explicit_pads_form(node: WindowedNode, row: Row) -> Form:
-    """The node with explicit pads, read alike under `compat="spec"` and `compat="ort"`.
-
-    Raises:
-        UnsupportedError: there is no such form; the message has the reason.
-    """
+    """The node with explicit pads, read alike under `compat="spec"` and `compat="ort"`, or an UnsupportedError."""
     form = _explicit_pool(node) if isinstance(node.spec, MaxPoolSpec) else _explicit_conv_transpose(node)
     for compat in ("spec", "ort"):
         wrong = _form_difference(node, form, row, compat)
@@ -289,11 +272,7 @@ def _unless_zero(name: str, values: Sequence[int]) -> dict[str, Any]:
 def _same_for_all_sizes(
     node: WindowedNode, number: int, axis_of: AxisOf, read: Callable[[Axis], tuple[int, int]]
 ) -> tuple[int, int]:
-    """The result of `read` for an axis, if it is the same for every size that the axis can have.
-
-    Raises:
-        UnsupportedError: it depends on a size that is unknown, or no size is possible.
-    """
+    """The result of `read` for an axis, if it is the same for every size of the axis, or an UnsupportedError."""
     size = node.sizes[number]
     axes = (axis_or_none(axis_of, one) for one in sizes_of(node.spec, node.window_sizes, number, size))
     found = {read(axis) for axis in axes if axis is not None}
@@ -323,11 +302,7 @@ class RewriteResult:
 
 
 def apply_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:
-    """Write every node of unpool's operators in its form, in the order of `nodes.with_subgraph_nodes`; None keeps it.
-
-    Raises:
-        UnsupportedError: a form needs Pad, and the model does not import ONNX's own operators.
-    """
+    """Write the operators of unpool in their forms, in the order of `nodes.with_subgraph_nodes`; None keeps a node."""
     opsets = {one.domain: one.version for one in model.opset_import}
     _apply_to_graph(model.graph, iter(forms), opsets.get("", 0), unused_names_in_proto(model.graph))
 
@@ -335,8 +310,8 @@ def apply_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:
 def _apply_to_graph(graph: onnx.GraphProto, forms: Iterator[Form | None], opset: int, names: FreshNames) -> None:
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        for _, body in subgraphs(node):
-            _apply_to_graph(body, forms, opset, names)
+        for _, subgraph in subgraphs(node):
+            _apply_to_graph(subgraph, forms, opset, names)
         form = next(forms) if is_unpool_op(node) else None
         nodes.extend([node] if form is None else _apply_form(node, form, opset, names))
     del graph.node[:]

@@ -1,6 +1,7 @@
 """Counts the elements and the products of a run before it runs, and picks sizes for open axes by them.
 
-Nodes in the bodies of If, Loop and Scan count too: both branches of an If, and a body as often as it surely runs.
+Nodes in the subgraphs of If, Loop and Scan count too: both branches of an If, and the subgraph of a loop
+as often as it surely runs.
 """
 
 import math
@@ -95,11 +96,7 @@ class SizedGraph:
         return work._replace(elements=work.elements + sum(map(math.prod, feed.values())))
 
     def _of_nodes(self, graph: Graph) -> Workload:
-        """The size of a run of all nodes of a graph whose inputs have shapes.
-
-        Raises:
-            UnpoolError: no run is possible.
-        """
+        """The size of a run of all nodes of a graph whose inputs have shapes."""
         flow, inference = _followed(graph, self.semantics)
         made = [_shape(flow, name) for node in graph.nodes for name in writes(node)]
         read = [_shape(flow, value.name) for value in graph.inputs]
@@ -108,12 +105,12 @@ class SizedGraph:
         is_empty = any(one is not None and len(one) > 2 and math.prod(one) == 0 for one in made)
         elements = sum(counts) + (len(made) - len(counts)) * largest
         products = sum(_products(flow, node) for node in graph.nodes)
-        for holder, body, types in _outer_bodies(flow.graph.nodes, inference.subgraph_types):
+        for parent, subgraph, types in _outer_subgraphs(flow.graph.nodes, inference.subgraph_types):
             try:
-                inner = self._of_nodes(_body_graph(flow.graph, body, types))
+                inner = self._of_nodes(_subgraph_as_graph(flow.graph, subgraph, types))
             except UnpoolError:
                 continue  # what onnx refuses of it, a run will tell
-            times = _times(flow, holder)
+            times = _times(flow, parent)
             elements += times * inner.elements
             products += times * inner.products
         return Workload(elements, products, is_empty)
@@ -147,14 +144,7 @@ class Trials:
     """Sizes to try in turn for the axes that a model leaves open: all runs together stay within `SizedGraph.most`.
 
     Sizes that leave an image without elements come last. Where a model and a caller leave nothing open, there is one
-    size, which means nothing, and no limit.
-
-    Args:
-        loaded: with its graph.
-        sizes: for names of sizes that the model leaves open.
-
-    Attributes:
-        refusal: why the last size that was left out would take too much; "" where none was.
+    size, which means nothing, and no limit. `refusal` has the reason of the last size that was left out, or "".
     """
 
     def __init__(self, loaded: Executor, sizes: Mapping[str, int]) -> None:
@@ -257,31 +247,29 @@ def _largest_choice(flow: DimFlow, node: onnx.NodeProto) -> list[onnx.ValueInfoP
     return [helper.make_tensor_value_info(name, kind, shape) for name, kind in kinds.items() if kind > 0]
 
 
-def _outer_bodies(
+def _outer_subgraphs(
     nodes: Iterable[onnx.NodeProto], inner: Iterable[Mapping[str, onnx.TypeProto]]
 ) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto, Mapping[str, onnx.TypeProto]]]:
-    """The bodies of nodes, without those inside bodies: each with its node, and the types of what it sees.
+    """The subgraphs of nodes, without those inside subgraphs: each with its node, and the types of what it sees.
 
-    Args:
-        nodes: of a graph.
-        inner: types for each body at any depth, in the order in which the bodies end.
+    `inner` has the types for each subgraph at any depth, in the order in which the subgraphs end.
     """
     types = iter(inner)
     for node in nodes:
-        for _, body in subgraphs(node):
-            for _ in _outer_bodies(body.node, types):
+        for _, subgraph in subgraphs(node):
+            for _ in _outer_subgraphs(subgraph.node, types):
                 pass
-            yield node, body, next(types)
+            yield node, subgraph, next(types)
 
 
-def _body_graph(graph: Graph, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Graph:
-    """A body as a graph of its own, which has what the body reads from around it as inputs."""
-    constants = {**graph.constants, **{tensor.name: tensor for tensor in body.initializer}}
-    made = {name for node in body.node for name in writes(node)}
-    read = dict.fromkeys(name for node in body.node for name in reads(node))
+def _subgraph_as_graph(graph: Graph, subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Graph:
+    """A subgraph as a graph of its own, which has what it reads from around it as inputs."""
+    constants = {**graph.constants, **{tensor.name: tensor for tensor in subgraph.initializer}}
+    made = {name for node in subgraph.node for name in writes(node)}
+    read = dict.fromkeys(name for node in subgraph.node for name in reads(node))
     names = [name for name in read if name not in made and name not in constants and name in types]
     inputs = tuple(helper.make_value_info(name, types[name]) for name in names)
-    return Graph(tuple(body.node), constants, {}, {}, inputs, (), {}, graph.opsets, graph.ir_version)
+    return Graph(tuple(subgraph.node), constants, {}, {}, inputs, (), {}, graph.opsets, graph.ir_version)
 
 
 def _times(flow: DimFlow, node: onnx.NodeProto) -> int:

@@ -52,15 +52,10 @@ def _spread(setting: Any, rank: int) -> list[int]:
 
 
 def pool_attributes(pool: AtenPool, large: Sequence[Any], opset: int) -> dict[str, Any]:
-    """The attributes of a MaxPool of this opset.
+    """The attributes of a MaxPool of this opset; `large` are spatial sizes of its input, ints if they are static.
 
     Padding replaces ceil_mode if the opset has no ceil_mode, or if the last window of a pool would start in the
     padding: shape inference before MaxPool-22 counts that window, ATen does not.
-
-    Args:
-        pool: as ATen describes it.
-        large: elements along the spatial axes of its input, ints if they are static.
-        opset: of the node.
 
     Raises:
         UnsupportedError: the opset is below 10, and the pool has dilations, or ceil_mode and dynamic sizes.
@@ -87,13 +82,8 @@ def pool_attributes(pool: AtenPool, large: Sequence[Any], opset: int) -> dict[st
 def pooled_sizes(large: Sequence[Any], pool: AtenPool) -> list[int | None]:
     """Elements along the spatial axes of a pool's output, None for dynamic ones.
 
-    Args:
-        large: the same of its input, ints if they are static.
-        pool: as ATen describes it.
-
-    Example:
-        >>> pooled_sizes([7, None, 8], pool_of(3, [2, 2, 3], 2, [0, 0, 1], 1, True))
-        [4, None, 5]
+    >>> pooled_sizes([7, None, 8], pool_of(3, [2, 2, 3], 2, [0, 0, 1], 1, True))
+    [4, None, 5]
     """
     return [
         pooled_size(size, window, pad, pad, ceil=pool.ceil) if isinstance(size, int) else None
@@ -102,21 +92,13 @@ def pooled_sizes(large: Sequence[Any], pool: AtenPool) -> list[int | None]:
 
 
 def ceil_ends(large: Sequence[Any], pool: AtenPool) -> list[int] | None:
-    """Padding at the ends that gives a pool without ceil_mode the windows of one with it.
+    """Padding at the ends that gives a pool without ceil_mode the windows of one with it; None if a size is dynamic.
 
     The last window then ends with the padding. This is less than the pool's own padding if ceil_mode drops a window
     that would start in the padding, and negative if no window covers the last elements.
 
-    Args:
-        large: elements along the spatial axes of the pool's input, ints if they are static.
-        pool: one with ceil_mode.
-
-    Returns:
-        one number per axis, None if a size is dynamic.
-
-    Example:
-        >>> ceil_ends([8, 7], pool_of(2, [3, 2], 2, [1, 0], 1, True)), ceil_ends([6], pool_of(1, 1, 2, 0, 1, True))
-        ([2, 1], [-1])
+    >>> ceil_ends([8, 7], pool_of(2, [3, 2], 2, [1, 0], 1, True)), ceil_ends([6], pool_of(1, 1, 2, 0, 1, True))
+    ([2, 1], [-1])
     """
     small = pooled_sizes(large, pool)
     known = [count for count in small if count is not None]
@@ -129,16 +111,12 @@ def ceil_ends(large: Sequence[Any], pool: AtenPool) -> list[int] | None:
 
 
 def pool_windows(attributes: Mapping[str, Any], rank: int) -> list[UnpoolWindow | None]:
-    """For each of `rank` axes the window of an unpooling that undoes a pool; None for axes that the pool lacks.
+    """For each of `rank` axes the window of an unpooling that undoes a MaxPool; None for axes that the pool lacks.
 
-    Args:
-        attributes: of the MaxPool node. Opset 9 has no ceil_mode: there it is recognised by different padding at begins
-            and ends.
-        rank: number of spatial axes.
+    Opset 9 has no ceil_mode: there it is recognised by different padding at begins and ends.
 
-    Example:
-        >>> pool_windows({"kernel_shape": [3], "strides": [2], "pads": [1, 1], "dilations": [2], "ceil_mode": 0}, 2)
-        [UnpoolWindow(size=5, stride=2, padding=1), None]
+    >>> pool_windows({"kernel_shape": [3], "strides": [2], "pads": [1, 1], "dilations": [2], "ceil_mode": 0}, 2)
+    [UnpoolWindow(size=5, stride=2, padding=1), None]
     """
     sizes = attributes["kernel_shape"]
     ones = [1] * len(sizes)
@@ -153,13 +131,7 @@ def pool_windows(attributes: Mapping[str, Any], rank: int) -> list[UnpoolWindow 
 def unpool_windows(
     small: Sequence[Any], large: Sequence[Any], pools: Sequence[UnpoolWindow | None]
 ) -> list[UnpoolWindow]:
-    """One window per axis that makes MaxUnpool infer `large` from `small`; that of `pools` if a size is dynamic.
-
-    Args:
-        small: elements along the axes of the input, ints if they are static.
-        large: the same of the output.
-        pools: `pool_windows` of the pool that computed the indices.
-    """
+    """One window per axis that makes MaxUnpool infer `large` from `small`; that of `pools` if a size is dynamic."""
     known = ([size if isinstance(size, int) else None for size in sizes] for sizes in (small, large))
     return list(map(window_between, *known, pools))
 
@@ -173,11 +145,7 @@ def is_inferred(small: Sequence[Any], large: Sequence[Any], windows: Sequence[Un
 
 
 def check_opset(where: str, opset: int | None) -> None:
-    """Check that an opset has MaxUnpool.
-
-    Raises:
-        UnsupportedError: opset is below 9.
-    """
+    """Refuse an opset below 9, which has no MaxUnpool."""
     if opset is not None and opset < FIRST_OPSET:
         raise UnsupportedError(
             f"{where}: opset must be at least {FIRST_OPSET}, the first with MaxUnpool, "
@@ -186,16 +154,7 @@ def check_opset(where: str, opset: int | None) -> None:
 
 
 def check_type(operator: str, opset: int, dtype: str) -> None:
-    """Check that the operator has a type in an opset.
-
-    Args:
-        operator: one of unpool's.
-        opset: of the file.
-        dtype: NumPy's name of the type.
-
-    Raises:
-        UnsupportedError: the operator's version in this opset has no such type.
-    """
+    """Refuse a type, by NumPy's name, that the operator's version in this opset lacks."""
     row = contract.row(operator, "", opset)
     if dtype not in row.value_types:
         later = [one.since_version for one in contract.rows_of(operator, "") if dtype in one.value_types]

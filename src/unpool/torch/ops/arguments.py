@@ -93,11 +93,7 @@ def check_tensor(where: str, name: str, x: torch.Tensor, types: Sequence[torch.d
 
 
 def add_batch_axis(where: str, x: torch.Tensor, rank: int) -> tuple[torch.Tensor, bool]:
-    """A view of the input with a batch axis, and whether it had none.
-
-    Raises:
-        ArgumentError: it has neither `rank` + 1 nor `rank` + 2 axes.
-    """
+    """A view of the input with a batch axis, and whether it had none; an ArgumentError for another number of axes."""
     if x.dim() not in (rank + 1, rank + 2):
         raise ArgumentError(
             f"{where}: input needs {rank + 1} axes, or {rank + 2} with a batch, got shape {list(x.shape)}. Reshape it."
@@ -117,11 +113,7 @@ def check_nonempty(where: str, shape: Sequence[int]) -> None:
 def pooled_sizes(
     where: str, large: Sequence[int], windows: Sequence[Window], padding: Sequence[int], ceil: bool
 ) -> list[int]:
-    """Spatial sizes after pooling.
-
-    Raises:
-        ArgumentError: a setting is out of PyTorch's range, or a size would be below 1.
-    """
+    """Spatial sizes after pooling, or an ArgumentError for a setting out of PyTorch's range or a size below 1."""
     for window, pad in zip(windows, padding, strict=True):
         _check_window(where, window)
         if pad < 0:
@@ -182,11 +174,7 @@ def unpooled_sizes(
 def conv_transpose_sizes(
     where: str, small: Sequence[int], windows: Sequence[Window], padding: Sequence[int], extra: Sequence[int]
 ) -> list[int]:
-    """Spatial sizes after a transposed convolution; `extra` is output_padding.
-
-    Raises:
-        ArgumentError: a setting is out of PyTorch's range, or a size would be below 1.
-    """
+    """Spatial sizes after a transposed convolution, or an ArgumentError; `extra` is output_padding."""
     for window, pad, more in zip(windows, padding, extra, strict=True):
         _check_window(where, window)
         if pad < 0:
@@ -208,11 +196,7 @@ def conv_transpose_sizes(
 
 
 def check_plane_indices(where: str, indices: torch.Tensor, spatial: Sequence[int]) -> None:
-    """Check that indices lie in a plane of the given sizes.
-
-    Raises:
-        TensorIndicesError: an index does not.
-    """
+    """Refuse an index outside a plane of the given sizes by a TensorIndicesError."""
     plane = math.prod(spatial)
     if indices.numel() == 0:
         return

@@ -71,11 +71,7 @@ def hashable(setting: Any) -> Any:
 def has_full_windows(
     where: str, shape: torch.Size, size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> bool:
-    """True if no window of a pool holds padding.
-
-    Raises:
-        ArgumentError: a setting that torch rejects too.
-    """
+    """True if no window of a pool holds padding."""
     rank = int(where[-2])
     if len(shape) not in (rank + 1, rank + 2):
         return False

@@ -294,23 +294,18 @@ MIN_OPSET = {name: opset for opset, names in SAME_FROM.items() for name in names
 
 
 def downgrade_opset(model: ir.Model, opset: int) -> ir.Model:
-    """A copy of the model in the opset; the model itself if that is its opset.
-
-    Args:
-        model: as torch's default exporter gives it; not changed.
-        opset: at least 9.
+    """A copy of the model in the opset, at least 9; the model itself if that is its opset.
 
     Raises:
         UnsupportedError: a node cannot be expressed in this opset; the message has the oldest opset that works.
 
-    Example:
-        >>> from onnx import parser
-        >>> from onnxscript import ir
-        >>> old = downgrade_opset(ir.from_proto(parser.parse_model('''
-        ...     <ir_version: 10, opset_import: ["" : 18]>
-        ...     size (float[2, 3] x) => (int64[1] n) { n = Shape <start = 1> (x) }''')), 9)
-        >>> old.opset_imports, [node.op_type for node in old.graph]
-        ({'': 9}, ['Shape', 'Constant', 'Gather'])
+    >>> from onnx import parser
+    >>> from onnxscript import ir
+    >>> old = downgrade_opset(ir.from_proto(parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 18]>
+    ...     size (float[2, 3] x) => (int64[1] n) { n = Shape <start = 1> (x) }''')), 9)
+    >>> old.opset_imports, [node.op_type for node in old.graph]
+    ({'': 9}, ['Shape', 'Constant', 'Gather'])
     """
     newest = model.opset_imports.get("", opset)
     if newest == opset:

@@ -188,15 +188,9 @@ _MULTIPLIED = (torch.float32, torch.float64)
 def gradients(
     grad: Tensor, x: Tensor, weight: Tensor, settings: Settings, bias_sizes: list[int] | None, needed: Sequence[bool]
 ) -> Gradients:
-    """The gradients of a transposed convolution by x, weight and bias, None for those not needed.
+    """The gradients of a transposed convolution by x, weight and bias, None for those not `needed`.
 
-    Args:
-        grad: (N, M, D1..Dk), the gradient of its result.
-        x: (N, C, d1..dk).
-        weight: (C, M/groups, k1..kk).
-        settings: of the convolution.
-        bias_sizes: [M] if there is a bias.
-        needed: which of the three.
+    x is (N, C, d1..dk), weight (C, M/groups, k1..kk), grad (N, M, D1..Dk); `bias_sizes` is [M] if there is a bias.
     """
     if is_on_gpu(grad):
         return (
