@@ -188,7 +188,7 @@ class _Runner(ModelRun):
         return results
 
     def _renamed(self, arrays: Iterable[str]) -> dict[str, str]:
-        """The names of arrays in an .npz file, where they are others than those of the model."""
+        """The names of the arrays in an .npz file that differ from the model's output names."""
         members = safe_names(arrays) if self.config.format == "npz" else {}
         return {name: member for name, member in members.items() if name != member}
 

@@ -220,7 +220,7 @@ def _open_input(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) 
 
 
 def _unread(run: ModelRun, source: InputFile, slot: Slot, read: Callable[[], Any]) -> Any:
-    """A file that is read whole; a limit of memory makes its header matter before."""
+    """A file that is read whole; under a memory limit, its header is checked first."""
     if run.config.max_memory is None:
         return read()
     try:

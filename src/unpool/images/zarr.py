@@ -169,7 +169,7 @@ def chunks(written: OutputSpec) -> tuple[int, ...]:
 
 
 def _sync_all(paths: Iterable[Path]) -> None:
-    """Wait until files and the names in their folders are on the disk; chunks of zeros alone have no file."""
+    """Flush chunk files and their folder entries to the disk; a chunk that contains only zeros has no file."""
     folders = set()
     for path in paths:
         if path.exists():
