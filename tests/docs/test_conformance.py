@@ -335,7 +335,10 @@ def test_known_differences_are_shown(rule):
 
 @pytest.mark.parametrize("page", render.PAGES.values())
 def test_committed_examples_can_be_pasted(page):
-    """Every example of a page runs after the page's own imports, and unpool answers as the page says."""
+    """Every example of differences/max-pool.md, differences/max-unpool.md and differences/conv-transpose.md runs.
+
+    It runs after the page's own imports, and unpool answers as the page says.
+    """
     text = (MARKDOWN / page).read_text(encoding="utf-8")
     (start, *pasted) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     by_code = {examples.code(one): one for one in COMMITTED["questions"] if "model" in one}
