@@ -90,7 +90,7 @@ MECHANISMS = {
     "tiles ask for memory ahead": Mechanism(
         "memory comes when it is read",
         ("max_pool/*",),
-        _replaced(f"{_CPU}.max_pool.tiles:_prefetch_distance", by=lambda *_: 0),
+        _replaced(f"{_CPU}.max_pool.tiles:REACH", by=-1),
     ),
     "pooling by tiles": Mechanism(
         "direct, rolling or separable", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.tiles:tiling", by=_nothing)
