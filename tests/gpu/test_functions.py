@@ -58,7 +58,7 @@ def test_prepared_weights(monkeypatch):
     expected = unpool.conv_transpose(x, w, b, strides=[2], group=2)
     prepared = unpool.prepare_conv_transpose(w, strides=2, group=2)
     w.zero_()
-    monkeypatch.setattr("unpool.execute.gpu.conv_kernels.pack", None)  # nobody packs again
+    monkeypatch.setattr("unpool.execute.gpu.conv_kernels.pack", None)  # a second packing would fail
 
     assert torch.equal(prepared(x, b), expected)
     assert torch.equal(prepared(x[..., :1], b)[..., :2], expected[..., :2])
