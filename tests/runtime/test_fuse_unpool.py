@@ -307,7 +307,7 @@ def test_fix_says_that_onnxruntime_could_not_be_compared():
     )
     done = fix(model)
     (note,) = done.notes
-    assert note.startswith("compared in unpool only, for onnxruntime does not run the first model: ")
+    assert note.startswith("compared in unpool only, because onnxruntime does not run the first model: ")
     assert str(done).splitlines()[-1] == note
     assert fix(planar()).notes == ()
 

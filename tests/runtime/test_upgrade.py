@@ -149,7 +149,7 @@ def test_the_flipped_side_without_known_sizes():
 
 
 def test_output_padding_beyond_the_bound_of_11():
-    """Version 1 has no bound for output_padding; what 11 refuses becomes smaller pads, or zeros behind X."""
+    """Version 1 has no bound for output_padding; what 11 refuses becomes smaller pads, or zeros after X."""
     feed = {"x": models.random(1, 2, 3)}
     for given in ("pads = [0, 2], output_padding = [3], strides = [2]", "output_padding = [5], strides = [2]"):
         model = grow(given, opset=7)
@@ -189,7 +189,7 @@ EXPLICIT = [
 @pytest.mark.parametrize(("given", "kernel", "expected"), EXPLICIT)
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_conv_transpose_with_explicit_pads(given, kernel, expected, kind):
-    """auto_pad and output_shape become pads and output_padding; a longer output comes from zeros behind X."""
+    """auto_pad and output_shape become pads and output_padding; a longer output comes from zeros after X."""
     model = grow(given, kernel=kernel, kind=kind)
     done = canonicalise(model)
     (after,) = ours_in(done.model)
@@ -214,7 +214,7 @@ def test_zeros_behind_x_in_every_form_of_pad(opset):
     """A longer output than output_padding allows is made by Pad as the model's opset writes it, and keeps the bias."""
     model = grow("output_shape = [15], strides = [2]", opset=opset)
     done = canonicalise(model)
-    assert "behind Pad by 4" in done.changes[0].after
+    assert "after Pad by 4" in done.changes[0].after
     feed = {"x": models.random(1, 2, 3)}
     (expected,) = in_session(model, feed)
     assert np.array_equal(expected[0, :, -1], models.random(3, seed=4))
@@ -235,7 +235,7 @@ def test_zeros_behind_x_channels_last():
         b=models.random(3, seed=4),
     )
     done = canonicalise(model)
-    assert done.changes[0].after == f"ConvTranspose-11 ({nhwc}) behind Pad by 4"
+    assert done.changes[0].after == f"ConvTranspose-11 ({nhwc}) after Pad by 4"
     feed = {"x": models.random(1, 3, 2)}
     np.testing.assert_allclose(in_session(done.model, feed)[0], in_session(model, feed)[0], rtol=1e-5, atol=1e-5)
 

@@ -20,7 +20,7 @@ from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer, iter_subgraphs
+from unpool.runtime.graph.shape_inference import iter_subgraphs
 from unpool.runtime.graph.shapes import check_size_names
 from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, window_findings
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
@@ -75,7 +75,7 @@ def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding
     for resolved in editable.inference.resolved:
         yield from window_findings(editable, resolved)
     operators = {node_name(node): node.op_type for node in graph.nodes}
-    for edit in fuse_unpool_patterns(graph, types, lambda changed: infer(changed, semantics).types).edits:
+    for edit in fuse_unpool_patterns(graph, types, semantics).edits:
         change = edit.change
         affected = "every runtime: more nodes and memory than needed"
         affected += "; tools that look for MaxUnpool find none" if edit.fused_output else ""

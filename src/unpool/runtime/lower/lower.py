@@ -25,13 +25,12 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.graph import Graph, unused_names
+from unpool.runtime.graph.graph import unused_names
 from unpool.runtime.graph.load import ModelSource, check_model
 from unpool.runtime.graph.nodes import domain, is_unpool_op, node_name, reads, subgraph_nodes
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.lower.checks import RuntimeCheck, check_lowering, expected_results, test_model
 from unpool.runtime.lower.node_edits import channels_first_edits, pad_ceil_pools
 from unpool.runtime.lower.targets import LoweringTarget, find_target, unsupported_nodes
@@ -42,7 +41,7 @@ from unpool.runtime.rewrite.canonicalise import explicit_form
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.repair_indices import NodeProblem
 from unpool.runtime.rewrite.upgrade import upgrade
-from unpool.runtime.rewrite.window_forms import Form, apply_forms, describe_change, explicit_pads_form
+from unpool.runtime.rewrite.window_forms import Form, apply_forms, explicit_pads_form
 
 MIN_OPSET = 13
 """The first opset in which all operators of the new forms take their numbers as inputs."""
@@ -142,11 +141,8 @@ class _Draft:
     def put_explicit_pads(self) -> None:
         """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
         editable = self._open()
-        forms = [_form_or_none(editable, position) for position in range(len(editable.inference.resolved))]
-        apply_forms(self.model, forms)
-        pairs = zip(editable.inference.resolved, forms, strict=True)
-        changes = (describe_change(resolved, resolved.spec.row, form) for resolved, form in pairs if form is not None)
-        self.changes += [each for each in changes if each is not None]
+        nodes = editable.inference.resolved
+        self.changes += apply_forms(self.model, nodes, [_form_or_none(editable, node) for node in nodes])
 
     def put_channels_first(self) -> None:
         """Write nodes of the channels-last domain as ONNX's own."""
@@ -167,7 +163,7 @@ class _Draft:
     def raise_nodes(self) -> None:
         """Replace decomposed unpoolings by MaxUnpool, so that they are lowered as such."""
         editable = self._open()
-        for edits in fuse_unpool_patterns(editable.graph, editable.inference.types, self._infer).rounds:
+        for edits in fuse_unpool_patterns(editable.graph, editable.inference.types, self._semantics).rounds:
             apply_to_model(self.model, edits)
             self.changes += [edit.change for edit in edits]
 
@@ -207,9 +203,6 @@ class _Draft:
         self.model = editable.model
         return editable
 
-    def _infer(self, graph: Graph) -> Types:
-        return infer(graph, self._semantics).types
-
     def _refuse_subgraphs(self) -> None:
         for parent in self.model.graph.node:
             for node in subgraph_nodes(parent):
@@ -220,13 +213,12 @@ class _Draft:
                     )
 
 
-def _form_or_none(editable: EditableModel, position: int) -> Form | None:
+def _form_or_none(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
     """The explicit form of a node; None where there is none, as its pads depend on a dynamic dimension.
 
     A ceil_mode becomes pads too, because OpenVINO keeps windows that begin in the padding, which ONNX drops. Pads as
     long as the kernel are left to `pad_pools`.
     """
-    resolved = editable.inference.resolved[position]
     try:
         if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
             return explicit_pads_form(windowed_node(editable, resolved), resolved.spec.row)

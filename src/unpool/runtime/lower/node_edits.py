@@ -131,6 +131,6 @@ def _pad_edit(node: onnx.NodeProto, spec: MaxPoolSpec, storage: dtypes.StorageTy
         copy.attribute.append(helper.make_attribute("pads", [*begins, *zeros]))
     writer.nodes.append(copy)
     old, new = attributes(node), attributes(copy)
-    after = f"{describe_attributes(spec.row, new, old)} behind Pad by {format_shape(ends)}"
+    after = f"{describe_attributes(spec.row, new, old)} after Pad by {format_shape(ends)}"
     change = NodeChange(node_name(node), describe_attributes(spec.row, old, new), after)
     return Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)

@@ -66,8 +66,7 @@ def convert_conv(
         if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks):
             continue
         weights = names.fresh(f"{node.input[1]}_converted")
-        window = _flip_window(array_of(tensor), given.get("group", 1))
-        constants[weights] = numpy_helper.from_array(window, weights)
+        constants[weights] = numpy_helper.from_array(_flip_window(array_of(tensor), given.get("group", 1)), weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
@@ -86,14 +85,12 @@ def values_before_indices(graph: Graph) -> set[str]:
 
 def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] | None:
     """The attributes of the ConvTranspose; None for a Conv with strides, computed pads, or lists of a wrong length."""
-    given = {"pads": None, **attributes(node)}
-    rank, group = len(w_shape) - 2, given.get("group", 1)
-    padding, pads = given.pop("auto_pad", b"NOTSET"), given.pop("pads") or [0] * 2 * rank
+    given = attributes(node)
+    rank, group, strides = len(w_shape) - 2, given.get("group", 1), given.pop("strides", ())
+    padding, pads = given.pop("auto_pad", b"NOTSET"), given.pop("pads", None) or [0] * 2 * rank
     dilations = given.get("dilations", [1] * rank)
     is_known = padding == b"VALID" or (padding == b"NOTSET" and len(pads) == 2 * rank)
-    if not is_known or len(dilations) != rank or group < 1 or w_shape[0] % group:
-        return None
-    if any(stride != 1 for stride in given.pop("strides", ())):
+    if not is_known or len(dilations) != rank or group < 1 or w_shape[0] % group or set(strides) - {1}:
         return None
     reach = [(size - 1) * dilation for size, dilation in zip(w_shape[2:], dilations, strict=True)] * 2
     cut = [0] * len(reach) if padding == b"VALID" else pads

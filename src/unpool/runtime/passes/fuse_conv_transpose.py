@@ -11,7 +11,7 @@ An activation, as in Relu(conv(x, W) + b), is applied by the same step, which sa
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -39,11 +39,10 @@ class _Fusion:
     """The nodes written so far; `conv_of` has by value the position of the ConvTranspose that makes it."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._graph, self._folded, self._origins = graph, dict(graph.folded_nodes), dict(graph.origins)
         self.nodes: list[onnx.NodeProto] = []
         self.conv_of: dict[str, int] = {}
         self.single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
-        self._folded, self._origins = dict(graph.folded_nodes), dict(graph.origins)
 
     def keep(self, node: onnx.NodeProto) -> None:
         if node.op_type == "ConvTranspose" and domain(node) == "":
@@ -61,8 +60,8 @@ class _Fusion:
         return conv
 
     def result(self, **changes: Any) -> Graph:
-        nodes, folded, origins = tuple(self.nodes), self._folded, self._origins
-        return replace(self._graph, nodes=nodes, folded_nodes=folded, origins=origins, **changes)
+        changes |= {"nodes": tuple(self.nodes), "folded_nodes": self._folded, "origins": self._origins}
+        return replace(self._graph, **changes)
 
 
 def fold(graph: Graph) -> Graph:
@@ -103,46 +102,39 @@ def fold(graph: Graph) -> Graph:
     return fusion.result(constants=constants)
 
 
-class Scaling(NamedTuple):
-    """y * scale + shift, both (M,) in float64."""
-
-    scale: AnyArray
-    shift: AnyArray
+Scaling: TypeAlias = tuple[AnyArray, AnyArray]
+"""`scale` and `shift` of y * scale + shift, both (M,) in float64."""
 
 
 def _scaling(node: onnx.NodeProto, constants: Sequence[AnyArray], channels: int, rank: int) -> Scaling | None:
     """Scale and shift of each channel; None if the node does something else."""
     if node.op_type == "BatchNormalization":
-        return _normalization(node, constants, channels)
+        given = attributes(node)
+        trains = given.get("training_mode", 0) or not given.get("spatial", 1)
+        if trains or any(node.output[1:]) or any(array.shape != (channels,) for array in constants):
+            return None
+        scale, shift, mean, variance = constants
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + given.get("epsilon", DEFAULT_EPSILON))
+            return factor, shift - mean * factor
     (constant,) = constants
     shape = (1,) * (rank - constant.ndim) + constant.shape
     if len(shape) > rank or shape[1] not in (1, channels) or any(size != 1 for size in (*shape[:1], *shape[2:])):
         return None
     per_channel = np.broadcast_to(constant.reshape(-1), (channels,))
-    is_mul = node.op_type == "Mul"
-    return Scaling(per_channel, np.zeros(channels)) if is_mul else Scaling(np.ones(channels), per_channel)
-
-
-def _normalization(node: onnx.NodeProto, constants: Sequence[AnyArray], channels: int) -> Scaling | None:
-    given = attributes(node)
-    trains = given.get("training_mode", 0) or not given.get("spatial", 1)
-    if trains or any(node.output[1:]) or any(array.shape != (channels,) for array in constants):
-        return None
-    scale, shift, mean, variance = constants
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + given.get("epsilon", DEFAULT_EPSILON))
-        return Scaling(factor, shift - mean * factor)
+    return (per_channel, np.zeros(channels)) if node.op_type == "Mul" else (np.ones(channels), per_channel)
 
 
 def _scaled(weights: AnyArray, bias: AnyArray | None, scaling: Scaling, group: int) -> tuple[AnyArray, AnyArray] | None:
     """Weights (C, M/group, k...) and bias (M,) of the folded node; None when rounding them would overflow."""
     inputs, outputs, *window = weights.shape
-    factor = scaling.scale.reshape(group, 1, outputs, *(1 for _ in window))
+    scale, shift = scaling
+    factor = scale.reshape(group, 1, outputs, *(1 for _ in window))
     before = np.zeros(outputs * group) if bias is None else bias.astype(np.float64)
     with np.errstate(all="ignore"):
         wide = weights.reshape(group, inputs // group, outputs, *window).astype(np.float64) * factor
         new_weights = wide.reshape(weights.shape).astype(weights.dtype)
-        new_bias = (before * scaling.scale + scaling.shift).astype(weights.dtype)
+        new_bias = (before * scale + shift).astype(weights.dtype)
     is_finite = all(np.isfinite(array.astype(np.float64)).all() for array in (new_weights, new_bias))
     return (new_weights, new_bias) if is_finite else None
 

@@ -8,7 +8,7 @@ I counts in the whole output there, as the I of MaxUnpool does. Values are moved
 also writes a second pool that only finds where every plane begins; a Mod takes its place.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,16 +20,16 @@ from onnx import helper
 from unpool.display import format_shape
 from unpool.geometry import UnpoolWindow, window_between, window_undoing
 from unpool.operators import contract
-from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import window_attributes
-from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int, as_ints, multiply
 from unpool.runtime.graph.graph import FreshNames, Graph, prune, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, trace
+from unpool.runtime.passes.index_flow import Indices, never_empty, offsets, pool_spec, trace
 from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, apply_to_graph
 
 FIRST_MAX_UNPOOL = 9
@@ -39,26 +39,16 @@ FIRST_AXES_INPUT = 13  # before it, the axes of Unsqueeze were an attribute
 
 @dataclass(frozen=True)
 class Scatter:
-    """A ScatterND that is an unpooling.
-
-    Attributes:
-        end: the Reshape after it.
-        x: the values, of the rank of the output.
-        i: the indices, of that rank.
-        source: the origin of the indices.
-        shape: the name of a value that holds the shape of the output; "" if there is none, and all sizes are numbers.
-        sizes: the shape of the output.
-        lead: number of axes before the spatial ones: 2, or 1 without a batch.
-    """
+    """A ScatterND that is an unpooling, and the Reshape after it."""
 
     node: onnx.NodeProto
     end: onnx.NodeProto
-    x: str
-    i: str
+    x: str  # the values, of the rank of the output
+    i: str  # the indices, of that rank
     source: Indices
-    shape: str
-    sizes: DimExprs
-    lead: int
+    shape: str  # a value that holds the shape of the output; "" if there is none, and all sizes are numbers
+    sizes: DimExprs  # the shape of the output
+    lead: int  # number of axes before the spatial ones: 2, or 1 without a batch
 
 
 def _find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
@@ -74,7 +64,7 @@ def _find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]
                 continue
             scatter = _match_scatter(flow, node, end)
             if scatter is not None:
-                yield _UnpoolWriter(flow, names, scatter).rewrite()
+                yield _UnpoolWriter(flow, names, scatter).unpool()
 
 
 def _match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
@@ -95,7 +85,7 @@ def _match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> 
         return None
     lead = _lead(x_dims, sizes, source)
     pairs = zip(map(as_int, x_dims), map(as_int, i_dims), strict=True)
-    may_be_equal = all(one == other or None in (one, other) for one, other in pairs)
+    may_be_equal = all(size == other or None in (size, other) for size, other in pairs)
     if lead is None or not may_be_equal or not _is_evident(source, sizes[lead:]):
         return None
     return Scatter(node, end, x, i, source, shape, sizes, lead)
@@ -116,21 +106,16 @@ def _output_shape(flow: DimFlow, end: onnx.NodeProto, data: str) -> tuple[str, D
     """Name and sizes of the output's shape; no sizes if neither is known."""
     target, zeros = flow.values(end.input[1]), flow.maker(flow.before_reshapes(data), "ConstantOfShape")
     filled = None if zeros is None else flow.values(zeros.input[0])
-    if zeros is not None and target is not None and filled is not None and _is_reshape_to(target, filled):
-        return zeros.input[0], filled
+    if zeros is not None and target is not None and filled is not None and None not in filled:
+        # a Reshape to `target` gives `filled` if they are equal, but for one -1
+        others = [size for size, other in zip(target, filled, strict=False) if size != other]
+        if len(target) == len(filled) and others in ([], [DimExpr(-1)]):
+            return zeros.input[0], filled
     if target is not None and min(as_ints(target) or (0,)) > 0:
         return end.input[1], target
     known = shapes.dims(flow.types.get(end.output[0])) or ()
     sizes = tuple(DimExpr(size) for size in known if isinstance(size, int))
     return "", sizes if len(sizes) == len(known) else ()
-
-
-def _is_reshape_to(target: DimExprs, filled: DimExprs) -> bool:
-    """True if Reshape to `target` gives `filled`: they are equal, but for one -1."""
-    if len(target) != len(filled) or None in filled:
-        return False
-    others = [one for one, other in zip(target, filled, strict=True) if one != other]
-    return not others or others == [DimExpr(-1)]
 
 
 def _lead(x: DimExprs, sizes: DimExprs, source: Indices) -> int | None:
@@ -149,60 +134,39 @@ def _is_evident(source: Indices, spatial: DimExprs) -> bool:
     return source.pool is not None or (source.step is not None and source.step == multiply(spatial))
 
 
-class _UnpoolWriter:
-    """Writes the nodes of one rewrite."""
+class _UnpoolWriter(GraphWriter):
+    """Writes a MaxUnpool in the place of the Reshape after the ScatterND."""
 
     def __init__(self, flow: DimFlow, names: FreshNames, scatter: Scatter) -> None:
-        self._flow = flow
-        self._names = names
-        self._scatter = scatter
-        self._opset = flow.graph.opsets[""]
-        self._writer = GraphWriter(names, scatter.end.output[0])
+        super().__init__(names, scatter.end.output[0])
+        self._flow, self._scatter, self._opset = flow, scatter, flow.graph.opsets[""]
 
-    def rewrite(self) -> Rewrite:
-        """The rewrite that puts a MaxUnpool in the place of the Reshape after the ScatterND."""
-        scatter, nodes = self._scatter, self._writer.nodes
-        pooled, windows = self._windows()
+    def unpool(self) -> Rewrite:
+        scatter, output, x = self._scatter, self._scatter.end.output[0], self._scatter.x
+        large, small = (sizes[scatter.lead :] for sizes in (scatter.sizes, self._flow.dims(x) or ()))
+        pooled = windows_undoing(scatter.source.pool, self._flow.graph.opsets, len(large))
+        windows = list(map(window_between, map(as_int, small), map(as_int, large), pooled))
         given = short_attributes(windows)
-        has_batch = scatter.lead == 2
-        shape = scatter.shape or self._writer.constant([as_int(size) for size in scatter.sizes], "shape")
-        x = scatter.x if has_batch else self._unsqueeze(scatter.x)
-        inputs = [x, self._indices(x), shape if has_batch else self._shape_with_batch(shape)]
-        output = scatter.end.output[0] if has_batch else self._names.fresh(f"{scatter.end.output[0]}_batch")
-        node = helper.make_node("MaxUnpool", inputs, [output], name=scatter.node.name)
-        node.attribute.extend(helper.make_attribute(name, values) for name, values in given.items())
-        nodes.append(node)
-        if not has_batch:
-            nodes.append(deepcopy(scatter.end))
-            nodes[-1].input[0] = output
-        shown = ", ".join(f"{key}={value}" for key, value in given.items()) + self._other_window(pooled, windows)
+        shape = scatter.shape or self.constant([as_int(size) for size in scatter.sizes], "shape")
+        if scatter.lead == 1:
+            x, output, known = self._unsqueeze(x), self.names.fresh(f"{output}_batch"), as_ints(scatter.sizes)
+            if known is None:
+                shape = self.node("Concat", [self.constant([1], "one"), shape], "shape_with_batch", axis=0)
+            else:
+                shape = self.constant([1, *known], "shape_with_batch")
+        inputs = [x, self._indices(x), shape]
+        self.nodes.append(helper.make_node("MaxUnpool", inputs, [output], scatter.node.name, **given))
+        if scatter.lead == 1:
+            self.nodes.append(deepcopy(scatter.end))
+            self.nodes[-1].input[0] = output
+        shown = ", ".join(f"{key}={value}" for key, value in given.items()) + _other_window(pooled, windows, large)
         after = f"{contract.row('MaxUnpool', '', self._opset).label} ({shown})"
         change = NodeChange(node_name(scatter.node), "ScatterND into zeros", after)
-        reason = f"fused from ScatterND {node_name(scatter.node)!r}"
-        return Rewrite(scatter.end.output[0], tuple(nodes), self._writer.constants, change, output, reason)
-
-    def _windows(self) -> tuple[list[UnpoolWindow | None], list[UnpoolWindow]]:
-        """By spatial axis, the window that undoes the pool, and the one that also leads to the size of the output."""
-        scatter = self._scatter
-        large = scatter.sizes[scatter.lead :]
-        small = (self._flow.dims(scatter.x) or ())[scatter.lead :]
-        pooled = windows_undoing(scatter.source.pool, self._opset, len(large))
-        return pooled, list(map(window_between, map(as_int, small), map(as_int, large), pooled))
-
-    def _other_window(self, pooled: Sequence[UnpoolWindow | None], windows: Sequence[UnpoolWindow]) -> str:
-        """The reason why kernel_shape is not the pool's, where it is not."""
-        have, need = [window and window.size for window in pooled], [window.size for window in windows]
-        sizes = as_ints(self._scatter.sizes[self._scatter.lead :])
-        if None in have or have == need or sizes is None:
-            return ""
-        odd = "odd " if all(size % 2 for size in sizes) else ""
-        shown = f"for the {odd}size {format_shape(sizes)}"
-        return f"; {format_shape(need)} rather than the pool's {format_shape(have)}, {shown}"
+        return self.rewrite(change, output, f"fused from ScatterND {node_name(scatter.node)!r}")
 
     def _indices(self, x: str) -> str:
         """The indices in the shape of X: the pool's own, if the offsets that were taken from them were added again."""
-        scatter = self._scatter
-        source = scatter.source
+        scatter, source = self._scatter, self._scatter.source
         if source.pool is None or source.is_plane or not source.is_whole:
             return scatter.i if scatter.lead == 2 else self._unsqueeze(scatter.i)
         whole: str = source.pool.output[1]
@@ -210,25 +174,31 @@ class _UnpoolWriter:
             return whole
         known = as_ints(self._flow.dims(scatter.x) or (None,))
         if known is None:
-            shape = self._writer.node("Shape", [x], "shape_of_x")
+            shape = self.node("Shape", [x], "shape_of_x")
         else:
-            shape = self._writer.constant([1] * (2 - scatter.lead) + list(known), "shape_of_x")
-        return self._writer.node("Reshape", [whole, shape], "indices")
+            shape = self.constant([1] * (2 - scatter.lead) + list(known), "shape_of_x")
+        return self.node("Reshape", [whole, shape], "indices")
 
     def _unsqueeze(self, name: str) -> str:
         if self._opset < FIRST_AXES_INPUT:
-            return self._writer.node("Unsqueeze", [name], "batch", axes=[0])
-        return self._writer.node("Unsqueeze", [name, self._writer.constant([0], "first")], "batch")
+            return self.node("Unsqueeze", [name], "batch", axes=[0])
+        return self.node("Unsqueeze", [name, self.constant([0], "first")], "batch")
 
-    def _shape_with_batch(self, shape: str) -> str:
-        known = as_ints(self._scatter.sizes)
-        if known is not None:
-            return self._writer.constant([1, *known], "shape_with_batch")
-        return self._writer.node("Concat", [self._writer.constant([1], "one"), shape], "shape_with_batch", axis=0)
+
+def _other_window(pooled: Sequence[UnpoolWindow | None], windows: Sequence[UnpoolWindow], large: DimExprs) -> str:
+    """The reason why kernel_shape is not the pool's, where it is not."""
+    have, need = [window and window.size for window in pooled], [window.size for window in windows]
+    sizes = as_ints(large)
+    if None in have or have == need or sizes is None:
+        return ""
+    odd = "odd " if all(size % 2 for size in sizes) else ""
+    return (
+        f"; {format_shape(need)} rather than the pool's {format_shape(have)}, for the {odd}size {format_shape(sizes)}"
+    )
 
 
 MAX_ROUNDS = 64
-"""Rounds at most; each looks at the whole graph, and an unpooling after more than so many others stays decomposed."""
+"""Limit of rounds, each of which reads the whole graph; an unpooling after more others than these stays decomposed."""
 
 
 class FusionResult(NamedTuple):
@@ -244,12 +214,11 @@ class FusionResult(NamedTuple):
         return tuple(edit for edits in self.rounds for edit in edits)
 
 
-def fuse_unpool_patterns(graph: Graph, types: Types, infer: Callable[[Graph], Types]) -> FusionResult:
+def fuse_unpool_patterns(graph: Graph, types: Types, semantics: Semantics) -> FusionResult:
     """The graph, constants lifted, with every pattern replaced; results stay the same, bit for bit.
 
-    Indices outside of the output, which ScatterND may refuse or count from its end, are refused then. A MaxUnpool tells
-    more about its output than the Reshape before, so the next one may be recognised only after it: `infer` gives the
-    types of another graph.
+    Indices outside of the output, which ScatterND may refuse or count from its end, are refused then. The shape of a
+    MaxUnpool is known better than that of the Reshape before, so the next one may be recognised only after it.
     """
     rounds: list[tuple[Rewrite, ...]] = []
     finders = [_find_unpool_patterns, _find_doubled_pools]
@@ -258,7 +227,7 @@ def fuse_unpool_patterns(graph: Graph, types: Types, infer: Callable[[Graph], Ty
         if edits:
             rounds.append(edits)
             graph = prune(apply_to_graph(graph, edits))
-            types = infer(graph)
+            types = infer(graph, semantics).types
         else:
             finders.pop(0)
     return FusionResult(graph, types, tuple(rounds))
@@ -280,7 +249,7 @@ def _find_doubled_pools(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
         step = as_int(source.step)
         after = "Mod by the size of a plane" + ("" if step is None else f", {step}")
         change = NodeChange(node_name(node), "MaxPool of window 1, Slice and Sub", after)
-        yield Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
+        yield writer.rewrite(change)
 
 
 def write_plane_size(writer: GraphWriter, source: Indices) -> str:
@@ -294,14 +263,14 @@ def write_plane_size(writer: GraphWriter, source: Indices) -> str:
     return writer.product(shape, range(first, first + len(attributes(source.pool)["kernel_shape"])))
 
 
-def windows_undoing(pool: onnx.NodeProto | None, opset: int, rank: int) -> list[UnpoolWindow | None]:
+def windows_undoing(pool: onnx.NodeProto | None, opsets: Mapping[str, int], rank: int) -> list[UnpoolWindow | None]:
     """For each of `rank` spatial axes the window with which an unpooling undoes a MaxPool, see `window_undoing`.
 
     None where there is no pool, and for axes that it pads unevenly or by auto_pad.
     """
-    spec = None if pool is None else resolve_spec("MaxPool", attributes(pool), domain=domain(pool), opset=opset)
-    if not isinstance(spec, MaxPoolSpec):
+    if pool is None:
         return [None] * rank
+    spec = pool_spec(pool, opsets)
     windows: list[UnpoolWindow | None] = [
         window_undoing(window, begin, ceil=spec.ceil) if spec.padding == "NOTSET" and begin == end else None
         for window, (begin, end) in zip(spec.windows, spec.pads, strict=True)

@@ -24,41 +24,24 @@ from unpool.runtime.graph.weights import array_of
 
 @dataclass(frozen=True)
 class Offsets:
-    """A value that holds one offset per plane.
+    """A value that holds one offset per plane."""
 
-    Attributes:
-        planes: number of planes, and so of offsets.
-        axes: the offsets vary over so many of the first axes, and over no other.
-        step: number of elements of a plane; None if the only offset is 0.
-        tensor: the value whose planes these are, if a MaxPool with a window of 1 counted them; otherwise "".
-    """
-
-    planes: DimExpr | None
-    axes: int
-    step: DimExpr | None
-    tensor: str = ""
+    planes: DimExpr | None  # number of planes, and so of offsets
+    axes: int  # number of first axes over which the offsets vary; they vary over no other
+    step: DimExpr | None  # number of elements of a plane; None if the only offset is 0
+    tensor: str = ""  # the value whose planes these are, if a MaxPool with a window of 1 counted them
 
 
 @dataclass(frozen=True)
 class Indices:
-    """Origin of indices: their pool, and the tensor that they count in.
+    """Origin of indices: their pool, and the tensor that they count in."""
 
-    Attributes:
-        pool: the MaxPool that found them; None if only the offsets that were added to them are known.
-        is_plane: whether they count inside a plane, and not in a whole tensor.
-        planes: number of planes of that tensor.
-        step: number of elements of one of its planes.
-        tensor: the name of that tensor, if it is the input of the pool; otherwise "".
-        is_whole: whether they are the pool's own indices, element for element; if they count inside a plane, whether
-            they would be these once the offsets of the planes were added.
-    """
-
-    pool: onnx.NodeProto | None
-    is_plane: bool
-    planes: DimExpr | None
-    step: DimExpr | None
-    tensor: str = ""
-    is_whole: bool = False
+    pool: onnx.NodeProto | None  # None if only the offsets that were added to the indices are known
+    is_plane: bool  # they count inside a plane, and not in a whole tensor
+    planes: DimExpr | None  # number of planes of that tensor
+    step: DimExpr | None  # number of elements of one of its planes
+    tensor: str = ""  # the name of that tensor, if it is the input of the pool
+    is_whole: bool = False  # they are the pool's own, element for element, once the offsets of any planes are added
 
 
 def trace(flow: DimFlow, name: str) -> Indices | None:
@@ -127,8 +110,16 @@ def _belong(source: Indices, taken: Offsets) -> bool:
 def _add(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
     for name, other in (node.input, reversed(node.input)):
         added = offsets(flow, other)
-        if added is not None:
-            return _with_offsets(trace(flow, name), added) if _is_aligned(flow, name, other, added) else None
+        if added is None:
+            continue
+        if not _is_aligned(flow, name, other, added):
+            return None
+        source = trace(flow, name)
+        if source is None:
+            return Indices(None, False, added.planes, added.step)
+        if source.is_plane and not _belong(source, added):
+            return Indices(source.pool, False, added.planes, added.step)
+        return replace(source, is_plane=False) if source.is_plane else None
     return None
 
 
@@ -140,23 +131,9 @@ def _is_aligned(flow: DimFlow, name: str, other: str, plane_offsets: Offsets) ->
     return multiply(known[: plane_offsets.axes]) == plane_offsets.planes
 
 
-def _with_offsets(source: Indices | None, added: Offsets) -> Indices | None:
-    if source is None:
-        return Indices(None, False, added.planes, added.step)
-    if not source.is_plane:
-        return None
-    if _belong(source, added):
-        return replace(source, is_plane=False)
-    return replace(source, is_plane=False, step=added.step, planes=added.planes, tensor="", is_whole=False)
-
-
-def _cast(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
-    return trace(flow, node.input[0]) if attributes(node)["to"] == onnx.TensorProto.INT64 else None
-
-
 _RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], Indices | None]] = {
     "Add": _add,
-    "Cast": _cast,
+    "Cast": lambda flow, node: trace(flow, node.input[0]) if attributes(node)["to"] == onnx.TensorProto.INT64 else None,
     "Mod": lambda flow, node: _in_plane(flow, *node.input),
     "Sub": _sub,
 }
@@ -176,13 +153,16 @@ def _sliced_offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets that a Slice reads off the Indices of a MaxPool with a window of 1: the first index of every plane."""
     node = flow.maker(flow.before_reshapes(name), "Slice")
     pool = None if node is None else flow.maker(node.input[0], "MaxPool")
-    if node is None or pool is None or not _is_identity(pool) or node.input[0] not in pool.output[1:]:
+    bounds = None if node is None else slice_bounds(flow, node)
+    if node is None or pool is None or bounds is None or node.input[0] not in pool.output[1:]:
         return None
-    bounds = slice_bounds(flow, node)
-    rank = len(attributes(pool)["kernel_shape"])
-    if bounds is None or sorted(axis % (rank + 2) for axis in bounds.axes) != list(range(2, rank + 2)):
+    given = attributes(pool)
+    rank, sizes = len(given["kernel_shape"]), {*given["kernel_shape"], *given.get("strides", ())}
+    if sizes != {1} or any(given.get("pads", ())) or given.get("storage_order", 0):
+        return None  # its values are not its input
+    if sorted(axis % (rank + 2) for axis in bounds.axes) != list(range(2, rank + 2)):
         return None
-    if set(bounds.starts) != {0} or set(bounds.ends) != {1} or set(bounds.steps) != {1}:
+    if (set(bounds.starts), set(bounds.ends), set(bounds.steps)) != ({0}, {1}, {1}):
         return None
     source, known = _of_pool(flow, pool), shapes.dims(flow.types.get(name)) or ()
     if name not in node.output and not _is_per_plane(known):
@@ -235,12 +215,18 @@ def _varying_axes(shape: Sequence[object]) -> int:
     return max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
 
 
+def pool_spec(pool: onnx.NodeProto, opsets: Mapping[str, int]) -> MaxPoolSpec:
+    """The resolved attributes of a MaxPool, read as the standard says."""
+    spec = resolve.spec("MaxPool", attributes(pool), domain=domain(pool), opset=opsets[domain(pool)])
+    assert isinstance(spec, MaxPoolSpec)
+    return spec
+
+
 def never_empty(flow: DimFlow, pool: onnx.NodeProto | None) -> bool:
     """True if every window of a MaxPool meets an element, so that no index is -1."""
     if pool is None:
         return False
-    spec = resolve.spec("MaxPool", attributes(pool), domain=domain(pool), opset=flow.graph.opsets[domain(pool)])
-    assert isinstance(spec, MaxPoolSpec)
+    spec = pool_spec(pool, flow.graph.opsets)
     known = shapes.static_dims(flow.types.get(pool.input[0])) or (None,) * (len(spec.windows) + 2)
     spatial = known[1:-1] if spec.row.is_channels_last else known[2:]
     return all(_meets_data(spec, axis, size) for axis, size in enumerate(spatial))
@@ -253,10 +239,3 @@ def _meets_data(spec: MaxPoolSpec, axis: int, size: int | None) -> bool:
     if spec.padding != "NOTSET" or not any(pads):
         return window.dilation == 1 or spec.padding not in ("SAME_UPPER", "SAME_LOWER")
     return window.dilation == 1 and max(pads) < window.size and sum(pads) < window.size
-
-
-def _is_identity(pool: onnx.NodeProto) -> bool:
-    """True if the values of a MaxPool are its input: windows and strides of 1, no padding."""
-    given = attributes(pool)
-    lists = [*given.get("kernel_shape", ()), *given.get("strides", ())]
-    return set(lists) <= {1} and not any(given.get("pads", ())) and not given.get("storage_order", 0)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from functools import reduce
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import onnx
 from onnx import helper, inliner
@@ -23,17 +22,6 @@ MOST_BYTES = 2**30
 """Bytes that these nodes may take, with the tensors in them, of which every call gets a copy."""
 
 FunctionName: TypeAlias = tuple[str, str, str]
-
-
-class InlinedSize(NamedTuple):
-    """Size of a function or a model once every call in it is replaced by nodes."""
-
-    nodes: int
-    bytes: int
-
-    def plus(self, other: "InlinedSize") -> "InlinedSize":
-        """The sum."""
-        return InlinedSize(self.nodes + other.nodes, self.bytes + other.bytes)
 
 
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -87,21 +75,21 @@ def _check_growth(model: onnx.ModelProto) -> None:
         return [name for name in map(_name, with_subgraph_nodes(nodes)) if name in functions]
 
     calls = {name: calls_in(function.node) for name, function in functions.items()}
-    sizes: dict[FunctionName, InlinedSize] = {}
+    sizes: dict[FunctionName, tuple[int, int]] = {}  # nodes and bytes, once every call is replaced by nodes
     try:
         for name in TopologicalSorter(calls).static_order():
-            own_nodes = sum(1 for _ in with_subgraph_nodes(functions[name].node))
-            own = InlinedSize(own_nodes, functions[name].ByteSize())
-            sizes[name] = reduce(InlinedSize.plus, map(sizes.__getitem__, calls[name]), own)
+            own = sum(1 for _ in with_subgraph_nodes(functions[name].node)), functions[name].ByteSize()
+            nodes, size = map(sum, zip(own, *map(sizes.__getitem__, calls[name]), strict=True))
+            sizes[name] = nodes, size
     except CycleError as error:
         raise ModelError(f"model: function {_text(error.args[1][0])} calls itself. Export it again.") from error
     called = calls_in(model.graph.node)
-    total = reduce(InlinedSize.plus, map(sizes.__getitem__, called), InlinedSize(0, 0))
-    if total.nodes > MOST_NODES or total.bytes > MOST_BYTES:
+    nodes, size = map(sum, zip((0, 0), *map(sizes.__getitem__, called), strict=True))
+    if nodes > MOST_NODES or size > MOST_BYTES:
         largest = max(called, key=sizes.__getitem__)
         raise ModelError(
             f"model: expected functions that become at most {MOST_NODES} nodes of {MOST_BYTES // 2**20} MiB, got "
-            f"{total.nodes} nodes of {total.bytes // 2**20} MiB, most of them from {_text(largest)}. "
+            f"{nodes} nodes of {size // 2**20} MiB, most of them from {_text(largest)}. "
             "Export it without functions that call functions."
         )
 

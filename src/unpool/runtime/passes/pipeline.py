@@ -18,19 +18,12 @@ from unpool.runtime.passes.upgrade_opset import lift_opset
 
 @dataclass(frozen=True)
 class PassOptions:
-    """The passes that change a graph.
+    """The passes that change a graph."""
 
-    Attributes:
-        fuses_unpool: whether decomposed unpoolings become MaxUnpool again.
-        conv_ranks: over how many spatial axes a Conv may become a ConvTranspose.
-        convert_conv_before_indices: whether that holds too where the Indices of some MaxPool depend on it.
-        fuses_activations: whether activations become part of the ConvTranspose before them.
-    """
-
-    fuses_unpool: bool
-    conv_ranks: tuple[int, ...]
-    convert_conv_before_indices: bool
-    fuses_activations: bool
+    fuses_unpool: bool  # decomposed unpoolings become MaxUnpool again
+    conv_ranks: tuple[int, ...]  # numbers of spatial axes over which a Conv may become a ConvTranspose
+    convert_conv_before_indices: bool  # also a Conv on which the Indices of some MaxPool depend
+    fuses_activations: bool  # activations become part of the ConvTranspose before them
 
 
 def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
@@ -51,7 +44,7 @@ def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) 
 def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
     """The graph, constants lifted, after all passes, pruned, and what is known of the types of its values."""
     if options.fuses_unpool:
-        graph, types, _ = fuse_unpool_patterns(graph, types, lambda changed: infer(changed, semantics).types)
+        graph, types, _ = fuse_unpool_patterns(graph, types, semantics)
     check_types(graph, types, semantics)
     if options.conv_ranks:
         excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)

@@ -1,8 +1,9 @@
 """Rewrites, each of which replaces one node by others: written, applied to a graph or a model, and described."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import numpy as np
@@ -29,22 +30,29 @@ class NodeChange:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Other nodes for one node.
+    """Other nodes for one node, and the new constants that they read, by name."""
 
-    Attributes:
-        output: the first output of the node that is replaced; one of `nodes` makes it.
-        constants: the new constants that these nodes read, by name.
-        change: shown to the user.
-        fused_output: the first output of the node of unpool that replaces several nodes; "" if there is none.
-        reason: shown in the plan for that node.
-    """
-
-    output: str
+    output: str  # the first of the node that is replaced; one of `nodes` makes it
     nodes: tuple[onnx.NodeProto, ...]
     constants: Mapping[str, AnyArray]
     change: NodeChange
-    fused_output: str = ""
-    reason: str = ""
+    fused_output: str = ""  # the first of the node of unpool that replaces several nodes; "" if there is none
+    reason: str = ""  # shown in the plan for that node
+
+
+def set_items(field: Any, items: Iterable[Any]) -> None:
+    """Replace all items of a repeated field; `items` may read the field."""
+    new = list(items)
+    del field[:]
+    field.extend(new)
+
+
+def copy_node(node: onnx.NodeProto, without: Collection[str] = (), **attributes: Any) -> onnx.NodeProto:
+    """A copy of a node without some attributes, and with others after the remaining ones."""
+    copy = deepcopy(node)
+    kept = [attribute for attribute in node.attribute if attribute.name not in without]
+    set_items(copy.attribute, [*kept, *starmap(helper.make_attribute, attributes.items())])
+    return copy
 
 
 def apply_to_graph(graph: Graph, edits: Iterable[Rewrite]) -> Graph:
@@ -63,16 +71,19 @@ def apply_to_model(model: onnx.ModelProto, edits: Iterable[Rewrite]) -> None:
     by_output = {edit.output: edit for edit in edits}
     graph = model.graph
     needed = _needed(graph)
-    nodes = list(chain.from_iterable(_in_place(node, by_output) for node in graph.node))
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_items(graph.node, chain.from_iterable(_in_place(node, by_output) for node in graph.node))
     constants = [
         numpy_helper.from_array(array, name) for edit in by_output.values() for name, array in edit.constants.items()
     ]
     graph.initializer.extend(constants)
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
         graph.input.extend(map(as_input, constants))
-    _drop(graph, needed - _needed(graph))
+    useless, fed = needed - _needed(graph), {value.name for value in graph.input}
+    set_items(graph.node, (node for node in graph.node if not writes(node) or not useless.issuperset(writes(node))))
+    tensors = [tensor for tensor in graph.initializer if tensor.name not in useless or tensor.name in fed]
+    set_items(graph.initializer, tensors)
+    known = fed.union((tensor.name for tensor in tensors), *(node.output for node in graph.node))
+    set_items(graph.value_info, (value for value in graph.value_info if value.name in known))
 
 
 def _in_place(node: onnx.NodeProto, edits: Mapping[str, Rewrite]) -> tuple[onnx.NodeProto, ...]:
@@ -89,36 +100,28 @@ def _needed(graph: onnx.GraphProto) -> set[str]:
     return needed
 
 
-def _drop(graph: onnx.GraphProto, useless: set[str]) -> None:
-    fed = {value.name for value in graph.input}
-    nodes = [node for node in graph.node if not writes(node) or not useless.issuperset(writes(node))]
-    tensors = [tensor for tensor in graph.initializer if tensor.name not in useless or tensor.name in fed]
-    made = {*(name for node in nodes for name in node.output), *fed, *(tensor.name for tensor in tensors)}
-    values = [value for value in graph.value_info if value.name in made]
-    for field, kept in ((graph.node, nodes), (graph.initializer, tensors), (graph.value_info, values)):
-        del field[:]
-        field.extend(kept)
-
-
 TO_THE_END = 2**31 - 1
 """The `ends` of a Slice that goes to the end of an axis, in the range of every runtime."""
 
 
 class GraphWriter:
-    """Nodes in topological order and constants by name; methods that write a node return the name of its output.
+    """Writes the nodes for the one with this first output; methods that write a node return the name of its output.
 
-    The names of new values begin with `stem`.
+    The names of new values begin with that of the output. Nodes are in topological order.
     """
 
-    def __init__(self, names: FreshNames, stem: str) -> None:
-        self._names = names
-        self._stem = stem
+    def __init__(self, names: FreshNames, output: str) -> None:
+        self.names, self._output = names, output
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, AnyArray] = {}
 
+    def rewrite(self, change: NodeChange, fused_output: str = "", reason: str = "") -> Rewrite:
+        """All that was written."""
+        return Rewrite(self._output, tuple(self.nodes), self.constants, change, fused_output, reason)
+
     def node(self, operator: str, inputs: Sequence[str], stem: str = "", *, output: str = "", **attributes: Any) -> str:
         """A node whose output is named `output` or, if that is empty, by `stem` or the operator."""
-        name = output or self._names.fresh(f"{self._stem}_{stem or operator.lower()}")
+        name = output or self.names.fresh(f"{self._output}_{stem or operator.lower()}")
         self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}->{name}", **attributes))
         return name
 
@@ -134,24 +137,18 @@ class GraphWriter:
         for name, known in self.constants.items():
             if known.dtype == array.dtype and known.shape == array.shape and known.tobytes() == array.tobytes():
                 return name
-        name = self._names.fresh(f"{self._stem}_{stem}")
+        name = self.names.fresh(f"{self._output}_{stem}")
         self.constants[name] = array
         return name
 
     def slice(
-        self,
-        value: str,
-        starts: Sequence[int],
-        ends: Sequence[int] | str,
-        steps: Sequence[int] | None = None,
-        *,
-        output: str = "",
+        self, value: str, starts: Sequence[int], ends: Sequence[int] | str, steps: Sequence[int] = (), output: str = ""
     ) -> str:
         """The elements of each spatial axis from its start to its end; `ends` may be a value of the graph."""
         axes = range(2, len(starts) + 2)
         stop = ends if isinstance(ends, str) else self.constant(ends, "ends")
         inputs = [value, self.constant(starts, "starts"), stop, self.constant(axes, "axes")]
-        if steps is not None and any(step != 1 for step in steps):
+        if any(step != 1 for step in steps):
             inputs.append(self.constant(steps, "steps"))
         return self.node("Slice", inputs, "cut", output=output)
 

@@ -7,8 +7,9 @@ the converter has no adapter for them or puts their axes in the wrong place.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
+from itertools import starmap
 
 import onnx
 from onnx import TensorProto, defs, helper, version_converter
@@ -16,26 +17,35 @@ from onnx import TensorProto, defs, helper, version_converter
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names_in_proto
-from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes
+from unpool.runtime.graph.nodes import (
+    attributes,
+    is_unpool_op,
+    node_name,
+    reads,
+    subgraphs,
+    with_subgraph_nodes,
+    writes,
+)
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import as_input, is_large, restore_initializers, strip_initializers
+from unpool.runtime.passes.rewrite import set_items
 
 PLACEHOLDERS = "unpool.placeholder"
 """Domain of the nodes that stand for hidden ones."""
 
 
 def convert_opset(
-    model: onnx.ModelProto, opset: int, types: Types, is_hidden: Callable[[onnx.NodeProto], bool] = is_unpool_op
+    model: onnx.ModelProto, opset: int, types: Types, hidden_operators: Collection[str] = ()
 ) -> onnx.ModelProto:
-    """A copy of the model in an opset of ONNX, in which the nodes that `is_hidden` selects keep their attributes.
+    """A copy of the model in an opset of ONNX; nodes of unpool and of `hidden_operators` keep their attributes.
 
     The model has no functions, and ONNX's domain under its short name. Adapters of old operators need the shapes in
     `types`. An UnsupportedError names the node that cannot be converted.
     """
     skeleton = _with_types(model, types)
-    hidden = _hide_nodes(skeleton, is_hidden)
+    hidden = _hide_nodes(skeleton, hidden_operators)
     try:
         converted = version_converter.convert_version(skeleton, opset)
     except Exception as error:
@@ -51,9 +61,7 @@ def update_ir_version(model: onnx.ModelProto) -> None:
         return
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
         constants = {tensor.name for tensor in model.graph.initializer}
-        kept = [value for value in model.graph.input if value.name not in constants]
-        del model.graph.input[:]
-        model.graph.input.extend(kept)
+        set_items(model.graph.input, (value for value in model.graph.input if value.name not in constants))
     model.ir_version = needed
 
 
@@ -65,8 +73,9 @@ def _with_types(model: onnx.ModelProto, types: Types) -> onnx.ModelProto:
     for sparse in graph.sparse_initializer:
         graph.input.append(helper.make_tensor_value_info(sparse.values.name, sparse.values.data_type, sparse.dims))
     stated = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
-    del graph.sparse_initializer[:], graph.value_info[:]
-    graph.value_info.extend(helper.make_value_info(name, type_) for name, type_ in types.items() if name not in stated)
+    del graph.sparse_initializer[:]
+    new = [(name, type_) for name, type_ in types.items() if name not in stated]
+    set_items(graph.value_info, starmap(helper.make_value_info, new))
     return skeleton
 
 
@@ -78,10 +87,8 @@ def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> on
             del subgraph.value_info[:]
             for value in subgraph.output:
                 value.type.CopyFrom(shapes.rank_only(value.type))
-    large = [tensor for tensor in model.graph.initializer if is_large(tensor)]
-    del merged.graph.node[:], merged.graph.initializer[:]
-    merged.graph.node.extend(converted.graph.node)
-    merged.graph.initializer.extend([*converted.graph.initializer, *large])
+    set_items(merged.graph.node, converted.graph.node)
+    set_items(merged.graph.initializer, [*converted.graph.initializer, *filter(is_large, model.graph.initializer)])
     for entry in merged.opset_import:
         if entry.domain == "":
             entry.version = opset
@@ -110,21 +117,21 @@ def _single_node_model(skeleton: onnx.ModelProto, node: onnx.NodeProto, types: T
     small = [tensor for tensor in skeleton.graph.initializer if tensor.name in names]
     known: Mapping[str, onnx.TypeProto] = types | {tensor.name: as_input(tensor).type for tensor in small}
     open_type = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
-    inputs = [helper.make_value_info(name, known.get(name, open_type)) for name in names]
-    outputs = [helper.make_value_info(name, known.get(name, open_type)) for name in node.output if name]
+    inputs, outputs = (
+        [helper.make_value_info(name, known.get(name, open_type)) for name in part] for part in (names, writes(node))
+    )
     graph = helper.make_graph([node], "node", inputs, outputs, small)
     return helper.make_model(graph, opset_imports=skeleton.opset_import, ir_version=skeleton.ir_version)
 
 
-def _hide_nodes(model: onnx.ModelProto, is_hidden: Callable[[onnx.NodeProto], bool]) -> list[onnx.NodeProto]:
+def _hide_nodes(model: onnx.ModelProto, operators: Collection[str]) -> list[onnx.NodeProto]:
     """Replace nodes, inside subgraphs too, by placeholders with the same inputs and outputs; returns the nodes."""
     hidden: list[onnx.NodeProto] = []
-    for node in filter(is_hidden, with_subgraph_nodes(model.graph.node)):
-        number = len(hidden)
-        hidden.append(deepcopy(node))
-        node.domain, node.op_type = PLACEHOLDERS, "Placeholder"
-        del node.attribute[:]
-        node.attribute.append(helper.make_attribute("number", number))
+    for node in with_subgraph_nodes(model.graph.node):
+        if is_unpool_op(node) or (node.domain == "" and node.op_type in operators):
+            hidden.append(deepcopy(node))
+            node.domain, node.op_type = PLACEHOLDERS, "Placeholder"
+            set_items(node.attribute, [helper.make_attribute("number", len(hidden) - 1)])
     if hidden:
         model.opset_import.append(helper.make_opsetid(PLACEHOLDERS, 1))
     return hidden
@@ -136,11 +143,8 @@ def _restore_nodes(model: onnx.ModelProto, hidden: list[onnx.NodeProto]) -> None
         if node.domain == PLACEHOLDERS:
             original = hidden[node.attribute[0].i]
             node.domain, node.op_type = original.domain, original.op_type
-            del node.attribute[:]
-            node.attribute.extend(original.attribute)
-    kept = [entry for entry in model.opset_import if entry.domain != PLACEHOLDERS]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
+            set_items(node.attribute, original.attribute)
+    set_items(model.opset_import, (entry for entry in model.opset_import if entry.domain != PLACEHOLDERS))
 
 
 TARGET = 7
@@ -149,6 +153,7 @@ COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
 ALIGNED = ("Add", "Sub", "Mul", "Div", "Pow", "PRelu", *COMPARING)
 TRAINING = ("BatchNormalization", "Dropout")  # trains unless is_test is 1
 RENAMED = {"Pad": ("paddings", "pads")}
+PREPARED = ("Cast", *RENAMED, *COMPARING)  # changed by `_prepare`, or by `_align` for lack of an adapter
 
 _LOG = logging.getLogger("unpool")
 
@@ -165,21 +170,11 @@ def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
     _LOG.info("nodes of opset %d are lifted to opset %d; MaxPool and ConvTranspose stay", opset, TARGET)
     skeleton = strip_initializers(model)
     _prepare(skeleton.graph, opset)
-    skeleton = convert_opset(skeleton, LAST_WITH_AXIS, {}, _is_prepared)
+    skeleton = convert_opset(skeleton, LAST_WITH_AXIS, {}, PREPARED)
     types = infer(Graph.from_model(skeleton), semantics).types
     _align(skeleton.graph, types, unused_names_in_proto(skeleton.graph))
-    skeleton = convert_opset(skeleton, TARGET, infer(Graph.from_model(skeleton), semantics).types, _is_aligned)
-    return restore_initializers(skeleton, model)
-
-
-def _is_prepared(node: onnx.NodeProto) -> bool:
-    """True for nodes hidden on the way to opset 6: changed by `_prepare`, or by `_align` for lack of an adapter."""
-    return is_unpool_op(node) or (node.domain == "" and node.op_type in ("Cast", *RENAMED, *COMPARING))
-
-
-def _is_aligned(node: onnx.NodeProto) -> bool:
-    """True for nodes hidden on the way to opset 7."""
-    return _is_prepared(node) or (node.domain == "" and node.op_type in ALIGNED)
+    types = infer(Graph.from_model(skeleton), semantics).types
+    return restore_initializers(convert_opset(skeleton, TARGET, types, (*PREPARED, *ALIGNED)), model)
 
 
 def _prepare(subgraph: onnx.GraphProto, opset: int) -> None:
@@ -221,9 +216,8 @@ def _align(subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names
     for node in nodes:
         if node.domain == "" and node.op_type in ALIGNED:
             missing = _missing_axes(node, types)
-            kept = [entry for entry in node.attribute if entry.name not in ("axis", "broadcast", "consumed_inputs")]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            old = ("axis", "broadcast", "consumed_inputs")
+            set_items(node.attribute, (entry for entry in node.attribute if entry.name not in old))
             if missing:
                 name = names.fresh(f"unpool.aligned.{node.output[0]}")
                 rank = len(shapes.dims(types[node.input[1]]) or ())

@@ -13,7 +13,6 @@
 from collections.abc import Mapping
 
 from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, load
@@ -21,14 +20,7 @@ from unpool.runtime.graph.semantics import Semantics, naming
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.verify import verify
-from unpool.runtime.rewrite.window_forms import (
-    Form,
-    RewriteResult,
-    apply_forms,
-    describe_change,
-    explicit_pads_form,
-    form_in_version,
-)
+from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, explicit_pads_form, form_in_version
 
 
 def canonicalise(
@@ -53,27 +45,18 @@ def canonicalise(
     semantics = Semantics(compat, index_space)
     with model_errors(source):
         editable = open_model(source, semantics)
-        forms = [explicit_form(editable, resolved) for resolved in editable.inference.resolved]
-        apply_forms(editable.model, forms)
+        nodes = editable.inference.resolved
+        changes = apply_forms(editable.model, nodes, [explicit_form(editable, node) for node in nodes])
         verify(load(source), editable.model, semantics, sizes or {})
-        changes = [
-            describe_change(resolved, resolved.spec.row, form)
-            for resolved, form in zip(editable.inference.resolved, forms, strict=True)
-            if form is not None
-        ]
-        return RewriteResult(editable.model, tuple(change for change in changes if change is not None))
+        return RewriteResult(editable.model, changes)
 
 
 def explicit_form(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
     """The form of a node with explicit pads, or an UnsupportedError; None for a MaxUnpool, which has no others."""
-    if isinstance(resolved.spec, MaxUnpoolSpec):
+    spec = resolved.spec
+    if isinstance(spec, MaxUnpoolSpec):
         return None
-    write = explicit_pads_form if _is_implicit(resolved.spec) else form_in_version
+    computes_pads = spec.padding != "NOTSET" or (isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None)
     with naming(resolved.node):
-        return write(windowed_node(editable, resolved), resolved.spec.row)
-
-
-def _is_implicit(spec: MaxPoolSpec | ConvTransposeSpec) -> bool:
-    """True if the pads of a node are computed rather than given."""
-    has_shape = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
-    return has_shape or spec.padding != "NOTSET"
+        node = windowed_node(editable, resolved)
+        return explicit_pads_form(node, spec.row) if computes_pads else form_in_version(node, spec.row)

@@ -15,7 +15,8 @@ that do not count in the tensor where MaxUnpool expects them to.
 MaxUnpool->z | MaxUnpool-11 of indices inside planes | MaxUnpool-11 of the indices of MaxPool->y
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import onnx
@@ -24,12 +25,11 @@ from unpool.display import display_line
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.graph import Graph, prune, unused_names
+from unpool.runtime.graph.graph import prune, unused_names
 from unpool.runtime.graph.load import ModelSource, check_model
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
@@ -103,60 +103,53 @@ class _FixDraft:
 
     def add_offsets(self) -> None:
         """Add the offset of their plane to indices that count inside planes."""
-        edits, problems = offset_edits(DimFlow(self._graph, self._types), unused_names(self._graph))
-        self._problems += problems
+        edits = self._put(offset_edits(DimFlow(self._graph, self._types), unused_names(self._graph)))
         if edits:
-            self._put(edits)
             self._graph = prune(apply_to_graph(self._graph, edits))
-            self._types = self._infer(self._graph)
+            self._types = infer(self._graph, self._semantics).types
             outputs = [edit.output for edit in edits]
             verify_offsets(self._before, self._model, outputs, self._types, self._semantics, self._sizes)
             self._keeps_results = False
 
     def fuse_nodes(self) -> None:
         """Replace ScatterND by MaxUnpool, and two pools by one."""
-        self._graph, self._types, rounds = fuse_unpool_patterns(self._graph, self._types, self._infer)
+        self._graph, self._types, rounds = fuse_unpool_patterns(self._graph, self._types, self._semantics)
+        before = self._model
+        for edits in rounds:
+            self._put(edits)
         if rounds:
-            self._put(*rounds)
-            self._feeds = verify(self._before, self._model, self._semantics, self._sizes, load_as_written)
+            self._feeds = verify(before, self._model, self._semantics, self._sizes, load_as_written)
 
     def fit_windows(self) -> None:
         """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
-        edits, problems = window_edits(DimFlow(self._graph, self._types))
-        self._problems += problems
-        if edits:
-            self._put(edits)
+        if self._put(window_edits(DimFlow(self._graph, self._types))):
             self._feeds = verify(self._before, self._model, Semantics(self._semantics.compat, "output"), self._sizes)
 
     def verified_result(self) -> FixResult:
         """The result, after onnx's checker and onnxruntime have accepted the model."""
         if self._problems and not self._changes:
             reasons = "; ".join(f"{problem.node}: {problem.reason}" for problem in self._problems)
-            raise UnsupportedError(f"the model: expected something that can be put right, got: {reasons}.")
+            raise UnsupportedError(f"the model: none of its problems can be repaired: {reasons}.")
         notes: tuple[str, ...] = ()
         if self._changes:
             check_model(self._model)
-            refusal = verify_in_onnxruntime(
-                self._first, self._model, self._random_inputs(), keeps_results=self._keeps_results
-            )
+            feeds = self._feeds or self._random_inputs()
+            refusal = verify_in_onnxruntime(self._first, self._model, feeds, keeps_results=self._keeps_results)
             if refusal:
-                notes = (f"compared in unpool only, for onnxruntime does not run the first model: {refusal}",)
+                notes = (f"compared in unpool only, because onnxruntime does not run the first model: {refusal}",)
         return FixResult(self._model, tuple(self._changes), tuple(self._problems), notes)
 
     def _random_inputs(self) -> Iterator[Feed]:
-        """The inputs of the comparison; without a comparison, inputs that the first model accepts."""
-        if self._feeds:
-            yield from self._feeds
-        else:
-            yield from (feed for feed, _ in runs(load_as_written(self._first, Semantics(exact=True)), self._sizes))
+        """Inputs that the first model accepts; it is not loaded before they are needed."""
+        yield from (feed for feed, _ in runs(load_as_written(self._first, Semantics(exact=True)), self._sizes))
 
-    def _put(self, *rounds: Sequence[Rewrite]) -> None:
-        """Apply edits to the model, and keep a copy of the model before them."""
-        self._before = onnx.ModelProto()
-        self._before.CopyFrom(self._model)
-        for edits in rounds:
+    def _put(self, repairs: Iterable[Rewrite | NodeProblem]) -> list[Rewrite]:
+        """Apply the edits to a copy of the model and list them; `_before` is the model without them."""
+        results = list(repairs)
+        edits = [repair for repair in results if isinstance(repair, Rewrite)]
+        self._problems += [repair for repair in results if isinstance(repair, NodeProblem)]
+        if edits:
+            self._before, self._model = self._model, deepcopy(self._model)
             apply_to_model(self._model, edits)
             self._changes += [edit.change for edit in edits]
-
-    def _infer(self, graph: Graph) -> Types:
-        return infer(graph, self._semantics).types
+        return edits

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
-from unpool.operators.contract import Row
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.graph import Graph, lift_constants
@@ -24,13 +22,10 @@ from unpool.runtime.rewrite.window_forms import WindowedNode
 
 @dataclass(frozen=True)
 class EditableModel:
-    """A copy of a model, its functions inlined and its domain names short, with what is known of it.
+    """A copy of a model for a rewrite to change, its functions inlined and its domain names short.
 
-    Attributes:
-        model: the copy, for the rewriting to change.
-        graph: the record of the model before any change.
-        inference: what is known of that graph; of a model below opset 7, what is known of it once `lift_opset` has
-            brought it to opset 7, which leaves our nodes as they are.
+    The graph and its inference are those before any change; of a model below opset 7, the inference is that of opset 7,
+    to which `lift_opset` brings it without changing unpool's nodes.
     """
 
     model: onnx.ModelProto
@@ -53,40 +48,32 @@ def windowed_node(editable: EditableModel, resolved: ResolvedNode) -> WindowedNo
     """A node of the model, which must be a MaxPool or ConvTranspose, with the sizes that it meets."""
     spec = resolved.spec
     assert not isinstance(spec, MaxUnpoolSpec)
-    given = attributes(resolved.node)
+    window: Dims
     if isinstance(spec, MaxPoolSpec):
-        window = tuple(one.size for one in spec.windows)
-        return WindowedNode(spec, given, _spatial(spec.row, resolved.inputs[0], len(window)), window, takes_zeros=False)
-    window_sizes: Dims = spec.kernel_shape or (resolved.inputs[1] or ())[2:]
-    if not window_sizes:
+        window, takes_zeros = tuple(axis.size for axis in spec.windows), False
+    else:
+        window = spec.kernel_shape or (resolved.inputs[1] or ())[2:]
+        takes_zeros = _is_finite_constant(editable, resolved.node.input[1])
+    if not window:
         raise UnsupportedError(f"{spec.row.label}: needs W of known rank, got one of unknown rank. Fix its shape.")
-    takes_zeros = _is_finite_constant(editable, resolved.node.input[1])
-    return WindowedNode(
-        spec, given, _spatial(spec.row, resolved.inputs[0], len(window_sizes)), window_sizes, takes_zeros
-    )
-
-
-def _spatial(row: Row, dims: Dims | None, rank: int) -> Dims:
-    if dims is None or len(dims) != rank + 2:
-        return (None,) * rank
-    return dims[1:-1] if row.is_channels_last else dims[2:]
+    dims, sizes = resolved.inputs[0], (None,) * len(window)
+    if dims is not None and len(dims) == len(window) + 2:
+        sizes = dims[1:-1] if spec.row.is_channels_last else dims[2:]
+    return WindowedNode(spec, attributes(resolved.node), sizes, window, takes_zeros)
 
 
 def _is_finite_constant(editable: EditableModel, name: str) -> bool:
     """True if the name stands for a constant, wherever it occurs, without infinities or NaN."""
-    found = [editable.graph.constants[name]] if name in editable.graph.constants else []
+    tensors = [editable.graph.constants[name]] if name in editable.graph.constants else []
     for node in with_subgraph_nodes(editable.graph.nodes):
         for _, subgraph in subgraphs(node):
             if any(value.name == name for value in subgraph.input):
                 return False
-            found.extend(tensor for tensor in subgraph.initializer if tensor.name == name)
+            tensors.extend(tensor for tensor in subgraph.initializer if tensor.name == name)
         if name in node.output:
             if domain(node) != "" or node.op_type != "Constant" or "value" not in attributes(node):
                 return False
-            found.append(attributes(node)["value"])
-    return bool(found) and all(_is_finite(array_of(one)) for one in found)
-
-
-def _is_finite(array: AnyArray) -> bool:
-    """True if no element is an infinity or NaN; a type that NumPy lacks is converted, and numbers it has are not."""
-    return bool(np.isfinite(array if array.dtype.kind == "f" else array.astype(np.float64)).all())
+            tensors.append(attributes(node)["value"])
+    arrays = map(array_of, tensors)  # of a type that NumPy lacks are converted
+    are_finite = (np.isfinite(array if array.dtype.kind == "f" else array.astype(np.float64)).all() for array in arrays)
+    return bool(tensors) and all(are_finite)

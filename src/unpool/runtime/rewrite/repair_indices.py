@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
-from onnx import helper
 
 from unpool.geometry import window_between
 from unpool.operators import resolve
@@ -18,28 +17,27 @@ from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.runtime.passes.fuse_unpool import short_attributes, windows_undoing, write_plane_size
 from unpool.runtime.passes.index_flow import Indices, trace
-from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite
+from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
+
+WINDOW = ("kernel_shape", "strides", "pads")
 
 
 @dataclass(frozen=True)
 class Unpooling:
-    """A MaxUnpool with what is known of it.
-
-    Attributes:
-        node: the MaxUnpool.
-        spec: what its attributes mean.
-        source: what is known of its indices; None if nothing is recognised.
-        small: spatial sizes of X.
-        asked: spatial sizes in output_shape; None if that is not connected or not known.
-        large: spatial sizes of the output; empty if not even their number is known.
-    """
+    """A MaxUnpool, its resolved attributes, and what is known of its inputs and its output."""
 
     node: onnx.NodeProto
     spec: MaxUnpoolSpec
-    source: Indices | None
-    small: DimExprs
-    asked: DimExprs | None
-    large: DimExprs
+    source: Indices | None  # origin of its indices, if it is recognised
+    shape: str  # the value that is its output_shape; "" if that is not connected
+    small: DimExprs  # spatial sizes of X
+    asked: DimExprs | None  # spatial sizes in output_shape; None if that is not connected or not known
+    large: DimExprs  # spatial sizes of the output; empty if not even their number is known
+
+    @property
+    def pool(self) -> onnx.NodeProto | None:
+        """The MaxPool of its indices."""
+        return self.source and self.source.pool
 
     @property
     def inferred(self) -> tuple[int, ...] | None:
@@ -52,28 +50,24 @@ class Unpooling:
         """True if output_shape certainly is the size that follows from the attributes."""
         pairs = zip(self.spec.windows, self.spec.pads, strict=True)
         rests = [window.reach - window.stride - sum(pads) for window, pads in pairs]
-        found = tuple(map(upsample, self.small, (window.stride for window in self.spec.windows), rests))
-        return bool(found) and None not in found and self.asked == found
+        sizes = tuple(map(upsample, self.small, (window.stride for window in self.spec.windows), rests))
+        return bool(sizes) and None not in sizes and self.asked == sizes
 
     @property
     def has_offsets_of_asked(self) -> bool:
         """True if the offsets of planes in its indices are those of output_shape, so that they count there."""
-        source = self.source
-        if source is None or source.is_plane or not self.asked:
-            return False
-        return source.step is not None and source.step == multiply(self.asked)
+        step = None if self.source is None or self.source.is_plane else self.source.step
+        return step is not None and bool(self.asked) and step == multiply(self.asked or ())
 
     @property
     def has_plane_indices(self) -> bool:
         """True if its indices certainly count inside planes, of which there may be several."""
-        source = self.source
-        return source is not None and source.is_plane and as_int(source.planes) != 1
+        return self.source is not None and self.source.is_plane and as_int(self.source.planes) != 1
 
     @property
     def has_column_indices(self) -> bool:
         """True if its indices certainly come from a MaxPool with storage_order 1."""
-        pool = None if self.source is None else self.source.pool
-        return pool is not None and bool(attributes(pool).get("storage_order", 0))
+        return self.pool is not None and bool(attributes(self.pool).get("storage_order", 0))
 
 
 @dataclass(frozen=True)
@@ -96,121 +90,10 @@ def unpoolings(flow: DimFlow) -> Iterator[Unpooling]:
             assert isinstance(spec, MaxUnpoolSpec)
             shape = node.input[2] if len(node.input) > 2 else ""
             asked = flow.values(shape) if shape else None
-            small = _spatial(flow, spec, node.input[0])
-            large = asked[2:] if asked is not None else _spatial(flow, spec, node.output[0])
-            yield Unpooling(node, spec, trace(flow, node.input[1]), small, asked and asked[2:], large)
-
-
-def counts_in(flow: DimFlow, one: Unpooling, spatial: DimExprs) -> bool:
-    """True if its indices count in a tensor of these spatial sizes, or did before offsets were taken away.
-
-    The tensor may lack axes of one element behind the others, as for torch's 1-D unpooling, which is a 2-D one.
-    """
-    source = one.source
-    if source is None or not source.tensor or source.pool is None or one.has_column_indices:
-        return False
-    known = flow.dims(source.tensor) or ()
-    large = known[1:-1] if source.pool.domain else known[2:]
-    return large + (DimExpr(1),) * (len(spatial) - len(large)) == spatial
-
-
-def offset_edits(flow: DimFlow, names: FreshNames) -> tuple[tuple[Rewrite, ...], tuple[NodeProblem, ...]]:
-    """Edits for the MaxUnpool nodes with indices inside planes, and the nodes of these that cannot be put right."""
-    edits, left = [], []
-    for one in unpoolings(flow):
-        if not one.has_plane_indices:
-            continue
-        why = offset_obstacle(flow, one)
-        if why:
-            left.append(NodeProblem(node_name(one.node), why))
-        else:
-            edits.append(_with_offsets(names, one))
-    return tuple(edits), tuple(left)
-
-
-def window_edits(flow: DimFlow) -> tuple[tuple[Rewrite, ...], tuple[NodeProblem, ...]]:
-    """Edits for the MaxUnpool nodes whose output_shape does not follow from their window, and those that must stay."""
-    edits, left = [], []
-    for one in unpoolings(flow):
-        asked = None if one.asked is None else as_ints(one.asked)
-        if one.inferred is None or asked is None or one.inferred == asked:
-            continue
-        if not one.has_plane_indices and counts_in(flow, one, one.asked or ()):
-            edits.append(_with_window(flow, one, asked))
-        else:
-            why = (
-                f"output_shape {list(asked)} is not the inferred {list(one.inferred)}, and it is not certain which of "
-            )
-            left.append(NodeProblem(node_name(one.node), why + "the two its indices count in"))
-    return tuple(edits), tuple(left)
-
-
-def offset_obstacle(flow: DimFlow, one: Unpooling) -> str:
-    """Why the offsets of planes cannot be added to the indices of a MaxUnpool; "" if they can."""
-    assert one.source is not None
-    assert one.source.pool is not None
-    if one.has_column_indices:
-        return "its indices come from a MaxPool with storage_order 1, which MaxUnpool cannot read"
-    if flow.rank(one.source.pool.output[1]) != flow.rank(one.node.input[1]):
-        return "its indices have another rank than those of the pool that found them"
-    if not one.large or (len(one.node.input) < 3 and multiply(one.large) is None):
-        return "the size of its output is unknown"
-    has_shape = len(one.node.input) > 2 and one.node.input[2] != ""
-    if not has_shape and as_int(multiply(one.large)) is None and multiply(one.large) != one.source.step:
-        return "the size of its output is unknown; give the sizes of the inputs with --size"
-    return ""
-
-
-def _with_offsets(names: FreshNames, one: Unpooling) -> Rewrite:
-    source, node = one.source, one.node
-    assert source is not None
-    assert source.pool is not None
-    whole = source.pool.output[1]
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    row = one.spec.row.label
-    if source.is_whole and source.step is not None and source.step == multiply(one.large):
-        copy.input[1] = whole
-        change = NodeChange(
-            node_name(node), f"{row} of indices inside planes", f"{row} of the indices of {node_name(source.pool)}"
-        )
-        return Rewrite(node.output[0], (copy,), {}, change)
-    writer = GraphWriter(names, node.output[0])
-    plane, step = write_plane_size(writer, source), _write_step(writer, one)
-    offsets = writer.node("Mul", [writer.node("Div", [whole, plane], "planes"), step], "offsets")
-    copy.input[1] = writer.node("Add", [node.input[1], offsets], "indices")
-    change = NodeChange(
-        node_name(node), f"{row} of indices inside planes", f"{row} of these plus the offset of their plane"
-    )
-    return Rewrite(node.output[0], (*writer.nodes, copy), writer.constants, change)
-
-
-def _write_step(writer: GraphWriter, one: Unpooling) -> str:
-    """Write the number of elements of a plane of the output, of shape (1,)."""
-    step = as_int(multiply(one.large))
-    if step is None:
-        return writer.product(one.node.input[2], [axis + 2 for axis in range(len(one.large))])
-    return writer.constant([step], "plane")
-
-
-def _with_window(flow: DimFlow, one: Unpooling, asked: tuple[int, ...]) -> Rewrite:
-    known = as_ints(one.small)
-    assert known is not None
-    opset = flow.graph.opsets[domain(one.node)]
-    pooled = windows_undoing(None if one.source is None else one.source.pool, opset, len(asked))
-    given = short_attributes([window_between(*each) for each in zip(known, asked, pooled, strict=True)])
-    copy = onnx.NodeProto()
-    copy.CopyFrom(one.node)
-    kept = [value for value in one.node.attribute if value.name not in ("kernel_shape", "strides", "pads")]
-    del copy.attribute[:]
-    copy.attribute.extend([*kept, *(helper.make_attribute(name, values) for name, values in given.items())])
-    before, after = (_described(one.spec, attributes(node)) for node in (one.node, copy))
-    return Rewrite(one.node.output[0], (copy,), {}, NodeChange(node_name(one.node), before, after))
-
-
-def _described(spec: MaxUnpoolSpec, given: dict[str, object]) -> str:
-    shown = ", ".join(f"{name}={given[name]}" for name in ("kernel_shape", "strides", "pads") if name in given)
-    return f"{spec.row.label} ({shown})"
+            small, large = (_spatial(flow, spec, name) for name in (node.input[0], node.output[0]))
+            asked = None if asked is None else asked[2:]
+            source = trace(flow, node.input[1])
+            yield Unpooling(node, spec, source, shape, small, asked, large if asked is None else asked)
 
 
 def _spatial(flow: DimFlow, spec: MaxUnpoolSpec, name: str) -> DimExprs:
@@ -218,3 +101,90 @@ def _spatial(flow: DimFlow, spec: MaxUnpoolSpec, name: str) -> DimExprs:
     if len(known) != len(spec.windows) + 2:
         return ()
     return known[1:-1] if spec.row.is_channels_last else known[2:]
+
+
+def counts_in(flow: DimFlow, unpooling: Unpooling, spatial: DimExprs) -> bool:
+    """True if its indices count in a tensor of these spatial sizes, or did before offsets were taken away.
+
+    The tensor may lack axes of one element after the others, as for torch's 1-D unpooling, which is a 2-D one.
+    """
+    source = unpooling.source
+    if source is None or not source.tensor or source.pool is None or unpooling.has_column_indices:
+        return False
+    known = flow.dims(source.tensor) or ()
+    large = known[1:-1] if source.pool.domain else known[2:]
+    return large + (DimExpr(1),) * (len(spatial) - len(large)) == spatial
+
+
+def offset_edits(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite | NodeProblem]:
+    """An edit for every MaxUnpool with indices inside planes, or the reason why it cannot be repaired."""
+    for unpooling in unpoolings(flow):
+        if unpooling.has_plane_indices:
+            obstacle = offset_obstacle(flow, unpooling)
+            yield NodeProblem(node_name(unpooling.node), obstacle) if obstacle else _with_offsets(names, unpooling)
+
+
+def window_edits(flow: DimFlow) -> Iterator[Rewrite | NodeProblem]:
+    """An edit for every MaxUnpool whose output_shape does not follow from its window, or the reason against it."""
+    for unpooling in unpoolings(flow):
+        inferred, asked = unpooling.inferred, None if unpooling.asked is None else as_ints(unpooling.asked)
+        if inferred is None or asked is None or inferred == asked:
+            continue
+        if not unpooling.has_plane_indices and counts_in(flow, unpooling, unpooling.asked or ()):
+            yield _with_window(flow, unpooling, asked)
+        else:
+            yield NodeProblem(
+                node_name(unpooling.node),
+                f"output_shape {list(asked)} is not the inferred {list(inferred)}, and it is not certain which of the "
+                "two its indices count in",
+            )
+
+
+def offset_obstacle(flow: DimFlow, unpooling: Unpooling) -> str:
+    """Why the offsets of planes cannot be added to the indices of a MaxUnpool; "" if they can."""
+    source, node, plane = unpooling.source, unpooling.node, multiply(unpooling.large)
+    assert source is not None
+    assert source.pool is not None
+    if unpooling.has_column_indices:
+        return "its indices come from a MaxPool with storage_order 1, which MaxUnpool cannot read"
+    if flow.rank(source.pool.output[1]) != flow.rank(node.input[1]):
+        return "its indices have another rank than those of the pool that found them"
+    if not unpooling.large or (len(node.input) < 3 and plane is None):
+        return "the size of its output is unknown"
+    if not unpooling.shape and as_int(plane) is None and plane != source.step:
+        return "the size of its output is unknown; give the sizes of the inputs with --size"
+    return ""
+
+
+def _with_offsets(names: FreshNames, unpooling: Unpooling) -> Rewrite:
+    source, node, row = unpooling.source, unpooling.node, unpooling.spec.row.label
+    assert source is not None
+    assert source.pool is not None
+    whole, size = source.pool.output[1], multiply(unpooling.large)
+    copy, writer = copy_node(node), GraphWriter(names, node.output[0])
+    if source.is_whole and source.step is not None and source.step == size:
+        copy.input[1], after = whole, f"{row} of the indices of {node_name(source.pool)}"
+    else:
+        plane, step = write_plane_size(writer, source), as_int(size)
+        if step is None:
+            large_plane = writer.product(unpooling.shape, [axis + 2 for axis in range(len(unpooling.large))])
+        else:
+            large_plane = writer.constant([step], "plane")
+        offsets = writer.node("Mul", [writer.node("Div", [whole, plane], "planes"), large_plane], "offsets")
+        copy.input[1] = writer.node("Add", [node.input[1], offsets], "indices")
+        after = f"{row} of these plus the offset of their plane"
+    writer.nodes.append(copy)
+    return writer.rewrite(NodeChange(node_name(node), f"{row} of indices inside planes", after))
+
+
+def _with_window(flow: DimFlow, unpooling: Unpooling, asked: tuple[int, ...]) -> Rewrite:
+    node, small = unpooling.node, as_ints(unpooling.small)
+    assert small is not None
+    pooled = windows_undoing(unpooling.pool, flow.graph.opsets, len(asked))
+    given = short_attributes([window_between(*sizes) for sizes in zip(small, asked, pooled, strict=True)])
+    copy = copy_node(node, WINDOW, **given)
+    shown = []
+    for values in (attributes(node), attributes(copy)):
+        words = ", ".join(f"{name}={values[name]}" for name in WINDOW if name in values)
+        shown.append(f"{unpooling.spec.row.label} ({words})")
+    return Rewrite(node.output[0], (copy,), {}, NodeChange(node_name(node), *shown))

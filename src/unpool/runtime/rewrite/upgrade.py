@@ -31,7 +31,7 @@ from unpool.runtime.passes.rewrite import NodeChange
 from unpool.runtime.passes.upgrade_opset import TARGET, convert_opset, lift_opset, update_ir_version
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.verify import verify
-from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, describe_change, form_in_version
+from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, form_in_version
 
 
 def upgrade(
@@ -45,7 +45,7 @@ def upgrade(
     """The model in a newer opset of ONNX and, if it imports it, of the channels-last domain.
 
     Nodes whose meaning changed between the versions are written differently: with explicit pads where they are known,
-    else with another auto_pad. The result is run beside the first model on random inputs. Model-local functions are
+    else with another auto_pad. Both models run on random inputs for verification. Model-local functions are
     inlined.
 
     Args:
@@ -63,34 +63,25 @@ def upgrade(
     semantics = Semantics(compat, index_space)
     with model_errors(source):
         editable = open_model(source, semantics)
-        _check_opset(editable.graph.opsets, opset)
-        rows = [
-            contract.row(resolved.node.op_type, domain(resolved.node), opset)
-            for resolved in editable.inference.resolved
-        ]
-        forms = [
-            _form(editable, resolved, row) for resolved, row in zip(editable.inference.resolved, rows, strict=True)
-        ]
+        nodes, opsets = editable.inference.resolved, editable.graph.opsets
+        newest = onnx.defs.onnx_opset_version()
+        oldest = max(TARGET, *(version for name, version in opsets.items() if name in contract.DOMAINS))
+        if not oldest <= opset <= newest:
+            raise UnsupportedError(
+                f"upgrade: expected an opset from {oldest}, for this model, to {newest}, the newest that onnx "
+                f"{onnx.__version__} knows, got {opset}. Choose another."
+            )
+        rows = [contract.row(resolved.node.op_type, domain(resolved.node), opset) for resolved in nodes]
+        forms = [_form(editable, resolved, row) for resolved, row in zip(nodes, rows, strict=True)]
         model = _convert(editable, opset, semantics)
         for entry in model.opset_import:
             if entry.domain in contract.DOMAINS:
                 entry.version = opset
-        apply_forms(model, forms)
+        changes = apply_forms(model, nodes, forms, rows)
         update_ir_version(model)
         check_model(model)
         verify(load(source), model, semantics, sizes or {})
-        own_changes = map(describe_change, editable.inference.resolved, rows, forms)
-        return RewriteResult(model, (*filter(None, own_changes), *_other_changes(editable, opset)))
-
-
-def _check_opset(opsets: Mapping[str, int], opset: int) -> None:
-    newest = onnx.defs.onnx_opset_version()
-    oldest = max(TARGET, *(version for name, version in opsets.items() if name in contract.DOMAINS))
-    if not oldest <= opset <= newest:
-        raise UnsupportedError(
-            f"upgrade: expected an opset from {oldest}, for this model, to {newest}, the newest that onnx "
-            f"{onnx.__version__} knows, got {opset}. Choose another."
-        )
+        return RewriteResult(model, (*changes, *_other_changes(editable, opset)))
 
 
 def _form(editable: EditableModel, resolved: ResolvedNode, row: Row) -> Form:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -23,6 +24,7 @@ from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_na
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import initializers_as_inputs, serialize
+from unpool.runtime.passes.rewrite import set_items
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.session.executor import Executor, load_as_session
@@ -42,13 +44,10 @@ def verify(
     sizes: Mapping[str, int],
     load_first: Load = load_as_session,
 ) -> list[Feed]:
-    """Run both models and compare all outputs: pools and integers bit for bit, other floats within a tolerance.
+    """The random inputs on which all outputs of both models agree, pools and integers bit for bit.
 
-    The rewritten model is read as the standard says; several sizes are tried for dynamic dimensions without a size.
-    Returns the random inputs of the runs.
-
-    Raises:
-        UnsupportedError: the models differ, or the first one runs on none of the inputs that were tried.
+    The rewritten model is read as the standard says. An UnsupportedError if the models differ, or if the first one runs
+    on none of the inputs that were tried.
     """
     space = "output" if semantics.compat == "ort" and semantics.index_space == "auto" else semantics.index_space
     first = load_first(before, replace(semantics, exact=True))
@@ -72,13 +71,10 @@ def verify(
 
 
 def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
-    """Random inputs that the model accepts, each with its outputs.
+    """Random inputs that the model accepts, each with its outputs; an UnsupportedError if it accepts none.
 
     Dynamic dimensions without a size in `sizes` get sizes with which a run takes few elements, and which differ between
     two runs.
-
-    Raises:
-        UnsupportedError: the model accepts none of the sizes that are tried.
     """
     trials, done, reason = Trials(executor, sizes), list[int](), ""
     for size in trials:
@@ -113,17 +109,14 @@ def require_equal(name: str, expected: Any, actual: Any, tolerance: Tolerance) -
             require_equal(name, first, second, tolerance)
         return
     diff = diff_arrays(expected, actual, tolerance)
+    if not diff.differs:
+        return
     if diff.kind in ("type", "shape"):
-        raise _mismatch(
-            name, f"{expected.dtype.name}{list(expected.shape)}", f"{actual.dtype.name}{list(actual.shape)}"
-        )
-    if diff.differs:
-        raise _mismatch(name, "the values of the first model", f"others on {diff.count} of {diff.size} elements")
-
-
-def _mismatch(name: str, expected: str, got: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"output {name!r} of the rewritten model: expected {expected}, got {got}. Keep the first model."
+        wanted, got = (f"{array.dtype.name}{list(array.shape)}" for array in (expected, actual))
+    else:
+        wanted, got = "the values of the first model", f"others on {diff.count} of {diff.size} elements"
+    raise UnsupportedError(
+        f"output {name!r} of the rewritten model: expected {wanted}, got {got}. Keep the first model."
     )
 
 
@@ -135,15 +128,13 @@ def verify_offsets(
     semantics: Semantics,
     sizes: Mapping[str, int],
 ) -> None:
-    """Run MaxUnpool nodes whose indices got offsets, and compare them with the conversion of the old indices.
+    """Refuse offsets that were added to indices inside planes, if MaxUnpool nodes give other results with them.
 
-    `before` has indices inside planes, `after` has offsets added to them; `outputs` are those of the MaxUnpool nodes.
-
-    Raises:
-        UnsupportedError: an old index is outside its plane, or the output of a node differs.
+    `outputs` are those of these nodes; their results are compared with those of the old indices as `to_onnx` converts
+    them. An old index outside of its plane is refused too.
     """
     for output in outputs:
-        old, new = (_producer(model, output) for model in (before, after))
+        old, new = (next(node for node in model.graph.node if output in node.output) for model in (before, after))
         first = _load_with_outputs(before, old.input[1:2], types, semantics)
         second = _load_with_outputs(after, [new.input[0], output], types, semantics)
         for feed, (planar,) in runs(first, sizes):
@@ -163,8 +154,7 @@ def verify_in_onnxruntime(
 ) -> str:
     """Compare both models in onnxruntime: its message if it does not run the first one, else "".
 
-    Raises:
-        UnsupportedError: onnxruntime runs only the first one, or the results differ although `keeps_results`.
+    An UnsupportedError if it runs only the first one, or if the results differ although `keeps_results`.
     """
     try:
         first, first_weights = _load_in_onnxruntime(before)
@@ -198,28 +188,17 @@ def _unpool_plane_indices(
 ) -> AnyArray:
     """The output of a MaxUnpool for indices that count inside planes, converted by `to_onnx`."""
     opset = next(entry.version for entry in model.opset_import if entry.domain == node.domain)
-    where = domain(node)
-    spec = resolve.spec("MaxUnpool", attributes(node), domain=where, opset=opset, index_space="output")
+    spec = resolve.spec("MaxUnpool", attributes(node), domain=domain(node), opset=opset, index_space="output")
     onnx_shape = (shape[0], shape[-1], *shape[1:-1]) if spec.row.is_channels_last else shape
-    indices = to_onnx(planar, onnx_shape[2:])
-    (output,) = functional.run(spec, [x, indices, np.array(onnx_shape, np.int64)])
+    (output,) = functional.run(spec, [x, to_onnx(planar, onnx_shape[2:]), np.array(onnx_shape, np.int64)])
     return output
-
-
-def _producer(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
-    node: onnx.NodeProto
-    (node,) = (node for node in model.graph.node if output in node.output)
-    return node
 
 
 def _load_with_outputs(model: onnx.ModelProto, outputs: Sequence[str], types: Types, semantics: Semantics) -> Executor:
     """The model with these values as outputs; a value of unknown type is taken for indices."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    for name in dict.fromkeys(outputs):
-        element = shapes.element(types.get(name)) or onnx.TensorProto.INT64
-        copy.graph.output.append(helper.make_tensor_value_info(name, element, None))
+    copy = deepcopy(model)
+    elements = {name: shapes.element(types.get(name)) or onnx.TensorProto.INT64 for name in outputs}
+    set_items(copy.graph.output, [helper.make_tensor_value_info(*item, None) for item in elements.items()])
     return load_as_session(copy, replace(semantics, exact=True))
 
 
@@ -228,5 +207,5 @@ def _load_in_onnxruntime(model: onnx.ModelProto) -> tuple[OrtPartition, list[Any
     bare, weights = initializers_as_inputs(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
-    partition = OrtPartition(serialize(bare, "the model"), "the model", PartitionOptions(options), CPU_ONLY)
-    return partition, list(weights.values())
+    content = serialize(bare, "the model")
+    return OrtPartition(content, "the model", PartitionOptions(options), CPU_ONLY), list(weights.values())

@@ -23,13 +23,12 @@ from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape
 from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.shapes import Dim, Dims
-from unpool.runtime.passes.rewrite import NodeChange
+from unpool.runtime.passes.rewrite import NodeChange, copy_node, set_items
 
 WindowedSpec: TypeAlias = MaxPoolSpec | ConvTransposeSpec
 AxisOf: TypeAlias = Callable[[int], Axis]
@@ -88,58 +87,37 @@ def window_difference(
     `window_sizes` is the window of W, not used by MaxPool; `zeros` are the elements appended to X for `after`.
     """
     old, new = axes_of(before, window_sizes), axes_of(after, window_sizes)
+    is_floor = isinstance(before, MaxPoolSpec) and before.compat == "spec" and after.compat == "ort"
     for number, size in enumerate(sizes):
         extra = zeros[number] if zeros else 0
-        for one in sizes_of(before, window_sizes, number, size):
-            expected, got = axis_or_none(old[number], one), axis_or_none(new[number], one + extra)
-            if expected is None or _is_partial_window(before, after, expected, size):
+        for length in sizes_of(before, window_sizes, number, size):
+            expected, got = axis_or_none(old[number], length), axis_or_none(new[number], length + extra)
+            # onnxruntime pools a window that does not fit an X of unknown size once, in any form
+            if expected is None or (is_floor and not isinstance(size, int) and expected.small == 0):
                 continue
-            if got is None or _window_positions(expected, extra) != _window_positions(got, 0):
-                return f"spatial axis {number} where X has {one} elements"
+            positions = (expected.large, expected.small + extra, expected.begin)
+            if got is None or positions != (got.large, got.small, got.begin):
+                return f"spatial axis {number} where X has {length} elements"
     return None
-
-
-def _is_partial_window(before: WindowedSpec, after: WindowedSpec, axis: Axis, size: Dim) -> bool:
-    """True for a window that does not fit an X of unknown size, which onnxruntime pools once, in any form."""
-    is_floor = isinstance(before, MaxPoolSpec) and before.compat == "spec" and after.compat == "ort"
-    return is_floor and not isinstance(size, int) and axis.small == 0
-
-
-def _window_positions(axis: Axis, extra: int) -> tuple[int, ...]:
-    """The numbers that fix the positions of the windows of an axis, with `extra` more elements at the end of X."""
-    return axis.large, axis.small + extra, axis.begin
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form of a node.
-
-    Attributes:
-        attributes: all of them, by ONNX name.
-        zeros: number of zeros to append to X along each spatial axis; empty for none.
-    """
+    """A form of a node: all of its attributes, by ONNX name, and the zeros to append to X along each spatial axis."""
 
     attributes: Mapping[str, Any]
-    zeros: Shape = ()
+    zeros: Shape = ()  # empty for none
 
 
 @dataclass(frozen=True)
 class WindowedNode:
-    """A MaxPool or ConvTranspose with its known sizes.
-
-    Attributes:
-        spec: its resolved attributes.
-        attributes: by ONNX name.
-        sizes: spatial sizes of X.
-        window: spatial sizes of W; for MaxPool its kernel_shape.
-        takes_zeros: zeros appended to X give zeros and never NaN, because W is a constant and finite.
-    """
+    """A MaxPool or ConvTranspose with its known sizes."""
 
     spec: WindowedSpec
-    attributes: Mapping[str, Any]
-    sizes: Dims
-    window: Dims
-    takes_zeros: bool
+    attributes: Mapping[str, Any]  # by ONNX name
+    sizes: Dims  # spatial sizes of X
+    window: Dims  # spatial sizes of W; for MaxPool its kernel_shape
+    takes_zeros: bool  # zeros appended to X give zeros and never NaN, because W is a constant and finite
 
     @property
     def window_sizes(self) -> Shape:
@@ -151,13 +129,14 @@ class WindowedNode:
 
 def explicit_pads_form(node: WindowedNode, row: Row) -> Form:
     """The node with explicit pads, read alike under `compat="spec"` and `compat="ort"`, or an UnsupportedError."""
-    form = _explicit_pool(node) if isinstance(node.spec, MaxPoolSpec) else _explicit_conv_transpose(node)
+    spec = node.spec
+    form = _explicit_pool(node, spec) if isinstance(spec, MaxPoolSpec) else _explicit_conv_transpose(node, spec)
     for compat in ("spec", "ort"):
         wrong = _form_difference(node, form, row, compat)
         if wrong is not None:
             who = "ONNX Runtime reads" if compat == "ort" else "the standard means"
             raise UnsupportedError(
-                f"{node.spec.row.label}: explicit pads would not do as {who} them: {wrong}. Leave the node as it is."
+                f"{spec.row.label}: explicit pads would not do as {who} them: {wrong}. Leave the node as it is."
             )
     return form
 
@@ -183,20 +162,17 @@ def form_in_version(node: WindowedNode, row: Row) -> Form:
 
 def _form_difference(node: WindowedNode, form: Form, row: Row, compat: str) -> str | None:
     """The difference of a form from the node; None if there is none."""
+    spec = node.spec
     try:
         after = resolve.from_row(row, form.attributes, compat=compat, index_space="auto")
-        if _is_same_semantics(node.spec, after) and not form.zeros:
+        has_switches = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
+        is_same_version = spec.row.switches == after.row.switches or not has_switches
+        if replace(after, row=spec.row) == spec and is_same_version and not form.zeros:
             return None
         assert not isinstance(after, MaxUnpoolSpec)
-        return window_difference(node.spec, after, node.window_sizes, node.sizes, form.zeros)
+        return window_difference(spec, after, node.window_sizes, node.sizes, form.zeros)
     except UnpoolError as error:
         return str(error).split(". ")[0].partition(": ")[2]
-
-
-def _is_same_semantics(before: Spec, after: Spec) -> bool:
-    """True if two specs only differ in a version that does not matter to them."""
-    asks = isinstance(before, ConvTransposeSpec) and before.output_shape is not None
-    return replace(after, row=before.row) == before and (before.row.switches == after.row.switches or not asks)
 
 
 def _normalize_attributes(node: WindowedNode) -> dict[str, Any]:
@@ -211,40 +187,28 @@ def _normalize_attributes(node: WindowedNode) -> dict[str, Any]:
     return kept
 
 
-def _explicit_pool(node: WindowedNode) -> Form:
-    spec = node.spec
-    assert isinstance(spec, MaxPoolSpec)
+def _explicit_pool(node: WindowedNode, spec: MaxPoolSpec) -> Form:
     kept = {name: value for name, value in node.attributes.items() if name not in ("auto_pad", "pads")}
     if spec.compat == "ort" and spec.padding == "VALID" and spec.ceil:
         return Form(kept)
     kept.pop("ceil_mode", None)
-    pads = [_pool_pads(node, spec, number, axis_of) for number, axis_of in enumerate(axes_of(spec, ()))]
+    pads = []
+    for number, (window, (begin, end), size) in enumerate(zip(spec.windows, spec.pads, node.sizes, strict=True)):
+        if spec.ceil and spec.padding == "NOTSET" and not isinstance(size, int):
+            pads.append((begin, ceil_end(window, end)))
+        else:
+            pads.append(_same_for_all_sizes(node, number))
     return Form(kept | _unless_zero("pads", [begin for begin, _ in pads] + [end for _, end in pads]))
 
 
-def _pool_pads(node: WindowedNode, spec: MaxPoolSpec, number: int, axis_of: AxisOf) -> tuple[int, int]:
-    """Pads of an axis under which the same windows fit without ceil_mode, with the same begin."""
-    if spec.ceil and spec.padding == "NOTSET" and not isinstance(node.sizes[number], int):
-        begin, end = spec.pads[number]
-        return begin, ceil_end(spec.windows[number], end)
-    return _same_for_all_sizes(node, number, axis_of, _min_pads)
-
-
-def _min_pads(axis: Axis) -> tuple[int, int]:
-    needed = (axis.small - 1) * axis.window.stride + axis.window.reach - axis.large - axis.begin
-    return axis.begin, max(0, needed)
-
-
-def _explicit_conv_transpose(node: WindowedNode) -> Form:
-    spec = node.spec
-    assert isinstance(spec, ConvTransposeSpec)
-    axes = enumerate(axes_of(spec, node.window_sizes))
-    cuts = [_same_for_all_sizes(node, number, axis_of, _crops) for number, axis_of in axes]
+def _explicit_conv_transpose(node: WindowedNode, spec: ConvTransposeSpec) -> Form:
     strides = [rule.window.stride for rule in axis_rules(spec, node.window_sizes)]
-    zeros = tuple(_zeros_after(cut, stride) for (_, cut), stride in zip(cuts, strides, strict=True))
+    cuts = [_same_for_all_sizes(node, number) for number in range(len(strides))]
+    # output_padding is below the stride; zeros at the end of X make up for the rest
+    zeros = tuple(0 if -cut < stride else -(cut // stride) for (_, cut), stride in zip(cuts, strides, strict=True))
     if any(zeros) and not node.takes_zeros:
         raise UnsupportedError(
-            f"{spec.row.label}: its output is longer than output_padding can make it, and zeros behind X need W to be "
+            f"{spec.row.label}: its output is longer than output_padding can make it, and zeros after X need W to be "
             "a constant without infinities or NaN. Make W an initializer."
         )
     ends = [cut + steps * stride for (_, cut), steps, stride in zip(cuts, zeros, strides, strict=True)]
@@ -255,39 +219,31 @@ def _explicit_conv_transpose(node: WindowedNode) -> Form:
     return Form(kept, zeros if any(zeros) else ())
 
 
-def _crops(axis: Axis) -> tuple[int, int]:
-    """Number of cells of the full scatter that are cropped at both ends; a negative end is an extension."""
-    return axis.begin, upsampled_size(axis.small, axis.window) - axis.begin - axis.large
-
-
-def _zeros_after(cut: int, stride: int) -> int:
-    """Number of zeros to append to X so that the output is long enough; 0 if output_padding alone is enough."""
-    return 0 if -cut < stride else -(cut // stride)
-
-
 def _unless_zero(name: str, values: Sequence[int]) -> dict[str, Any]:
     return {name: list(values)} if any(values) else {}
 
 
-def _same_for_all_sizes(
-    node: WindowedNode, number: int, axis_of: AxisOf, read: Callable[[Axis], tuple[int, int]]
-) -> tuple[int, int]:
-    """The result of `read` for an axis, if it is the same for every size of the axis, or an UnsupportedError."""
-    size = node.sizes[number]
-    axes = (axis_or_none(axis_of, one) for one in sizes_of(node.spec, node.window_sizes, number, size))
-    found = {read(axis) for axis in axes if axis is not None}
-    if len(found) == 1:
-        return found.pop()
-    if found:
+def _same_for_all_sizes(node: WindowedNode, number: int) -> tuple[int, int]:
+    """The elements by which the windows of an axis reach beyond its begin and end, if every size has the same.
+
+    A negative end of a ConvTranspose is an extension; where the windows of a MaxPool end before the axis, it is 0.
+    """
+    size, axis_of = node.sizes[number], axes_of(node.spec, node.window_sizes)[number]
+    results = set()
+    for length in sizes_of(node.spec, node.window_sizes, number, size):
+        axis = axis_or_none(axis_of, length)
+        if axis is not None:
+            end = upsampled_size(axis.small, axis.window) - axis.begin - axis.large
+            results.add((axis.begin, max(0, end) if isinstance(node.spec, MaxPoolSpec) else end))
+    if not results:
+        raise UnsupportedError(f"{node.spec.row.label}: no size of spatial axis {number} of X gives an output.")
+    if len(results) > 1:
+        name = f" ({size!r})" if isinstance(size, str) else ""
         raise UnsupportedError(
             f"{node.spec.row.label}: its padding depends on the size of spatial axis {number} of X, "
-            f"which is unknown{_dim_name(size)}. {FIX_SIZE}."
+            f"which is unknown{name}. {FIX_SIZE}."
         )
-    raise UnsupportedError(f"{node.spec.row.label}: no size of spatial axis {number} of X gives an output.")
-
-
-def _dim_name(size: Dim) -> str:
-    return f" ({size!r})" if isinstance(size, str) else ""
+    return results.pop()
 
 
 @dataclass(frozen=True)
@@ -298,13 +254,28 @@ class RewriteResult:
     changes: tuple[NodeChange, ...]
 
     def __str__(self) -> str:
-        return "\n".join(display_line(str(one)) for one in self.changes) or "no node changed"
+        return "\n".join(display_line(str(change)) for change in self.changes) or "no node changed"
 
 
-def apply_forms(model: onnx.ModelProto, forms: Sequence[Form | None]) -> None:
-    """Write the operators of unpool in their forms, in the order of `nodes.with_subgraph_nodes`; None keeps a node."""
-    opsets = {one.domain: one.version for one in model.opset_import}
-    _apply_to_graph(model.graph, iter(forms), opsets.get("", 0), unused_names_in_proto(model.graph))
+def apply_forms(
+    model: onnx.ModelProto, nodes: Sequence[ResolvedNode], forms: Sequence[Form | None], rows: Sequence[Row] = ()
+) -> tuple[NodeChange, ...]:
+    """Write unpool's operators in their forms, None for one that stays, and rows, without rows those that they have.
+
+    `nodes` are all of them, in the order of `with_subgraph_nodes`. Changes are listed where a shown attribute changes.
+    """
+    opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
+    _apply_to_graph(model.graph, iter(forms), opset, unused_names_in_proto(model.graph))
+    changes = []
+    for resolved, form, row in zip(nodes, forms, rows or [node.spec.row for node in nodes], strict=True):
+        if form is not None:
+            given = attributes(resolved.node)
+            before = describe_attributes(resolved.spec.row, given, form.attributes)
+            after = describe_attributes(row, form.attributes, given)
+            after += f" after Pad by {format_shape(form.zeros)}" if form.zeros else ""
+            if before != after:
+                changes.append(NodeChange(node_name(resolved.node), before, after))
+    return tuple(changes)
 
 
 def _apply_to_graph(graph: onnx.GraphProto, forms: Iterator[Form | None], opset: int, names: FreshNames) -> None:
@@ -313,50 +284,30 @@ def _apply_to_graph(graph: onnx.GraphProto, forms: Iterator[Form | None], opset:
         for _, subgraph in subgraphs(node):
             _apply_to_graph(subgraph, forms, opset, names)
         form = next(forms) if is_unpool_op(node) else None
-        nodes.extend([node] if form is None else _apply_form(node, form, opset, names))
-    del graph.node[:]
-    graph.node.extend(nodes)
+        if form is not None:
+            node = copy_node(node, [attribute.name for attribute in node.attribute], **form.attributes)
+            if form.zeros:
+                padded = names.fresh(f"{node.input[0]}_longer")
+                nodes.extend(_pad(node, form.zeros, opset, padded, names))
+                node.input[0] = padded
+        nodes.append(node)
+    set_items(graph.node, nodes)
 
 
-def _apply_form(node: onnx.NodeProto, form: Form, opset: int, names: FreshNames) -> Iterator[onnx.NodeProto]:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    del copy.attribute[:]
-    copy.attribute.extend(helper.make_attribute(name, value) for name, value in form.attributes.items())
-    if form.zeros:
-        padded = names.fresh(f"{node.input[0]}_longer")
-        yield from _pad(node, form, opset, padded, names)
-        copy.input[0] = padded
-    yield copy
-
-
-def _pad(node: onnx.NodeProto, form: Form, opset: int, output: str, names: FreshNames) -> Iterator[onnx.NodeProto]:
+def _pad(node: onnx.NodeProto, zeros: Shape, opset: int, output: str, names: FreshNames) -> list[onnx.NodeProto]:
     """Nodes that append zeros to the spatial axes of the node's first input."""
     if opset < 1:
         raise UnsupportedError(
             f"node {node_name(node)!r}: needs a Pad before it, got a model without ONNX's operators."
         )
-    outer = (0, *form.zeros, 0) if domain(node) else (0, 0, *form.zeros)
-    pads = [0] * len(outer) + list(outer)
+    outer = [0, *zeros, 0] if domain(node) else [0, 0, *zeros]
+    pads = [0] * len(outer) + outer
     if opset < FIRST_PAD_INPUT:
-        old = helper.make_node("Pad", [node.input[0]], [output])
-        old.attribute.append(helper.make_attribute("pads" if opset > 1 else OLD_PAD, pads))
-        yield old
-        return
+        return [helper.make_node("Pad", [node.input[0]], [output], **{"pads" if opset > 1 else OLD_PAD: pads})]
     amounts = names.fresh(f"{output}_by")
     tensor = numpy_helper.from_array(np.array(pads, np.int64), amounts)
-    yield helper.make_node("Constant", [], [amounts], value=tensor)
-    yield helper.make_node("Pad", [node.input[0], amounts], [output])
-
-
-def describe_change(resolved: ResolvedNode, row: Row, form: Form) -> NodeChange | None:
-    """The change of a node by its form; None if no attribute that is shown changes."""
-    given = attributes(resolved.node)
-    before = describe_attributes(resolved.spec.row, given, form.attributes)
-    after = describe_attributes(row, form.attributes, given)
-    if form.zeros:
-        after += f" behind Pad by {format_shape(form.zeros)}"
-    return None if before == after else NodeChange(node_name(resolved.node), before, after)
+    constant = helper.make_node("Constant", [], [amounts], value=tensor)
+    return [constant, helper.make_node("Pad", [node.input[0], amounts], [output])]
 
 
 def describe_attributes(row: Row, given: Attributes, other: Attributes) -> str:
