@@ -281,3 +281,20 @@ def test_model_without_our_operators_has_a_report():
     assert [one.runner for one in done.accuracy] == ["onnxruntime"]
     assert done.memory.live_bytes == (48,)
     assert "no pooling or unpooling that can be drawn" in done.html
+
+
+@pytest.mark.parametrize("lengths", [(2, 3), (2, 2)])
+def test_sequence_inputs_have_a_report(lengths):
+    """A sequence is named by its number of tensors, and its bytes are those of all of them."""
+    model = models.model(
+        """g (seq(float[k]) s, float[1, 1, 4, 4] x) => (float[n] t, float[1, 1, 2, 2] y) {
+            t = ConcatFromSequence <axis = 0> (s) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        }"""
+    )
+    feed = {"s": [models.random(length) for length in lengths], "x": X}
+    done = unpool.report(model, feed, options=ReportOptions(effort=None))
+
+    assert done.inputs == {"s": "sequence of 2", "x": "float32 1×1×4×4"}
+    sequence = done.memory.values[0]
+    assert (sequence.type, sequence.shape, sequence.bytes) == ("sequence of 2", None, 4 * sum(lengths))
+    assert "sequence of 2" in done.html

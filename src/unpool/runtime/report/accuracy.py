@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -13,8 +13,9 @@ from onnx.reference.op_run import OpRun
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
-from unpool.geometry import OddSide, Window, same_pool_begin, same_pooled_size
+from unpool.geometry import Axis
 from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
+from unpool.operators import max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS, Activation
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
@@ -41,14 +42,11 @@ TYPE_ATTRIBUTES = ("to", "dtype")
 
 @dataclass(frozen=True)
 class StepAccuracy:
-    """The accuracy of one step on the values that it read, so errors of earlier steps do not count.
+    """The accuracy of one step on the values that it read: its difference from the same step in float64, whose results
+    are rounded to the step's type, and in onnxruntime.
 
-    Attributes:
-        node: its name, or the first and the last one of a partition.
-        float64: difference from the same step in float64, whose results are rounded to the type of the step's; None
-            with the reason where the step cannot be evaluated.
-        onnxruntime: difference from the same step in onnxruntime; None for a step of onnxruntime, and with the message
-            where onnxruntime fails.
+    Both are None, with the message, where an evaluation fails, and `onnxruntime` is for a step of onnxruntime itself.
+    `node` is the name of the node, or the first and the last one of a partition.
     """
 
     node: str
@@ -64,13 +62,12 @@ class AccuracyChecker:
 
     def __init__(self, prepared: PreparedGraph, types: Types, threads: int | None) -> None:
         self._graph, _, self._semantics = prepared
-        self._types = types
-        self._threads = threads or available_cores()
+        self._types, self._threads = types, threads or available_cores()
 
     def check(self, trace: StepTrace) -> StepAccuracy:
         """The accuracy of a step that has run."""
         step = trace.entry.step
-        model = step_model(self._graph, step, self._types)
+        model = _step_model(self._graph, step, self._types)
         is_fused = any(name in self._graph.origins for name in step.outputs)
         semantics = FUSED_UNPOOL if is_fused else self._semantics
         exact = _diff(trace, lambda: evaluate(model, trace.inputs, semantics))
@@ -84,7 +81,7 @@ class AccuracyChecker:
         return StepAccuracy(trace.entry.name, step.runner, *exact, *_diff(trace, run_onnxruntime))
 
 
-def step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
+def _step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
     """A step as a model of its own, with all its tensors; an activation that was fused into it is a node again."""
     model = cut(graph, step, types, with_data_inside)
     for node in list(model.graph.node):
@@ -120,11 +117,7 @@ def _diff(trace: StepTrace, evaluation: Callable[[], Sequence[Any]]) -> tuple[Ar
 
 
 def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], semantics: Semantics) -> list[Any]:
-    """The outputs of a model whose floats are all float64.
-
-    MaxPool, MaxUnpool and ConvTranspose run as unpool's in float64, a Conv as one product of matrices per tap. The
-    model has no functions and all tensors inside, and is not changed.
-    """
+    """The outputs of a model with all floats widened to float64; it has no functions and all tensors inside."""
     opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
     operators = new_ops(opset, compat=semantics.compat, index_space=semantics.index_space)
     wide = onnx.ModelProto()
@@ -166,43 +159,32 @@ class Conv(OpRun):
     op_domain = ""
 
     def _run(self, x: AnyArray, w: AnyArray, b: AnyArray | None = None, **attributes: Any) -> tuple[AnyArray]:
-        rank, group = x.ndim - 2, attributes.get("group") or 1
-        strides, dilations = attributes.get("strides") or [1] * rank, attributes.get("dilations") or [1] * rank
-        windows = [Window(*each) for each in zip(w.shape[2:], strides, dilations, strict=True)]
-        padded = np.pad(x, [(0, 0), (0, 0), *_pads(x.shape[2:], windows, attributes)])
-        sizes = zip(padded.shape[2:], windows, strict=True)
-        small = [(size - window.reach) // window.stride + 1 for size, window in sizes]
-        groups = zip(np.split(padded, group, axis=1), np.split(w, group), strict=True)
-        y = np.concatenate([_convolve(part, weights, windows, small) for part, weights in groups], axis=1)
-        return (y if b is None else y + b.reshape(-1, *[1] * rank),)
+        options = {name: attributes.get(name) for name in ("strides", "dilations", "auto_pad")}
+        if options["auto_pad"] in (None, "NOTSET"):
+            options["pads"] = attributes.get("pads")
+        spec = cast(max_pool.MaxPoolSpec, resolve.spec("MaxPool", {**options, "kernel_shape": w.shape[2:]}))
+        axes = max_pool.call(spec, x.shape).axes
+        padded = np.pad(x, [(0, 0), (0, 0), *((axis.begin, max(0, _read(axis) - axis.large)) for axis in axes)])
+        count = attributes.get("group") or 1
+        groups = zip(np.split(padded, count, axis=1), np.split(w, count), strict=True)
+        y = np.concatenate([_convolve(part, weights, axes) for part, weights in groups], axis=1)
+        return (y if b is None else y + b.reshape(-1, *[1] * len(axes)),)
 
 
-def _convolve(x: AnyArray, w: AnyArray, windows: Sequence[Window], small: Sequence[int]) -> AnyArray:
+def _read(axis: Axis) -> int:
+    """The number of elements from the first of an axis to the last that a window covers."""
+    return (axis.small - 1) * axis.window.stride + axis.window.reach - axis.begin
+
+
+def _convolve(x: AnyArray, w: AnyArray, axes: Sequence[Axis]) -> AnyArray:
     """One group: (N, C, padded) and (M, C, taps) to (N, M, small)."""
-    y = np.zeros((x.shape[0], w.shape[0], *small))
+    y = np.zeros((x.shape[0], w.shape[0], *(axis.small for axis in axes)))
     taps = w.reshape(*w.shape[:2], -1)
-    for number, tap in enumerate(product(*(range(window.size) for window in windows))):
-        starts = [step * window.dilation for step, window in zip(tap, windows, strict=True)]
-        slices = [
-            slice(start, start + (count - 1) * window.stride + 1, window.stride)
-            for start, count, window in zip(starts, small, windows, strict=True)
-        ]
+    for number, tap in enumerate(product(*(range(axis.window.size) for axis in axes))):
+        slices = []
+        for place, axis in zip(tap, axes, strict=True):
+            start, stride = place * axis.window.dilation, axis.window.stride
+            slices.append(slice(start, start + (axis.small - 1) * stride + 1, stride))
         part = x[:, :, *slices]
         y += (taps[:, :, number] @ part.reshape(*part.shape[:2], -1)).reshape(y.shape)
     return y
-
-
-def _pads(sizes: Sequence[int], windows: Sequence[Window], attributes: Mapping[str, Any]) -> list[tuple[int, int]]:
-    rank, mode = len(sizes), attributes.get("auto_pad") or "NOTSET"
-    if mode == "NOTSET":
-        pads = attributes.get("pads") or [0] * 2 * rank
-        return list(zip(pads[:rank], pads[rank:], strict=True))
-    if mode == "VALID":
-        return [(0, 0)] * rank
-    odd = OddSide.END if mode == "SAME_UPPER" else OddSide.BEGIN
-    pairs = []
-    for size, window in zip(sizes, windows, strict=True):
-        small = same_pooled_size(size, window.stride)
-        begin = same_pool_begin(size, small, window, odd, keep_negative=False)
-        pairs.append((begin, max(0, (small - 1) * window.stride + window.reach - size - begin)))
-    return pairs

@@ -16,20 +16,13 @@ from unpool.extras import require
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import spec_of
-from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.session import PreparedGraph
 
 POOLS = ("MaxPool", "MaxUnpool")
 
-MAX_CLOSE_UP = 20
-"""Elements along a side of a close-up at most."""
-
-MAX_PIXELS = 160
-"""Pixels along the longer side of a picture of a whole plane; a wider plane is averaged down."""
-
-CELL = 14
-"""Pixels along the side of an element in a close-up."""
-
+MAX_CLOSE_UP = 20  # elements along a side of a close-up
+MAX_PIXELS = 160  # along the longer side of a picture of a whole plane; a wider plane is averaged down
+CELL = 14  # pixels along the side of an element in a close-up
 COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 """From the smallest to the largest element: five colours of Matplotlib's viridis, blended in between."""
 
@@ -56,8 +49,7 @@ class Area:
 class FeatureMap:
     """One plane of a value of this shape, and a close-up of one area, as data URIs.
 
-    `low` and `high` are the smallest and the largest finite element of the plane, and `mark_count` its number of marked
-    positions; None for the small side, which has no marks.
+    `low` and `high` are the extreme finite elements of the plane; `mark_count` is None for the small side.
     """
 
     name: str
@@ -72,10 +64,8 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class MapPair:
-    """The input and the output of a MaxPool or a MaxUnpool.
-
-    `channel` is the one of the first image whose small side varies most, and `depth` the position along the axes before
-    the last two, for volumes.
+    """The input and the output of a MaxPool or a MaxUnpool, in the channel of the first image whose small side varies
+    most; `depth` is the position along the axes before the last two, for volumes.
     """
 
     node: str
@@ -86,12 +76,10 @@ class MapPair:
     after: FeatureMap
 
 
-def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, AnyArray]) -> MapPair | None:
-    """The feature maps of a step that has run; None for other operators, and for arrays without planes."""
-    node = prepared.graph.nodes[trace.entry.step.nodes[0]]
-    is_drawn = trace.entry.step.runner == "unpool" and node.op_type in POOLS and domain(node) == ""
-    values = {**constants, **trace.inputs, **trace.outputs}
+def map_pair(node: onnx.NodeProto, prepared: PreparedGraph, values: Mapping[str, AnyArray]) -> MapPair | None:
+    """The feature maps of a node by the values around it; None for other operators, and for arrays without planes."""
     x, y = values.get(node.input[0]), values.get(node.output[0])
+    is_drawn = node.op_type in POOLS and domain(node) == ""
     if not is_drawn or x is None or y is None or x.ndim < 3 or not (x.size and y.size):
         return None
     is_pool = node.op_type == "MaxPool"
@@ -100,10 +88,9 @@ def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, 
     if is_pool:
         marks = _argmax_marks(node, x, channel, prepared.semantics.compat)
     else:
-        inputs = [values.get(name) for name in node.input]
         semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
         spec = spec_of(node, prepared.graph.opsets, semantics)
-        (written,) = functional.run(spec, [np.ones_like(inputs[0]), *inputs[1:]])
+        (written,) = functional.run(spec, [np.ones_like(x), *map(values.get, node.input[1:])])
         marks = np.asarray(written)[0, channel] != 0
     depth = tuple(size // 2 for size in large.shape[2:-2])
     sizes = zip(depth, large.shape[2:-2], small.shape[2:-2], strict=True)
@@ -115,17 +102,16 @@ def map_pair(trace: StepTrace, prepared: PreparedGraph, constants: Mapping[str, 
         _feature_map(names[0], large.shape, large_plane, area, _plane(marks, depth)),
         _feature_map(names[1], small.shape, small_plane, _scale_area(area, large_plane, small_plane), None),
     )
-    before, after = maps if is_pool else maps[::-1]
-    return MapPair(node_name(node), node.op_type, channel, depth, before, after)
+    return MapPair(node_name(node), node.op_type, channel, depth, *(maps if is_pool else maps[::-1]))
 
 
 def _feature_map(
     name: str, shape: tuple[int, ...], plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None
 ) -> FeatureMap:
-    count = None if marks is None else int(np.count_nonzero(marks))
-    return FeatureMap(
-        name, shape, *_range(plane), area, plane_uri(plane, area), close_up_uri(plane, area, marks), count
-    )
+    pictures, count = (_plane_uri(plane, area), _close_up_uri(plane, area, marks)), None
+    if marks is not None:
+        count = int(np.count_nonzero(marks))
+    return FeatureMap(name, shape, *_range(plane), area, *pictures, count)
 
 
 def _argmax_marks(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) -> NDArray[np.bool_]:
@@ -146,13 +132,12 @@ def _plane(block: AnyArray, depth: tuple[int, ...]) -> AnyArray:
 def _close_up_area(large: AnyArray, small: AnyArray) -> Area:
     """The part of the large plane around its largest element; it begins where an element of the small plane does."""
     largest = np.unravel_index(int(np.argmax(np.nan_to_num(large.astype(np.float64)))), large.shape)
-    begin, size = [], []
+    begin = []
     for position, more, less in zip(largest, large.shape, small.shape, strict=True):
-        part, step = min(MAX_CLOSE_UP, more), max(1, round(more / less))
-        start = int(np.clip(position - part // 2, 0, more - part))
-        begin.append(start - start % step)
-        size.append(part)
-    return Area((begin[0], begin[1]), (size[0], size[1]))
+        start = int(np.clip(position - min(MAX_CLOSE_UP, more) // 2, 0, max(0, more - MAX_CLOSE_UP)))
+        begin.append(start - start % max(1, round(more / less)))
+    rows, columns = (min(MAX_CLOSE_UP, size) for size in large.shape)
+    return Area((begin[0], begin[1]), (rows, columns))
 
 
 def _scale_area(area: Area, large: AnyArray, small: AnyArray) -> Area:
@@ -165,7 +150,7 @@ def _scale_area(area: Area, large: AnyArray, small: AnyArray) -> Area:
     return Area((begin[0], begin[1]), (size[0], size[1]))
 
 
-def plane_uri(plane: AnyArray, area: Area) -> str:
+def _plane_uri(plane: AnyArray, area: Area) -> str:
     """A plane as a data URI, some pixels per element or, of a large plane, one for several; `area` is framed."""
     from PIL import Image, ImageDraw
 
@@ -180,7 +165,7 @@ def plane_uri(plane: AnyArray, area: Area) -> str:
     return _data_uri(picture.quantize(2 * SHADES))
 
 
-def close_up_uri(plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None = None) -> str:
+def _close_up_uri(plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None) -> str:
     """A part of a plane as a data URI, each element a square; those in `marks`, a plane too, get a dot."""
     from PIL import ImageDraw
 

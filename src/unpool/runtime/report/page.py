@@ -25,14 +25,8 @@ from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset
 class Report:
     """A report about a model and one set of inputs; `print` shows its summary, `save` writes its page.
 
-    Attributes:
-        opsets: version by domain.
-        inputs: type and shape by name.
-        times: of the whole and of each step; None without timing.
-        accuracy: of each step; empty without the second evaluation.
-        memory: lifetimes and sizes of the values between steps.
-        maps: feature maps before and after poolings and unpoolings: the first of the `map_count` in the model.
-        windows: those of the model, for the drawing.
+    `inputs` are type and shape by name, `times` None without timing, and `accuracy` empty without the check of every
+    step. `maps` are the first of `map_count` pairs, before and after poolings and unpoolings; `windows` have titles.
     """
 
     model: str
@@ -70,7 +64,7 @@ class Report:
 
 
 class Fact(NamedTuple):
-    """A fact at the beginning of a report: its title, a value of a few words, and a detail."""
+    """A fact at the beginning of a report, with a value of a few words."""
 
     title: str
     value: str
@@ -89,16 +83,8 @@ class _StepRow(NamedTuple):
 
 def page(report: Report) -> str:
     """The page; its content security policy blocks everything outside the file, and every script but its own."""
-    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
-    environment = templates().overlay()
-    environment.filters = {
-        **environment.filters,
-        "milliseconds": milliseconds,
-        "percent": percent,
-        "scientific": scientific,
-        "format_bytes": format_bytes,
-        "node_title": lambda node, operator: node_title(operator, node),
-    }
+    environment, filters = templates().overlay(), (milliseconds, percent, scientific, format_bytes, node_title)
+    environment.filters = {**environment.filters, **{function.__name__: function for function in filters}}
     html = environment.get_template("page.html.jinja").render(
         report=report,
         facts=list(summary(report)),
@@ -109,7 +95,7 @@ def page(report: Report) -> str:
         model_input=MODEL_INPUT,
         style=asset("page.css") + asset("drawing.css"),
         script=script(),
-        script_digest=digest,
+        script_digest=base64.b64encode(hashlib.sha256(script().encode()).digest()).decode(),
         **drawing_context(report.windows or EXAMPLES),
     )
     return html.lstrip() + "\n"
@@ -120,7 +106,7 @@ def _step_rows(report: Report) -> list[_StepRow]:
     for row in report.plan:
         by_step.setdefault(row.step, []).append(row)
     steps = () if report.times is None else report.times.steps
-    times: Sequence[StepTime | None] = steps if len(steps) == len(by_step) else [None] * len(by_step)
+    times = steps if len(steps) == len(by_step) else (None,) * len(by_step)
     return [
         _StepRow(number, rows, "; ".join(dict.fromkeys(row.reason for row in rows if row.reason)), time)
         for (number, rows), time in zip(by_step.items(), times, strict=True)

@@ -20,7 +20,7 @@ from unpool.runtime.lint.lint import lint
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
 from unpool.runtime.report.page import Report
-from unpool.runtime.report.tracer import Feed, StepTracer
+from unpool.runtime.report.tracer import Feed, StepTracer, describe
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
@@ -32,7 +32,7 @@ MAX_MAPS = 12
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The parts of a report that take long: timed runs, None for none, and each step once more in float64."""
+    """The parts of a report that take long: timed runs, None for none, and the accuracy of every step."""
 
     effort: Effort | None = DEFAULT_EFFORT
     accuracy: bool = True
@@ -94,10 +94,11 @@ def report(
         # a second run, in which unpool has every MaxPool, so that the input of each can be drawn
         pools = StepTracer(_session(source, {**settings, "exact": True}), source, inputs)
         pools.run()
+    count = threads or available_cores()
     return Report(
         model=Path(source).name if isinstance(source, str | os.PathLike) else "a model in memory",
         opsets=tracer.opsets,
-        inputs={name: f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}" for name, value in inputs.items()},
+        inputs={name: _type_and_shape(value) for name, value in inputs.items()},
         plan=tracer.plan,
         times=None if options.effort is None else _times(source, inputs, options.effort, settings),
         accuracy=tuple(tracer.accuracy),
@@ -106,7 +107,10 @@ def report(
         maps=tuple(pools.maps[:MAX_MAPS]),
         map_count=len(pools.maps),
         windows=dict(pools.windows),
-        machine=_machine(threads),
+        machine=(
+            f"{platform.system()} {platform.machine()}, {count} thread{'s' * (count > 1)}, unpool {version('unpool')}, "
+            f"onnxruntime {onnxruntime.__version__}, Python {platform.python_version()}"
+        ),
         date=datetime.now().astimezone(),
         has_random_inputs=feed is None,
     )
@@ -118,6 +122,11 @@ def _session(source: ModelSource, settings: Mapping[str, Any]) -> InferenceSessi
         return InferenceSession(source, **settings)
 
 
+def _type_and_shape(value: Any) -> str:
+    kind, shape, _ = describe(value)
+    return kind if shape is None else f"{kind} {'×'.join(map(str, shape)) or 'scalar'}"
+
+
 def _times(source: ModelSource, feed: Feed, effort: Effort, settings: Mapping[str, Any]) -> ModelTimes:
     """The times of a model; the processes that measure them read it from a file."""
     if isinstance(source, str | os.PathLike):
@@ -126,11 +135,3 @@ def _times(source: ModelSource, feed: Feed, effort: Effort, settings: Mapping[st
         path = Path(folder) / "model.onnx"
         path.write_bytes(serialize(load(source), "report"))
         return bench(path, feed, effort, **settings)
-
-
-def _machine(threads: int | None) -> str:
-    count = threads or available_cores()
-    return (
-        f"{platform.system()} {platform.machine()}, {count} thread{'s' * (count > 1)}, unpool {version('unpool')}, "
-        f"onnxruntime {onnxruntime.__version__}, Python {platform.python_version()}"
-    )

@@ -42,13 +42,10 @@ class ValueLifetime:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The memory that a run takes.
+    """The values of a run as they are made, and by step, the bytes of those that are alive, its outputs included.
 
-    Attributes:
-        values: in the order in which they are made.
-        live_bytes: by step, bytes of the values that are alive while it runs, its outputs included.
-        peak_bytes: forecast of a whole run's peak, with the values inside of partitions, without inputs and session;
-            None with the reason where it cannot be forecast.
+    `peak_bytes` forecasts the peak of a whole run, with the values inside of partitions, without inputs and session;
+    None, with the reason, where that fails.
     """
 
     values: tuple[ValueLifetime, ...]
@@ -58,14 +55,12 @@ class MemoryUse:
 
 
 class StepTracer:
-    """Runs a model step by step, and collects facts: accuracy with a checker, feature maps and windows by name.
-
-    Feature maps and windows are those of nodes that unpool ran.
+    """Runs a model step by step, and collects facts: accuracy with a checker, and the feature maps and windows of nodes
+    that unpool ran.
     """
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
-        self._executor = executor_of(session)
-        self._session, self._feed = session, feed
+        self._session, self._feed, self._executor = session, feed, executor_of(session)
         self._prepared: PreparedGraph = prepared_graph(session)
         nodes = [node for node in load(source).graph.node if node.input]
         self._conv_inputs = {node.input[0] for node in nodes if node.op_type == "Conv"}
@@ -84,7 +79,7 @@ class StepTracer:
     def run(self, checker: AccuracyChecker | None = None) -> None:
         """Run the model once, and check every step."""
         for trace in self._executor.trace(self._feed):
-            outputs = {name: _describe(value) for name, value in trace.outputs.items()}
+            outputs = {name: describe(value) for name, value in trace.outputs.items()}
             self._steps.append((tuple(trace.inputs), outputs))
             if checker is not None:
                 self.accuracy.append(checker.check(trace))
@@ -93,16 +88,15 @@ class StepTracer:
                 constants = self._prepared.graph.constants
                 own = {name: array_of(constants[name]) for name in reads(node) if name in constants}
                 values = {**own, **trace.inputs, **trace.outputs}
-                pair = map_pair(trace, self._prepared, values)
+                pair = map_pair(node, self._prepared, values)
                 self.maps += [] if pair is None else [pair]
-                was_conv = node.op_type == "ConvTranspose" and node.input[0] in self._conv_inputs
-                if not was_conv:
-                    self.windows += window_settings(node, self.opsets[""], values)
+                if node.op_type != "ConvTranspose" or node.input[0] not in self._conv_inputs:
+                    self.windows += _window_settings(node, self.opsets[""], values)
 
     def memory(self) -> MemoryUse:
         """The memory of the run."""
         last_step = max(len(self._steps) - 1, 0)
-        values = {name: (MODEL_INPUT, *_describe(value)) for name, value in self._feed.items()}
+        values = {name: (MODEL_INPUT, *describe(value)) for name, value in self._feed.items()}
         last_readers: dict[str, int] = {}
         for number, (inputs, outputs) in enumerate(self._steps):
             last_readers |= dict.fromkeys(inputs, number)
@@ -117,60 +111,59 @@ class StepTracer:
             for step in range(len(self._steps))
         )
         try:
-            shapes = {name: tuple(np.shape(value)) for name, value in self._feed.items()}
+            shapes = {
+                name: shape for name, (_, _, shape, _) in values.items() if name in self._feed and shape is not None
+            }
             return MemoryUse(lifetimes, live_bytes, Tiler(self._session).run_bytes(shapes))
         except UnpoolError as error:
             return MemoryUse(lifetimes, live_bytes, reason=str(error))
 
 
-def _describe(value: Any) -> _Description:
+def describe(value: Any) -> _Description:
+    """The type, the shape and the bytes of a value; the shape is None for anything but an array."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.nbytes
     if isinstance(value, list | tuple):
-        return f"sequence of {len(value)}", None, sum(_describe(part)[2] for part in value)
+        return f"sequence of {len(value)}", None, sum(describe(part)[2] for part in value)
     return type(value).__name__, None, 0
 
 
-def node_title(operator: str, node: str) -> str:
+def node_title(node: str, operator: str) -> str:
     """The name of a node with its operator, which many names begin with.
 
-    >>> node_title("MaxPool", "pool_1"), node_title("MaxPool", "MaxPool->y")
+    >>> node_title("pool_1", "MaxPool"), node_title("MaxPool->y", "MaxPool")
     ('MaxPool pool_1', 'MaxPool->y')
     """
     return node if node.startswith(operator) else f"{operator} {node}"
 
 
-def window_settings(
+def _window_settings(
     node: onnx.NodeProto, opset: int, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, WindowSettings]]:
-    """The window of a MaxPool, MaxUnpool or ConvTranspose along each spatial axis with another window, with a title.
-
-    `opset` is that of the model, and `values` the arrays that the node reads and makes. Other domains give none.
-    """
+    """The distinct windows along the spatial axes of a node of ONNX's domain, each with a title."""
     x, y = values.get(node.input[0]), values.get(node.output[0])
     if domain(node) != "" or x is None or y is None:
         return
     settings, rank = attributes(node), x.ndim - 2
-    kernel = settings.get("kernel_shape") or values[node.input[1]].shape[2:]
-    pads = settings.get("pads") or [0] * 2 * rank
-    is_unpool = node.op_type == "MaxUnpool"
-    has_size = len(node.input) > 2 and bool(node.input[2]) if is_unpool else "output_shape" in settings
-    seen: set[WindowSettings] = set()
+    ones, zeros = [1] * rank, [0] * 2 * rank
+    kernel, pads = settings.get("kernel_shape") or values[node.input[1]].shape[2:], settings.get("pads") or zeros
+    has_size = "output_shape" in settings or (node.op_type == "MaxUnpool" and any(node.input[2:]))
+    windows: dict[WindowSettings, int] = {}
     for axis in range(rank):
         window = WindowSettings(
             operator=node.op_type,
             opset=opset,
             size=x.shape[2 + axis],
             kernel=kernel[axis],
-            stride=(settings.get("strides") or [1] * rank)[axis],
-            dilation=(settings.get("dilations") or [1] * rank)[axis],
+            stride=(settings.get("strides") or ones)[axis],
+            dilation=(settings.get("dilations") or ones)[axis],
             begin=pads[axis],
             end=pads[axis + rank],
             ceil=bool(settings.get("ceil_mode")),
             auto_pad=(settings.get("auto_pad") or b"NOTSET").decode(),
-            output_padding=(settings.get("output_padding") or [0] * rank)[axis],
+            output_padding=(settings.get("output_padding") or zeros)[axis],
             output_size=y.shape[2 + axis] if has_size else None,
         )
-        if window not in seen:
-            seen.add(window)
-            yield f"{node_title(node.op_type, node_name(node))}, axis {axis}", window
+        windows.setdefault(window, axis)
+    for window, axis in windows.items():
+        yield f"{node_title(node_name(node), node.op_type)}, axis {axis}", window

@@ -14,16 +14,12 @@ from unpool.operators.contract import OPERATORS, Switch, rows_of
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MAX_OPSET = 26
-"""The highest opset that can be chosen."""
+MAX_OPSET = 26  # the highest that can be chosen
 
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """The window of MaxPool, MaxUnpool or ConvTranspose along one spatial axis of the input, in elements.
-
-    The opset selects the version of the operator; `output_size` is from output_shape, None without that.
-    """
+    """The window of an operator along one spatial axis, in elements; `output_size` is from output_shape."""
 
     operator: str = "MaxPool"
     opset: int = 22
@@ -47,7 +43,6 @@ EXAMPLES: Mapping[str, WindowSettings] = {
     "ConvTranspose, twice as large": WindowSettings("ConvTranspose", size=5, kernel=4, stride=2),
     "ConvTranspose with gaps": WindowSettings("ConvTranspose", size=4, kernel=2, stride=3, begin=0, end=0),
 }
-"""The default of `fragment`."""
 
 
 def fragment(presets: Mapping[str, WindowSettings] = EXAMPLES) -> str:
@@ -65,13 +60,15 @@ def fragment(presets: Mapping[str, WindowSettings] = EXAMPLES) -> str:
 
 def drawing_context(presets: Mapping[str, WindowSettings]) -> dict[str, Any]:
     """The variables of the drawing's template."""
-    settings = [{"name": name, "settings": to_script(preset)} for name, preset in presets.items()]
     return {
         "presets": list(presets),
         "operators": OPERATORS,
         "auto_pads": AUTO_PAD,
         "max_opset": MAX_OPSET,
-        "script_data": {"rows": script_rows(), "presets": settings},
+        "script_data": {
+            "rows": script_rows(),
+            "presets": [{"name": name, "settings": to_script(preset)} for name, preset in presets.items()],
+        },
     }
 
 
@@ -112,10 +109,7 @@ def asset(name: str) -> str:
 
 @cache
 def templates() -> "Environment":
-    """The templates in the folder `assets`.
-
-    Every text is escaped where it becomes part of a page: control and bidirectional characters as in Python, then HTML.
-    """
+    """The templates in the folder `assets`; they escape control and bidirectional characters of texts, then HTML."""
     require("unpool report", "run", "jinja2")
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
