@@ -230,17 +230,19 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
 
 
 def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
-    """The first output of a node of ONNX's domain without subgraphs, by onnx's ReferenceEvaluator; None on an error."""
+    """The first output of a node of ONNX's domain; None on an error."""
+    try:
+        return next(iter(evaluate_outputs(graph.opsets, node, feed).values()))
+    except Exception:
+        return None
+
+
+def evaluate_outputs(opsets: Mapping[str, int], node: onnx.NodeProto, feed: Mapping[str, Any]) -> dict[str, AnyArray]:
+    """The outputs of a node of ONNX's domain, by onnx's ReferenceEvaluator, which raises whatever NumPy raises."""
     from onnx.reference import ReferenceEvaluator
 
-    inputs = [helper.make_tensor_value_info(name, 0, None) for name in feed]
-    outputs = [helper.make_tensor_value_info(node.output[0], 0, None)]
-    model = helper.make_model(
-        helper.make_graph([node], "constant", inputs, outputs),
-        opset_imports=[helper.make_opsetid("", graph.opsets[""])],
-    )
-    try:
-        (output,) = ReferenceEvaluator(model).run(None, dict(feed))
-    except Exception:  # it raises whatever Python and NumPy raise
-        return None
-    return np.asarray(output)
+    inputs, outputs = ([onnx.ValueInfoProto(name=name) for name in names] for names in (feed, writes(node)))
+    imports = [helper.make_opsetid("", opsets.get("", 1))]
+    model = helper.make_model(helper.make_graph([node], "node", inputs, outputs), opset_imports=imports)
+    with np.errstate(all="ignore"):  # a size may be a divisor of 0
+        return dict(zip(writes(node), map(np.asarray, ReferenceEvaluator(model).run(None, dict(feed))), strict=True))

@@ -1,6 +1,6 @@
 """Dependences between the elements of values along one axis: ints -> ints, no arrays."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,12 +13,9 @@ ONE = Window(1)
 class Link:
     """The relation of a node's output to an input along one axis: windows, from large to small or back.
 
-    Attributes:
-        window: what slides along the axis.
-        begin: padding before the first element of the large axis; a negative one skips elements.
-        is_upsampling: whether the input is the small axis, as for ConvTranspose.
-        least: minimum number of elements of the input for the node to act in a tile as in the image, such as those
-            that padding with mode "reflect" repeats.
+    A negative `begin` skips elements of the large axis. `is_upsampling` where the input is the small axis, as for
+    ConvTranspose. `least` is the minimum number of elements of the input for the node to act in a tile as in the image,
+    such as those that padding with mode "reflect" repeats.
     """
 
     window: Window = ONE
@@ -32,20 +29,12 @@ class Link:
         return Fraction(1, self.window.stride) if self.is_upsampling else Fraction(self.window.stride)
 
     def reach(self, output: Span) -> Span:
-        """The elements of the input on which elements of the output depend, on an unbounded axis.
-
-        >>> Link(Window(3, 2), 1).reach(Span(4, 6)), Link(Window(2, 2), is_upsampling=True).reach(Span(4, 7))
-        (Span(first=7, stop=12), Span(first=2, stop=4))
-        """
+        """The elements of the input on which elements of the output depend, on an unbounded axis."""
         span = (span_reaching if self.is_upsampling else span_read)(output, self.window, self.begin)
         return Span(span.first, max(span.stop, span.first + 1))
 
     def reads(self, output: Span, size: int) -> Span:
-        """`reach` on an axis of `size` elements; elements that depend on padding depend on the padded end.
-
-        >>> Link(Window(3), 1).reads(Span(0, 4), 8), Link(Window(1), 2, least=3).reads(Span(0, 1), 8)
-        (Span(first=0, stop=5), Span(first=0, stop=3))
-        """
+        """`reach` on an axis of `size` elements; elements that depend on padding depend on the padded end."""
         span = self.reach(output)
         first = max(0, span.first)
         stop = max(span.stop, first + self.least)
@@ -62,44 +51,23 @@ class Edge:
     node: str
 
 
-def required_spans(edges: tuple[Edge, ...], sizes: Mapping[str, int], outputs: Mapping[str, Span]) -> dict[str, Span]:
-    """The elements of every value on which some elements depend, along one axis.
-
-    Args:
-        edges: in the order of the nodes.
-        sizes: of the axis, in elements, by value.
-        outputs: elements by value.
+def required_spans(
+    edges: tuple[Edge, ...], outputs: Mapping[str, Span], sizes: Mapping[str, int] | None = None
+) -> dict[str, Span]:
+    """The elements of every value on which those of some outputs depend, along one axis; unbounded without sizes.
 
     >>> edges = (Edge("y", "x", Link(Window(3), 1), "Conv"), Edge("z", "y", Link(Window(2, 2)), "MaxPool"))
-    >>> required_spans(edges, {"x": 20, "y": 20, "z": 10}, {"z": Span(3, 5)})["x"]
+    >>> required_spans(edges, {"z": Span(3, 5)}, {"x": 20, "y": 20, "z": 10})["x"]
     Span(first=5, stop=11)
     """
     spans = dict(outputs)
     for edge in reversed(edges):
         if edge.value in spans:
-            read = edge.link.reads(spans[edge.value], sizes[edge.source])
-            spans[edge.source] = hull([read, spans.get(edge.source, read)])
+            span = spans[edge.value]
+            read = edge.link.reach(span) if sizes is None else edge.link.reads(span, sizes[edge.source])
+            known = spans.get(edge.source, read)
+            spans[edge.source] = Span(min(read.first, known.first), max(read.stop, known.stop))
     return spans
-
-
-def receptive_spans(edges: tuple[Edge, ...], output: str, span: Span) -> dict[str, Span]:
-    """The elements of every value on which a span of one output depends, on an unbounded axis."""
-    spans = {output: span}
-    for edge in reversed(edges):
-        if edge.value in spans:
-            read = edge.link.reach(spans[edge.value])
-            spans[edge.source] = hull([read, spans.get(edge.source, read)])
-    return spans
-
-
-def hull(spans: Iterable[Span]) -> Span:
-    """The shortest span around all of them.
-
-    >>> hull([Span(2, 4), Span(7, 9)])
-    Span(first=2, stop=9)
-    """
-    firsts, stops = zip(*spans, strict=True)
-    return Span(min(firsts), max(stops))
 
 
 class Strides:

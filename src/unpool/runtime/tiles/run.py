@@ -137,7 +137,7 @@ def compute_tile(
                 f"the graph, got {list(array.shape)}. Run the image whole."
             )
         shift = tile.index_shifts.get(name)
-        results[name] = array[crop] if shift is None else from_part(array[crop], shift.part, shift.whole, shift.shift)
+        results[name] = array[crop] if shift is None else from_part(array[crop], *shift)
     return results
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import ceil, lcm, prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from unpool.geometry import Span
-from unpool.runtime.tiles.links import Edge, receptive_spans, required_spans
+from unpool.runtime.tiles.links import Edge, required_spans
 from unpool.runtime.tiles.walk import Axes, Field, Shape, Trace
 
 Slices: TypeAlias = tuple[slice, ...]
@@ -23,7 +23,7 @@ Slices: TypeAlias = tuple[slice, ...]
 class AxisGeometry:
     """One spatial axis of a graph: its size in the image, and by value, its size and the step in elements of the image.
 
-    `edges` are in the order of the nodes, `inputs` are those that are cut, and `outputs` the requested ones.
+    `edges` are in the order of the nodes, `inputs` are those that are cut, and `outputs` those that are requested.
     """
 
     size: int
@@ -58,9 +58,8 @@ class Extent:
 
 @dataclass(frozen=True)
 class AxisCell:
-    """One cell of the grid along one axis: the distances of its tile from both ends of the image, in elements.
-
-    `output_spans` are, by output, the elements that the tile gives, as the whole output counts them.
+    """One cell of the grid along one axis: the distances of its tile from both ends of the image, in elements, and by
+    output, the elements that the tile gives, as the whole output counts them.
     """
 
     begin: int
@@ -77,7 +76,7 @@ def extent(axis: AxisGeometry, output: str) -> Extent:
     """The receptive field of an output: the maximum over all its elements in one total stride."""
     step, extents = axis.steps[output], []
     for position in range(int(axis.stride / step)):
-        spans = receptive_spans(axis.edges, output, Span(position, position + 1))
+        spans = required_spans(axis.edges, {output: Span(position, position + 1)})
         ends = [(spans[name], axis.steps[name]) for name in axis.inputs if name in spans]
         low, high = (min(span.first * unit for span, unit in ends), max(span.stop * unit for span, unit in ends))
         extents.append((high - low, position * step - low, high - (position + 1) * step))
@@ -85,9 +84,8 @@ def extent(axis: AxisGeometry, output: str) -> Extent:
 
 
 def axis_cells(axis: AxisGeometry, length: int) -> Iterator[AxisCell]:
-    """The cells along one axis, each of `length` elements of the image, a multiple of the total stride.
-
-    The last cell has all elements of an output that remain.
+    """The cells along one axis, each of `length` elements of the image, a multiple of the total stride; the last cell
+    has all elements of an output that remain.
     """
     for first in range(0, axis.size, length):
         is_last, spans = first + length >= axis.size, {}
@@ -103,7 +101,7 @@ def _cell(axis: AxisGeometry, spans: Mapping[str, Span]) -> AxisCell:
     """The smallest tile with everything on which the elements of a cell depend, in which no value is empty."""
     outputs = {name: span for name, span in spans.items() if span.first < span.stop}
     wanted = {name: span if name in outputs else Span(span.first - 1, span.first) for name, span in spans.items()}
-    read = required_spans(axis.edges, axis.sizes, wanted)
+    read = required_spans(axis.edges, wanted, axis.sizes)
     begin = min(span.first * axis.steps[name] for name, span in read.items())
     end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in read.items())
     stride = axis.stride
@@ -123,27 +121,18 @@ def equal_length_cells(cells: Sequence[AxisCell]) -> list[AxisCell]:
 
 
 def balance_length(size: int, length: int, stride: int) -> int:
-    """The smallest length of a cell that gives the same number of cells.
-
-    >>> balance_length(2000, 816, 8)
-    672
-    """
+    """The smallest length of a cell that gives the same number of cells."""
     count = -(-size // round_length(length, stride))
     return -(-size // (count * stride)) * stride
 
 
 def round_length(length: int, stride: int) -> int:
-    """The length of a cell rounded down to a multiple of the total stride; one stride at least.
-
-    >>> round_length(500, 32), round_length(5, 32)
-    (480, 32)
-    """
+    """The length of a cell rounded down to a multiple of the total stride; one stride at least."""
     return max(stride, length // stride * stride)
 
 
-@dataclass(frozen=True)
-class IndexShift:
-    """Shapes of an indexed tensor in the tile (`part`) and in the image, and the shift of indices in the latter."""
+class IndexShift(NamedTuple):
+    """Shapes of an indexed tensor in the tile and in the image, and the shift of indices in the latter."""
 
     part: Shape
     whole: Shape
@@ -229,20 +218,20 @@ class Tiling:
         return self.trace.fields[name].shape_for(lengths)
 
     def _tile(self, number: int, cell: Sequence[AxisCell]) -> Tile:
-        fields = self.trace.fields
-        spans = {name: self._spans(name, cell) for name in (*self.inputs, *self.outputs)}
-        names = [name for name in self.outputs if all(name in part.output_spans for part in cell)]
-        crops, targets = {}, {}
-        for name in names:
-            wanted, axes = [part.output_spans[name] for part in cell], fields[name].axes
-            targets[name] = _slices(axes, wanted)
-            pairs = zip(wanted, spans[name], strict=True)
-            crops[name] = _slices(axes, [Span(own.first - tile.first, own.stop - tile.first) for own, tile in pairs])
-        inputs = {name: _slices(fields[name].axes, spans[name]) for name in self.inputs}
-        indexed = {name: self.trace.indexed_values[name] for name in names if name in self.trace.indexed_values}
-        index_shifts = {name: _index_shift(fields[large], self._spans(large, cell)) for name, large in indexed.items()}
-        output_shapes = {name: _shape(fields[name], spans[name]) for name in names}
-        return Tile(number, inputs, output_shapes, crops, targets, index_shifts)
+        fields, indexed = self.trace.fields, self.trace.indexed_values
+        inputs = {name: _slices(fields[name].axes, self._spans(name, cell)) for name in self.inputs}
+        shapes, crops, targets, shifts = dict[str, Shape](), dict[str, Slices](), dict[str, Slices](), {}
+        for name in self.outputs:
+            if not all(name in part.output_spans for part in cell):
+                continue
+            field, spans, wanted = fields[name], self._spans(name, cell), [part.output_spans[name] for part in cell]
+            pairs = zip(wanted, spans, strict=True)
+            cropped = [Span(own.first - span.first, own.stop - span.first) for own, span in pairs]
+            shapes[name] = _shape(field, spans)
+            crops[name], targets[name] = _slices(field.axes, cropped), _slices(field.axes, wanted)
+            if name in indexed:
+                shifts[name] = _index_shift(fields[indexed[name]], self._spans(indexed[name], cell))
+        return Tile(number, inputs, shapes, crops, targets, shifts)
 
     def _spans(self, name: str, cell: Sequence[AxisCell]) -> list[Span]:
         return [part.span(axis, name) for axis, part in zip(self.axes, cell, strict=True)]

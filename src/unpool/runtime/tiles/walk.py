@@ -11,13 +11,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError, suggest_name
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.graph import Graph, evaluate_outputs
 from unpool.runtime.graph.nodes import domain, node_name, reads, subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weights import LARGE, array_of, is_large
@@ -29,8 +27,9 @@ Links: TypeAlias = Mapping[int, Link]
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
 SAME = Link()
+LAYOUTS = ("NCHW", "NHWC")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-_FILLING = {"ConstantOfShape": 0, "Expand": 1}
+_SHAPE_INPUT = {"ConstantOfShape": 0, "Expand": 1}
 """Operators that fill a tensor, by the number of the input that is its shape."""
 
 
@@ -55,23 +54,17 @@ class Field:
         return tuple(size if axis is None else lengths[axis] for size, axis in pairs)
 
     def links(self, links: Sequence[Link]) -> Links:
-        """By spatial axis, the links of the axes of this tensor from the first to the last."""
+        """The links of all axes of this tensor, by spatial axis."""
         return {axis: link for axis, link in zip(self.axes, links, strict=True) if axis is not None}
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The result of a walk.
+    """The result of a walk: fields by value, and by spatial axis, edges in the order of the nodes, and strides.
 
-    Attributes:
-        fields: the values that depend on the tiled inputs.
-        edges: by spatial axis, in the order of the nodes.
-        strides: by spatial axis.
-        indices: the values that are indices.
-        indexed_values: the values that indices refer to, for indices in row-major order.
-        numbers: by node and value, those that depend on sizes and that a node computes with; and the positions at
-            which channels are cut or padded.
-        nodes: by value, the node that computes it, as messages name it.
+    `indices` are the values that are indices, and `indexed_values` those that they refer to, if in row-major order.
+    `numbers` are, by node and value, those that depend on sizes and that a node computes with, and the positions at
+    which channels are cut or padded. `nodes` has the node that computes a value, as messages name it.
     """
 
     fields: Mapping[str, Field]
@@ -99,10 +92,9 @@ class GraphWalk:
         self.fields = {name: Field(inputs[name], axes) for name, axes in tiled.items()}
         self.pool_indices: dict[str, Any] = {}
         self.indexed_values: dict[str, str] = {}
-        self._types, self._inputs = types, inputs
+        self._types, self._inputs, self._sparse = types, inputs, graph.sparse_constants
         unfed = {name: tensor for name, tensor in graph.defaults.items() if name not in inputs}
         self._constants = {**unfed, **graph.constants}
-        self._sparse = graph.sparse_constants
         self._values: dict[str, Numbers] = {}
         self._sized: set[str] = set()
         self._edges: list[list[Edge]] = [[] for _ in range(count)]
@@ -128,10 +120,9 @@ class GraphWalk:
 
     def shape(self, name: str) -> Shape | None:
         """The shape of any value; None where it is unknown."""
-        if name in self.fields:
-            return self.fields[name].shape
-        if name in self._values:
-            return tuple(self._values[name].shape)
+        known = self.fields.get(name, self._values.get(name))
+        if known is not None:
+            return tuple(known.shape)
         constant = self._constants.get(name) or self._sparse.get(name)
         if constant is not None:
             return tuple(constant.dims)
@@ -145,10 +136,7 @@ class GraphWalk:
         return self._values.get(name)
 
     def ints(self, node: onnx.NodeProto, place: int) -> list[int] | None:
-        """The elements of an input that holds axes; None where there is no such input.
-
-        Where they depend on the size of the image, they have to be equal for every tile.
-        """
+        """The elements of an input that holds axes, which must be equal for every tile; None without such an input."""
         if len(node.input) <= place or not node.input[place]:
             return None
         elements = self.numbers(node.input[place])
@@ -159,8 +147,7 @@ class GraphWalk:
     def sizes(self, node: onnx.NodeProto, place: int) -> list[int] | None:
         """`ints` of an input that holds sizes or positions, which may depend on the size of the image.
 
-        So the rule has to show that the node acts alike in a tile: by the shapes and links of its outputs, and with
-        `record_positions` where these do not show it.
+        The rule has to show, by shapes, links or `record_positions`, that the node acts alike in a tile.
         """
         elements = self.ints(node, place)
         if elements is not None:
@@ -184,15 +171,10 @@ class GraphWalk:
         """Record positions along axes that are not the image's, which must be equal for every tile."""
         self._numbers[node_name(node), node.output[0]] = np.array(places, np.int64).tobytes()
 
-    def is_sized(self, node: onnx.NodeProto) -> bool:
-        """True if a node reads numbers that depend on the size of the image."""
-        return not self._sized.isdisjoint(reads(node))
-
     def add_field(self, node: onnx.NodeProto, name: str, field: Field, sources: Mapping[str, Links]) -> None:
-        """Record a field that a node computes, unless its name is "".
+        """Record a field that a node computes, unless its name is "", from fields that must have equal strides.
 
-        `sources` are its inputs that are fields, with their links by spatial axis; an axis without one is unchanged.
-        A node that joins fields whose elements are not equally far apart is refused.
+        These are in `sources`, with their links by spatial axis; an axis without one is unchanged.
         """
         if not name:
             return
@@ -217,27 +199,27 @@ class GraphWalk:
         if any(inner.op_type in _RANDOM for inner in (node, *subgraph_nodes(node))):
             raise refusal(node, "computes random numbers")
         read = {name: self.numbers(name) for name in reads(node)}
-        sized = self.is_sized(node)
+        is_sized = not self._sized.isdisjoint(read)
         if any(values is None for values in read.values()) or domain(node):
-            if sized:
+            if is_sized:
                 raise refusal(node, "computes more than sizes from the size of the image")
             return
-        place = _FILLING.get(node.op_type)
-        filled = self.numbers(node.input[place]) if place is not None else None
-        if filled is not None and prod(map(int, filled)) > LARGE:
-            if sized:
+        place = _SHAPE_INPUT.get(node.op_type)
+        shape = self.numbers(node.input[place]) if place is not None else None
+        if shape is not None and prod(map(int, shape)) > LARGE:
+            if is_sized:
                 raise refusal(node, "fills a tensor of the size of the image")
             return
         try:
-            outputs = _evaluate(node, self.opsets, read)
+            outputs = evaluate_outputs(self.opsets, node, read)
         except Exception as error:
-            if sized:
+            if is_sized:
                 raise refusal(node, f"fails for this size of the image ({short_message(error)})") from error
             return
-        for name, values in zip(node.output, outputs, strict=True):
-            if sized and np.size(values) > LARGE:
+        for name, values in outputs.items():
+            if is_sized and np.size(values) > LARGE:
                 raise refusal(node, "makes a tensor of the size of the image")
-            self.set_numbers(name, np.asarray(values), is_sized=sized)
+            self.set_numbers(name, values, is_sized=is_sized)
 
 
 def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
@@ -248,42 +230,25 @@ def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
     )
 
 
-def _evaluate(node: onnx.NodeProto, opsets: Mapping[str, int], read: Mapping[str, Any]) -> Sequence[Any]:
-    inputs = [onnx.ValueInfoProto(name=name) for name in read]
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-    imports = [helper.make_opsetid("", opsets.get("", 1))]
-    model = helper.make_model(helper.make_graph([node], "sizes", inputs, outputs), opset_imports=imports)
-    with np.errstate(all="ignore"):  # a size of a tile may be a divisor of 0
-        results = iter(ReferenceEvaluator(model).run(None, dict(read)))
-    return [next(results) if name else np.zeros(0) for name in node.output]
-
-
-LAYOUTS = ("NCHW", "NHWC")
-
-
 def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] | None) -> dict[str, Axes]:
-    """The spatial axis of the image that each axis is, for every input that is cut.
-
-    By default, these are the inputs of the highest rank that have more than one element on a spatial axis.
-
-    >>> image_inputs({"x": (1, 3, 64, 48), "time": (1,)}, "NCHW", None)
-    {'x': (None, None, 0, 1)}
+    """The spatial axis of the image that each axis is, for every input that is cut: by default, those of the highest
+    rank that have more than one element on a spatial axis.
     """
     if layout not in LAYOUTS:
         raise UnpoolError(
             f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. {suggest_name(layout, LAYOUTS)}"
         )
-    chosen = list(shapes) if names is None else list(names)
-    for name in chosen:
+    requested = list(shapes) if names is None else list(names)
+    for name in requested:
         if name not in shapes:
             raise UnpoolError(f"tiles: expected inputs among {', '.join(shapes)}; got {name!r}.")
-    rank = max((len(shapes[name]) for name in chosen), default=0)
+    rank = max((len(shapes[name]) for name in requested), default=0)
     spatial = slice(2, rank) if layout == "NCHW" else slice(1, rank - 1)
-    fitting = [name for name in chosen if len(shapes[name]) == rank > 2 and max(shapes[name][spatial]) > 1]
-    if not fitting or (names is not None and len(fitting) < len(chosen)):
+    fitting = [name for name in requested if len(shapes[name]) == rank > 2 and max(shapes[name][spatial]) > 1]
+    if not fitting or (names is not None and len(fitting) < len(requested)):
+        described = ", ".join(f"{name} of shape {list(shapes[name])}" for name in requested) or "none"
         raise UnpoolError(
-            "tiles: expected an input of batch, channels and one spatial axis or more, "
-            f"got {', '.join(f'{name} of shape {list(shapes[name])}' for name in chosen) or 'none'}. Run it whole."
+            f"tiles: expected an input of batch, channels and one spatial axis or more, got {described}. Run it whole."
         )
     for name in fitting:
         if 0 in shapes[name]:
