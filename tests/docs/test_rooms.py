@@ -93,7 +93,7 @@ INNER = {
     "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),
-    "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "memory", "tiler", "run", "overview"),
+    "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "tiler", "run", "overview"),
     "runtime/streams": ("checkpoint", "partial_output", "output_transform", "inputs", "runner", "jobs", "run"),
     "runtime/cluster": ("map_tiles", "__init__"),
     "torch/exporting": (

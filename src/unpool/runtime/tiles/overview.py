@@ -1,6 +1,6 @@
 """The tiling of a model without an image: strides, receptive fields, accepted sizes and memory. Nothing runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unpool.errors import UnpoolError
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Extent
-from unpool.runtime.tiles.walk import Shape
+from unpool.runtime.tiles.walk import Axes, Shape
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -20,35 +20,18 @@ DEFAULT_SIZES = {3: 4096, 4: 512, 5: 128}
 
 @dataclass(frozen=True)
 class SizeRange:
-    """The sizes that a model accepts along one spatial axis, in elements: the smallest one, and the distance of others.
-
-    `step` is 0 where there is one size only.
-    """
+    """The sizes that a model accepts along one spatial axis: the smallest, and the step to others; 0 for one size."""
 
     least: int
     step: int
 
 
-def accepted_sizes(
-    tiler: Tiler, shapes: Mapping[str, Shape], is_dynamic: Sequence[bool]
-) -> tuple[SizeRange, ...] | None:
-    """By spatial axis, the sizes of the first image that a model accepts while the other axes keep theirs.
+def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: int) -> SizeRange:
+    """The sizes of the first image that a model accepts along one spatial axis, of which that of `shapes` is one.
 
     A graph treats sizes alike that differ by a multiple of its total stride. A smaller size is accepted as long as no
-    value is empty, no padding repeats more elements than there are, and joined values have equal sizes. None means that
-    the model does not accept `shapes`. `is_dynamic` says, by spatial axis, whether the model has a dynamic dimension.
-    """
-    if not tiler.accepts(shapes):
-        return None
-    strides = tiler.strides(shapes)
-    pairs = enumerate(zip(strides, is_dynamic, strict=True))
-    return tuple(_size_range(tiler, shapes, axis, stride if changes else 0) for axis, (stride, changes) in pairs)
-
-
-def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: int) -> SizeRange:
-    """The accepted sizes along one spatial axis, of which that of `shapes` is one; other images change with the first.
-
-    With `stride` 0, the size is fixed.
+    value is empty, no padding repeats more elements than there are, and joined values have equal sizes. Other axes keep
+    their sizes, and other images change with the first. With `stride` 0, the size is fixed.
     """
     own_axes = {name: axes.index(axis) for name, axes in tiler.images(shapes).items()}
     size = next(shapes[name][own] for name, own in own_axes.items())
@@ -77,11 +60,8 @@ def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: in
 class Overview:
     """The tiling of a model for inputs of these shapes; empty but for the reason where it cannot be tiled exactly.
 
-    Attributes:
-        stride: the total stride along each spatial axis, in elements of the first input.
-        outputs: the receptive field of an element of each output, along each spatial axis.
-        smallest: the accepted sizes along each spatial axis of the first image; None where `shapes` are not accepted.
-        bytes: forecast of the peak memory of a run, without the inputs and the session.
+    By spatial axis, it has the total stride in elements of the first input, the receptive fields of the outputs, and
+    the accepted sizes of the first image; None where `shapes` are not accepted. `bytes` forecasts the peak of a run.
     """
 
     shapes: Mapping[str, Shape]
@@ -104,20 +84,18 @@ def overview(session: "InferenceSession", sizes: Mapping[str, int], layout: str 
         )
     try:
         tiler = Tiler(session, layout=layout)
-        sizes_accepted = accepted_sizes(tiler, shapes, _dynamic_axes(session, tiler, shapes))
-        return Overview(shapes, tiler.strides(shapes), tiler.extents(shapes), sizes_accepted, tiler.run_bytes(shapes))
+        strides, smallest = tiler.strides(shapes), None
+        if tiler.accepts(shapes):
+            fixed = _fixed_axes(session, tiler.images(shapes))
+            smallest = tuple(
+                _size_range(tiler, shapes, axis, 0 if axis in fixed else stride) for axis, stride in enumerate(strides)
+            )
+        return Overview(shapes, strides, tiler.extents(shapes), smallest, tiler.run_bytes(shapes))
     except UnpoolError as error:
         return Overview(shapes, refusal=str(error))
 
 
-def _dynamic_axes(session: "InferenceSession", tiler: Tiler, shapes: Mapping[str, Shape]) -> list[bool]:
-    """By spatial axis of the image, whether all inputs have a dynamic dimension along it."""
-    images = tiler.images(shapes)
-    fixed = {
-        axis
-        for info in session.get_inputs()
-        for axis, size in zip(images.get(info.name, ()), info.shape or (), strict=False)
-        if isinstance(size, int)
-    }
-    axes = {axis for own in images.values() for axis in own if axis is not None}
-    return [axis not in fixed for axis in sorted(axes)]
+def _fixed_axes(session: "InferenceSession", images: Mapping[str, Axes]) -> set[int | None]:
+    """The spatial axes of the image along which an input has a fixed size."""
+    inputs = [(images.get(info.name, ()), info.shape or ()) for info in session.get_inputs()]
+    return {axis for pair in inputs for axis, size in zip(*pair, strict=False) if isinstance(size, int)}

@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 Arrays = dict[str, np.ndarray[Any, Any]]
 Progress = Callable[[Iterable[Tile]], Iterable[Tile]]
 
-FREE_SHARE = 0.5
-"""Default share of the free memory that a run may take."""
-
-FORECAST_MARGIN = 0.25
-"""Share by which a run may exceed its forecast."""
-
-MAX_SIZE = 2**40
-"""A size that no image exceeds."""
+FREE_SHARE = 0.5  # of the free memory that a run may take by default
+FORECAST_MARGIN = 0.25  # share by which a run may exceed its forecast
+MAX_SIZE = 2**40  # no image exceeds it
 
 
 def run(
@@ -90,12 +85,14 @@ def run(
             raise UnpoolError(
                 f'tile: expected "auto" or a size per spatial axis, got {tile!r}. Pass such a list as [512, 512].'
             )
-        return run_tiling(session, fit_tiling(tiler, shapes, max_memory).tiling, feed, progress)
-    return run_tiling(session, tiler.tiling(shapes, tile), feed, progress)
+        tiling = fit_tiling(tiler, shapes, max_memory).tiling
+    else:
+        tiling = tiler.tiling(shapes, tile)
+    return run_tiling(session, tiling, feed, progress)
 
 
 def run_tile(session: "InferenceSession", tiling: Tiling, tile: Tile, feed: Mapping[str, Any]) -> Arrays:
-    """The results of one tile.
+    """The results of one tile of a tiling, by output: the elements for `tile.targets`, with indices in the whole image.
 
     Args:
         session: whose model the tiling was made for.
@@ -105,8 +102,7 @@ def run_tile(session: "InferenceSession", tiling: Tiling, tile: Tile, feed: Mapp
             array, a memory map or a Zarr array.
 
     Returns:
-        by output, the elements for `tile.targets`; also the outputs that are equal for every tile. Indices are those
-        in the whole image.
+        those elements, and the outputs that are equal for every tile.
     """
     return compute_tile(session, tiling, tile, read_tile(tile, feed))
 
@@ -201,15 +197,12 @@ def fit_tiling(
         ShapeError: even the smallest tile exceeds the limit.
         UnsupportedError: the graph cannot be tiled exactly.
     """
-    strides = tiler.strides(shapes)
-    buffers = tiler.output_bytes if buffer_bytes is None else buffer_bytes
-    whole = _fit(tiler, shapes, [MAX_SIZE] * len(strides))
-    used = rss()
+    strides, buffers = tiler.strides(shapes), buffer_bytes or tiler.output_bytes
+    whole, used = _fit(tiler, shapes, [MAX_SIZE] * len(strides)), rss()
     budget = int(available() * FREE_SHARE) if max_memory is None else max_memory - used
     if _peak_bytes(whole, buffers) <= budget:
         return whole
-    sizes = [axis.size for axis in whole.tiling.axes]
-    unit = max(strides)
+    sizes, unit = [axis.size for axis in whole.tiling.axes], max(strides)
     low, high, best = 1, max(sizes) // unit, None
     while low <= high:
         middle = (low + high) // 2
@@ -219,23 +212,21 @@ def fit_tiling(
         else:
             high = middle - 1
     if best is None:
-        needed = least_bytes(tiler, shapes, buffer_bytes)
         limit = used + max(0, budget) if max_memory is None else max_memory
+        needed = least_bytes(tiler, shapes, buffers)
         raise ShapeError(f"tiles: {memory_limit_message('max_memory', limit, used, needed)}")
     return _fit(tiler, shapes, [balance_length(*axis) for axis in zip(sizes, best.tile, strides, strict=True)])
 
 
 def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], buffer_bytes: Callable[[Tiling], int] | None = None) -> int:
     """Bytes that a run in the smallest tiles takes in addition to the process; arguments as for `fit_tiling`."""
-    strides = tiler.strides(shapes)
-    buffers = tiler.output_bytes if buffer_bytes is None else buffer_bytes
+    strides, buffers = tiler.strides(shapes), buffer_bytes or tiler.output_bytes
     return min(_peak_bytes(_fit(tiler, shapes, [size] * len(strides)), buffers) for size in (max(strides), MAX_SIZE))
 
 
 def memory_limit_message(limit: str, max_memory: int, used: int, needed: int) -> str:
-    """The sentence about a memory limit in bytes, by its name, that a run would exceed.
-
-    The process has `used` bytes in use, and the run takes `needed` ones in addition.
+    """The sentence about a memory limit in bytes, by its name, that a run would exceed: it takes `needed` bytes in
+    addition to those that are `used` already.
 
     >>> memory_limit_message("--max-memory", 700 << 20, 600 << 20, 569 << 20)
     '--max-memory 700 MiB is too small: this run needs at least about 1.2 GiB (569 MiB more than is used already).'

@@ -1,4 +1,4 @@
-"""The tiles for a session and the shapes of its inputs."""
+"""The tiles for a session and the shapes of its inputs, and a forecast of the memory that a run takes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,18 +7,22 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+import onnx
+
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.memory import pool_limit
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import drop_constant_data, prune
+from unpool.runtime.graph.nodes import reads, writes
 from unpool.runtime.graph.shapes import dtype
+from unpool.runtime.plan.plan import Step
 from unpool.runtime.session.session import prepared_graph
 from unpool.runtime.tiles import tiling as grid
-from unpool.runtime.tiles.links import Edge, Strides
-from unpool.runtime.tiles.memory import run_bytes
-from unpool.runtime.tiles.rules.table import apply
+from unpool.runtime.tiles.links import Strides
+from unpool.runtime.tiles.rules.table import IN_PLACE, apply
 from unpool.runtime.tiles.tiling import AxisCell, AxisGeometry, Extent, Tiling
-from unpool.runtime.tiles.walk import SAME, Axes, Field, GraphWalk, Shape, Trace, image_inputs, refusal
+from unpool.runtime.tiles.walk import SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
 
 Geometry: TypeAlias = tuple[dict[str, Axes], Trace, tuple[AxisGeometry, ...]]
 
-MAX_ITEM_BYTES = 8
-"""Assumed for an element of unknown type."""
+MAX_ITEM_BYTES = 8  # assumed for an element of unknown type
+OVERHEAD_BYTES = 16 << 20  # of a run in addition to its values: buffers of threads and allocators
 
 
 class Tiler:
@@ -94,10 +98,7 @@ class Tiler:
         return tiling
 
     def extents(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[Extent, ...]]:
-        """The receptive field of an element of each output, along each spatial axis.
-
-        Args:
-            shapes: of all inputs that are fed; in a small image all elements may be near a border.
+        """The receptive field of an element of each output, along each spatial axis, far from the borders.
 
         Raises:
             UnsupportedError: a node does not treat every position of the image alike; the message names it.
@@ -116,8 +117,13 @@ class Tiler:
             whole = self._trace(shapes, self.images(shapes))
         except UnpoolError:
             return False
-        sizes = {name: field.sizes() for name, field in whole.fields.items()}
-        return all(_fits(edge, number, sizes) for number, edges in enumerate(whole.edges) for edge in edges)
+        for number, edges in enumerate(whole.edges):
+            sizes = {name: field.sizes().get(number, 0) for name, field in whole.fields.items()}
+            for edge in edges:
+                size, source = sizes[edge.value], sizes[edge.source]
+                if size < 1 or source < edge.link.least or (edge.link == SAME and size != source):
+                    return False
+        return True
 
     def strides(self, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
         """The total stride along each spatial axis, in elements of the first input."""
@@ -126,13 +132,17 @@ class Tiler:
     def run_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
         """Forecast of the peak memory of a run in bytes, without its inputs and the session.
 
+        A partition that onnxruntime runs keeps its memory for its next run, so partitions add up.
+
         Args:
             shapes: of all inputs that are fed.
             tile: shapes of the inputs that are cut; by default the whole ones.
         """
         fields = self._trace({**shapes, **(tile or {})}, self.images(shapes)).fields
-        sizes = {name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()}
-        return run_bytes(self._nodes, self.session.plan, Counter(sizes))
+        sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
+        steps = self.session.plan.steps
+        partitions = sum(_partition_bytes(self._nodes, step, sizes) for step in steps if step.runner != "unpool")
+        return partitions + _own_bytes(steps, sizes) + OVERHEAD_BYTES
 
     def output_bytes(self, tiling: Tiling) -> int:
         """Bytes of all outputs of the image."""
@@ -177,7 +187,11 @@ class Tiler:
     ) -> None:
         """Refuse a graph that treats a tile differently from the image."""
         tiled, whole, axes = geometry
-        expected = {name: _shape_in_tile(name, field, axes, cells) for name, field in whole.fields.items()}
+        expected = {}  # by value, its shape in the image less the elements that the tile lacks
+        for name, field in whole.fields.items():
+            removed = [(cell.begin + cell.end) / axis.steps[name] for axis, cell in zip(axes, cells, strict=True)]
+            pairs = zip(field.shape, field.axes, strict=True)
+            expected[name] = tuple(size - (0 if axis is None else removed[axis]) for size, axis in pairs)
         read = {**shapes, **{name: tuple(map(int, expected[name])) for name in tiled}}
         try:
             part = self._trace(read, tiled)
@@ -189,21 +203,6 @@ class Tiler:
                 f"{short_message(error)}. Take larger tiles, or run the image whole."
             ) from error
         _require_same_trace(whole, part, expected)
-
-
-def _shape_in_tile(
-    name: str, field: Field, axes: Sequence[AxisGeometry], cells: Sequence[AxisCell]
-) -> tuple[Fraction, ...]:
-    """The shape of a value in a tile, if it lacks the elements that the tile lacks, and is else that in the image."""
-    removed = [(cell.begin + cell.end) / axis.steps[name] for axis, cell in zip(axes, cells, strict=True)]
-    pairs = zip(field.shape, field.axes, strict=True)
-    return tuple(Fraction(size) if axis is None else size - removed[axis] for size, axis in pairs)
-
-
-def _fits(edge: Edge, axis: int, sizes: Mapping[str, Mapping[int, int]]) -> bool:
-    """True if the values of an edge have elements along a spatial axis, and equal sizes where they are joined."""
-    size, source = (sizes[name].get(axis, 0) for name in (edge.value, edge.source))
-    return size > 0 and source >= edge.link.least and (edge.link != SAME or size == source)
 
 
 def _step(strides: Strides, name: str, inputs: tuple[str, ...], sizes: Mapping[str, int]) -> Fraction:
@@ -222,10 +221,9 @@ def _step(strides: Strides, name: str, inputs: tuple[str, ...], sizes: Mapping[s
     return own * ratio
 
 
-def _require_same_trace(whole: Trace, part: Trace, expected: Mapping[str, tuple[Fraction, ...]]) -> None:
-    """Refuse a graph that treats an image of another size differently, by the traces of the image and of a tile.
-
-    Every value must have the expected shape in the tile, and no padding, factor or number may change with the size.
+def _require_same_trace(whole: Trace, part: Trace, expected: Mapping[str, tuple[int | Fraction, ...]]) -> None:
+    """Refuse a graph in which a value has another shape than expected in a tile, or whose padding, factors or numbers
+    change with the size.
     """
     for name, field in whole.fields.items():
         node, tile = whole.nodes.get(name, name), part.fields[name]
@@ -245,3 +243,37 @@ def _require_same_trace(whole: Trace, part: Trace, expected: Mapping[str, tuple[
 
 def _size_dependent(node: str, why: str) -> UnsupportedError:
     return UnsupportedError(f"tiles: {node} cannot be tiled exactly: it {why}. Run the image whole.")
+
+
+def _partition_bytes(nodes: Sequence[onnx.NodeProto], step: Step, sizes: Counter[str]) -> int:
+    """Peak memory of a partition, with its outputs.
+
+    Elementwise nodes overwrite their input if no other node reads it. A Conv copies inputs from other steps into its
+    own layout.
+    """
+    own = [nodes[position] for position in step.nodes]
+    last_read = {name: place for place, node in enumerate(own) for name in reads(node)}
+    kept = {*step.inputs, *step.outputs}
+    alive = peak = 0
+    for place, node in enumerate(own):
+        written = sum(sizes[name] for name in writes(node))
+        copied = sum(sizes[name] for name in node.input[:1] if node.op_type == "Conv" and name in step.inputs)
+        freed = sum(sizes[name] for name in reads(node) if last_read[name] == place and name not in kept)
+        reused = min(written, freed) if node.op_type in IN_PLACE else 0
+        peak = max(peak, alive + written - reused + copied)
+        alive += written - freed
+    return peak
+
+
+def _own_bytes(steps: Sequence[Step], sizes: Counter[str]) -> int:
+    """Peak memory of the outputs of unpool's steps that are alive at the same time, with blocks that are kept."""
+    last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
+    peak = total = 0
+    held: dict[str, int] = {}
+    for place, step in enumerate(steps):
+        if step.runner == "unpool":
+            held |= {name: sizes[name] for name in step.outputs}
+            total += sum(sizes[name] for name in step.outputs)
+        peak = max(peak, sum(held.values()))
+        held = {name: size for name, size in held.items() if last_read.get(name, len(steps)) > place}
+    return min(total, peak + pool_limit())
