@@ -29,7 +29,7 @@ MODES = ("constant", "gaussian")
 PADDING_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 """Padding modes of MONAI, and those of NumPy."""
 
-MIN_WEIGHT = 1e-3
+MIN_WEIGHT = 1e-3  # of a result in a window
 
 
 def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
@@ -87,11 +87,11 @@ def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
     arrays = {name: np.asarray(array) for name, array in feed.items()}
     options = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     windows = find_windows({name: array.shape for name, array in arrays.items()}, options, layout)
-    averages, results = BlendAccumulator(windows, names), dict[str, Array]()
+    accumulator, results = BlendAccumulator(windows, names), dict[str, Array]()
     for batch in progress(list(windows.batches(range(len(windows))))):
-        rows = averages.add(batch, session.run(names, {**arrays, **windows.read(arrays, batch)}))
+        rows = accumulator.add(batch, session.run(names, {**arrays, **windows.read(arrays, batch)}))
         for name, array in (rows or {}).items():
-            bands = averages.bands[name]
+            bands = accumulator.averages[name].bands
             if name not in results:
                 results[name] = np.empty(bands.shape, array.dtype)
             results[name][bands.window(batch.band)] = array
@@ -111,9 +111,8 @@ class BlendOptions:
     cval: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.mode in MODES, "mode", f"one of {', '.join(MODES)}", self.mode)
-        known = f"one of {', '.join(PADDING_MODES)}"
-        require(self.padding_mode in PADDING_MODES, "padding_mode", known, self.padding_mode)
+        for name, value, known in (("mode", self.mode, MODES), ("padding_mode", self.padding_mode, PADDING_MODES)):
+            require(value in known, name, f"one of {', '.join(known)}", value)
         require(self.sw_batch_size > 0, "sw_batch_size", "1 or more", self.sw_batch_size)
 
     def per_axis(self, value: float | Sequence[float], count: int) -> list[float]:
@@ -153,9 +152,13 @@ class Windows:
 
     @cached_property
     def starts(self) -> tuple[tuple[int, ...], ...]:
-        """The starts of windows, by spatial axis."""
-        overlap = self.blending.per_axis(self.blending.overlap, len(self.roi))
-        return tuple(tuple(window_starts(*axis)) for axis in zip(self.padded_sizes, self.roi, overlap, strict=True))
+        """The starts of windows, by spatial axis: a step apart, and the last window ends with the image."""
+        starts, overlaps = [], self.blending.per_axis(self.blending.overlap, len(self.roi))
+        for size, length, overlap in zip(self.padded_sizes, self.roi, overlaps, strict=True):
+            require(0 <= overlap < 1, "overlap", "0 or more and below 1", overlap)
+            step = length if length == size else max(1, int(length * (1 - overlap)))
+            starts.append((*range(0, size - length, step), size - length))
+        return tuple(starts)
 
     def __len__(self) -> int:
         """Number of bands."""
@@ -190,8 +193,8 @@ class Windows:
 
     def read(self, feed: Mapping[str, Any], batch: WindowBatch) -> dict[str, Array]:
         """The arrays for the inputs that are cut."""
-        return {name: np.concatenate([self._window(feed[name], batch.band, start) for start in batch.starts])
-                for name in self.names}  # fmt: skip
+        windows = {name: [self._window(feed[name], batch.band, start) for start in batch.starts] for name in self.names}
+        return {name: np.concatenate(parts) for name, parts in windows.items()}
 
     def _window(self, source: Any, band: int, start: Shape) -> Array:
         """A window of an image, as a batch of one; half of its padding is before the image."""
@@ -212,36 +215,19 @@ def find_windows(shapes: Mapping[str, Shape], blending: BlendOptions, layout: st
     """The windows of inputs of these shapes; those of the highest rank are cut, and must have the same sizes."""
     tiled = image_inputs(shapes, layout, None)
     axes = tuple(axis for axis, spatial in enumerate(next(iter(tiled.values()))) if spatial is not None)
-    sizes = {tuple(shapes[name][axis] for axis in axes) for name in tiled}
-    if len(sizes) > 1:
-        raise ShapeError(f"tiles: expected inputs of one size, got {sorted(sizes)}. Blend them one by one.")
-    images = {shapes[name][0] for name in tiled}
-    if len(images) > 1:
-        raise ShapeError(f"tiles: expected batches of one size, got {sorted(images)}. Blend them one by one.")
+    sizes, images = {tuple(shapes[name][axis] for axis in axes) for name in tiled}, {shapes[name][0] for name in tiled}
+    for title, values in (("inputs", sizes), ("batches", images)):
+        if len(values) > 1:
+            raise ShapeError(f"tiles: expected {title} of one size, got {sorted(values)}. Blend them one by one.")
     windows = Windows(tuple(tiled), axes, images.pop(), sizes.pop(), blending)
     require(len(windows) > 0, "tiles", "images that have elements", [windows.images, *windows.sizes])
     return windows
-
-
-def window_starts(size: int, length: int, overlap: float) -> Iterator[int]:
-    """The starts of windows along one axis: a step apart, and the last window ends with the image.
-
-    >>> list(window_starts(10, 4, 0.25))
-    [0, 3, 6]
-    """
-    require(0 <= overlap < 1, "overlap", "0 or more and below 1", overlap)
-    step = length if length == size else max(1, int(length * (1 - overlap)))
-    count = -(-(size - length) // step) + 1
-    return (min(number * step, size - length) for number in range(count))
 
 
 def window_weights(roi: Sequence[int], mode: str, sigma_scale: Sequence[float]) -> Array:
     """The weights of the results of a window, float32.
 
     "gaussian": exp(-(x - (n - 1) / 2)² / (2 (sigma_scale n)²)) along each axis of n elements, and at least 0.001.
-
-    >>> window_weights([3], "gaussian", [0.5]).round(3).tolist()
-    [0.8009999990463257, 1.0, 0.8009999990463257]
     """
     weights = np.ones(tuple(roi), np.float32)
     if mode == "gaussian":
@@ -269,7 +255,10 @@ class Bands:
         self.sizes = tuple(result.shape[axis] for axis in windows.axes)
         self.rates = [size / length for size, length in zip(self.sizes, windows.roi, strict=True)]
         self.padded_sizes = tuple(int(size * rate) for size, rate in zip(windows.padded_sizes, self.rates, strict=True))
-        self.image_spans = tuple(map(_image_span, windows.sizes, windows.padded_sizes, self.padded_sizes))
+        self.image_spans = []  # the parts of the padded output that belong to the image
+        for size, padded, length in zip(windows.sizes, windows.padded_sizes, self.padded_sizes, strict=True):
+            begin = (padded - size) // 2
+            self.image_spans.append(slice(round(begin * length / padded), round((begin + size) * length / padded)))
 
     @property
     def shape(self) -> Shape:
@@ -284,9 +273,9 @@ class Bands:
     @property
     def piece(self) -> Shape:
         """Of the final rows of a band, cut to the width of a window; the maximum along each axis."""
-        lengths = [min(size, span.stop - span.start) for size, span in zip(self.sizes, self.image_spans, strict=True)]
-        rows = self.final_rows(0)
-        return self._with_sizes([max(1, rows.stop - rows.start), *lengths[1:]])
+        spans, rows = zip(self.sizes, self.image_spans, strict=True), self.final_rows(0)
+        _, *lengths = (min(size, span.stop - span.start) for size, span in spans)
+        return self._with_sizes([max(1, rows.stop - rows.start), *lengths])
 
     @property
     def bytes(self) -> int:
@@ -322,32 +311,37 @@ class BandAverage:
     """The averages of one output; memory holds those of one band."""
 
     def __init__(self, bands: Bands) -> None:
-        self._bands, self._axes, options = bands, bands.windows.axes, bands.windows.blending
+        self.bands, self._axes, options, roi = bands, bands.windows.axes, bands.windows.blending, bands.windows.roi
         self._sums = np.zeros(bands.buffer_shape, bands.dtype)
         self._totals = np.zeros([bands.buffer_shape[axis] for axis in self._axes], bands.dtype)
-        roi = bands.windows.roi
         weights = window_weights(roi, options.mode, options.per_axis(options.sigma_scale, len(roi)))
-        self._weights = _resize_nearest(weights, bands.sizes).astype(bands.dtype)
-        self._band: int | None = None
+        if bands.sizes != weights.shape:  # the weights of the nearest elements of the window
+            pairs = zip(bands.sizes, roi, strict=True)
+            places = [
+                ((np.arange(size) + 0.5) * length / size).astype(int).clip(max=length - 1) for size, length in pairs
+            ]
+            weights = weights[np.ix_(*places)]
+        self._weights, self._band = weights.astype(bands.dtype), -1
 
     def add(self, batch: WindowBatch, results: Array) -> None:
         """Add the results of some windows, which must have the shape of earlier ones."""
-        if results.shape != (len(batch.starts), *self._bands.sample_shape):
-            raise _no_image(self._bands.name, results)
+        bands = self.bands
+        if results.shape != (len(batch.starts), *bands.sample_shape):
+            raise _no_image(bands.name, results)
         self._begin(batch.band)
         weights = self._weights.reshape(self._along(results.shape)[1:])
         for start, result in zip(batch.starts, results, strict=True):
-            begins = (0, *(int(first * rate) for first, rate in zip(start[1:], self._bands.rates[1:], strict=True)))
-            window = tuple(slice(first, first + size) for first, size in zip(begins, self._bands.sizes, strict=True))
-            self._sums[0][_expand_slices(self._axes, window, results.ndim)[1:]] += result * weights
+            begins = (0, *(int(first * rate) for first, rate in zip(start[1:], bands.rates[1:], strict=True)))
+            window = tuple(slice(first, first + size) for first, size in zip(begins, bands.sizes, strict=True))
+            self._sums[0][self._expand_slices(window)[1:]] += result * weights
             self._totals[window] += self._weights
 
     def final(self) -> Array:
         """The averages of the rows that no later window reaches, after the last windows of a band."""
-        band, bands = self._band or 0, self._bands
-        rows, first = bands.final_rows(band), bands.row(bands.windows.begin(band))
+        bands = self.bands
+        rows, first = bands.final_rows(self._band), bands.row(bands.windows.begin(self._band))
         spans = (slice(rows.start - first, rows.stop - first), *bands.image_spans[1:])
-        sums, totals = self._sums[_expand_slices(self._axes, spans, self._sums.ndim)], self._totals[spans]
+        sums, totals = self._sums[self._expand_slices(spans)], self._totals[spans]
         averages: Array = sums / totals.reshape(self._along(sums.shape))
         return averages
 
@@ -355,11 +349,10 @@ class BandAverage:
         """Drop final rows, and make room for a band."""
         if self._band == band:
             return
-        windows = self._bands.windows
-        is_next = self._band == band - 1 and band % len(windows.starts[0]) > 0
-        rows = self._bands.sizes[0]
-        final = self._bands.row(windows.begin(band)) - self._bands.row(windows.begin(band - 1)) if is_next else rows
-        remaining = max(0, rows - final)
+        bands, remaining = self.bands, 0
+        rows, windows = bands.sizes[0], bands.windows
+        if self._band == band - 1 and band % len(windows.starts[0]) > 0:
+            remaining = max(0, rows - bands.row(windows.begin(band)) + bands.row(windows.begin(band - 1)))
         for buffer, axis in ((self._sums, self._axes[0]), (self._totals, 0)):
             along = np.moveaxis(buffer, axis, 0)
             along[:remaining] = along[rows - remaining :].copy()
@@ -370,43 +363,26 @@ class BandAverage:
         """A shape with one element on the axes that are none of the image."""
         return tuple(size if axis in self._axes else 1 for axis, size in enumerate(shape))
 
+    def _expand_slices(self, window: Sequence[slice]) -> Slices:
+        """Slices of the sums, from those along the axes of the image."""
+        spans = dict(zip(self._axes, window, strict=True))
+        return tuple(spans.get(axis, slice(None)) for axis in range(self._sums.ndim))
+
 
 class BlendAccumulator:
     """The averages of several outputs, to which the results of windows are added."""
 
     def __init__(self, windows: Windows, names: Sequence[str]) -> None:
         self._windows, self._names = windows, names
-        self.bands: dict[str, Bands] = {}
-        self._averages: dict[str, BandAverage] = {}
+        self.averages: dict[str, BandAverage] = {}
 
     def add(self, batch: WindowBatch, results: Sequence[Array]) -> Mapping[str, Array] | None:
         """The averages of the final rows of every output, where a batch completes a band; else None."""
         for name, array in zip(self._names, results, strict=True):
-            if name not in self.bands:
-                self.bands[name] = Bands(self._windows, name, array)
-                self._averages[name] = BandAverage(self.bands[name])
-            self._averages[name].add(batch, array)
-        return {name: self._averages[name].final() for name in self._names} if batch.completes_band else None
-
-
-def _image_span(size: int, padded: int, length: int) -> slice:
-    """The part of a padded output that belongs to the image: `size` of `padded` elements, which give `length`."""
-    begin = (padded - size) // 2
-    return slice(round(begin * length / padded), round((begin + size) * length / padded))
-
-
-def _expand_slices(axes: Sequence[int], window: Sequence[slice], rank: int) -> Slices:
-    spans = dict(zip(axes, window, strict=True))
-    return tuple(spans.get(axis, slice(None)) for axis in range(rank))
-
-
-def _resize_nearest(weights: Array, sizes: Sequence[int]) -> Array:
-    """The weights for outputs of another size than the window, from the nearest elements."""
-    positions = [
-        np.minimum(((np.arange(size) + 0.5) * length / size).astype(int), length - 1)
-        for size, length in zip(sizes, weights.shape, strict=True)
-    ]
-    return weights if tuple(sizes) == weights.shape else weights[np.ix_(*positions)]
+            if name not in self.averages:
+                self.averages[name] = BandAverage(Bands(self._windows, name, array))
+            self.averages[name].add(batch, array)
+        return {name: self.averages[name].final() for name in self._names} if batch.completes_band else None
 
 
 def _no_image(name: str, result: Array) -> ShapeError:
