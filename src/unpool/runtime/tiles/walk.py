@@ -129,6 +129,13 @@ class GraphWalk:
         dims = self._inputs.get(name, shapes.static_dims(self._types.get(name)))
         return None if dims is None or None in dims else tuple(size for size in dims if size is not None)
 
+    def known_shape(self, node: onnx.NodeProto, name: str) -> Shape:
+        """`shape` of a value that a node reads; one of unknown shape is refused."""
+        shape = self.shape(name)
+        if shape is None:
+            raise refusal(node, f"reads {name!r}, whose shape is not known")
+        return shape
+
     def numbers(self, name: str) -> Numbers | None:
         """The elements of a small value that the image does not change; None where they are unknown."""
         if name not in self._values and name in self._constants and not is_large(self._constants[name]):

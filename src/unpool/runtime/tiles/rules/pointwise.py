@@ -14,45 +14,39 @@ import numpy as np
 import onnx
 
 from unpool.runtime.graph.nodes import attributes
-from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, refusal
+from unpool.runtime.tiles.walk import Field, GraphWalk, refusal
 
 
 def elementwise(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators that broadcast all their inputs: y[s] = f(x[s], z[s]), or f(x[s], z) without axes s."""
-    names = [name for name in node.input if name]
-    shapes = [walk.shape(name) for name in names]
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(names):
-        raise refusal(node, f"reads {names[shapes.index(None)]!r}, whose shape is not known")
+    shapes = {name: walk.known_shape(node, name) for name in node.input if name}
     try:
-        full = np.broadcast_shapes(*known)
+        full = np.broadcast_shapes(*shapes.values())
     except ValueError as error:
-        raise refusal(node, f"joins shapes that do not fit, {', '.join(map(str, known))}") from error
+        known = ", ".join(str(shapes[name]) for name in node.input if name)
+        raise refusal(node, f"joins shapes that do not fit, {known}") from error
     axes: list[int | None] = [None] * len(full)
-    sources = [name for name in names if name in walk.fields]
+    sources = [name for name in shapes if name in walk.fields]
     for own in (walk.fields[name].axes for name in sources):
         for place, axis in enumerate(own, len(axes) - len(own)):  # axes are aligned at the end
             if axis is not None and axes[place] not in (None, axis):
                 raise refusal(node, "joins different axes of the image")
             axes[place] = axes[place] if axis is None else axis
-    for name, shape in zip(names, known, strict=True):
-        own = walk.fields[name].axes if name in walk.fields else (None,) * len(shape)
-        _check_axes(node, (name, own, shape), axes, full)
     output = Field(tuple(full), tuple(axes))
+    for name in shapes:
+        _check_operand(walk, node, name, output)
     for name in node.output:
         walk.add_field(node, name, output, {source: {} for source in sources})
 
 
-def _check_axes(
-    node: onnx.NodeProto, operand: tuple[str, Axes, Sequence[int]], axes: Sequence[int | None], full: Sequence[int]
-) -> None:
+def _check_operand(walk: GraphWalk, node: onnx.NodeProto, name: str, output: Field) -> None:
     """Refuse an operand with numbers of its own for every position, and a field that is stretched."""
-    name, own, shape = operand
-    begin = len(axes) - len(shape)
-    for place, (axis, size) in enumerate(zip(own, shape, strict=True), begin):
-        if axes[place] is not None and axis is None and size != 1:
+    shape = walk.known_shape(node, name)
+    own = walk.fields[name].axes if name in walk.fields else (None,) * len(shape)
+    for place, (axis, size) in enumerate(zip(own, shape, strict=True), len(output.axes) - len(shape)):
+        if output.axes[place] is not None and axis is None and size != 1:
             raise refusal(node, f"reads {name!r}, which has {size} numbers along the image and is not tiled")
-        if axis is not None and size != full[place]:
+        if axis is not None and size != output.shape[place]:
             raise refusal(node, f"stretches {name!r} over the image")
 
 
@@ -78,9 +72,7 @@ def _channel_axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> list[i
         return [1] if len(field.shape) > 1 else [0]
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return []
-    scale = walk.shape(node.input[1])
-    if scale is None:
-        raise refusal(node, f"reads {node.input[1]!r}, whose shape is not known")
+    scale = walk.known_shape(node, node.input[1])
     if len(scale) > 1:
         raise refusal(node, "has a scale for every block of elements")
     return [attributes(node).get("axis", 1) % len(field.shape)] if scale else []
@@ -100,10 +92,7 @@ def along_axis(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if any(node.output[1:]):
         raise refusal(node, "gives the mean, too, which no rule describes")
     for name in filter(None, node.input[1:]):
-        shape = walk.shape(name)
-        if shape is None:
-            raise refusal(node, f"reads {name!r}, whose shape is not known")
-        _check_axes(node, (name, (None,) * len(shape), shape), field.axes, field.shape)
+        _check_operand(walk, node, name, field)
     per_channel(walk, node)
 
 
