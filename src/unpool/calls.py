@@ -16,9 +16,7 @@ from unpool.operators.contract import Row
 from unpool.operators.resolve import Spec
 from unpool.shape_cache import on_eviction
 
-CallMode: TypeAlias = tuple[str, str, str, str, int]
-"""Operator, layout, compat, index_space and number of outputs."""
-
+CallMode: TypeAlias = tuple[str, str, str, str, int]  # operator, layout, compat, index_space and number of outputs
 _LAYOUTS = {"NCHW": "", "NHWC": contract.NHWC}
 _WINDOW = ("opset", "kernel_shape", "strides", "pads")
 _ACTIVATION = ("activation", "activation_params")

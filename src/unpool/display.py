@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-MAX_WORD = 200
-"""Characters that are shown of a word, such as a name or a part of a path."""
-
+MAX_WORD = 200  # characters that are shown of a word, such as a name or a part of a path
 MAX_LINE = 4000
 
 _LONG_WORD = re.compile(rf"[^\s/]{{{MAX_WORD + 1},}}")

@@ -22,8 +22,7 @@ EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 """Extra -> its purpose, and the modules that it brings."""
 
-_PACKAGES = {"PIL": "pillow", "skimage": "scikit-image"}
-"""Module -> its package, if pip has another name for it."""
+_PACKAGES = {"PIL": "pillow", "skimage": "scikit-image"}  # module -> its package, if pip has another name for it
 
 
 def install_line(*extras: str) -> str:

@@ -21,8 +21,7 @@ _ALL = """
     unregister_execution_provider_library
 """
 
-ONNXRUNTIME_NAMES = frozenset(_ALL.split())
-"""Names of onnxruntime; older releases lack some of them."""
+ONNXRUNTIME_NAMES = frozenset(_ALL.split())  # names of onnxruntime; older releases lack some of them
 
 _CORE = """
     AdapterFormat ExecutionMode ExecutionOrder GraphOptimizationLevel LoraAdapter OrtAllocatorType OrtDevice
@@ -31,8 +30,7 @@ _CORE = """
     set_default_logger_verbosity
 """
 
-CORE_ONNXRUNTIME_NAMES = frozenset(_CORE.split())
-"""Names that every release of onnxruntime has; `dir` lists them."""
+CORE_ONNXRUNTIME_NAMES = frozenset(_CORE.split())  # names that every release of onnxruntime has; `dir` lists them
 
 UNPOOL_NAMES = {
     "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),

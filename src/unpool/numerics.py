@@ -53,12 +53,8 @@ class Tolerance:
         return limits.get(dtype.name, 0.0) if isinstance(limits, Mapping) else limits
 
 
-BITWISE = Tolerance(relative=0.0)
-"""Equal bit for bit, except for the sign of zeros and the payload of NaNs."""
-
-ROUNDING = Tolerance()
-"""The same arithmetic in another order: rewritten models, and other runtimes."""
-
+BITWISE = Tolerance(relative=0.0)  # equal bit for bit, except for the sign of zeros and the payload of NaNs
+ROUNDING = Tolerance()  # the same arithmetic in another order: rewritten models, and other runtimes
 LOWERING = Tolerance(share=0.05)
 """Models with MaxPools on other kernels: where two elements almost tie, rounding decides, and a value moves."""
 

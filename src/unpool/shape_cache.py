@@ -19,8 +19,7 @@ _COUNT_PARTS = 64  # caches are counted when MAX_BYTES / _COUNT_PARTS were added
 _clock = count()
 _uncounted = 0
 _caches: "list[LruCache[Any, Any]]" = []
-on_eviction: list[Callable[[], object]] = []
-"""Callbacks after an eviction, for other holders of the results."""
+on_eviction: list[Callable[[], object]] = []  # callbacks after an eviction, for other holders of the results
 
 
 class _Entry:

@@ -20,8 +20,7 @@ from unpool.extras import extra_of, missing_extra, missing_modules
 OK, FINDINGS, USAGE, UNFIT, UNSUPPORTED = 0, 1, 2, 3, 4
 SIGNAL_BASE, INTERRUPTED, BROKEN_PIPE = 128, 130, 141
 
-_FIRST_LINE, _TICK = 1.0, 0.25
-"""Seconds of compiling before the line appears, and between two of its updates."""
+_FIRST_LINE, _TICK = 1.0, 0.25  # seconds of compiling before the line appears, and between two of its updates
 
 
 class UsageError(UnpoolError):

@@ -25,13 +25,10 @@ from unpool.images.source import BATCH
 DECODED, DECODED_AS, PROGRESSIVE = 16, {"WEBP": 28, "MPO": 20}, 7
 """Bytes per pixel that Pillow takes at most: two pictures of 4 bytes and two arrays of 4; by decoders that take more;
 and in addition for the coefficients of a progressive .jpg."""
-DEEPER = 2
-"""Factor for pixels of more than 8 bits."""
+DEEPER = 2  # factor for pixels of more than 8 bits
 PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
-CONVERTED = {PALETTE: 12, SEPARATED: 24}
-"""Bytes per sample that the colours of a TIFF take on their way to RGB."""
-SCALED = 16
-"""Bytes per voxel that the slope and intercept of a NIfTI file take."""
+CONVERTED = {PALETTE: 12, SEPARATED: 24}  # bytes per sample that the colours of a TIFF take on their way to RGB
+SCALED = 16  # bytes per voxel that the slope and intercept of a NIfTI file take
 
 
 @dataclass(frozen=True)

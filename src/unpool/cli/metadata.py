@@ -27,15 +27,11 @@ from unpool.images.pixels import WHITE_LEVEL, Picture
 if TYPE_CHECKING:
     from unpool.cli.run_config import RunConfig
 
-DEEPEST = 65535.0
-"""White of 16-bit files, most of which hold fewer bits without saying so."""
-
+DEEPEST = 65535.0  # white of 16-bit files, most of which hold fewer bits without saying so
 SCALE, MEAN, STD = "unpool.input_scale", "unpool.input_mean", "unpool.input_std"
 WHITE, PALETTE, CLASSES = "unpool.input_white", "unpool.palette", "classes"
 ENTRIES = (SCALE, MEAN, STD, WHITE, PALETTE, CLASSES)
-LONGEST, LONGEST_NAME = 2**20, 100
-"""Characters of an entry, and of the name of a class."""
-
+LONGEST, LONGEST_NAME = 2**20, 100  # characters of an entry, and of the name of a class
 _PARSERS: Mapping[str, Any] = {SCALE: number, MEAN: numbers, STD: positive_numbers, WHITE: positive_numbers}
 _OPTIONS = {SCALE: "--scale", MEAN: "--mean", STD: "--std", WHITE: "--white", PALETTE: "--palette"}
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")

@@ -87,12 +87,8 @@ def text_option(metavar: str, text: str, default: str | bool = False) -> Any:
     return typer.Option(metavar=metavar, help=text, show_default=default)
 
 
-Flag = partial(typer.Option, metavar="")
-"""An option that takes no value, and whose help shows none."""
-
-Choice = partial(typer.Option, case_sensitive=False)
-"""An option that takes one of a few words, in any case of letters."""
-
+Flag = partial(typer.Option, metavar="")  # an option that takes no value, and whose help shows none
+Choice = partial(typer.Option, case_sensitive=False)  # an option that takes one of a few words, in any case of letters
 SizeOption = partial(typer.Option, "--size", metavar="NAME=NUMBER")
 OutputOption = partial(typer.Option, "-o", "--output", show_default=False)
 

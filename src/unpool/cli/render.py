@@ -23,11 +23,8 @@ from unpool.runtime.streams.output_transform import ScoreFormat, class_type, req
 LARGEST_CLASS = 65535
 BEST = ScoreFormat(argmax=True)
 
-ArraySpecs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
-"""Shape and type of each array in a file."""
-Areas: TypeAlias = Mapping[str, float]
-"""Share of the area, 0 to 1, of every class that occurs."""
-
+ArraySpecs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # shape and type of each array in a file
+Areas: TypeAlias = Mapping[str, float]  # share of the area, 0 to 1, of every class that occurs
 _log = logging.getLogger("unpool.cli")
 
 

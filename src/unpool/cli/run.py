@@ -39,11 +39,8 @@ if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 _T = TypeVar("_T")
-KEPT = 16
-"""Divisor of --max-memory: the share of it that a session may keep between two items."""
-
-Files: TypeAlias = Mapping[Path, Sequence[str]]
-"""The files of an item, and the outputs in each."""
+KEPT = 16  # divisor of --max-memory: the share of it that a session may keep between two items
+Files: TypeAlias = Mapping[Path, Sequence[str]]  # the files of an item, and the outputs in each
 
 
 def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:

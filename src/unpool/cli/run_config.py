@@ -14,9 +14,7 @@ from unpool.images.raster import FLAT_FORMATS
 from unpool.runtime.streams.jobs import AUTO
 from unpool.runtime.streams.output_transform import ScoreFormat
 
-OVERLAP = 0.25
-"""Share of a tile that neighbours have in common with --blend, by default."""
-
+OVERLAP = 0.25  # share of a tile that neighbours have in common with --blend, by default
 _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 

@@ -38,12 +38,9 @@ from unpool.runtime.streams.runner import OutputFile, RunResult
 
 STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}
 """Format of the temporary file by output format; .npy for the others."""
-DRAWING = 120
-"""Bytes per pixel of a band of rows that is drawn."""
-IN_JPEG = 4
-"""Bytes per pixel that Pillow holds."""
-PIECE = 1 << 20
-"""Bytes that are copied at a time."""
+DRAWING = 120  # bytes per pixel of a band of rows that is drawn
+IN_JPEG = 4  # bytes per pixel that Pillow holds
+PIECE = 1 << 20  # bytes that are copied at a time
 
 
 def spools(run: ModelRun) -> bool:

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 WRITTEN_TYPES = tuple(f"tensor({kind}" for kind in ("float", "double", "float16", "uint", "int", "bool"))
 PACKED = ".nii.gz"
-LITTLE = 32 << 20
-"""Bytes below which another format of the output makes no difference."""
-
+LITTLE = 32 << 20  # bytes below which another format of the output makes no difference
 _log = logging.getLogger("unpool.cli")
 
 

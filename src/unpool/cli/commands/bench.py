@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from unpool.runtime.measure.timing import Timing
 
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
-CLOSE = 1e-3
-"""Difference, relative to the largest value, that comes from another order of sums."""
+CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums
 
 
 def bench(

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
     from unpool.torch.exporting.example import Example
 
-LARGEST = 2**31 - 2**24
-"""Bytes of weights that a single file can have."""
-
-MAX_REPORT, MAX_MESSAGE = 400, 300
-"""Characters that are kept of messages of an exporter, and of a module."""
-
+LARGEST = 2**31 - 2**24  # bytes of weights that a single file can have
+MAX_REPORT, MAX_MESSAGE = 400, 300  # characters that are kept of messages of an exporter, and of a module
 EXAMPLE_HELP = "Shape of an input: [NAME=]1x3xHxW[:TYPE]. H is a dynamic dimension, 8H one in multiples of 8."
 
 

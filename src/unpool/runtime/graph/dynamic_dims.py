@@ -137,11 +137,8 @@ RESHAPES = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")
 """Operators that keep the elements and their order."""
 
 INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-MAX_NAMED_VALUES = 8
-"""Integers of a value that get names of their own, since nothing else is known of them."""
-
-MAX_DEPTH = 100
-"""Nodes that are followed back from a value; between a size and its use exporters write fewer."""
+MAX_NAMED_VALUES = 8  # integers of a value that get names of their own, since nothing else is known of them
+MAX_DEPTH = 100  # nodes that are followed back from a value; between a size and its use exporters write fewer
 
 
 class DimFlow:

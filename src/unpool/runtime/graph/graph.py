@@ -160,9 +160,7 @@ def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
-DEEPEST = 16
-"""Nodes that are followed back from a value to its constants."""
-
+DEEPEST = 16  # nodes that are followed back from a value to its constants
 _MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 _TYPE_OF_ATTRIBUTE: Mapping[str, Any] = {"value_float": np.float32, "value_int": np.int64, "value_string": object}

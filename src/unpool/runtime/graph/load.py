@@ -238,9 +238,7 @@ def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
         ) from error
 
 
-LARGEST_ELEMENT = 16
-"""Bytes of an element of the largest type of numbers."""
-
+LARGEST_ELEMENT = 16  # bytes of an element of the largest type of numbers
 _ELEMENTS = frozenset(onnx.TensorProto.DataType.values())
 _NUMBERS = _ELEMENTS - {onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING}
 _LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")

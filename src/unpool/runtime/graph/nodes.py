@@ -14,9 +14,7 @@ from unpool.operators.contract import DOMAINS, OPERATORS
 from unpool.runtime.errors import error_class
 
 MAIN_DOMAINS = ("", "ai.onnx")
-LONGEST_CYCLE = 8
-"""Nodes of a cycle that a message names."""
-
+LONGEST_CYCLE = 8  # nodes of a cycle that a message names
 _log = logging.getLogger("unpool")
 
 

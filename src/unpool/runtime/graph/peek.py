@@ -15,9 +15,7 @@ from google.protobuf.message import DecodeError
 
 Content: TypeAlias = bytes | mmap.mmap
 
-SMALL = 2**20
-"""Bytes up to which all content is searched for a name first: that is faster than to find the nodes."""
-
+SMALL = 2**20  # bytes up to which all content is searched for a name first: that is faster than to find the nodes
 _GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
 _NODES = 1  # field of GraphProto
 _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of several bytes, kind 2 has its length

@@ -154,9 +154,7 @@ def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
     tensor.ClearField("raw_data")
 
 
-MIN_SPILLED_BYTES = 2**26
-"""Bytes of weights that are worth a file."""
-
+MIN_SPILLED_BYTES = 2**26  # bytes of weights that are worth a file
 SPILL_FILE = "weights"
 
 Restore: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]

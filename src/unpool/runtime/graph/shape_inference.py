@@ -40,9 +40,7 @@ from unpool.runtime.graph.weights import LARGE, as_input, is_large
 STAND_IN = "unpool.made."  # begin of the name of the input that stands for an output of unpool
 INVENTED = "unk__"  # begin of the names that onnx's inference gives to sizes that it does not know
 
-MAX_VISITED_NODES = 200_000
-"""Nodes that onnx may look at for the subgraphs of one node, every time counted."""
-
+MAX_VISITED_NODES = 200_000  # nodes that onnx may look at for the subgraphs of one node, every time counted
 Vectors: TypeAlias = Mapping[str, Dims | None]
 
 

@@ -252,8 +252,7 @@ def with_data_inside(tensor: onnx.TensorProto) -> onnx.TensorProto:
     return tensor if folder_of(tensor) is None else numpy_helper.from_array(np.array(array_of(tensor)), tensor.name)
 
 
-LARGEST_MESSAGE = 2**31 - 1
-"""Bytes, the limit of protobuf."""
+LARGEST_MESSAGE = 2**31 - 1  # bytes, the limit of protobuf
 
 
 def serialize(model: onnx.ModelProto, where: str) -> bytes:

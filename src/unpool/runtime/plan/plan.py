@@ -39,9 +39,7 @@ from unpool.runtime.plan.placement import Assignment, RunnerName, assign_runner
 from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
 
 TITLES = ("step", "node", "operator", "runs on", "why")
-HOST = "cpu"
-"""The device of steps that are on no GPU."""
-
+HOST = "cpu"  # the device of steps that are on no GPU
 PARTITION_RUNTIMES = ("onnxruntime", "openvino")
 """Runners whose nodes `summarize` collapses into one line; every other node keeps its own."""
 

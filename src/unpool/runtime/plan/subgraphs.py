@@ -27,14 +27,10 @@ _PLAIN = (
 )
 """Operators whose sizes onnx infers as every runtime computes them."""
 
-CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
-"""The operators whose subgraphs unpool runs."""
-
+CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")  # the operators whose subgraphs unpool runs
 FIRST_SCAN_OF_AXES = 9  # Scan-8 has a batch and then a sequence axis instead
 
-MOST_ROUNDS = 4
-"""Number of rounds that make single sizes dynamic; then all sizes of loop-carried values become dynamic."""
-
+MOST_ROUNDS = 4  # number of rounds that make single sizes dynamic; then all sizes of loop-carried values become dynamic
 Carried: TypeAlias = tuple[tuple[int, int], ...]
 Maybe: TypeAlias = onnx.TypeProto | None
 
