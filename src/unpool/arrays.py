@@ -117,7 +117,6 @@ def _to_torch(y: AnyArray) -> Any:
 
 
 def _convert(y: Any, model: Any) -> Any:
-    """`y` as an array of the model's library; unchanged if the library does not take it."""
     namespace = getattr(model, "__array_namespace__", None)
     library: Any = namespace() if namespace else sys.modules.get(type(model).__module__.partition(".")[0])
     for name in ("from_dlpack", "asarray"):

@@ -101,7 +101,6 @@ def _prepare(
 def _call_on_gpu(
     mode: CallMode, values: tuple[Any, ...], inputs: tuple[Any, ...], threads: int | None, out: Any, check: str
 ) -> Any:
-    """Run a public function on tensors on a GPU, by the kernels in Triton."""
     from unpool.execute import gpu
 
     x = gpu.tensor_of(mode[0], "X", inputs[0])
@@ -160,7 +159,6 @@ def spec_of(mode: CallMode, values: tuple[Any, ...], arrays: tuple[Any, ...]) ->
 
 
 def _shape_array(spec: Spec, output_shape: Any) -> Any:
-    """A sequence of ints as the int64 tensor of the operator."""
     return read.shape_tensor(spec.row, output_shape) if isinstance(output_shape, (list, tuple)) else output_shape
 
 

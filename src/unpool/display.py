@@ -37,7 +37,6 @@ def format_shape(sizes: Iterable[Any]) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """The beginning and the end of a text, in `length` characters."""
     half = (length - 3) // 2
     return f"{text[: length - 3 - half]}...{text[len(text) - half :]}"
 

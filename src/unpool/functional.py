@@ -352,7 +352,6 @@ def _convert_indices(where: str, convert: Callable[..., AnyArray], i: Any, spati
 
 
 def _check_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape: Any) -> tuple[int, ...]:
-    """The checked sizes of the planes that indices of this type and shape count in."""
     index_type(where, "i", dtype)
     if len(shape) < 3:
         raise ShapeError(f"{where}: i needs rank 3 or more, (N, C, d1..dk), got shape {format_shape(shape)}.")

@@ -55,7 +55,6 @@ class _BlockPool:
         self.blocks: deque[AnyArray] = deque()
 
     def take(self, size: int) -> tuple[AnyArray, bool]:
-        """The most recently used block of exactly this size, or a new one; and whether it comes from the pool."""
         others: list[AnyArray] = []
         try:
             while True:
@@ -73,12 +72,10 @@ class _BlockPool:
         return fresh[start : start + size], False
 
     def give(self, block: AnyArray) -> None:
-        """Add a block, and free the least recently used ones beyond the limits."""
         self.blocks.append(block)
         self.trim()
 
     def trim(self) -> None:
-        """Free the blocks beyond the limits."""
         while len(self.blocks) > MAX_BLOCKS or sum(map(_size, self.blocks.copy())) > self.limit:
             try:
                 self.blocks.popleft()
@@ -277,7 +274,6 @@ def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
 
 
 def _fields(path: Path) -> dict[str, list[str]]:
-    """The words of each line of a file of the system, by its name."""
     return {line.split(":")[0]: line.split() for line in read_text(path).splitlines()}
 
 

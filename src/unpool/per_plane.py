@@ -61,8 +61,6 @@ def max_unpool_backward(grad: AnyArray, indices: AnyArray, threads: int | None =
 
 
 class _PlaneCall:
-    """A function of this file for arrays of some shapes and types."""
-
     def __init__(
         self,
         where: str,
@@ -104,7 +102,6 @@ class _PlaneCall:
         return np.moveaxis(y, -1, 1) if self._is_last else y
 
     def _memory_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """(N, C, D1..Dk) in the order of memory."""
         return (shape[0], *shape[2:], shape[1]) if self._is_last else shape
 
     def _in_memory(self, x: AnyArray) -> AnyArray:
@@ -114,7 +111,6 @@ class _PlaneCall:
         return ordered if flags.c_contiguous and flags.aligned else np.require(ordered, None, ["C", "A"])
 
     def _index_error(self, indices: AnyArray, first_fault: int) -> IndicesError:
-        """The error for an element of `indices`, counted in the order of memory."""
         place = [int(each) for each in np.unravel_index(first_fault, self._memory_shape(indices.shape))]
         at = [place[0], place[-1], *place[1:-1]] if self._is_last else place
         return IndicesError(

@@ -12,5 +12,4 @@ __all__ = ["OutputFile", "Progress", "RunResult", "blend", "run"]
 
 
 def __dir__() -> list[str]:
-    """The public names alone."""
     return sorted({"__doc__", *__all__})

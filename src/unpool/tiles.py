@@ -40,5 +40,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The public names alone."""
     return sorted({"__doc__", *__all__})

@@ -28,8 +28,7 @@ COMMANDS = (
 _CHOICE = re.compile(r"'([^']*)' is not one of (.+)\.$")
 _WORD = re.compile(r"'([^']+)'")
 
-WRONG: type[Exception] = typer.BadParameter.__mro__[2]
-"""Typer's base class of usage errors; its module differs between releases."""
+WRONG: Any = typer.BadParameter.__mro__[2]  # Typer's base class of usage errors; its module differs between releases
 
 
 class Commands(TyperGroup):
@@ -41,18 +40,13 @@ class Commands(TyperGroup):
             try:
                 code = super().main(*args, **{**extra, "standalone_mode": False})
             except WRONG as error:
-                print_usage_error(error)
                 code = USAGE
+                if type(error).__name__ == "NoArgsIsHelpError":
+                    error.show()
+                else:
+                    place = "unpool" if error.ctx is None else error.ctx.command_path
+                    print_error(f"{place}: {sentence(error.format_message())} See {place} --help")
         sys.exit(code or OK)
-
-
-def print_usage_error(error: Any) -> None:
-    """Write a usage error to stderr as one line that names the --help to read; an empty command line gets the help."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-        return
-    place = "unpool" if error.ctx is None else error.ctx.command_path
-    print_error(f"{place}: {sentence(error.format_message())} See {place} --help")
 
 
 def sentence(text: str) -> str:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from unpool.cli.errors import UsageError
-from unpool.cli.feed import read_feed
-from unpool.cli.inputs import InputFile, Item, input_name, split_name
+from unpool.cli.feed import read_one
+from unpool.cli.inputs import InputFile, input_name, split_name
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import open_session, slots
-from unpool.cli.options import semantics
 from unpool.cli.progress import Outcome, Result
 from unpool.cli.render import specs_of
 from unpool.cli.run_config import RunConfig
@@ -24,10 +23,7 @@ TIMEOUT = "30s"
 
 
 def run(config: RunConfig, scheduler: str) -> Outcome:
-    """Run the model on the inputs, and write one Zarr array, or a group of them where there are several outputs.
-
-    `scheduler` is the address of the cluster, such as tcp://host:8786.
-    """
+    """Run the model on the cluster at an address, into one Zarr array, or a group of them for several outputs."""
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     from distributed import Client
 
@@ -35,8 +31,7 @@ def run(config: RunConfig, scheduler: str) -> Outcome:
         raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, because workers share no memory.")
     if config.output.suffix != ".zarr" or config.makes_classes or config.softmax:
         raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output}.")
-    options = semantics(config.compat, config.index_space, exact=config.exact, threads=config.threads)
-    session = open_session(config.model, provider=config.provider, **options)
+    session = open_session(config.model, provider=config.provider, threads=config.threads, **config.semantics)
     feed = _feed(config, session)
     begin = time.perf_counter()
     if not config.output.parent.is_dir():
@@ -74,8 +69,7 @@ def _feed(config: RunConfig, session: Any) -> dict[str, Any]:
         if path.suffix in (".zarr", ".npy"):
             feed[name] = open_array(path, config.level)
         else:
-            rule = Metadata({}, "").pixel_rule(config)
-            feed[name] = read_feed(Item(path.stem, {name: InputFile(path)}), inputs, rule).arrays[name]
+            feed[name] = read_one(InputFile(path), inputs[name], Metadata({}, "").pixel_rule(config))[0]
         inputs[name].check(feed[name], str(path))
     if len(feed) < len(inputs):
         raise UnpoolError(f"-i: the model takes {', '.join(inputs)}, got {', '.join(feed)}. Add the others.")

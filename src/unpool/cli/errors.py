@@ -60,10 +60,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 @contextmanager
 def guard(*, quiet: bool = False) -> Iterator[None]:
-    """Turn expected errors into one line on stderr and an exit code, and warnings into one line each.
-
-    Unless `quiet`, a line on the terminal counts the seconds that kernels are compiled.
-    """
+    """Turn expected errors into an `error:` line and an exit code; unless `quiet`, show that kernels are compiled."""
     with warnings.catch_warnings(), nullcontext() if quiet else show_compiling(sys.stderr):
         warnings.showwarning = _show_warning
         try:
@@ -91,39 +88,33 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def show_compiling(stream: TextIO = sys.stderr, seconds: Callable[[], float] | None = None) -> Iterator[None]:
-    """Keep one line up to date while kernels are compiled, if `stream` is a terminal.
-
-    `seconds` gives the time spent compiling so far; by default that of this process.
-    """
+    """Count on one line of a terminal the `seconds` spent compiling, by default by this process."""
     if not stream.isatty():
         yield
         return
-    if seconds is None:
-        from unpool.warmup import compiling_seconds
+    from unpool.warmup import compiling_seconds
 
-        seconds = compiling_seconds
-    done = Event()
-    thread = Thread(target=_show, args=(stream, seconds, seconds(), done), daemon=True)
+    count = seconds or compiling_seconds
+    start, done = count(), Event()
+
+    def show() -> None:
+        shown, is_done = 0.0, False
+        while not is_done:
+            is_done, spent = done.wait(_TICK), count() - start
+            if spent > max(_FIRST_LINE, shown):
+                shown = spent
+                stream.write(f"\rcompiling once, {spent:.0f} s")
+                stream.flush()
+        stream.write("; later runs find it in the cache\n" if shown else "")
+        stream.flush()
+
+    thread = Thread(target=show, daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
-
-
-def _show(stream: TextIO, seconds: Callable[[], float], start: float, done: Event) -> None:
-    shown = 0.0
-    while True:
-        is_done, spent = done.wait(_TICK), seconds() - start
-        if spent > max(_FIRST_LINE, shown):
-            shown = spent
-            stream.write(f"\rcompiling once, {spent:.0f} s")
-            stream.flush()
-        if is_done:
-            stream.write("; later runs find it in the cache\n" if shown else "")
-            stream.flush()
-            return
 
 
 def prepare_streams() -> None:

@@ -22,9 +22,9 @@ from unpool.images.npy import read_header, read_member, read_npy
 from unpool.images.pixels import Picture, scaled
 from unpool.images.source import BATCH
 
-DECODED, DECODED_AS, PROGRESSIVE = 16, {"WEBP": 28, "MPO": 20}, 7
-"""Bytes per pixel that Pillow takes at most: two pictures of 4 bytes and two arrays of 4; by decoders that take more;
-and in addition for the coefficients of a progressive .jpg."""
+DECODED = 16  # bytes per pixel that Pillow takes at most: two pictures of 4 bytes and two arrays of 4
+DECODED_AS = {"WEBP": 28, "MPO": 20}  # the same for decoders that take more
+PROGRESSIVE = 7  # the same in addition for the coefficients of a progressive .jpg
 DEEPER = 2  # factor for pixels of more than 8 bits
 PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
 CONVERTED = {PALETTE: 12, SEPARATED: 24}  # bytes per sample that the colours of a TIFF take on their way to RGB
@@ -37,19 +37,15 @@ class Feed:
 
     arrays: Mapping[str, NDArray[Any]]
     picture: Picture | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
 
 def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
     """Arrays for every input of one run."""
-    arrays: dict[str, NDArray[Any]] = {}
-    first: Picture | None = None
-    notes: list[str] = []
-    for name, source in item.sources.items():
-        arrays[name], picture, assumptions = read_one(source, slots[name], rule)
-        first = first or picture
-        notes += assumptions
-    return Feed(arrays, first, tuple(dict.fromkeys(notes)))
+    inputs = {name: read_one(source, slots[name], rule) for name, source in item.sources.items()}
+    picture = next((picture for _, picture, _ in inputs.values() if picture is not None), None)
+    notes = dict.fromkeys(note for *_, notes in inputs.values() for note in notes)
+    return Feed({name: array for name, (array, *_) in inputs.items()}, picture, tuple(notes))
 
 
 def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
@@ -132,7 +128,7 @@ def fitted(array: NDArray[Any], slot: Slot, layout: str, where: str) -> tuple[ND
 
 
 def of_rank(array: NDArray[Any], slot: Slot, layout: str) -> NDArray[Any]:
-    """The array with axes of one element added, where an input has more axes; nothing is copied."""
+    """A view of the array with axes of one element added where the input has more axes."""
     if slot.shape is None or array.ndim >= len(slot.shape):
         return array
     batch = array[None]
@@ -227,7 +223,6 @@ def _of_nifti(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], int, int, 
 
 
 def _of_array(source: InputFile, stream: BinaryIO, slot: Slot, layout: str) -> Footprint:
-    """An array, which may be cast to the type of the input, and back to see that nothing was lost."""
     if source.member is None:
         header = read_header(stream, _size_of(stream), str(source))
     else:
@@ -237,12 +232,12 @@ def _of_array(source: InputFile, stream: BinaryIO, slot: Slot, layout: str) -> F
     shape, dtype = header.shape, header.dtype
     placeholder = np.broadcast_to(np.empty((), dtype), shape)
     count, width = prod(shape), max(dtype.itemsize, slot.dtype.itemsize)
+    # cast to the type of the input, and back to see that nothing was lost
     peak = count * dtype.itemsize if dtype == slot.dtype else count * 3 * width
     return Footprint(of_rank(placeholder, slot, layout).shape, peak, count * slot.dtype.itemsize)
 
 
 def _size_of(stream: BinaryIO) -> int:
-    """Bytes of an open file, whose position goes back to its beginning."""
     size = stream.seek(0, 2)
     stream.seek(0)
     return size

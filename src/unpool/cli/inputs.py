@@ -4,7 +4,7 @@ import io
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -27,16 +27,12 @@ SIGNATURES = {
     b"\xff\xd8\xff": ".jpg",
     b"GIF8": ".gif",
     b"BM": ".bmp",
-    b"II*\0": ".tif",
-    b"MM\0*": ".tif",
-    b"II+\0": ".tif",
-    b"MM\0+": ".tif",
+    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), ".tif"),
     b"\x1f\x8b": ".nii.gz",
     b"\x5c\x01\0\0": ".nii",
     b"\0\0\x01\x5c": ".nii",
 }
-SHARE = 4
-"""Divisor of the available memory: standard input may take one part of it, because the bytes are unpacked as well."""
+SHARE = 4  # divisor of the available memory: standard input may take one part of it, for the bytes are unpacked too
 PIECE = 2**24
 
 _log = logging.getLogger("unpool.cli")
@@ -140,16 +136,11 @@ def input_name(text: str, name: str | None, names: Sequence[str]) -> str:
 def collect(
     texts: Sequence[str], names: Sequence[str], memory: int | None = None, *, keep_going: bool = False
 ) -> tuple[list[Item], list[Failure]]:
-    """The runs that the `-i` arguments ask for, and the files that cannot take part.
+    """The runs on inputs `names` that the `-i` arguments ask for, and the files that cannot take part.
 
     Inputs with one file share it between all runs; inputs with several files are matched by file name (without
-    suffix). A file of a folder that cannot be read is not matched.
-
-    Args:
-        texts: `path` or `name=path`; a path is a .npy, .npz or image file, a folder of them, or `-` for standard input.
-        names: the inputs of the model.
-        memory: limit of the process in bytes, for standard input.
-        keep_going: leave out files whose results would have the name of another one's, instead of refusing all.
+    suffix). A file of a folder that cannot be read is not matched. `memory` limits the process, in bytes, for standard
+    input. With `keep_going`, files whose results would have the name of another one's are left out, not refused.
     """
     if sum(text == STDIN or text.endswith(f"={STDIN}") for text in texts) > 1:
         raise UsageError("-i -: standard input holds one file, it is given more than once. Name files for the others.")
@@ -168,24 +159,25 @@ def collect(
     return _match(by_stem), failed
 
 
-def _sources(text: str, names: Sequence[str], failed: list[Failure], memory: int | None) -> list[tuple[str, InputFile]]:
+def _sources(
+    text: str, names: Sequence[str], failed: list[Failure], memory: int | None
+) -> Iterator[tuple[str, InputFile]]:
     name, path = split_name(text, names)
     if str(path) == STDIN:
         content, suffix = read_stdin(memory)
-        return [(input_name(text, name, names), InputFile(Path(f"stdin{suffix}"), content=content))]
+        yield input_name(text, name, names), InputFile(Path(f"stdin{suffix}"), content=content)
+        return
     files = _files(path)
-    sources: list[tuple[str, InputFile]] = []
     for file in files:
         if suffix_of(file) != ".npz":
-            sources.append((input_name(text, name, names), InputFile(file)))
+            yield input_name(text, name, names), InputFile(file)
             continue
         try:
-            sources += _members(file, name, names)
+            yield from _members(file, name, names)
         except FileError as error:
             if len(files) == 1:
                 raise
             failed.append(Failure(str(file), str(error)))
-    return sources
 
 
 def _files(path: Path) -> list[Path]:
@@ -257,11 +249,9 @@ def _match(series: Mapping[str, Mapping[str, InputFile]]) -> list[Item]:
         if len(sources) > 1 and set(sources) != set(longest):
             odd = min(set(sources) ^ set(longest))
             raise UsageError(f"-i: {odd!r} is missing for an input. Inputs with several files need equal names.")
-
-    def source_of(sources: Mapping[str, InputFile], stem: str) -> InputFile:
-        return sources[stem] if len(sources) > 1 else next(iter(sources.values()))
-
-    return [Item(stem, {name: source_of(sources, stem) for name, sources in series.items()}) for stem in longest]
+    shared = {name: next(iter(sources.values())) for name, sources in series.items() if len(sources) == 1}
+    several = {name: sources for name, sources in series.items() if len(sources) > 1}
+    return [Item(stem, {name: shared.get(name) or several[name][stem] for name in series}) for stem in longest]
 
 
 def read_stdin(limit: int | None = None) -> tuple[bytes, str]:

@@ -42,21 +42,16 @@ _log = logging.getLogger("unpool.cli")
 class PixelRule:
     """Conversion of pixels, (pixel * 255 / white * scale - mean) / std per channel, as options and model have it.
 
-    Attributes:
-        white: of the options; None: what the file says, and the pixels as they are where it says nothing.
-        scale, mean, std: None leaves the step out; one value, or for mean and std one per channel.
-        layout: nchw or nhwc.
-        model_white: the value that means white in the pictures that the model is for, None where it does not say.
-        pages: BATCH where the pages of a .tif are those of a batch; None: depth, or channels where they fit.
+    None leaves a step out; mean and std have one value, or one per channel.
     """
 
-    white: float | None = None
+    white: float | None = None  # of the options; None: what the file says, or the pixels as they are
     scale: float | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     layout: str = "nchw"
-    model_white: float | None = None
-    pages: str | None = None
+    model_white: float | None = None  # of the pictures that the model is for
+    pages: str | None = None  # BATCH: the pages of a .tif are a batch; None: depth, or channels where they fit
 
     def white_of(self, stored: float | None) -> float | None:
         """The white that counts for a file that says `stored`: of the options, of the file, or of the model.
@@ -83,20 +78,20 @@ class PixelRule:
         if self.white is not None or (white is None and has_unit):
             return []
         if white is None:
-            return [
-                f"its numbers, {kind}, go in as they are: the file does not say which one is white. --white says it"
-            ]
-        if is_for_numbers:
-            return [] if white == WHITE_LEVEL else [f"its numbers go in as they are, as integers; {white:g} is white"]
-        if stored is None:
-            return [f"its numbers, {kind}, are read with {white:g} as white, as the model says"]
-        if white != stored or white == (self.model_white or WHITE_LEVEL):
-            return []
-        if self.model_white is None:
-            return [
-                f"{white:g} is taken as white and goes in as 255, as in 8-bit pictures. --white 255 keeps the numbers"
-            ]
-        return [f"its white is {white:g}, the model is for pictures whose white is {self.model_white:g}: it is scaled"]
+            note = f"its numbers, {kind}, go in as they are: the file does not say which one is white. --white says it"
+        elif is_for_numbers:
+            note = "" if white == WHITE_LEVEL else f"its numbers go in as they are, as integers; {white:g} is white"
+        elif stored is None:
+            note = f"its numbers, {kind}, are read with {white:g} as white, as the model says"
+        elif white != stored or white == (self.model_white or WHITE_LEVEL):
+            note = ""
+        elif self.model_white is None:
+            note = f"{white:g} is taken as white and goes in as 255, as in 8-bit pictures"
+            note += ". --white 255 keeps the numbers"
+        else:
+            note = f"its white is {white:g}, the model is for pictures whose white is {self.model_white:g}"
+            note += ": it is scaled"
+        return [note] if note else []
 
     def above(self, picture: Picture) -> list[str]:
         """A note about a 16-bit picture, as the file has it, that is brighter than the model's white."""
@@ -155,12 +150,12 @@ class Metadata:
         )
 
     def palette(self) -> tuple[Colour, ...] | None:
-        """Colours of the classes, or None; UnpoolError if the entry is no list of colours."""
+        """Colours of the classes, or None."""
         text = self._text(PALETTE)
         return None if text is None else self._checked(PALETTE, palette_of, text)
 
     def classes(self) -> list[str] | None:
-        """Names of the classes, or None; UnpoolError if the entry is too long."""
+        """Names of the classes, or None."""
         text = self._text(CLASSES)
         return None if text is None else split_names(text)
 
@@ -168,7 +163,7 @@ class Metadata:
         try:
             return parse(name, text)
         except UsageError as error:
-            raise UnpoolError(f"{self.where}: its metadata, {error} Correct this entry of the model.") from error
+            raise UnpoolError(f"{self.where}: its metadata, {error} Change this entry of the model.") from error
 
     def _text(self, name: str) -> str | None:
         text = self.entries.get(name, "").strip()

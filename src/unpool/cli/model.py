@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
+# sizes of which multiples are tried where the geometry of a model is not known, and the time for these trials
 STEPS, SECONDS = (2, 4, 8, 16, 32, 64, 128, 256), 10.0
-"""Sizes of which multiples are tried where the geometry of a model is not known, and the time for these trials."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,6 @@ def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], 
 
 
 def _image_size(geometry: Overview, shapes: Mapping[str, Shape], layout: str) -> Shape:
-    """The spatial sizes of the first image."""
     rank = len(geometry.smallest or ()) + 2
     image = next(shapes[name] for name, shape in geometry.shapes.items() if len(shape) == rank)
     return image[2:] if layout == "nchw" else image[1:-1]

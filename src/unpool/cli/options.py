@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -31,12 +32,10 @@ def number(option: str, text: str) -> float:
     (True, 0.5)
     """
     above, slash, below = text.partition("/")
-    try:
+    with suppress(ValueError, ZeroDivisionError, OverflowError):
         value = int(above) / int(below) if slash else float(text)
         if math.isfinite(value):
             return value
-    except (ValueError, ZeroDivisionError, OverflowError):
-        pass
     raise UsageError(f"{option}: expected a number such as 0.5 or 1/255, got {text[:40]!r}.")
 
 
@@ -83,7 +82,7 @@ def optional(parse: Callable[[str, str], _T], option: str, text: str | None) -> 
 
 
 def text_option(metavar: str, text: str, default: str | bool = False) -> Any:
-    """An option that takes one text; `default` tells what holds without it."""
+    """An option that takes one text; its help shows `default` as the default."""
     return typer.Option(metavar=metavar, help=text, show_default=default)
 
 
@@ -104,7 +103,7 @@ Exact = Annotated[
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
 CompatWord = Annotated[Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")]
 IndexWord = Annotated[
-    IndexSpace, Choice("--index-space", help="Where MaxUnpool counts indices when output_shape is given.")
+    IndexSpace, Choice("--index-space", help="Tensor that the indices of MaxUnpool count in, with output_shape.")
 ]
 ProviderWord = Annotated[
     Provider,

@@ -71,7 +71,7 @@ def refuse_terminal() -> None:
 
 
 def safe_names(names: Iterable[str]) -> dict[str, str]:
-    """A file name for each name: itself where possible, without separators, and unique also where case does not count.
+    """A file name for each name: itself where possible, without separators, unique also if case does not count.
 
     >>> safe_names(["y", "/head/Conv:0", "../../evil", "Y", "con", ""])
     {'y': 'y', '/head/Conv:0': '_head_Conv_0', '../../evil': '_.._evil', 'Y': 'Y_2', 'con': '_con', '': '_'}

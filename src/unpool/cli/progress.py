@@ -94,26 +94,16 @@ def pace(now: Progress) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """One written file.
+    """One written file."""
 
-    Attributes:
-        source: the input that it is named after.
-        arrays: the (shape, type) of each array in it.
-        seconds: how long the model ran.
-        areas: share of the area by class.
-        notes: assumptions about the pixels that went in.
-        members: the names of arrays in the file, where they are others.
-        progress: of the tiles, if there are any.
-    """
-
-    source: str
+    source: str  # the input that it is named after
     path: Path
-    arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    seconds: float
-    areas: Mapping[str, float] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    members: Mapping[str, str] = field(default_factory=dict)
-    progress: Progress | None = None
+    arrays: Mapping[str, tuple[tuple[int, ...], str]]  # shape and type of each array in it
+    seconds: float  # that the model ran
+    areas: Mapping[str, float] = field(default_factory=dict)  # share of the area by class
+    notes: Sequence[str] = ()  # assumptions about the pixels that went in
+    members: Mapping[str, str] = field(default_factory=dict)  # output -> another name that it has in the file
+    progress: Progress | None = None  # of the tiles, if there are any
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -177,21 +167,15 @@ def describe(result: Result) -> str:
         f"{name if len(arrays) > 1 else ''} {format_shape(shape)} {kind}".strip()
         for name, (shape, kind) in arrays.items()
     )
-    areas = f"; {_areas(result.areas)} of the area" if result.areas else ""
-    tiles = "" if result.progress is None else f"; {_tiles(result.progress)}"
+    areas = tiles = ""
+    if result.areas:
+        largest = sorted(result.areas.items(), key=lambda pair: -pair[1])
+        named = ", ".join(f"{name} {share:.1%}".replace("%", " %") for name, share in largest[:NAMED_AREAS])
+        rest = len(largest) - NAMED_AREAS
+        areas = f"; {named}{f' and {rest} more classes' if rest > 0 else ''} of the area"
+    if (done := result.progress) is not None:
+        resumed = f" ({done.resumed} from the interrupted run)" if done.resumed else ""
+        count = f"{done.tiles} tile{'' if done.tiles == 1 else 's'}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"
+        tiles = f"; {'was already complete, nothing was computed' if done.was_complete else count}"
     place = "standard output" if str(result.path) == STDOUT else result.path
     return f"{place}: {contents}{areas}{tiles} ({result.seconds:.3f} s)"
-
-
-def _tiles(done: Progress) -> str:
-    if done.was_complete:
-        return "was already complete, nothing was computed"
-    resumed = f" ({done.resumed} from the interrupted run)" if done.resumed else ""
-    return f"{done.tiles} tile{'' if done.tiles == 1 else 's'}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"
-
-
-def _areas(areas: Mapping[str, float]) -> str:
-    largest = sorted(areas.items(), key=lambda pair: -pair[1])
-    named = ", ".join(f"{name} {share:.1%}".replace("%", " %") for name, share in largest[:NAMED_AREAS])
-    rest = len(largest) - NAMED_AREAS
-    return f"{named} and {rest} more classes" if rest > 0 else named

@@ -58,10 +58,7 @@ def class_map(
 
 
 def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
-    """The classes in a file, of which windows are read.
-
-    `count` is of the classes whose numbers it holds; 0 where it holds integers that are scores, or numbers as well.
-    """
+    """The classes in a file, of which windows are read; `count` is 0 if it holds integers: scores, or class numbers."""
     if count:
         return ClassView(stored.shape, stored.dtype, count, stored.__getitem__)
     channel = None if len(stored.shape) == 3 else 1 if layout == "nchw" else len(stored.shape) - 1
@@ -153,7 +150,6 @@ def write_result(
 
 
 def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]:
-    """The softmax of (N, C, D1..Dk), or (N, D1..Dk, C), over the channels."""
     channel = None if scores.ndim < 3 else 1 if layout == "nchw" else scores.ndim - 1
     softmax = ScoreFormat(softmax=True)
     softmax.class_count(scores.shape, channel, name)
@@ -164,10 +160,7 @@ def _probabilities(scores: NDArray[Any], layout: str, name: str) -> NDArray[Any]
 def write_drawn(
     stream: BinaryIO, config: RunConfig, named: tuple[str, ClassView], bases: Sequence[Backdrop], style: ClassStyle
 ) -> tuple[ArraySpecs, Areas]:
-    """As `write_result`, classes as a picture, row by row: a mask, or an overlay over `bases`.
-
-    A batch becomes the pages of a .tif, which share one legend.
-    """
+    """As `write_result`, classes as pictures with one legend, row by row: masks, or overlays over `bases`."""
     name, classes = named
     legend, counts = style.legend(classes.count), classes.counts(rows_of(classes.shape))
     _require_room(name, classes.shape, config.format)
@@ -194,7 +187,6 @@ def write_drawn(
 def _overlaid(
     config: RunConfig, base: Backdrop, classes: ClassView, legend: Legend, present: Sequence[int]
 ) -> tuple[Sheet, Rows]:
-    """One picture or volume with its classes over it."""
     if len(classes.shape) < 4:
         return overlay.overlay_rows(base, classes, legend, config.alpha, present)
     image = overlay.planes_picture(base.full, classes.full[0], legend, config.alpha)
@@ -203,28 +195,24 @@ def _overlaid(
 
 def write_stored_pixels(stream: BinaryIO, config: RunConfig, name: str, stored: Any) -> None:
     """Write an output that lies in a file as a flat picture, row by row; windows of (N, C, H, W) or (N, H, W, C)."""
-    is_first = config.layout == "nchw"
     if len(stored.shape) != 4:
         raise ShapeError(f"{name}: .{config.format} needs (N, C, H, W), got {format_shape(stored.shape)}. Write .npy.")
     _require_room(name, stored.shape, config.format)
-    channel = 1 if is_first else 3
-    spatial = tuple(size for axis, size in enumerate(stored.shape) if axis not in (0, channel))
-    sheet = sheet_of((*spatial, stored.shape[channel]), stored.dtype, config.format, name)
+    channel, row = (1, 2) if config.layout == "nchw" else (3, 1)
+    height, width = stored.shape[row : row + 2]
+    sheet = sheet_of((height, width, stored.shape[channel]), stored.dtype, config.format, name)
 
     def rows() -> Rows:
-        step = rows_of((stored.shape[channel], *spatial))
-        for start in range(0, spatial[0], step):
-            window = [slice(start, min(start + step, spatial[0])), slice(0, spatial[1])]
-            window.insert(0 if is_first else 2, slice(0, sheet.channels))
-            band = stored[(slice(0, 1), *window)][0]
-            band = np.moveaxis(band, 0, -1) if is_first else band
+        step, window = rows_of((stored.shape[channel], height, width)), [slice(0, size) for size in stored.shape]
+        for start in range(0, height, step):
+            window[row] = slice(start, min(start + step, height))
+            band = np.moveaxis(stored[tuple(window)], channel, -1)[0]
             yield band[..., 0] if sheet.channels == 1 else band
 
     write_rows(stream, config.format, sheet, rows())
 
 
 def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Picture | None, name: str) -> None:
-    """Pixels with channels last, as a flat file or with the place in space of a volume."""
     if form in VOLUME_FORMATS:
         write_nifti(stream, form, pixels, None if picture is None else picture.spatial_header, name)
     else:
@@ -232,7 +220,6 @@ def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Pi
 
 
 def _require_room(name: str, shape: tuple[int, ...], form: str) -> None:
-    """Refuse a batch for a file of one image."""
     if shape[0] != 1 and form != "tif":
         raise ShapeError(f"{name}: a .{form} holds one image, got a batch of {shape[0]}. Write .tif or .npy.")
 
@@ -242,8 +229,7 @@ def _images(batch: NDArray[Any], name: str, form: str) -> NDArray[Any]:
     _require_room(name, batch.shape, form)
     if batch.shape[0] != 1 and batch.ndim > 3:
         raise ShapeError(f"{name}: a .tif holds one volume, got a batch of {batch.shape[0]}. Write a .npy.")
-    single: NDArray[Any] = batch[0]
-    return batch if batch.shape[0] != 1 else single
+    return batch if batch.shape[0] != 1 else np.squeeze(batch, 0)
 
 
 def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[Any]:
@@ -255,8 +241,7 @@ def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[A
     _require_room(name, array.shape, form)
     last = np.moveaxis(array, 1, -1) if layout == "nchw" else array
     if array.shape[0] == 1:
-        single: NDArray[Any] = last[0]
-        return single
+        return np.squeeze(last, 0)
     is_colour = last.shape[-1] in (3, 4) and last.dtype in (np.uint8, np.uint16)
     if array.ndim != 4 or not (last.shape[-1] == 1 or is_colour):
         raise ShapeError(

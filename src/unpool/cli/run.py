@@ -4,7 +4,7 @@ import gc
 import io
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -17,7 +17,6 @@ from unpool.cli.feed import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import Slot, open_session, size_error, slots
-from unpool.cli.options import semantics
 from unpool.cli.outputs import check_kind, elements, files_of, safe_names
 from unpool.cli.progress import Outcome, ProgressDisplay, Result
 from unpool.cli.render import ClassStyle, specs_of, write_result
@@ -33,7 +32,7 @@ from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.run import run_locked
-from unpool.runtime.streams.runner import Progress
+from unpool.runtime.streams.runner import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -85,7 +84,6 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
 def _write_all(
     runner: "_Runner", items: Sequence[Item], places: Mapping[str, Files], failed: list[Failure]
 ) -> list[Result]:
-    """The results of all items, whose files appear together; items that go wrong are added to `failed`."""
     config, results = runner.config, []
     with FileSet() as files:
         if config.is_folder:
@@ -107,7 +105,6 @@ def _write_all(
 
 
 def _stop_at(failed: Sequence[Failure], config: RunConfig, count: int) -> None:
-    """Raise the first failure, unless failing files are to be left out."""
     if failed and not config.keep_going:
         hint = " Nothing is written. --keep-going leaves such files out." if count > 1 else ""
         raise FileError(f"{failed[0]}{hint}")
@@ -120,23 +117,15 @@ def _class_style(config: RunConfig, metadata: Metadata) -> ClassStyle:
     """
 
     def with_class_0(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
-        is_class_1 = values is not None and len(values) == 1 and config.threshold is not None
-        return [first, *values] if values is not None and is_class_1 else values
+        return [first, *values] if values is not None and len(values) == 1 and config.threshold is not None else values
 
-    names, model_names, palette = config.classes, metadata.classes(), config.palette or metadata.palette()
-    return ClassStyle(
-        with_class_0("background", names), with_class_0("background", model_names), with_class_0(CLEAR, palette)
-    )
+    names = (with_class_0("background", names) for names in (config.classes, metadata.classes()))
+    return ClassStyle(*names, with_class_0(CLEAR, config.palette or metadata.palette()))
 
 
 def _open(config: RunConfig) -> "InferenceSession":
-    return open_session(
-        config.model,
-        provider=config.provider,
-        is_lean=config.needs_windows or config.tile is not None,
-        threads=config.threads,
-        **semantics(config.compat, config.index_space, exact=config.exact),
-    )
+    is_lean, threads = config.needs_windows or config.tile is not None, config.threads
+    return open_session(config.model, provider=config.provider, is_lean=is_lean, threads=threads, **config.semantics)
 
 
 @dataclass
@@ -159,7 +148,6 @@ class _Runner(ModelRun):
             self.session = _open(self.config)
 
     def run_item(self, item: Item, places: Files, files: FileSet) -> list[Result]:
-        """Run one item into its files, or into standard output."""
         if self.takes_windows(item):
             return self._by_windows(item, places, files)
         if spools(self):
@@ -185,12 +173,10 @@ class _Runner(ModelRun):
         return results
 
     def _renamed(self, arrays: Iterable[str]) -> dict[str, str]:
-        """The names of the arrays in an .npz file that differ from the model's output names."""
         members = safe_names(arrays) if self.config.format == "npz" else {}
         return {name: member for name, member in members.items() if name != member}
 
     def _compute(self, feed: Feed, item: Item) -> tuple[dict[str, Any], Progress | None]:
-        """The wanted outputs by name, and the progress of tiles."""
         latest: Progress | None = None
 
         def on_progress(now: Progress) -> None:
@@ -208,9 +194,7 @@ class _Runner(ModelRun):
                 raise
             raise ShapeError(f"{item.label}: {message}") from error
 
-    def _run_model(
-        self, feed: Mapping[str, NDArray[Any]], on_progress: Callable[[Progress], None]
-    ) -> Mapping[str, Any]:
+    def _run_model(self, feed: Mapping[str, NDArray[Any]], on_progress: ProgressCallback) -> Mapping[str, Any]:
         """The wanted outputs by name; `on_progress` gets the progress of exact tiles."""
         config, names = self.config, list(self.outputs)
         if config.tile is None:
@@ -233,7 +217,6 @@ class _Runner(ModelRun):
         return run_tiles(self.session, feed, config.tile, outputs=names, layout=layout, **limits)
 
     def _by_spool(self, item: Item, places: Files, files: FileSet) -> list[Result]:
-        """Run one item over windows of temporary files, and write its files from them."""
         folder = None if self.config.is_stdout else next(iter(places)).parent
         begin, results = time.perf_counter(), []
         with spool(self, item, folder, files.undo) as spooled:
@@ -248,7 +231,6 @@ class _Runner(ModelRun):
         return results
 
     def _by_windows(self, item: Item, places: Files, files: FileSet) -> list[Result]:
-        """Run one item over windows of files."""
         begin, request, on_progress = time.perf_counter(), self.request, self.progress.on_progress
         targets = {name: place for place, (name,) in places.items()}
         feed, notes = open_feed(self, item, request)
@@ -262,7 +244,6 @@ class _Runner(ModelRun):
 
 
 def _wanted_outputs(config: RunConfig, kinds: Mapping[str, str]) -> dict[str, str]:
-    """The types of the wanted outputs by name, from those of all outputs."""
     for name in config.output_names:
         if name not in kinds:
             raise UnpoolError(f"--output-name {name}: the model has outputs {', '.join(kinds)}. Choose one.")
@@ -281,7 +262,6 @@ def _wanted_outputs(config: RunConfig, kinds: Mapping[str, str]) -> dict[str, st
 
 
 def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[str]) -> dict[str, Files]:
-    """By item, its files."""
     if len(items) > 1 and not config.is_folder:
         raise UsageError(
             f"-o {config.output}: expected a folder for {len(items)} results, got a place for one. "
@@ -299,7 +279,6 @@ def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[s
 
 
 def _check_tile(config: RunConfig, inputs: Iterable[Slot]) -> None:
-    """Refuse tiles of another rank than the images of the model."""
     size, shapes = config.tile, [slot.shape for slot in inputs]
     if not isinstance(size, tuple) or any(shape is None for shape in shapes):
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unpool.cli.errors import UsageError
-from unpool.cli.options import Provider
+from unpool.cli.options import Provider, semantics
 from unpool.cli.outputs import PICTURE_FORMATS, SEPARATORS, STDOUT, SUFFIXES, WINDOW_FORMATS, refuse_terminal
 from unpool.images.formats import suffix_of
 from unpool.images.overlay import Colour
@@ -20,21 +20,12 @@ _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The options of one `unpool run`, as they are typed; None where an option is not given.
-
-    Attributes:
-        output: a file or a folder, unless `is_stdout`.
-        named_format: the format that the name of a file says; None for a folder, and for standard output.
-        tile: "auto", or elements by spatial axis; None runs the model on the whole image.
-        max_memory: of the process, in bytes.
-        blend: how overlapping tiles are averaged; None for exact tiles.
-        overlap: of neighbouring tiles, as a share of the tile.
-    """
+    """The options of one `unpool run`, as they are typed; None where an option is not given."""
 
     model: Path
     inputs: tuple[str, ...]
-    output: Path
-    named_format: str | None
+    output: Path  # a file or a folder, unless `is_stdout`
+    named_format: str | None  # the format that the name of a file says; None for a folder, and for standard output
     is_stdout: bool = False
     output_names: tuple[str, ...] = ()
     white: float | None = None
@@ -51,10 +42,10 @@ class RunConfig:
     palette: tuple[Colour, ...] | None = None
     alpha: float = 0.5
     form: str | None = None
-    tile: tuple[int, ...] | str | None = None
-    max_memory: int | None = None
-    blend: str | None = None
-    overlap: float = OVERLAP
+    tile: tuple[int, ...] | str | None = None  # "auto", or elements by spatial axis; None: the whole image at once
+    max_memory: int | None = None  # of the process, in bytes
+    blend: str | None = None  # how overlapping tiles are averaged; None for exact tiles
+    overlap: float = OVERLAP  # of neighbouring tiles, as a share of the tile
     resume: bool = False
     level: int = 0
     keep_going: bool = False
@@ -65,6 +56,11 @@ class RunConfig:
     threads: int | None = None
     provider: str = Provider.ONNXRUNTIME
     as_json: bool = False
+
+    @property
+    def semantics(self) -> dict[str, Any]:
+        """The keywords of a session for the meaning of operators."""
+        return semantics(self.compat, self.index_space, exact=self.exact)
 
     @property
     def is_folder(self) -> bool:

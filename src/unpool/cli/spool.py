@@ -29,26 +29,20 @@ from unpool.cli.windows import ModelRun, PixelSource, ending_at_once, open_feed
 from unpool.errors import UnsupportedError
 from unpool.images.axes import spatial_axes
 from unpool.images.npy import open_npy
-from unpool.images.pixels import Backdrop
 from unpool.images.raster import BAND, FLAT_FORMATS
 from unpool.images.source import OpenOptions
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import OutputFile, RunResult
 
-STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}
-"""Format of the temporary file by output format; .npy for the others."""
+STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}  # format of the temporary file by output format; else .npy
 DRAWING = 120  # bytes per pixel of a band of rows that is drawn
 IN_JPEG = 4  # bytes per pixel that Pillow holds
 PIECE = 1 << 20  # bytes that are copied at a time
 
 
 def spools(run: ModelRun) -> bool:
-    """True if a run in tiles goes through temporary files; otherwise its outputs are held in memory.
-
-    Raises:
-        UnsupportedError: they would have to be held, and memory is limited.
-    """
+    """True if a run in tiles goes through temporary files; if its outputs are held, memory must not be limited."""
     config = run.config
     if config.tile is None:
         return False
@@ -64,7 +58,6 @@ def spools(run: ModelRun) -> bool:
 
 
 def _holds_classes(run: ModelRun) -> bool:
-    """True if the first output holds class numbers rather than scores."""
     is_float = next(iter(run.outputs.values())) in ("tensor(float)", "tensor(double)", "tensor(float16)")
     return run.config.makes_classes and run.config.threshold is None and not is_float
 
@@ -85,8 +78,11 @@ class TemporaryOutputs:
         files = {name: self.done.files[name] for name in names}
         name, file = next(iter(files.items()))
         if config.is_drawn:
+            images = (self.feed[name] for name, source in self.item.sources.items() if source.is_image)
+            image = next(images, None)  # the first one among the inputs
+            bases = [image.backdrop(page) for page in range(image.shape[0])] if isinstance(image, PixelSource) else []
             classes = view_of_file(_stored(file), file.classes, config.layout, name)
-            return write_drawn(stream, config, (name, classes), self._backdrops(), self.run.style)
+            return write_drawn(stream, config, (name, classes), bases, self.run.style)
         if config.format in FLAT_FORMATS:
             write_stored_pixels(stream, config, name, _stored(file))
         elif config.format == "npz":
@@ -111,19 +107,12 @@ class TemporaryOutputs:
             stream.flush()
         return written
 
-    def _backdrops(self) -> list[Backdrop]:
-        """The first image among the inputs, or all pages of it."""
-        images = (self.feed[name] for name, source in self.item.sources.items() if source.is_image)
-        pixels = next(images, None)
-        return [pixels.backdrop(page) for page in range(pixels.shape[0])] if isinstance(pixels, PixelSource) else []
-
 
 @contextmanager
 def spool(run: ModelRun, item: Item, folder: Path | None, undo: Callable[[], None]) -> Iterator[TemporaryOutputs]:
-    """The outputs of one item in temporary files, which are deleted at the end of the block.
+    """The outputs of one item in temporary files in `folder`, by default the system's, until the end of the block.
 
-    The files are in `folder`, by default in the system's place for them; `undo` removes what else an interrupted
-    command would leave.
+    `undo` removes what else an interrupted command would leave.
     """
     config, request = run.config, run.request
     if _holds_classes(run):
@@ -164,7 +153,6 @@ def _encoder_bytes(config: RunConfig, feed: Mapping[str, Any]) -> int:
 
 
 def _stored(file: OutputFile) -> Any:
-    """A temporary .npy as a source of windows."""
     return open_npy(file.path, OpenOptions(len(file.shape)))
 
 

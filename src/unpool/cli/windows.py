@@ -43,18 +43,12 @@ _log = logging.getLogger("unpool.cli")
 
 @dataclass
 class ModelRun:
-    """A model opened for one command line.
-
-    Attributes:
-        session: of the model; replaced by another one when it holds too much memory.
-        slots: its inputs by name.
-        outputs: the types of the wanted outputs by name, in the words of a session.
-    """
+    """A model opened for one command line."""
 
     config: RunConfig
-    session: "InferenceSession"
-    slots: Mapping[str, Slot]
-    outputs: Mapping[str, str]
+    session: "InferenceSession"  # replaced by another one when it holds too much memory
+    slots: Mapping[str, Slot]  # the inputs by name
+    outputs: Mapping[str, str]  # the types of the wanted outputs by name, in the words of a session
     rule: PixelRule
     style: ClassStyle
     progress: ProgressDisplay
@@ -92,9 +86,8 @@ class ModelRun:
         shapes = {name: value.shape for name, value in feed.items()}
         message = smallest_size_error(self.session, shapes, self.config.layout)
         if message is not None:
-            raise ShapeError(
-                f"{item.label}: {message} --allow-empty computes it as the standard says, with empty values."
-            )
+            hint = "--allow-empty computes it as the standard says, with empty values."
+            raise ShapeError(f"{item.label}: {message} {hint}")
 
 
 class PixelSource:
@@ -109,7 +102,6 @@ class PixelSource:
         self.shape: Shape = tuple(shape)
 
     def __getitem__(self, slices: Slices) -> NDArray[Any]:
-        """A window, of all channels."""
         picture = self.picture(slices)
         is_of_file = self.white is not None and self.white == self.source.white_level
         if self.rule.white is None and is_of_file and picture.pixels.max(initial=0) > self.white:
@@ -158,7 +150,6 @@ class Unread:
         return self.footprint.shape
 
     def __getitem__(self, slices: Slices) -> NDArray[Any]:
-        """A window, once the file is read."""
         window: NDArray[Any] = self.read()[slices]
         return window
 
@@ -186,7 +177,6 @@ def open_feed(
 
 
 def _require_memory(run: ModelRun, feed: Mapping[str, Any], request: TileRequest, limit: int, buffers: int) -> None:
-    """Refuse a run that takes more memory than it may have, by the headers of its files."""
     used, held, needed = rss(), 0, 0
     for source in feed.values():
         if isinstance(source, Unread):
@@ -218,7 +208,6 @@ def _open_input(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) 
 
 
 def _unread(run: ModelRun, source: InputFile, slot: Slot, read: Callable[[], Any]) -> Any:
-    """A file that is read whole; under a memory limit, its header is checked first."""
     if run.config.max_memory is None:
         return read()
     try:
@@ -262,25 +251,22 @@ def _whole(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) -> An
         rank, channels = slot.spatial_rank(rule.layout), slot.channels(rule.layout)
         picture = formats.read_stored(stream, source.suffix, str(source), rank, channels, rule.pages)
     notes += pixel_notes(rule, picture, slot)
-    pixels = PixelSource(_stored_source(source, picture, rule.layout.upper()), slot, rule)
-    slot.check_shape(pixels.shape, str(source))
-    return pixels
-
-
-def _stored_source(source: InputFile, picture: Picture, layout: str) -> TiledSource:
-    """Pixels in memory as a source."""
-    pixels, rank = picture.pixels, picture.pixels.ndim + (0 if picture.is_batch else 1)
-    batch_axis = (0,) if picture.is_batch else ()
-    return TiledSource(
+    stored, is_batch, layout = picture.pixels, picture.is_batch, rule.layout.upper()
+    rank = stored.ndim + (not is_batch)
+    axes = (*([0] if is_batch else []), *spatial_axes(rank, layout), channel_axis(rank, layout))
+    tiled = TiledSource(
         Path(str(source)),
-        pixels.shape,
-        pixels.dtype,
-        AxisMapping((*batch_axis, *spatial_axes(rank, layout), channel_axis(rank, layout)), rank),
-        lambda slices: pixels[slices],
-        lambda: fingerprint_array(pixels),
+        stored.shape,
+        stored.dtype,
+        AxisMapping(axes, rank),
+        lambda slices: stored[slices],
+        lambda: fingerprint_array(stored),
         picture.white_level,
         picture.spatial_header,
     )
+    pixels = PixelSource(tiled, slot, rule)
+    slot.check_shape(pixels.shape, str(source))
+    return pixels
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,7 +45,15 @@ def bench(
         session, sizes = open_session(model, **arguments), options.parse_sizes(size)
         feed = one_feed(inputs, slots(session)) if inputs else random_feed(session.get_inputs(), sizes)
         times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), **arguments)
-        console.say_report(report_lines(times), _document(times, model), as_json)
+        is_finite = times.difference is not None and math.isfinite(times.difference)
+        document = {
+            "model": str(model),
+            **asdict(times),
+            "ratio": times.ratio,
+            "difference": times.difference if is_finite else None,  # JSON has no infinity
+            "is_equal": times.difference is None or times.difference <= CLOSE,
+        }
+        console.say_report(report_lines(times), document, as_json)
 
 
 def report_lines(times: "ModelTimes") -> list[str]:
@@ -64,18 +71,6 @@ def report_lines(times: "ModelTimes") -> list[str]:
     if times.difference is not None and times.difference > CLOSE:
         lines.append(f"the two differ by up to {times.difference:.1g} of the largest value: they compute other things")
     return lines
-
-
-def _document(times: "ModelTimes", path: Path) -> dict[str, Any]:
-    """The same as JSON types, in seconds; an infinite difference becomes null with `is_equal` false."""
-    is_finite = times.difference is not None and math.isfinite(times.difference)
-    return {
-        "model": str(path),
-        **asdict(times),
-        "ratio": times.ratio,
-        "difference": times.difference if is_finite else None,
-        "is_equal": times.difference is None or times.difference <= CLOSE,
-    }
 
 
 def _row(step: "StepTime") -> tuple[str, ...]:

@@ -4,8 +4,8 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,27 +28,19 @@ if TYPE_CHECKING:
 
 LARGEST = 2**31 - 2**24  # bytes of weights that a single file can have
 MAX_REPORT, MAX_MESSAGE = 400, 300  # characters that are kept of messages of an exporter, and of a module
+MODULE_HELP = "Callable that returns the torch module: nets:segnet, nets.py:SegNet."
 EXAMPLE_HELP = "Shape of an input: [NAME=]1x3xHxW[:TYPE]. H is a dynamic dimension, 8H one in multiples of 8."
 
 
 def export(
-    module: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:CALLABLE", help="Callable that returns the torch module: nets:segnet, nets.py:SegNet."
-        ),
-    ],
+    module: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help=MODULE_HELP)],
     output: options.ModelOutput,
     example: Annotated[list[str], typer.Option(metavar="SHAPE", help=EXAMPLE_HELP, show_default=False)],
     dynamic: Annotated[bool, Flag("--dynamic", help="Make batch, height and width dynamic too.")] = False,
-    weights: Annotated[
-        Path | None, typer.Option(help="A state_dict to load into the module.", show_default=False)
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="A state_dict for the module.", show_default=False)] = None,
     opset: Annotated[int | None, typer.Option(min=9, help="Opset of the file.", show_default="the exporter's")] = None,
-    dynamo: Annotated[bool, Flag("--dynamo/--no-dynamo", help="Which of torch's two exporters.")] = True,
-    verify: Annotated[
-        bool, Flag("--verify/--no-verify", help="Compare the file with the module, at several sizes.")
-    ] = True,
+    dynamo: Annotated[bool, Flag("--dynamo/--no-dynamo", help="Export with torch.export, or by tracing.")] = True,
+    verify: Annotated[bool, Flag("--verify/--no-verify", help="Compare file and module at several sizes.")] = True,
     scale: Annotated[str | None, text_option("NUMBER", "Metadata: factor of pixels.")] = None,
     mean: Annotated[str | None, text_option("NUMBERS", "Metadata: subtracted after --scale.")] = None,
     std: Annotated[str | None, text_option("NUMBERS", "Metadata: divides after --mean.")] = None,
@@ -124,10 +116,12 @@ def _export(
     arguments |= {"dynamic_shapes": inputs.dynamic_shapes} if dynamo else {"dynamic_axes": inputs.dynamic_axes}
     size = sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
     form: dict[str, Any] = {"opset_version": opset, "dynamo": dynamo, "external_data": size > LARGEST}
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # torch's exporters log and print many pages; what goes wrong is an exception
     try:
-        with _silence():
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             return arguments, export(f=str(path), verbose=False, **arguments, **form)
-    except (UnpoolError, KeyboardInterrupt):
+    except UnpoolError:
         raise
     except Exception as error:
         cause: BaseException = error
@@ -138,18 +132,8 @@ def _export(
             f"{text}: torch does not export this module: {message}. "
             f"Change the module, or try {'--no-dynamo' if dynamo else '--dynamo'}."
         ) from error
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Leave out what torch's exporters log and print, of many pages: what goes wrong comes as an exception."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            yield
     finally:
-        logging.disable(before)
+        logging.disable(level)
 
 
 def shape_words(value: "onnx.ValueInfoProto") -> str:
@@ -173,10 +157,6 @@ def load_module(text: str, weights: Path | None) -> "torch.nn.Module":
 
     The callable takes no arguments and gives a module, or it is a module already. Modules are also looked for in the
     current folder. `weights` is a file of `torch.save(module.state_dict())` to load into it.
-
-    Raises:
-        UsageError: the text names nothing of the kind.
-        UnpoolError: it fails, gives no module, or the weights do not fit.
     """
     import torch
 
@@ -213,7 +193,6 @@ def load_module(text: str, weights: Path | None) -> "torch.nn.Module":
 
 
 def _import_module(place: str, text: str) -> Any:
-    """A module by its name, or by its file."""
     path, is_file = Path(place), place.endswith(".py")
     if is_file and not path.is_file():
         raise MissingFileError(f"{path}: no such Python file.")

@@ -1,9 +1,9 @@
 """`unpool inspect`, a model's values, versions, plan and image sizes; and `unpool check`, its questionable nodes."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,8 +73,7 @@ def check(model: options.ModelPath, size: options.Size = None, as_json: options.
 def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int]) -> dict[str, Any]:
     """A model as its session sees it, as JSON types, for the given values of dynamic dimensions.
 
-    `plan` has one row per node (node, operator, domain, version, runner, reason, step and level), and `tiles` shapes,
-    stride, outputs with step, field, before and after per axis, smallest with least and step per axis, bytes, refusal.
+    `plan` has the fields of PlanRow for each node, and `tiles` those of Overview.
     """
     import onnx
 
@@ -93,15 +92,12 @@ def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, 
         "inputs": describe(session.get_inputs()),
         "outputs": describe(session.get_outputs()),
         "plan": [asdict(record) for record in session.plan],
-        "tiles": _json(asdict(overview(session, sizes))),
+        "tiles": json.loads(json.dumps(asdict(overview(session, sizes)), default=str)),  # Fractions as text, like 1/2
     }
 
 
 def print_tables(plan: "Plan", document: Mapping[str, Any], shows_all: bool) -> None:
-    """Print a model for people: its values, the plan, the number of nodes by runtime, and what images it takes.
-
-    `document` is of `describe_model`; with `shows_all` every node has its line, those of a step of onnxruntime too.
-    """
+    """Print the document of `describe_model` as tables and lines; `shows_all` gives every node a line."""
     from unpool.cli import console
     from unpool.runtime.plan.plan import TITLES, list_rows, summarize
 
@@ -172,12 +168,3 @@ def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
     least, steps = (format_shape([axis[key] for axis in axes]) for key in ("least", "step"))
     is_open = any(axis["step"] for axis in axes)
     return f"{least}, then in steps of {steps}" if is_open else f"{least}, the only one that it takes"
-
-
-def _json(value: Any) -> Any:
-    """Fractions as text, such as 1/2, and tuples as lists."""
-    if isinstance(value, Mapping):
-        return {name: _json(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(entry) for entry in value]
-    return str(value) if isinstance(value, Fraction) else value

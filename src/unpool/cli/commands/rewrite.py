@@ -133,7 +133,6 @@ def canonicalise(
 
 
 def _rewrite(change: Any, model: Path, output: Path, force: bool, as_json: bool, quiet: bool) -> None:
-    """Change and write a model, and print a line per changed node and one about the files."""
     from unpool.cli import console
     from unpool.runtime.graph.load import load_for_command
 
@@ -141,7 +140,7 @@ def _rewrite(change: Any, model: Path, output: Path, force: bool, as_json: bool,
     rewritten = change(load_for_command(model))
     place, document = _write(rewritten, writer, model, output)
     count = len(rewritten.changes)
-    nodes = "no node" if not count else "1 node" if count == 1 else f"{count} nodes"
+    nodes = f"{count or 'no'} node{'s' * (count > 1)}"
     lines = [*map(str, rewritten.changes), f"{place}: {nodes} changed, equal results on random inputs"]
     console.say_report(lines, document, as_json, quiet)
 
@@ -168,11 +167,7 @@ def data_words(data: Sequence[Path]) -> str:
 
 
 def output_file(path: Path, output: Path, force: bool) -> "ModelWriter":
-    """The writer of the new model to `output`, which is checked before any work is done.
-
-    Refused are a folder, standard output, a suffix that onnx reads as something else, the data of the model that is
-    read, and without `force` that model.
-    """
+    """The writer of the new model; refused are other suffixes, the data of `path` and, without `force`, `path`."""
     import onnx
 
     from unpool.cli.outputs import refuse_stdout

@@ -17,107 +17,55 @@ OUTPUT_HELP = (
     ".npy, .npz, .png, .jpg, .tif, .zarr, .nii, .nii.gz; a folder (a new one with / at its end) for one file per "
     "input; or - for standard output."
 )
+NAME_HELP = "The model's output to write; several for .npz, or for a folder with a file for each."
+WHITE_HELP = "Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off."
+MEAN_HELP = "Subtract after --scale; one, or one per channel."
+STD_HELP = "Divide after --mean; one, or one per channel."
+LAYOUT_HELP = "Position of the model's channels: before (NCHW) or after (NHWC) the spatial axes."
+PAGES_HELP = "Take the pages of a .tif as a batch, one after another where the model's batch is fixed."
+PAGES_DEFAULT = "depth of volumes; channels of pictures, where there are as many"
+THRESHOLD_HELP = "For one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits."
+PALETTE_HELP = "Colours of the classes, #rrggbb,#rrggbb."
+FORMAT_HELP = "Format of the files in an output folder, or of standard output."
+FORMAT_DEFAULT = "png for classes and --overlay, else npy"
+TILE_HELP = "Run in tiles, with the same results: tile size in pixels, e.g. 512x512, or auto to fit memory."
+MEMORY_HELP = "Memory limit of the process, e.g. 2GiB; turns on tiles."
+MEMORY_DEFAULT = "with --tile auto, half of the free memory"
+KEEP_GOING_HELP = "Leave out inputs that cannot be read or do not fit; exit with 1."
+EMPTY_HELP = "Run images smaller than the model's smallest input: inner values are empty."
+BLEND_HELP = "Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention)."
+OVERLAP_HELP = "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend)."
+SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile HxW."
 
 
 def run(
     model: options.ModelPath,
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
     output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help=OUTPUT_HELP)],
-    output_name: Annotated[
-        list[str] | None,
-        text_option(
-            "NAME", "The model's output to write; several for .npz, or for a folder with a file for each.", "all"
-        ),
-    ] = None,
-    white: Annotated[
-        str | None,
-        text_option(
-            "NUMBER",
-            "Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off.",
-            "by the file or the model",
-        ),
-    ] = None,
+    output_name: Annotated[list[str] | None, text_option("NAME", NAME_HELP, "all")] = None,
+    white: Annotated[str | None, text_option("NUMBER", WHITE_HELP, "by the file or the model")] = None,
     scale: Annotated[str | None, text_option("NUMBER", "Multiply pixels, e.g. 1/255.", "by the model")] = None,
-    mean: Annotated[
-        str | None, text_option("NUMBERS", "Subtract after --scale; one, or one per channel.", "by the model")
-    ] = None,
-    std: Annotated[
-        str | None, text_option("NUMBERS", "Divide after --mean; one, or one per channel.", "by the model")
-    ] = None,
-    layout: Annotated[
-        options.Layout, Choice(help="Whether the model has channels before (NCHW) or after (NHWC) the spatial axes.")
-    ] = options.Layout.NCHW,
+    mean: Annotated[str | None, text_option("NUMBERS", MEAN_HELP, "by the model")] = None,
+    std: Annotated[str | None, text_option("NUMBERS", STD_HELP, "by the model")] = None,
+    layout: Annotated[options.Layout, Choice(help=LAYOUT_HELP)] = options.Layout.NCHW,
     argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False,
-    pages: Annotated[
-        options.Pages | None,
-        Choice(
-            help="Take the pages of a .tif as a batch, one after another where the model's batch is fixed.",
-            show_default="depth of volumes; channels of pictures, where there are as many",
-        ),
-    ] = None,
-    threshold: Annotated[
-        str | None,
-        text_option(
-            "NUMBER", "For one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits."
-        ),
-    ] = None,
+    pages: Annotated[options.Pages | None, Choice(help=PAGES_HELP, show_default=PAGES_DEFAULT)] = None,
+    threshold: Annotated[str | None, text_option("NUMBER", THRESHOLD_HELP)] = None,
     softmax: Annotated[bool, Flag("--softmax", help="Write probabilities: the softmax over the classes.")] = False,
     overlay: Annotated[bool, Flag("--overlay", help="Draw the classes over the image, with a legend.")] = False,
     classes: Annotated[str | None, text_option("NAMES", "Class names, comma separated.", "from the model")] = None,
-    palette: Annotated[
-        str | None, text_option("COLOURS", "Colours of the classes, #rrggbb,#rrggbb.", "from the model")
-    ] = None,
+    palette: Annotated[str | None, text_option("COLOURS", PALETTE_HELP, "from the model")] = None,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
-    form: Annotated[
-        options.Format | None,
-        Choice(
-            "--format",
-            help="Format of the files in an output folder, or of standard output.",
-            show_default="png for classes and --overlay, else npy",
-        ),
-    ] = None,
-    tile: Annotated[
-        str | None,
-        text_option(
-            "auto|HxW",
-            "Run in tiles, with the same results: tile size in pixels, e.g. 512x512, or auto to fit memory.",
-            "the whole image at once",
-        ),
-    ] = None,
-    max_memory: Annotated[
-        str | None,
-        text_option(
-            "SIZE",
-            "Memory limit of the process, e.g. 2GiB; turns on tiles.",
-            "with --tile auto, half of the free memory",
-        ),
-    ] = None,
-    keep_going: Annotated[
-        bool, Flag("--keep-going", help="Leave out inputs that cannot be read or do not fit; exit with 1.")
-    ] = False,
-    allow_empty: Annotated[
-        bool, Flag("--allow-empty", help="Run images smaller than the model's smallest input: inner values are empty.")
-    ] = False,
-    blend: Annotated[
-        options.Blend | None,
-        Choice(
-            help="Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention).",
-            show_default="exact",
-        ),
-    ] = None,
-    overlap: Annotated[
-        float | None, text_option("SHARE", "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend).", "0.25")
-    ] = None,
+    form: Annotated[options.Format | None, Choice("--format", help=FORMAT_HELP, show_default=FORMAT_DEFAULT)] = None,
+    tile: Annotated[str | None, text_option("auto|HxW", TILE_HELP, "the whole image at once")] = None,
+    max_memory: Annotated[str | None, text_option("SIZE", MEMORY_HELP, MEMORY_DEFAULT)] = None,
+    keep_going: Annotated[bool, Flag("--keep-going", help=KEEP_GOING_HELP)] = False,
+    allow_empty: Annotated[bool, Flag("--allow-empty", help=EMPTY_HELP)] = False,
+    blend: Annotated[options.Blend | None, Choice(help=BLEND_HELP, show_default="exact")] = None,
+    overlap: Annotated[float | None, text_option("SHARE", OVERLAP_HELP, "0.25")] = None,
     resume: Annotated[bool, Flag("--resume", help="Resume an interrupted tiled run.")] = False,
     level: Annotated[int, typer.Option(min=0, help="Resolution level of a .tif or .zarr pyramid; 0 is full size.")] = 0,
-    scheduler: Annotated[
-        str | None,
-        text_option(
-            "ADDRESS",
-            "Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile HxW.",
-            "this machine",
-        ),
-    ] = None,
+    scheduler: Annotated[str | None, text_option("ADDRESS", SCHEDULER_HELP, "this machine")] = None,
     threads: options.Threads = None,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,

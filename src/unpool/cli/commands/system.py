@@ -66,7 +66,7 @@ def doctor(as_json: Json = False) -> None:
 def completion(
     context: typer.Context,
     shell: Annotated[
-        Shell, typer.Argument(metavar="SHELL", help="Which shell.", show_default=False, case_sensitive=False)
+        Shell, typer.Argument(metavar="SHELL", help="The shell.", show_default=False, case_sensitive=False)
     ],
 ) -> None:
     """Print a script with which a shell completes commands and options.

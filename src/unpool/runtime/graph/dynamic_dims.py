@@ -208,7 +208,6 @@ class DimFlow:
         return source if rank is None else name
 
     def _infer_dynamic_dims(self) -> None:
-        """Infer the sizes that have neither a number nor a name yet, in the order of the nodes."""
         for node in self.graph.nodes:
             for name in filter(None, node.output):
                 known = shapes.dims(self.types.get(name))
@@ -233,7 +232,6 @@ class DimFlow:
         return (None if node is None else _VALUE_RULES[node.op_type](self, node)) or self._named_values(name)
 
     def _named_values(self, name: str) -> DimExprs | None:
-        """The integers in a value of which nothing is known, each under a name of its own."""
         sizes = shapes.static_dims(self.types.get(name))
         if sizes is None or None in sizes:
             return None
@@ -277,7 +275,6 @@ def _slice_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
 
 
 def _mul_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Output of a Mul of two vectors, or of a vector and one number."""
     first, second = (flow.values(name) for name in node.input)
     if first is None or second is None or (len(first) != len(second) and 1 not in (len(first), len(second))):
         return None
@@ -287,7 +284,6 @@ def _mul_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
 
 
 def _linear_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Output of an Add, a Sub or a Div of a vector and one known number."""
     for name, other in [node.input, node.input[::-1]] if node.op_type == "Add" else [node.input]:
         values, numbers = flow.values(name), as_ints(flow.values(other) or ())
         if values is None or numbers is None or len(numbers) != 1 or (node.op_type == "Div" and numbers[0] < 1):

@@ -85,8 +85,6 @@ def _sparse_parts(sparse: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.Ten
 
 
 class _DataRange(NamedTuple):
-    """The data of a tensor: so many bytes of a file, from an offset on."""
-
     file: weights.DataFile
     offset: int
     length: int
@@ -288,7 +286,6 @@ def _fits_message(tensor: onnx.TensorProto) -> bool:
 
 
 def _check_elements(graph: onnx.GraphProto) -> None:
-    """Refuse types, of the graph and of its subgraphs, that are made of element types unknown to the standard."""
     inner = (subgraph for node in with_subgraph_nodes(graph.node) for _, subgraph in subgraphs(node))
     for each in (graph, *inner):
         for value in (*each.input, *each.output, *each.value_info):

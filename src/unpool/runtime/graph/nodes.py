@@ -129,7 +129,6 @@ def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
 
 
 def _makers(nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
-    """The position of the first node that makes each value."""
     return {name: position for position, node in reversed(list(enumerate(nodes))) for name in writes(node)}
 
 

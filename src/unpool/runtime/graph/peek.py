@@ -54,7 +54,6 @@ def read_header(content: Content) -> ModelHeader:
 
 
 def _rows_of_nodes(content: Content) -> Iterator[tuple[int, int]]:
-    """Begin and end of every row of nodes without another field between them."""
     for field, begin, end in _fields(content, 0, len(content)):
         inner = _fields(content, begin, end) if field == _GRAPH else ()
         for is_node, row in groupby(inner, key=lambda each: each[0] == _NODES):
@@ -64,7 +63,6 @@ def _rows_of_nodes(content: Content) -> Iterator[tuple[int, int]]:
 
 
 def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, begin and end of every field of a message."""
     while begin < end:
         key, begin = _number(content, begin, end)
         kind = key & 7

@@ -101,7 +101,6 @@ class ModelWriter:
         return [self._output.parent / name for name in moved]
 
     def _data_file(self, tensor: onnx.TensorProto, is_large: bool) -> str:
-        """The data file of a tensor; "" if its data stay inside."""
         before = self._outside.files.get(tensor.name)
         if before is not None and self._is_source:
             return before
@@ -109,7 +108,6 @@ class ModelWriter:
         return self._name if is_moved else ""
 
     def _refuse_shared(self) -> None:
-        """Refuse to replace a data file that holds more than the tensors of the source."""
         for name, used in self._outside.used.items():
             data = self._output.parent / name
             size = os.path.getsize(data) if os.path.exists(data) else 0

@@ -98,8 +98,6 @@ def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
 
 
 class _GraphInference:
-    """Infers a graph level by level: nodes of unpool by `infer_op`, the nodes between them by onnx."""
-
     def __init__(self, graph: Graph, semantics: Semantics) -> None:
         self._graph = graph
         self._nodes = [node for node in with_subgraph_nodes(graph.nodes) if is_unpool_op(node)]
@@ -122,7 +120,6 @@ class _GraphInference:
         return Inference(types, tuple(self._resolved[number] for number in sorted(self._resolved)), inner)
 
     def visit_plain(self, positions: Sequence[int]) -> None:
-        """Let onnx infer nodes without any node of unpool in them, all at once."""
         if not positions:
             return
         inferred = self._infer_by_onnx([self._graph.nodes[position] for position in positions], {})
@@ -132,7 +129,6 @@ class _GraphInference:
             self._inner[position] = visit.node(node, self._types, ())
 
     def visit_unpool_op(self, position: int) -> None:
-        """Infer one node of unpool."""
         number = self._first[position]
         output = self._nodes[number].output
         inferred = self.infer_op(number, self._types, self._vectors)
@@ -180,7 +176,6 @@ class _GraphInference:
         return output_types
 
     def _infer_by_onnx(self, nodes: Sequence[onnx.NodeProto], made: Types) -> onnx.GraphProto:
-        """Types that onnx infers for some nodes from the types of their inputs."""
         own = dict.fromkeys(name for node in nodes for name in writes(node))
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         types = self._types | made if made else self._types

@@ -232,12 +232,10 @@ def _attempt(resize: Resize, size: int) -> int | None:
 
 
 def _merge_dims(first: Dim, second: Dim) -> Dim:
-    """The more precise one of two statements about the same size."""
     return second if isinstance(second, int) or first is None else first
 
 
 def _of_rank(known: Dims | None, rank: int) -> Dims:
-    """Dims with so many spatial axes; all unknown where there are more or fewer."""
     return (None,) * (rank + 2) if known is None or len(known) != rank + 2 else known
 
 

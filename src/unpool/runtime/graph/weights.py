@@ -203,7 +203,6 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
 
 
 def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
-    """The file of a tensor, and the offset of its data in bytes."""
     entry = ExternalDataInfo(without_folder(tensor))
     return DataFile(folder_of(tensor) or "", entry.location), entry.offset or 0
 

@@ -70,7 +70,6 @@ def counts(graph: Graph) -> frozenset[str]:
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
-    """True if a constant is small enough for a count; large tensors are weights."""
     kind = shapes.dtype(shapes.tensor_type(tensor.data_type, None))
     if kind is None or kind.kind not in "iuf" or (kind.kind == "f" and np.prod(tensor.dims) > _MOST_ELEMENTS):
         return False

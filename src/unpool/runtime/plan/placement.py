@@ -67,7 +67,6 @@ def assign_runner(
 
 
 def _algorithm(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
-    """Algorithm of a ConvTranspose, if shapes and type are known."""
     x, w = (types.get(name) for name in node.input[:2])
     known, window, dtype = shapes.static_dims(x), shapes.static_dims(w), shapes.dtype(x)
     if not isinstance(spec, ConvTransposeSpec) or known is None or window is None or dtype is None:

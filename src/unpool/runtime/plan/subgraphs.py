@@ -135,7 +135,6 @@ def single_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
 
 
 def _element_type(type_: Maybe) -> Maybe:
-    """The type of an element of a sequence, of which no size is checked; that of a tensor as it is."""
     if type_ is None or type_.WhichOneof("value") != "sequence_type":
         return type_
     return shapes.without_shape(type_.sequence_type.elem_type)
@@ -173,7 +172,6 @@ def _infer_carried(
 
 
 def _common(first: Maybe, second: Maybe) -> Maybe:
-    """The first type with the sizes that both have."""
     if first is None or not first.HasField("tensor_type"):
         return first
     sizes, others = shapes.static_dims(first), shapes.static_dims(second)
