@@ -24,11 +24,9 @@ from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op
 from unpool.runtime.graph.shapes import Dim
 from unpool.runtime.graph.weights import LARGE, is_large
 
-MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")
-"""The name of a size such as 2*half, as torch writes the multiples of a Dim."""
-
+MULTIPLE = re.compile(r"([1-9]\d{0,8})\*([A-Za-z_]\w*)")  # the name of a size such as 2*half, as torch writes it
+# names in a product, letters of these, and bits of its factor: without a limit, repeated squaring doubles them
 MAX_NAMES, MAX_LETTERS, MAX_BITS = 32, 2000, 128
-"""Names in a product, letters of these, and bits of its factor: without a limit, repeated squaring doubles them."""
 
 
 class DimExpr(NamedTuple):
@@ -99,17 +97,14 @@ def _multiply_two(one: DimExpr, other: DimExpr) -> DimExpr:
     if DimExpr(1) in (one, other):
         return other if one == DimExpr(1) else one
     if not (one.names and other.names) and not (one.is_product and other.is_product):
-        return _multiply_by_int(*((one.factor, other) if not one.names else (other.factor, one)))
+        # multiples of a divisor leave its division: 2 * ((h - 2) // 2) is 2 * (h // 2) - 2
+        count, size = (other.factor, one) if one.names else (one.factor, other)
+        steps, rest = divmod(size.plus, size.by)
+        whole = size._replace(plus=rest)
+        factor, names = (whole.factor, whole.names) if whole.is_product else (1, (str(whole),))
+        return DimExpr(factor * count, names, steps * count)
     first, second = (size if size.is_product else DimExpr(1, (str(size),)) for size in (one, other))
     return DimExpr(first.factor * second.factor, tuple(sorted(first.names + second.names)))
-
-
-def _multiply_by_int(count: int, size: DimExpr) -> DimExpr:
-    """So many times a size, multiples of a divisor outside of its division: 2 * ((h - 2) // 2) is 2 * (h // 2) - 2."""
-    steps, rest = divmod(size.plus, size.by)
-    whole = size._replace(plus=rest)
-    factor, names = (whole.factor, whole.names) if whole.is_product else (1, (str(whole),))
-    return DimExpr(factor * count, names, steps * count)
 
 
 def upsample(size: DimExpr | None, stride: int, rest: int) -> DimExpr | None:
@@ -133,9 +128,7 @@ def as_ints(sizes: Sequence[DimExpr | None]) -> tuple[int, ...] | None:
     return ints if len(ints) == len(sizes) else None
 
 
-RESHAPES = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")
-"""Operators that keep the elements and their order."""
-
+RESHAPES = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")  # operators that keep elements and their order
 INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 MAX_NAMED_VALUES = 8  # integers of a value that get names of their own, since nothing else is known of them
 MAX_DEPTH = 100  # nodes that are followed back from a value; between a size and its use exporters write fewer
@@ -228,13 +221,10 @@ class DimFlow:
             return tuple(map(DimExpr, array.reshape(-1).tolist())) if array.dtype.kind in "iu" else None
         if shapes.element(self.types.get(name)) not in INTEGERS:
             return None
-        node = self.maker(name, *_VALUE_RULES)
-        return (None if node is None else _VALUE_RULES[node.op_type](self, node)) or self._named_values(name)
-
-    def _named_values(self, name: str) -> DimExprs | None:
-        sizes = shapes.static_dims(self.types.get(name))
-        if sizes is None or None in sizes:
-            return None
+        node, sizes = self.maker(name, *_VALUE_RULES), shapes.static_dims(self.types.get(name))
+        values = None if node is None else _VALUE_RULES[node.op_type](self, node)
+        if values or sizes is None or None in sizes:
+            return values or None
         count = math.prod(size for size in sizes if size is not None)
         return tuple(DimExpr(1, (f"{name}({place})",)) for place in range(count)) if count <= MAX_NAMED_VALUES else None
 
@@ -250,13 +240,12 @@ def _to_expr(name: str, axis: int, dim: Dim) -> DimExpr:
 
 def _shape_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     known, given = flow.dims(node.input[0]), attributes(node)
-    return None if known is None else known[given.get("start", 0) : given.get("end")]
+    return known and known[given.get("start", 0) : given.get("end")]
 
 
 def _concat_values(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    parts = [flow.values(name) for name in node.input]
-    known = [part for part in parts if part is not None]
-    fits = len(known) == len(parts) and sum(map(len, known)) <= LARGE
+    known = [part for part in map(flow.values, node.input) if part is not None]
+    fits = len(known) == len(node.input) and sum(map(len, known)) <= LARGE
     return tuple(chain.from_iterable(known)) if fits else None
 
 
@@ -349,9 +338,8 @@ SAME_SHAPE = (
 
 
 def _broadcast_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    parts = [flow.dims(name) for name in node.input]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or "axis" in attributes(node):  # before opset 7 it says where the second one lies
+    known = [part for part in map(flow.dims, node.input) if part is not None]
+    if len(known) < len(node.input) or "axis" in attributes(node):  # before opset 7 it says where the second one lies
         return None
     rank = max(map(len, known))
     columns = zip(*((DimExpr(1),) * (rank - len(part)) + part for part in known), strict=True)
@@ -360,11 +348,8 @@ def _broadcast_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
 
 
 def _concat_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    first = flow.dims(node.input[0])
-    if first is None:
-        return None
-    axis = attributes(node)["axis"] % len(first)
-    return (*first[:axis], None, *first[axis + 1 :])
+    known, joined = flow.dims(node.input[0]), attributes(node).get("axis", 1)
+    return known and tuple(None if axis == joined % len(known) else size for axis, size in enumerate(known))
 
 
 def _pad_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:

@@ -21,55 +21,39 @@ FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
 class Graph:
     """Nodes in topological order and the values around them. Graphs share their protos, which are never changed.
 
-    Attributes:
-        constants: tensors that no caller can override.
-        sparse_constants: the same, stored sparsely.
-        defaults: initializers that are also inputs: the caller may feed them.
-        inputs: graph inputs, `defaults` included.
-        outputs: graph outputs; one whose type the model does not state has none.
-        declared: types that the model states for values in between.
-        opsets: version by domain, "" for ONNX.
-        folded_nodes: by the first output of a node, the names of the nodes that were folded into it.
-        activations: by the first output of a node of unpool, the activation that it applies to every element at
-            its end.
-        origins: by the first output of a node of unpool that replaced others, a text that says which ones.
-        outputs_before_indices: the outputs of a subgraph on which, outside of it, the Indices of some MaxPool depend.
+    `folded_nodes`, `activations` and `origins` go by the first output of a node.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
-    constants: Mapping[str, onnx.TensorProto]
+    constants: Mapping[str, onnx.TensorProto]  # that no caller can override
     sparse_constants: Mapping[str, onnx.SparseTensorProto]
-    defaults: Mapping[str, onnx.TensorProto]
-    inputs: tuple[onnx.ValueInfoProto, ...]
-    outputs: tuple[onnx.ValueInfoProto, ...]
-    declared: Mapping[str, onnx.TypeProto]
-    opsets: Mapping[str, int]
+    defaults: Mapping[str, onnx.TensorProto]  # initializers that are also inputs: the caller may feed them
+    inputs: tuple[onnx.ValueInfoProto, ...]  # `defaults` included
+    outputs: tuple[onnx.ValueInfoProto, ...]  # one whose type the model does not state has none
+    declared: Mapping[str, onnx.TypeProto]  # types that the model states for values in between
+    opsets: Mapping[str, int]  # version by domain, "" for ONNX
     ir_version: int
-    folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    activations: Mapping[str, Activation] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
-    outputs_before_indices: frozenset[str] = frozenset()
+    folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of the nodes folded into it
+    activations: Mapping[str, Activation] = field(default_factory=dict)  # that a node of unpool applies at its end
+    origins: Mapping[str, str] = field(default_factory=dict)  # the nodes that a node of unpool replaced, as a text
+    outputs_before_indices: frozenset[str] = frozenset()  # of a subgraph: Indices outside of it depend on them
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto) -> "Graph":
         """The graph of a model whose functions are inlined and whose tensors are in memory."""
         graph = model.graph
-        inputs = {value.name for value in graph.input}
+        fed = {value.name for value in graph.input} if model.ir_version >= FIRST_IR_WITH_DEFAULTS else set()
         tensors = {tensor.name: tensor for tensor in graph.initializer}
-        can_override = model.ir_version >= FIRST_IR_WITH_DEFAULTS
-        defaults = {name: tensor for name, tensor in tensors.items() if can_override and name in inputs}
-        constants = {name: tensor for name, tensor in tensors.items() if name not in defaults}
+        constants = {name: tensor for name, tensor in tensors.items() if name not in fed}
         declared = {value.name: value.type for value in graph.value_info}
         return cls(
             nodes=tuple(graph.node),
             constants=constants,
             sparse_constants={sparse.values.name: sparse for sparse in graph.sparse_initializer},
-            defaults=defaults,
+            defaults={name: tensor for name, tensor in tensors.items() if name in fed},
             inputs=tuple(value for value in graph.input if value.name not in constants),
             outputs=tuple(
-                helper.make_value_info(value.name, declared[value.name])
-                if not has_type(value) and value.name in declared
-                else value
+                value if has_type(value) else onnx.ValueInfoProto(name=value.name, type=declared.get(value.name))
                 for value in graph.output
             ),
             declared=declared,
@@ -79,7 +63,7 @@ class Graph:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Of the graph outputs."""
+        """Names of the outputs."""
         return tuple(value.name for value in self.outputs)
 
     def uses(self) -> Counter[str]:
@@ -136,16 +120,13 @@ class FreshNames:
         return wish
 
 
-def unused_names(graph: Graph) -> FreshNames:
+def unused_names(graph: Graph | onnx.GraphProto) -> FreshNames:
     """Names that no value of a graph or of its subgraphs has."""
+    if isinstance(graph, onnx.GraphProto):
+        return FreshNames([*_around_nodes(graph), *_in_nodes(graph.node)])
     ends = (value.name for value in (*graph.inputs, *graph.outputs))
     tensors = (*graph.constants, *graph.sparse_constants, *graph.defaults)
     return FreshNames([*ends, *tensors, *_in_nodes(graph.nodes)])
-
-
-def unused_names_in_proto(graph: onnx.GraphProto) -> FreshNames:
-    """The same for a graph as ONNX stores it."""
-    return FreshNames([*_around_nodes(graph), *_in_nodes(graph.node)])
 
 
 def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
@@ -162,7 +143,6 @@ def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
 
 DEEPEST = 16  # nodes that are followed back from a value to its constants
 _MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-
 _TYPE_OF_ATTRIBUTE: Mapping[str, Any] = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
 
 
@@ -221,10 +201,8 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
         return None
     feed = {source: _constant_array(graph, makers, source, depth - 1) for source in filter(None, node.input)}
     known = {source: array for source, array in feed.items() if array is not None}
-    is_large_one = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
-    if len(known) < len(feed) or is_large_one:
-        return None
-    return evaluate_node(graph, node, known)
+    is_result_large = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
+    return None if len(known) < len(feed) or is_result_large else evaluate_node(graph, node, known)
 
 
 def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:

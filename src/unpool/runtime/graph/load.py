@@ -21,9 +21,8 @@ from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.nodes import sort_nodes, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.peek import FileKind, detect_file_kind
 
+# the session config entry that names further folders in which data files may be, separated as in PATH
 FOLDERS_ENTRY = "unpool.external_data_folders"
-"""The session config entry that names further folders in which data files may be, separated as in PATH."""
-
 _ADVICE = "Keep the data file next to the model."
 
 
@@ -54,10 +53,7 @@ def read_external_data(
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor whose data is in another file.
-
-    It may be an initializer or an attribute, dense or sparse, inside of a subgraph or a function or outside.
-    """
+    """Every tensor whose data is in another file: initializers and attributes, in subgraphs and functions too."""
     of_functions = chain.from_iterable(_tensors_of_nodes(function.node) for function in model.functions)
     for tensor in chain(_initializers(model.graph), _tensors_of_nodes(model.graph.node), of_functions):
         if external_data_helper.uses_external_data(tensor):
@@ -136,8 +132,7 @@ def _where(tensor: onnx.TensorProto, path: Path) -> str:
 
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
-MOST_STORED = 2**30
-"""Bytes of weights in files that become part of a model which a command reads; a message has at most 2 GiB in all."""
+MOST_STORED = 2**30  # bytes of weights in files that become part of a model which a command reads
 
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
@@ -152,12 +147,8 @@ def load(
 ) -> onnx.ModelProto:
     """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
-    Args:
-        source: path of a model, with external data next to it; or its bytes; or a ModelProto.
-        change: takes the model before external data are read, and returns the one to continue with.
-        folder: where the data of bytes and of a ModelProto are; "" if they have none.
-        folders: in which data files may be too, if links lead there.
-        leaves_weights: whether large weights stay in their files, for `weights.array_of` to map.
+    `change` is applied before external data are read. These are next to a path, for bytes and a ModelProto in `folder`,
+    or where links lead in `folders`. With `leaves_weights` large ones stay in files, for `weights.array_of` to map.
     """
     where = source_name(source)
     path: Path | None = None
@@ -184,18 +175,13 @@ def load(
         return model
     for tensor in external_tensors(model):
         if weights.folder_of(tensor) is None:
-            raise ModelError(
-                f"{where}: tensor {tensor.name!r} has external data. Pass the path of the model, or call "
-                "onnx.load on it first."
-            )
+            advice = "Pass the path of the model, or call onnx.load on it first."
+            raise ModelError(f"{where}: tensor {tensor.name!r} has external data. {advice}")
     return model
 
 
 def load_for_command(source: ModelSource, most: int | None = None) -> onnx.ModelProto:
-    """The model as `load` gives it, for commands: weights of more bytes than `most`, or 1 GiB, stay in files.
-
-    `save.ModelWriter` writes such a model; `onnx.save` does not know where they are.
-    """
+    """The model for commands; if more bytes than `most`, or 1 GiB, are in files, they stay: `save.ModelWriter` it."""
     model = load(source, leaves_weights=True)
     stored = [tensor for tensor in model.graph.initializer if weights.folder_of(tensor) is not None]
     limit = MOST_STORED if most is None else min(most, MOST_STORED)
@@ -260,12 +246,8 @@ def check_model(model: onnx.ModelProto) -> None:
     try:
         onnx.checker.check_model(skeleton)
         for tensor in model.graph.initializer:
-            if (
-                weights.is_large(tensor)
-                and weights.folder_of(tensor) is None
-                and not _is_plain(tensor)
-                and _fits_message(tensor)
-            ):
+            is_inside = weights.is_large(tensor) and weights.folder_of(tensor) is None
+            if is_inside and not _is_plain(tensor) and _fits_message(tensor):
                 onnx.checker.check_tensor(tensor)
     except Exception as error:
         lines = [line.strip()[:LONGEST] for line in str(error).splitlines() if line.strip()]

@@ -61,7 +61,7 @@ class ModelWriter:
     """Writes a rewritten model from the file `source` to the file `output`, with its data files.
 
     A new model has one data file, called after it: `m.onnx.data`. A model that replaces its source also replaces the
-    data files of its source. A FileError says that it cannot be written there, or that its data file is another's.
+    data files of its source.
     """
 
     def __init__(self, source: Path, output: Path) -> None:
@@ -87,10 +87,8 @@ class ModelWriter:
         moved: dict[str, list[onnx.TensorProto]] = {}
         for tensor in _initializers(model.graph):
             name = self._data_file(tensor, is_large)
-            if weights.folder_of(tensor) is not None:
+            if weights.folder_of(tensor) is not None or (name and tensor.HasField("raw_data")):
                 moved.setdefault(name or self._name, []).append(tensor)
-            elif name and tensor.HasField("raw_data"):
-                moved.setdefault(name, []).append(tensor)
         with FileSet() as files:
             for name, tensors in moved.items():
                 with files.open(self._output.parent / name) as stream:
@@ -202,14 +200,11 @@ def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> o
                 copy.graph.initializer.append(tensor)
                 continue
             file.write(bytes(-file.tell() % PAGE_BYTES))
-            bare = copy.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            bare.data_location = onnx.TensorProto.EXTERNAL
-            for key, value in (
-                ("location", SPILL_FILE),
-                ("offset", file.tell()),
-                ("length", weights.byte_size(tensor)),
-            ):
-                bare.external_data.add(key=key, value=str(value))
+            bare = copy.graph.initializer.add(
+                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=b""
+            )
+            set_external_data(bare, SPILL_FILE, file.tell(), weights.byte_size(tensor))
+            bare.ClearField("raw_data")
             file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
             weights.keep_in_file(bare, weights.DataFile(str(folder), SPILL_FILE))
     return copy

@@ -46,7 +46,7 @@ Vectors: TypeAlias = Mapping[str, Dims | None]
 
 @dataclass(frozen=True)
 class ResolvedNode:
-    """A node of unpool with its spec, and with the dims of each input or, where its rank is unknown, None."""
+    """A node of unpool with its spec and the dims of each input, None if its rank is unknown."""
 
     node: onnx.NodeProto
     spec: Spec
@@ -55,17 +55,11 @@ class ResolvedNode:
 
 @dataclass(frozen=True)
 class Inference:
-    """Inferred types and shapes of a graph.
+    """Inferred types and shapes of a graph."""
 
-    Attributes:
-        types: of the values of the graph itself, without those whose type is unknown.
-        resolved: nodes of unpool's operators, inside subgraphs too, in the order of `with_subgraph_nodes`.
-        subgraph_types: for each subgraph the types of all values that it sees, in the order in which the subgraphs end.
-    """
-
-    types: Types
-    resolved: tuple[ResolvedNode, ...]
-    subgraph_types: tuple[Mapping[str, onnx.TypeProto], ...]
+    types: Types  # of the values of the graph itself, without those whose type is unknown
+    resolved: tuple[ResolvedNode, ...]  # nodes of unpool, in subgraphs too, in the order of `with_subgraph_nodes`
+    subgraph_types: tuple[Mapping[str, onnx.TypeProto], ...]  # of all values that a subgraph sees, as subgraphs end
 
 
 def infer(graph: Graph, semantics: Semantics) -> Inference:
@@ -179,12 +173,12 @@ class _GraphInference:
         own = dict.fromkeys(name for node in nodes for name in writes(node))
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         types = self._types | made if made else self._types
-        inputs = [
-            helper.make_value_info(name, types[name])
-            for name in read
-            if name in types and name not in self._small and name not in own
-        ]
-        tensors = [_renamed(name, self._small[name]) for name in read if name in self._small]
+        fed = [name for name in read if name in types and name not in self._small and name not in own]
+        inputs = [helper.make_value_info(name, types[name]) for name in fed]
+        small = [name for name in read if name in self._small]
+        tensors = [deepcopy(self._small[name]) for name in small]
+        for name, tensor in zip(small, tensors, strict=True):
+            tensor.name = name
         stated = [helper.make_value_info(name, self._stated[name]) for name in own if name in self._stated]
         graph = helper.make_graph(nodes, "nodes", inputs, [], tensors, value_info=stated)
         version = max(self._graph.ir_version, FIRST_IR_WITH_DEFAULTS)
@@ -277,14 +271,14 @@ def _is_known(name: str, type_: onnx.TypeProto) -> bool:
 
 
 def _plain_types(values: Iterable[onnx.ValueInfoProto]) -> Types:
-    return {value.name: _plain(value.type) for value in values}
-
-
-def _plain(type_: onnx.TypeProto) -> onnx.TypeProto:
-    """The type without the names that onnx's inference invents in every round."""
-    known = shapes.dims(type_) or ()
-    kept = [None if isinstance(dim, str) and dim.startswith(INVENTED) else dim for dim in known]
-    return type_ if kept == list(known) else shapes.tensor_type(shapes.element(type_), kept)
+    """The types of values without the names that onnx's inference invents in every round."""
+    types = {value.name: value.type for value in values}
+    for name, type_ in types.items():
+        known = list(shapes.dims(type_) or ())
+        kept = [None if isinstance(dim, str) and dim.startswith(INVENTED) else dim for dim in known]
+        if kept != known:
+            types[name] = shapes.tensor_type(shapes.element(type_), kept)
+    return types
 
 
 def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator[onnx.NodeProto]:
@@ -308,26 +302,13 @@ def _stand_ins(node: onnx.NodeProto, next_number: Callable[[], int]) -> Iterator
     yield copy
 
 
-def _renamed(name: str, tensor: onnx.TensorProto) -> onnx.TensorProto:
-    copy = deepcopy(tensor)
-    copy.name = name
-    return copy
-
-
 @dataclass(frozen=True)
 class SubgraphScope:
-    """A subgraph together with the nodes around it.
+    """A subgraph together with the nodes around it; both fit into one graph, because it reuses no name that it sees."""
 
-    Attributes:
-        graph: first the nodes around the subgraph, then its own; both fit into one graph, because a subgraph reuses no
-            name that it sees.
-        types: the known types of the values.
-        own: names that its own nodes make.
-    """
-
-    graph: Graph
-    types: Mapping[str, onnx.TypeProto]
-    own: frozenset[str]
+    graph: Graph  # first the nodes around the subgraph, then its own
+    types: Mapping[str, onnx.TypeProto]  # as far as they are known
+    own: frozenset[str]  # names that its own nodes make
 
 
 def iter_subgraphs(graph: Graph, inference: Inference) -> Iterator[SubgraphScope]:

@@ -49,15 +49,13 @@ def dtype(type_: onnx.TypeProto | None) -> np.dtype[Any] | None:
     return np.dtype(helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type))
 
 
-def tensor_type(element: int, known: Sequence[int | str | None] | None) -> onnx.TypeProto:
-    """The type of a tensor; `known` None leaves the rank open."""
-    return helper.make_tensor_type_proto(element, known)
+tensor_type = helper.make_tensor_type_proto  # of an element type and dims; None in place of dims leaves the rank open
 
 
-def rank_only(type_: onnx.TypeProto) -> onnx.TypeProto:
-    """The type with its rank and no sizes."""
-    known = dims(type_)
-    return type_ if known is None else tensor_type(element(type_), [None] * len(known))
+def without_names(type_: onnx.TypeProto, *, keeps_sizes: bool = True) -> onnx.TypeProto:
+    """The type with its rank and, if they are kept, its sizes, but none of their names."""
+    known = static_dims(type_)
+    return type_ if known is None else tensor_type(element(type_), [size if keeps_sizes else None for size in known])
 
 
 def without_shape(type_: onnx.TypeProto) -> onnx.TypeProto:

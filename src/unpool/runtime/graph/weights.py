@@ -75,8 +75,7 @@ def copy_fields(source: Any, target: Any, exclude: str) -> None:
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _FOLDER_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_DIRECTORY", "O_CLOEXEC"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_WALKS = os.open in os.supports_dir_fd and _NO_LINK != 0
-"""True if a file can be opened folder by folder; Windows cannot."""
+_WALKS = os.open in os.supports_dir_fd and _NO_LINK != 0  # files can be opened folder by folder; not on Windows
 
 
 class OutsideFolderError(ValueError):
@@ -99,10 +98,7 @@ class DataFile(NamedTuple):
         return os.path.join(self.folder, self.name)
 
     def open(self) -> BinaryIO:
-        """The file, opened for reading.
-
-        Raises an OSError where it is missing, is no regular file, or a link has replaced a part of its name.
-        """
+        """The file, opened for reading; an OSError if it is no regular file, or a link replaced a part of its name."""
         descriptor = self._descriptor()
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -130,13 +126,10 @@ class DataFile(NamedTuple):
 
 
 def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterable[str] = ()) -> DataFile:
-    """The file that a model calls `location`, with all links resolved.
-
-    A model names its data files, and links may stand in their places: in the cache of the Hugging Face hub the model
-    and its data are links into one folder. As in onnxruntime, with all links resolved a data file lies
+    """The file that a model calls `location`, with all links resolved. As in onnxruntime it lies:
 
     1. in the folder in which the model was named,
-    2. in the folder of the file that the model is a link to, or
+    2. in the folder of the file that the model is a link to, as in the cache of the Hugging Face hub, or
     3. in a folder that the caller named.
 
     Its name is relative, and does not leave the folder of the model by "..". Any other place is an OutsideFolderError,
@@ -157,15 +150,12 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
 
 FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
 CHUNK = 2**24  # bytes that are copied at a time
-_PACKED = {
-    number
-    for word, number in TensorProto.DataType.items()
-    if word in ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
-}
+_PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
+_PACKED = {number for word, number in TensorProto.DataType.items() if word in _PACKED_NAMES}
 
 
 def can_be_mapped(tensor: onnx.TensorProto, length: int) -> bool:
-    """True if a tensor of so many bytes in a file can be mapped: it is large, and its elements are whole bytes."""
+    """True if a tensor of `length` bytes in a file can be mapped: it is large, and its elements are whole bytes."""
     is_plain = is_large(tensor) and tensor.data_type not in _PACKED and sys.byteorder == "little"
     return is_plain and length == byte_size(tensor)
 
@@ -186,10 +176,7 @@ def folder_of(tensor: onnx.TensorProto) -> str | None:
 
 
 def array_of(tensor: onnx.TensorProto) -> AnyArray:
-    """The elements of a tensor; those in a file are mapped and cannot be changed.
-
-    Raises a FileError where the file is gone, or shorter than it was.
-    """
+    """The elements of a tensor; those in a file are mapped and cannot be changed, and may raise a FileError."""
     if folder_of(tensor) is None:
         return numpy_helper.to_array(tensor)
     file, offset = _data_location(tensor)
@@ -255,7 +242,7 @@ LARGEST_MESSAGE = 2**31 - 1  # bytes, the limit of protobuf
 
 
 def serialize(model: onnx.ModelProto, where: str) -> bytes:
-    """The bytes of a model, which errors call `where`; an UnsupportedError if it does not fit into one message."""
+    """The bytes of a model, which errors call `where`; it has to fit into one message."""
     content = try_serialize(model)
     if content is None:
         raise UnsupportedError(
@@ -283,13 +270,8 @@ def is_too_large(message: onnx.ModelProto | onnx.TensorProto) -> bool:
 
 
 def initializers_as_inputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, AnyArray]]:
-    """The model as it can be serialized, and the arrays by name to feed to its last inputs.
-
-    The model itself and no arrays if its weights are inside and fit into a message; otherwise one in which large
-    initializers are inputs.
-    """
-    is_stored = any(folder_of(tensor) is not None for tensor in model.graph.initializer)
-    if not is_stored and not is_too_large(model):
+    """The model as it can be serialized, and arrays to feed: large initializers, unless all fit into a message."""
+    if all(folder_of(tensor) is None for tensor in model.graph.initializer) and not is_too_large(model):
         return model, {}
     fed = {value.name for value in model.graph.input}
     weights = [tensor for tensor in model.graph.initializer if is_large(tensor) and tensor.name not in fed]

@@ -16,7 +16,7 @@ from onnx import TensorProto, defs, helper, version_converter
 
 from unpool.errors import UnsupportedError
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names_in_proto
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names
 from unpool.runtime.graph.nodes import (
     attributes,
     is_unpool_op,
@@ -86,7 +86,7 @@ def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> on
         for _, subgraph in subgraphs(node):  # the converter inferred sizes without unpool's operators
             del subgraph.value_info[:]
             for value in subgraph.output:
-                value.type.CopyFrom(shapes.rank_only(value.type))
+                value.type.CopyFrom(shapes.without_names(value.type, keeps_sizes=False))
     set_items(merged.graph.node, converted.graph.node)
     set_items(merged.graph.initializer, [*converted.graph.initializer, *filter(is_large, model.graph.initializer)])
     for entry in merged.opset_import:
@@ -172,7 +172,7 @@ def lift_opset(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto:
     _prepare(skeleton.graph, opset)
     skeleton = convert_opset(skeleton, LAST_WITH_AXIS, {}, PREPARED)
     types = infer(Graph.from_model(skeleton), semantics).types
-    _align(skeleton.graph, types, unused_names_in_proto(skeleton.graph))
+    _align(skeleton.graph, types, unused_names(skeleton.graph))
     types = infer(Graph.from_model(skeleton), semantics).types
     return restore_initializers(convert_opset(skeleton, TARGET, types, (*PREPARED, *ALIGNED)), model)
 

@@ -40,42 +40,25 @@ from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
 
 TITLES = ("step", "node", "operator", "runs on", "why")
 HOST = "cpu"  # the device of steps that are on no GPU
-PARTITION_RUNTIMES = ("onnxruntime", "openvino")
-"""Runners whose nodes `summarize` collapses into one line; every other node keeps its own."""
-
+PARTITION_RUNTIMES = ("onnxruntime", "openvino")  # runners whose nodes `summarize` collapses into one line
 NEWEST_NEEDED_IR = 10  # later ones add nothing that a partition holds, and older releases of onnxruntime refuse them
-
 _ORDER: tuple[RunnerName, ...] = ("onnxruntime", "reference", "unpool")  # within one level
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One line of the plan: one node.
+    """One line of the plan: one node."""
 
-    Attributes:
-        node: its name, or `Operator->output` without one.
-        operator: its type.
-        domain: "" for ONNX.
-        version: of the operator, as the model's opset selects it.
-        runner: "unpool", "onnxruntime", "openvino" or "reference".
-        reason: why.
-        step: position of the step that runs it.
-        level: of its step, see the module.
-        subgraph_steps: for a node in a subgraph, the position of the step in the plan of that subgraph; nested
-            subgraphs have one each, the outermost first.
-        device: that it runs on, "cpu" or such as "cuda:0"; a partition of onnxruntime there may leave nodes to the CPU.
-    """
-
-    node: str
+    node: str  # its name, or `Operator->output` without one
     operator: str
-    domain: str
-    version: int
+    domain: str  # "" for ONNX
+    version: int  # of the operator, as the model's opset selects it
     runner: RunnerName
     reason: str
-    step: int
-    level: int
-    subgraph_steps: tuple[int, ...] = ()
-    device: str = HOST
+    step: int  # position of the step that runs it
+    level: int  # of its step, see the module
+    subgraph_steps: tuple[int, ...] = ()  # of its step in the plan of each subgraph that it is in, outermost first
+    device: str = HOST  # or such as "cuda:0", where a partition of onnxruntime may leave nodes to the CPU
 
     @property
     def place(self) -> str:
@@ -132,20 +115,13 @@ def summarize(rows: Iterable[PlanRow]) -> list[TableRow]:
 
 @dataclass(frozen=True)
 class Step:
-    """A unit of execution: one node of unpool, or a partition of the graph.
-
-    Attributes:
-        level: see the module.
-        nodes: positions in the graph.
-        inputs: values it reads, constants left out.
-        outputs: values it makes that a later step or the caller reads.
-    """
+    """A unit of execution: one node of unpool, or a partition of the graph."""
 
     runner: RunnerName
-    level: int
-    nodes: tuple[int, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    level: int  # see the module
+    nodes: tuple[int, ...]  # positions in the graph
+    inputs: tuple[str, ...]  # values it reads, constants left out
+    outputs: tuple[str, ...]  # values it makes that a later step or the caller reads
     device: str = HOST
 
 
@@ -184,15 +160,13 @@ def make_plan(
     device: str = HOST,
     has_unpool_ops: bool = False,
 ) -> Plan:
-    """The plan of a pruned graph.
+    """The plan of a pruned graph; a single MaxPool is unpool's, as all are with `exact`.
 
-    `specs` are those of unpool's nodes and `refused` the reasons why onnxruntime refuses nodes, both by position. With
-    `exact`, or when the graph is a single node, unpool runs every MaxPool. The partitions of onnxruntime are on the
-    `device`, with `has_unpool_ops` unpool's operators too; control flow and other nodes stay on the CPU.
+    `specs` are those of unpool's nodes and `refused` the reasons why onnxruntime refuses nodes, both by position. The
+    partitions of onnxruntime are on the `device`, with `has_unpool_ops` unpool's operators too; other nodes stay on the
+    CPU.
     """
-    why_exact = "exact: unpool runs every MaxPool" if exact else ""
-    if len(graph.nodes) == 1:
-        why_exact = why_exact or "it is the only node"
+    why_exact = "exact: unpool runs every MaxPool" if exact else "it is the only node" if len(graph.nodes) == 1 else ""
     choices = _choices(graph, specs, types, why_exact, refused, is_hosted=not has_unpool_ops)
     readers: dict[str, set[int]] = {}
     for position, node in enumerate(graph.nodes):
@@ -319,9 +293,8 @@ def cut(
 ) -> onnx.ModelProto:
     """The model of a partition, whose inputs and outputs are the step's, in order.
 
-    Its inputs have the type of the value, without any size that could be wrong: onnxruntime checks it; one whose type
-    is unknown becomes an input without type. `tensor` gives the partition's tensor for a constant: weights in files
-    stay there, or come with their data.
+    `types` have no size that could be wrong, because onnxruntime checks it; an input of unknown type has no type.
+    `tensor` gives the partition's tensor for a constant: weights in files stay there, or come with their data.
     """
     fed = {value.name: value for value in graph.inputs}
     nodes = [graph.nodes[position] for position in step.nodes]
@@ -332,10 +305,9 @@ def cut(
     partition = model.graph
     partition.name = "partition"
     partition.node.extend(nodes)
-    for name in step.inputs:
-        untyped = onnx.ValueInfoProto(name=name)
-        typed = helper.make_value_info(name, types[name]) if name in types else untyped
-        partition.input.append(fed.get(name, typed))
+    partition.input.extend(
+        fed.get(name) or onnx.ValueInfoProto(name=name, type=types.get(name)) for name in step.inputs
+    )
     partition.output.extend(onnx.ValueInfoProto(name=name) for name in step.outputs)
     for name in dict.fromkeys(name for node in nodes for name in reads(node)):
         if name in graph.constants:
@@ -348,10 +320,7 @@ def cut(
 
 
 def at_oldest_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The partition with the oldest imports that select the same version of every operator.
-
-    onnxruntime refuses opsets that are newer than itself, even if each operator in the partition is one that it knows.
-    """
+    """The partition with the oldest opsets that select the same operators; onnxruntime refuses opsets after its own."""
     copy = deepcopy(model)
     for entry in copy.opset_import:
         nodes = (node for node in with_subgraph_nodes(copy.graph.node) if domain(node) == entry.domain)

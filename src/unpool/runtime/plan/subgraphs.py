@@ -40,34 +40,21 @@ def static_shapes(graph: Graph, types: Types) -> Types:
     sure = {*graph.constants, *graph.sparse_constants, *(value.name for value in graph.inputs)}
     for node in graph.nodes:
         is_plain = domain(node) == "" and node.op_type in _PLAIN
-        if is_plain and attributes(node).get("auto_pad", b"NOTSET") not in (b"NOTSET", b""):
-            is_plain = False
-        if (is_plain or is_unpool_op(node)) and sure.issuperset(reads(node)):
+        has_pads = not is_plain or attributes(node).get("auto_pad", b"NOTSET") in (b"NOTSET", b"")
+        if ((is_plain and has_pads) or is_unpool_op(node)) and sure.issuperset(reads(node)):
             sure.update(node.output)
-    return {name: _without_names(type_) if name in sure else shapes.rank_only(type_) for name, type_ in types.items()}
-
-
-def _without_names(type_: onnx.TypeProto) -> onnx.TypeProto:
-    known = shapes.static_dims(type_)
-    return type_ if known is None else shapes.tensor_type(shapes.element(type_), known)
+    return {name: shapes.without_names(type_, keeps_sizes=name in sure) for name, type_ in types.items()}
 
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A subgraph as a graph of its own.
+    """A subgraph as a graph of its own."""
 
-    Attributes:
-        name: of the attribute that holds it.
-        graph: its inputs are those of the subgraph, and then what the subgraph captures.
-        declared: the inputs of the subgraph, as it declares them.
-        captured: names that it reads from the graph around it.
-    """
-
-    name: str
-    graph: Graph
+    name: str  # of the attribute that holds it
+    graph: Graph  # its inputs are those of the subgraph, and then what the subgraph captures
     types: Types
-    declared: tuple[onnx.ValueInfoProto, ...]
-    captured: tuple[str, ...]
+    declared: tuple[onnx.ValueInfoProto, ...]  # the inputs of the subgraph, as it declares them
+    captured: tuple[str, ...]  # names that it reads from the graph around it
 
     @property
     def fed(self) -> tuple[str, ...]:
@@ -105,10 +92,7 @@ def build_subgraphs(
 def _fed(
     node: onnx.NodeProto, subgraph: onnx.GraphProto, types: Types, opset: int
 ) -> tuple[tuple[Maybe, ...], Carried]:
-    """The type of each input of a subgraph, None where it is unknown, and which inputs get which outputs.
-
-    Every pair of the second result is the position of an input, and of the output that it gets in the next iteration.
-    """
+    """The types of a subgraph's inputs, and the positions of each input that gets an output in the next iteration."""
     given = [types.get(name) for name in node.input]
     if node.op_type == "If":
         return (), ()
@@ -131,7 +115,7 @@ def _fed(
 
 def single_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """The shape in which a subgraph wants a single element: (1,) if it says so, otherwise that of a scalar."""
-    return (1,) * (len(shapes.static_dims(value.type) or ()) == 1)
+    return (1,) * (len(shapes.dims(value.type) or ()) == 1)
 
 
 def _element_type(type_: Maybe) -> Maybe:
@@ -149,12 +133,7 @@ def _without_axes(type_: Maybe, axes: Sequence[int]) -> Maybe:
 
 
 def _infer_carried(
-    around: Graph,
-    subgraph: onnx.GraphProto,
-    types: Types,
-    semantics: Semantics,
-    fed: Sequence[Maybe],
-    carried: Carried,
+    around: Graph, subgraph: onnx.GraphProto, types: Types, semantics: Semantics, fed: Sequence[Maybe], carried: Carried
 ) -> tuple[Graph, Types]:
     """The graph of a subgraph whose carried values have sizes that stay the same, and what is known of its values."""
     fed = list(fed)
@@ -189,8 +168,7 @@ def _graph(around: Graph, subgraph: onnx.GraphProto, types: Types, fed: Sequence
     ]
     names = {value.name for value in subgraph.input}
     own = {tensor.name: tensor for tensor in subgraph.initializer if tensor.name not in names}
-    own_sparse = {tensor.values.name: tensor for tensor in subgraph.sparse_initializer}
-    own_sparse = {name: tensor for name, tensor in own_sparse.items() if name not in names}
+    own_sparse = {one.values.name: one for one in subgraph.sparse_initializer if one.values.name not in names}
     read = dict.fromkeys(captured_names(subgraph))
     constants = {name: around.constants[name] for name in read if name in around.constants}
     sparse = {name: tensor for name, tensor in around.sparse_constants.items() if name in read}

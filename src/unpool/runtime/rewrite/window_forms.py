@@ -24,7 +24,7 @@ from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_ru
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.tensors import Shape
-from unpool.runtime.graph.graph import FreshNames, unused_names_in_proto
+from unpool.runtime.graph.graph import FreshNames, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
 from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.shapes import Dim, Dims
@@ -265,7 +265,7 @@ def apply_forms(
     `nodes` are all of them, in the order of `with_subgraph_nodes`. Changes are listed where a shown attribute changes.
     """
     opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
-    _apply_to_graph(model.graph, iter(forms), opset, unused_names_in_proto(model.graph))
+    _apply_to_graph(model.graph, iter(forms), opset, unused_names(model.graph))
     changes = []
     for resolved, form, row in zip(nodes, forms, rows or [node.spec.row for node in nodes], strict=True):
         if form is not None:
