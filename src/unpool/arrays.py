@@ -20,11 +20,7 @@ GPU_DEVICE_TYPES = {"cuda"}
 
 
 def to_numpy(x: Any, name: str) -> AnyArray:
-    """A NumPy view of the caller's array, which has the name in errors.
-
-    Raises:
-        UnpoolError: not an array, one with a mask, not on the CPU, or part of a gradient graph.
-    """
+    """A NumPy view of the array that errors call `name`; no mask, no gradient, and on the CPU."""
     if isinstance(x, np.ndarray):
         if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
             raise UnpoolError(
@@ -62,15 +58,12 @@ def is_on_gpu(x: Any) -> bool:
 
 
 def like_gpu(y: Any, model: Any) -> Any:
-    """A tensor of torch as the same kind of array as `model`, sharing its memory if the library can."""
+    """A tensor of torch as the kind of array that `model` is, sharing its memory if the library can."""
     return y if _is_torch(model) else _convert(y, model)
 
 
 def like(y: AnyArray, model: Any) -> Any:
-    """`y` as the same kind of array as `model`, sharing its memory if the library can.
-
-    It stays a NumPy array if the library does not take this type; few take bfloat16.
-    """
+    """`y` as the kind of array that `model` is, sharing memory if it can; NumPy if the library lacks the type."""
     if isinstance(model, (np.ndarray, np.generic)):
         return y
     return _to_torch(y) if _is_torch(model) else _convert(y, model)

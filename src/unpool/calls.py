@@ -73,14 +73,12 @@ def call(
 def _prepare(
     mode: CallMode, values: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[tuple[AnyArray | None, ...], PreparedCall]:
-    """The inputs as NumPy arrays, and the call for their shapes and types, which is cached.
-
-    The key has the bytes of the values: unlike a tuple, they distinguish 1 from 1.0 and from True.
-    """
+    """The inputs as NumPy arrays, and the call for their shapes and types, which is cached."""
     _check_strings(mode)
     key, arrays = None, numpy_views(inputs)
     values = values if all(map(is_plain, values)) else tuple(map(plain, values))
     if all(map(is_plain, values)):
+        # unlike a tuple, the bytes of the values distinguish 1 from 1.0 and from True
         key = (mode, dumps(values, 2), *map(_signature, arrays))
         known = _prepared_calls.get(key)
         if known is not None:

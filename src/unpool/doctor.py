@@ -1,7 +1,4 @@
-"""Diagnosis of an installation: versions, processor, Numba, its cache, extras, devices.
-
-It needs no extra: `python -m unpool doctor` works without the packages of the command line.
-"""
+"""Diagnosis of an installation: versions, processor, Numba, its cache, extras, devices; it needs no extra."""
 
 import os
 import platform

@@ -1,7 +1,4 @@
-"""Extras: their packages, how to install them, and the error for a missing package.
-
-`require` raises that error for a command or a function that needs an optional package.
-"""
+"""Extras: their packages, how to install them, and the error for a missing package, which `require` raises."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec

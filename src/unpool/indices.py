@@ -22,20 +22,14 @@ def plane_bases(shape: tuple[int, ...], plane: int) -> Indices:
 
 
 def to_onnx(per_plane: Indices, spatial: tuple[int, ...]) -> Indices:
-    """Per-plane indices (N, C, d1..dk) as whole-tensor indices: i + (n * C + c) * D1 * .. * Dk.
-
-    `spatial` is D1..Dk, the shape of the planes; an index outside its plane is an IndicesError.
-    """
+    """Indices (N, C, d1..dk) into planes of `spatial` as whole-tensor indices i + (n * C + c) * D1 * .. * Dk."""
     plane = _plane_size(per_plane, spatial)
     _check_range(per_plane, plane, "to_onnx_indices")
     return np.where(per_plane < 0, per_plane, per_plane + plane_bases(per_plane.shape, plane))
 
 
 def to_torch(whole: Indices, spatial: tuple[int, ...]) -> Indices:
-    """Whole-tensor indices (N, C, d1..dk) as per-plane indices: i - (n * C + c) * D1 * .. * Dk.
-
-    An index in the plane of another (n, c) is an IndicesError: PyTorch cannot express it.
-    """
+    """Whole-tensor indices (N, C, d1..dk) as indices i - (n * C + c) * D1 * .. * Dk into planes of `spatial`."""
     plane = _plane_size(whole, spatial)
     per_plane = np.where(whole == -1, whole, whole - plane_bases(whole.shape, plane))
     _check_range(per_plane, plane, "to_torch_indices")
@@ -43,10 +37,7 @@ def to_torch(whole: Indices, spatial: tuple[int, ...]) -> Indices:
 
 
 def to_column_major(row_major: Indices, spatial: tuple[int, ...]) -> Indices:
-    """Whole-tensor indices whose planes are linearised with the first spatial axis fastest (storage_order 1).
-
-    -1 stays: the last element of the plane before the first is the last in both orders.
-    """
+    """Whole-tensor indices whose planes have the first spatial axis fastest (storage_order 1); -1 stays."""
     plane = math.prod(spatial)
     if plane == 0:
         return row_major
@@ -95,10 +86,7 @@ def _weighted_sum(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> 
 def out_of_range(
     indices: Indices, position: int, limit: int, where: str, origin: tuple[int, ...] | None = None
 ) -> IndicesError:
-    """The error for the element at flat `position` of `indices`, which is not in [0, limit).
-
-    `origin` is the place of the first of these indices in the whole array, if they are a part of it.
-    """
+    """The error for the element at flat `position`, not in [0, limit), of indices that begin at `origin` of an array."""
     place = tuple(int(coordinate) for coordinate in np.unravel_index(position, indices.shape))
     at = [offset + first for offset, first in zip(place, origin or (0,) * len(place), strict=True)]
     return IndicesError(

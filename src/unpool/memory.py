@@ -45,10 +45,7 @@ _size = attrgetter("nbytes")
 
 
 class _BlockPool:
-    """Free blocks, the most recently used at the end.
-
-    Single operations on a deque are atomic, so no lock is held, at exit and in forks too.
-    """
+    """Free blocks, the most recently used at the end; without a lock, as single operations on a deque are atomic."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -259,10 +256,7 @@ def _hard_limit() -> int:
 
 
 def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Folders of control groups with limits of this process, outermost first; these limit a container (Linux).
-
-    The controller, such as "cpu" or "memory", is of version 1 or 2; `root` has the folders proc and sys.
-    """
+    """Folders of control groups that limit this process, outermost first, of version 1 or 2; a container has them."""
     for line in read_text(root / "proc/self/cgroup").splitlines() or ["0::/"]:
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and controller not in controllers.split(","):

@@ -67,11 +67,10 @@ EXPORT = Tolerance({"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16
 
 @dataclass(frozen=True)
 class ArrayDiff:
-    """The difference of two arrays.
+    """The difference of two arrays: "equal" bit for bit, except for the sign of zeros and the payload of NaNs; "close"
+    within the tolerance; "values" beyond it; "type" or "shape" where these are not the same.
 
-    The kind is "equal" bit for bit, except for the sign of zeros and the payload of NaNs; "close" within the tolerance;
-    "values" beyond it; "type" or "shape" where these are not the same. The worst element is the first that is finite in
-    one array only, else that of `max_abs`.
+    The worst element is the first that is finite in one array only, else that of `max_abs`.
     """
 
     kind: str

@@ -138,10 +138,7 @@ def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape]
 
 
 def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
-    """The message about the size of an image on which a run has failed; None where no other size is known to run.
-
-    Where the geometry of the graph is not known, as with global pooling, somewhat larger images of zeros are tried.
-    """
+    """The message about an image on which a run has failed, if another size is known, or found, to run."""
     geometry = overview(session, {}, layout.upper())
     if geometry.smallest is None:
         return _try_sizes(session, arrays, layout)

@@ -31,10 +31,7 @@ class ProgressDisplay:
 
 
 def progress(quiet: bool) -> ProgressDisplay:
-    """Bars on a terminal, one for the items and one for the tiles of an item; otherwise a line every ten seconds.
-
-    A single item has no steps that can be counted: its bar only moves, next to the elapsed time.
-    """
+    """Bars on a terminal, one for several items and one for the tiles of each; otherwise a line every ten seconds."""
     console = Console(stderr=True)
     if quiet:
         return ProgressDisplay()

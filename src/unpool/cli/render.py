@@ -120,7 +120,7 @@ class ClassStyle:
 def write_result(
     stream: BinaryIO, config: RunConfig, arrays: Mapping[str, NDArray[Any]], picture: Picture | None, style: ClassStyle
 ) -> tuple[ArraySpecs, Areas]:
-    """Write the wanted outputs by name; the arrays in the file, and the share of the area of every class, if any.
+    """Write the wanted outputs; the arrays in the file, and the share of the area of every class, if any.
 
     `picture` is the image that the model saw, for an overlay, and for the place in space that .nii keeps.
     """

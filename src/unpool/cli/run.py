@@ -43,10 +43,9 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]  # the files of an item, and the
 
 
 def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
-    """Run the model on every item, and write one file per result, in the order of the items.
+    """Run the model on every item, and write one file per result; nothing is written on an error or an interruption.
 
-    On an error, an interruption or a fault of the disk nothing is written. With `keep_going`, items that cannot be
-    read or do not fit are left out instead.
+    With `keep_going`, items that cannot be read or do not fit are left out instead.
     """
     config.check()
     session = _open(config)
@@ -111,10 +110,7 @@ def _stop_at(failed: Sequence[Failure], config: RunConfig, count: int) -> None:
 
 
 def _class_style(config: RunConfig, metadata: Metadata) -> ClassStyle:
-    """Names and colours of classes: from the options, else from the model.
-
-    With a threshold, one name or colour is that of class 1; class 0 is the background then.
-    """
+    """Names and colours of classes, from options or the model; with a threshold, one alone is that of class 1."""
 
     def with_class_0(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
         return [first, *values] if values is not None and len(values) == 1 and config.threshold is not None else values

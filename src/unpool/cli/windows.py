@@ -159,8 +159,7 @@ def open_feed(
 ) -> tuple[dict[str, Any], list[str]]:
     """Every input of an item as something that gives windows, and assumptions about pixels.
 
-    Files that cannot be read in windows are read whole, once it is clear that the run keeps the limit of memory, with
-    `buffer_bytes` of the inputs in addition.
+    Other files are read whole, once it is clear that with `buffer_bytes` more the run keeps the limit of memory.
     """
     notes: list[str] = []
     feed = {name: _open_input(run, source, run.slots[name], notes) for name, source in item.sources.items()}

@@ -71,10 +71,7 @@ def check(model: options.ModelPath, size: options.Size = None, as_json: options.
 
 
 def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int]) -> dict[str, Any]:
-    """A model as its session sees it, as JSON types, for the given values of dynamic dimensions.
-
-    `plan` has the fields of PlanRow for each node, and `tiles` those of Overview.
-    """
+    """A model as its session sees it, as JSON types: `plan` has the fields of PlanRow, `tiles` those of Overview."""
     import onnx
 
     from unpool.runtime.graph.shapes import check_size_names

@@ -186,10 +186,7 @@ class DimFlow:
         return node if node is not None and domain(node) == "" and node.op_type in operators else None
 
     def before_reshapes(self, name: str, rank: int | None = None) -> str:
-        """The value before the nodes that only reshape it.
-
-        With a rank, the nearest such value that has this rank, or the value itself if there is none.
-        """
+        """The value before nodes that only reshape it; with a rank, the nearest that has it, or the value itself."""
         source = name
         for _ in range(MAX_DEPTH):
             if rank is not None and self.rank(source) == rank:

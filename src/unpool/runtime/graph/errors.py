@@ -17,14 +17,11 @@ def model_errors(source: object) -> Iterator[None]:
     except UnpoolError:
         raise
     except MemoryError as error:
-        raise ShapeError(
-            f"{source_name(source)}: out of memory while loading the model. Free memory, or split the model."
-        ) from error
+        fact = "out of memory while loading the model. Free memory, or split the model."
+        raise ShapeError(f"{source_name(source)}: {fact}") from error
     except Exception as error:
-        raise ModelError(
-            f"{source_name(source)}: invalid ONNX model, {type(error).__name__}: {short_message(error)}. "
-            "Export it again."
-        ) from error
+        fact = f"invalid ONNX model, {type(error).__name__}: {short_message(error)}. Export it again."
+        raise ModelError(f"{source_name(source)}: {fact}") from error
 
 
 def step_error(step: str, error: Exception) -> UnpoolError:

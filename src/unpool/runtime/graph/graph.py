@@ -186,8 +186,7 @@ def prune(graph: Graph) -> Graph:
 def constant_array(graph: Graph, name: str) -> AnyArray | None:
     """The small array that a value is in every run; None if it is large or unknown.
 
-    It is a constant, or made of constants by nodes that move or convert numbers: torch's exporter with dynamo=False
-    writes the pads of a Pad with seven of them.
+    Nodes may make it of constants: torch's exporter with dynamo=False writes the pads of a Pad with seven of them.
     """
     makers = {output: node for node in graph.nodes for output in writes(node)}
     return _constant_array(graph, makers, name, DEEPEST)

@@ -29,11 +29,9 @@ _ADVICE = "Keep the data file next to the model."
 def read_external_data(
     model: onnx.ModelProto, path: Path, folders: Iterable[str] = (), *, leaves_weights: bool = False
 ) -> None:
-    """Put the data of every external tensor, of initializers and nodes, into the model, which is changed.
+    """Read all external data into the model; its files are next to `path` or, if links lead there, in `folders`.
 
-    The files are next to `path` or, if links lead there, in `folders`. With `leaves_weights`, large initializers that
-    cannot be fed stay in their files, where these are in one folder. A file that is missing, unreadable, too short or
-    in another folder is a FileError; more bytes than this machine has memory are a ShapeError.
+    With `leaves_weights`, large initializers that cannot be fed stay in their files, where these are in one folder.
     """
     tensors = list(external_tensors(model))
     folders, files = tuple(folders), dict[str, tuple[weights.DataFile, int]]()
@@ -229,7 +227,7 @@ _LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data"
 
 
 def check_model(model: onnx.ModelProto) -> None:
-    """Check the model by onnx's checker, and the element types, which it lacks; raises a ModelError.
+    """Check the element types of the model, and the rest by onnx's checker.
 
     Before IR version 4 every initializer had to be an input too. No runtime insists on it, and neither does this check.
     """

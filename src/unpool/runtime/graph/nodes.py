@@ -102,11 +102,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def sort_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with all nodes, in subgraphs and functions too, in topological order; itself if they already are.
-
-    ONNX requires that order and onnxruntime does not. Nodes keep their places as far as possible. A cycle raises a
-    ModelError, which is also onnxruntime's Fail.
-    """
+    """The model with all nodes, in subgraphs and functions too, in topological order, moved as little as possible."""
     if _is_ordered(model.graph.node) and all(_is_ordered(function.node) for function in model.functions):
         return model
     copy = onnx.ModelProto()

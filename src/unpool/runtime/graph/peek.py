@@ -1,7 +1,6 @@
 """Facts read off the bytes of a model without parsing it, and the kind of a file that is no model.
 
-A protobuf message is a row of fields, each with a number and a length. Fields of no interest, such as weights, are
-skipped whole.
+A protobuf message is a row of fields, each with a number and a length; weights are skipped whole.
 """
 
 import mmap
@@ -22,10 +21,7 @@ _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of s
 
 
 def contains_op(content: Content, names: Sequence[bytes]) -> bool:
-    """True if a node of the model, or one in a subgraph of it, mentions one of the names, as an operator or otherwise.
-
-    Raises a ValueError for bytes that have such a name, and are no model.
-    """
+    """True if a node, or one in a subgraph, mentions one of the names; bytes that are no model may be a ValueError."""
     if len(content) <= SMALL and all(content.find(name) < 0 for name in names):
         return False
     rows = (content[begin:end] for begin, end in _rows_of_nodes(content))
@@ -108,8 +104,7 @@ BEGINNINGS = (
 )
 """Offset and bytes, in lower case, that identify a kind of file; the kind; and the advice."""
 
-LOOKED_AT = 64
-QUOTED = 30
+LOOKED_AT, QUOTED = 64, 30  # bytes at the beginning that are searched, and characters of them that a message quotes
 _TEXT = frozenset(string.printable.encode())
 
 

@@ -77,10 +77,7 @@ class ModelWriter:
             self._refuse_other(source)
 
     def write(self, model: onnx.ModelProto) -> list[Path]:
-        """Write all files or, when one of them fails, none; returns the data files.
-
-        The model loses the data of the tensors that are written into data files.
-        """
+        """Write all files or none, and return the data files; the model loses the data that are written into these."""
         is_large = weights.is_too_large(model)
         if is_large and not self._outside.used:
             self._refuse_other(self._output)
@@ -200,11 +197,11 @@ def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> o
                 copy.graph.initializer.append(tensor)
                 continue
             file.write(bytes(-file.tell() % PAGE_BYTES))
-            bare = copy.graph.initializer.add(
-                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=b""
-            )
-            set_external_data(bare, SPILL_FILE, file.tell(), weights.byte_size(tensor))
-            bare.ClearField("raw_data")
+            bare = copy.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            bare.data_location = onnx.TensorProto.EXTERNAL
+            place = {"location": SPILL_FILE, "offset": file.tell(), "length": weights.byte_size(tensor)}
+            for key, value in place.items():
+                bare.external_data.add(key=key, value=str(value))
             file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
             weights.keep_in_file(bare, weights.DataFile(str(folder), SPILL_FILE))
     return copy

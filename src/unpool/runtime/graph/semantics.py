@@ -77,13 +77,7 @@ def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
 
 
 def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantics) -> Spec:
-    """The spec of a node of unpool.
-
-    Raises:
-        ModelError: the model does not import the node's domain, or it has a wrong number of inputs or outputs.
-        UnsupportedError: this version has no such operator, attribute or output.
-        UnpoolError: an attribute breaks the contract.
-    """
+    """The spec of a node of unpool, whose contract is checked."""
     with naming(node):
         where = domain(node)
         if where not in opsets:
@@ -92,14 +86,8 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantic
                 f"{', '.join(map(repr, opsets)) or 'none'}. Add an opset_import."
             )
         _check_arity(node, contract.row(node.op_type, where, opsets[where]))
-        spec = resolve.spec(
-            node.op_type,
-            attributes(node),
-            domain=where,
-            opset=opsets[where],
-            compat=semantics.compat,
-            index_space=semantics.index_space,
-        )
+        meaning = {"compat": semantics.compat, "index_space": semantics.index_space}
+        spec = resolve.spec(node.op_type, attributes(node), domain=where, opset=opsets[where], **meaning)
         return replace(spec, is_exact=semantics.exact) if isinstance(spec, ConvTransposeSpec) else spec
 
 
@@ -123,12 +111,10 @@ def _check_types(node: onnx.NodeProto, row: Row, types: Types) -> None:
     known = {place: shapes.dtype(types.get(name)) for place, name in enumerate(node.input) if name}
     first = known.get(0)
     for place, name in VALUE_INPUTS[row.operator].items():
-        dtype = known.get(place)
-        if dtype is not None:
+        if (dtype := known.get(place)) is not None:
             tensors.value_type(row, name, dtype)
             if first is not None:
                 tensors.same_type(row, f"X and {name}", first, dtype)
     for place, name in INT64_INPUTS.get(row.operator, {}).items():
-        dtype = known.get(place)
-        if dtype is not None:
+        if (dtype := known.get(place)) is not None:
             tensors.index_type(row.label, name, dtype)

@@ -77,10 +77,7 @@ def infer(graph: Graph, semantics: Semantics) -> Inference:
 
 
 def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
-    """Positions of nodes, grouped by how many nodes of unpool their inputs pass through.
-
-    Each group has the positions that onnx infers, and then those of nodes of unpool or with such nodes in a subgraph.
-    """
+    """Positions of nodes by the number of unpool's nodes before them: those that onnx infers, then unpool's."""
     made_at: dict[str, int] = {}
     levels: dict[int, tuple[list[int], list[int]]] = {}
     for position, node in enumerate(graph.nodes):
@@ -130,10 +127,7 @@ class _GraphInference:
         self._vectors.update(dict.fromkeys(output))
 
     def visit_control_flow(self, position: int) -> None:
-        """Let onnx infer a node with nodes of unpool in subgraphs, again whenever the types of these are known better.
-
-        Raises an UnsupportedError beyond MAX_VISITED_NODES.
-        """
+        """Let onnx infer a node with nodes of unpool in subgraphs, again whenever their types are known better."""
         numbers = count(self._first[position])
         (stand_in,) = _stand_ins(self._graph.nodes[position], numbers.__next__)
         size = sum(1 for _ in with_subgraph_nodes([stand_in]))
@@ -190,10 +184,7 @@ class _GraphInference:
 
 
 class _SubgraphVisitor:
-    """Walks once over nodes that onnx has inferred: collects the types in their subgraphs, adds those of unpool.
-
-    `made` has the types of the stand-ins by name.
-    """
+    """Walks over nodes that onnx has inferred: collects the types in their subgraphs and adds those of unpool, in `made`."""
 
     def __init__(self, inference: _GraphInference, vectors: MutableMapping[str, Dims | None], made: Types) -> None:
         self._inference = inference

@@ -5,6 +5,7 @@ if the operator does not change it, becomes an int if the result does not depend
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -60,8 +61,7 @@ def without_names(type_: onnx.TypeProto, *, keeps_sizes: bool = True) -> onnx.Ty
 
 def without_shape(type_: onnx.TypeProto) -> onnx.TypeProto:
     """A copy of the type without rank and sizes."""
-    copy = onnx.TypeProto()
-    copy.CopyFrom(type_)
+    copy = deepcopy(type_)
     if copy.HasField("tensor_type"):
         copy.tensor_type.ClearField("shape")
     return copy
@@ -177,9 +177,8 @@ def _max_unpool(spec: MaxUnpoolSpec, inputs: Sequence[Dims | None], output_shape
 
 
 def _conv_transpose(spec: ConvTransposeSpec, x: Dims | None, w: Dims | None) -> Dims | None:
-    if spec.kernel_shape is not None:
-        rank = len(spec.kernel_shape)
-    else:
+    rank = len(spec.kernel_shape or ())
+    if spec.kernel_shape is None:
         rank = next((len(known) - 2 for known in (w, x) if known is not None and len(known) > 2), 0)
         if rank == 0:
             return None
@@ -208,16 +207,12 @@ def _conv_transposed_dim(spec: ConvTransposeSpec, kernel: Sequence[Dim], axis: i
 
 
 def _apply(resize: Resize, size: Dim) -> Dim:
-    """Result of `resize` for a size, which may be unknown.
-
-    `resize` never falls when the size grows, so where it gives the same for the least and the greatest size, it gives
-    that for all sizes between them.
-    """
+    """Result of `resize`, which never falls when the size grows, for a size that may be unknown."""
     if isinstance(size, int):
         return _attempt(resize, size)
     least, most = _attempt(resize, 1), _attempt(resize, BEYOND_ALL)
     if least == most:
-        return least
+        return least  # the same for all sizes between them
     return size if most == BEYOND_ALL else None
 
 

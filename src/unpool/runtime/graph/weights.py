@@ -126,11 +126,11 @@ class DataFile(NamedTuple):
 
 
 def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterable[str] = ()) -> DataFile:
-    """The file that a model calls `location`, with all links resolved. As in onnxruntime it lies:
+    """The file that a model calls `location`, with all links resolved; as in onnxruntime, one in these folders.
 
-    1. in the folder in which the model was named,
-    2. in the folder of the file that the model is a link to, as in the cache of the Hugging Face hub, or
-    3. in a folder that the caller named.
+    1. the one in which the model was named,
+    2. that of the file that the model is a link to, as in the cache of the Hugging Face hub, or
+    3. one that the caller named.
 
     Its name is relative, and does not leave the folder of the model by "..". Any other place is an OutsideFolderError,
     the folder itself an IsADirectoryError.

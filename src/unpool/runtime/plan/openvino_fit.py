@@ -23,10 +23,7 @@ class UnfitError(Exception):
 
 
 def require_fit(graph: Graph, step: Step, types: Types, counted: frozenset[str]) -> None:
-    """Raise an UnfitError for a partition that OpenVINO may compute otherwise than it is written, or no faster.
-
-    `counted` are the values that `counts` gives.
-    """
+    """Raise an UnfitError for a partition that OpenVINO may compute otherwise than it is written, or no faster."""
     for position in step.nodes:
         require_node(graph.nodes[position], graph, types, counted)
     if counted.issuperset(name for position in step.nodes for name in writes(graph.nodes[position])):
@@ -117,10 +114,7 @@ def _softmax_difference(node: onnx.NodeProto, graph: Graph) -> str:
 
 
 def _pad_difference(node: onnx.NodeProto, graph: Graph) -> str:
-    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried.
-
-    Modes that repeat elements do not use a value.
-    """
+    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried."""
     names = (*node.input[1:], "", "", "")[:3]
     pads, value, axes = (bool(name) and constant_array(graph, name) is None for name in names)
     if attributes(node).get("mode", b"constant") == b"constant" and value:

@@ -62,7 +62,7 @@ def assign_runner(
         return Assignment("unpool", difference)
     if is_after_unpool:
         why = "not in onnxruntime's blocked layout" if is_hosted else "one hand-over less"
-        return Assignment("unpool", f"plain MaxPool behind a node of unpool's: {why}")
+        return Assignment("unpool", f"plain MaxPool after a node of unpool's: {why}")
     return Assignment("onnxruntime", "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's")
 
 
@@ -113,7 +113,8 @@ def _shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None
     sizes = known[2:] if known is not None and len(known) == rank + 2 else (None,) * rank
     for size, window, pads in zip(sizes, spec.windows, spec.pads, strict=True):
         if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
-            difference = _same_difference(window)
+            gap = "auto_pad SAME with a stride beyond the window" if window.stride > window.reach else None
+            difference = "auto_pad SAME with dilation" if window.dilation > 1 else gap
         elif spec.padding == "VALID":
             difference = "VALID with ceil_mode" if spec.ceil else _floor_difference(size, window, (0, 0))
         else:
@@ -121,12 +122,6 @@ def _shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None
         if difference is not None:
             return f"onnxruntime may differ: {difference}"
     return None
-
-
-def _same_difference(window: Window) -> str | None:
-    if window.dilation > 1:
-        return "auto_pad SAME with dilation"
-    return "auto_pad SAME with a stride beyond the window" if window.stride > window.reach else None
 
 
 def _padded_difference(size: int | None, window: Window, pads: tuple[int, int]) -> str | None:

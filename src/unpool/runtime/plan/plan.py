@@ -127,10 +127,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in execution order, and one record per node. Iterating over a plan gives the records, `print` a table.
-
-    `print` shows a line per node, as `unpool inspect --all` does, and `print(plan.summary)` a line per step.
-    """
+    """Steps in execution order, and one record per node: iterating gives them, `print` shows a line for each."""
 
     steps: tuple[Step, ...]
     records: tuple[PlanRow, ...]
@@ -162,9 +159,8 @@ def make_plan(
 ) -> Plan:
     """The plan of a pruned graph; a single MaxPool is unpool's, as all are with `exact`.
 
-    `specs` are those of unpool's nodes and `refused` the reasons why onnxruntime refuses nodes, both by position. The
-    partitions of onnxruntime are on the `device`, with `has_unpool_ops` unpool's operators too; other nodes stay on the
-    CPU.
+    `specs` are those of unpool's nodes and `refused` why onnxruntime refuses nodes, by position. The partitions of
+    onnxruntime are on `device`, with `has_unpool_ops` unpool's operators too; other nodes stay on the CPU.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else "it is the only node" if len(graph.nodes) == 1 else ""
     choices = _choices(graph, specs, types, why_exact, refused, is_hosted=not has_unpool_ops)
