@@ -86,7 +86,7 @@ def _weighted_sum(flat: Indices, shape: tuple[int, ...], weights: list[int]) -> 
 def out_of_range(
     indices: Indices, position: int, limit: int, where: str, origin: tuple[int, ...] | None = None
 ) -> IndicesError:
-    """The error for the element at flat `position`, not in [0, limit), of indices that begin at `origin` of an array."""
+    """The error for the element at flat `position`, not in [0, limit), of indices that begin at `origin` of a whole."""
     place = tuple(int(coordinate) for coordinate in np.unravel_index(position, indices.shape))
     at = [offset + first for offset, first in zip(place, origin or (0,) * len(place), strict=True)]
     return IndicesError(

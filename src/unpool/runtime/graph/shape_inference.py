@@ -184,7 +184,7 @@ class _GraphInference:
 
 
 class _SubgraphVisitor:
-    """Walks over nodes that onnx has inferred: collects the types in their subgraphs and adds those of unpool, in `made`."""
+    """Walks over nodes that onnx has inferred: collects the types in subgraphs, and adds those of unpool, in `made`."""
 
     def __init__(self, inference: _GraphInference, vectors: MutableMapping[str, Dims | None], made: Types) -> None:
         self._inference = inference
