@@ -341,7 +341,7 @@ def test_branches_share_constant_weights():
     session = unpool.InferenceSession(model)
     (step,) = session._model._loaded_plan.steps
     found = [
-        entry.loaded._constants["w"]
+        entry.loaded._sources[1]
         for body in step.subgraphs.values()
         for entry in body._schedule
         if hasattr(entry.loaded, "_spec")

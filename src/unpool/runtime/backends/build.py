@@ -3,7 +3,6 @@
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import onnx
@@ -30,16 +29,8 @@ from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types, dtype, static_dims
 from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
 from unpool.runtime.passes.pipeline import PassOptions, run_passes
-from unpool.runtime.plan.plan import (
-    Plan,
-    Step,
-    at_oldest_opset,
-    cut,
-    make_plan,
-    single_node_step,
-    with_openvino,
-    with_subgraphs,
-)
+from unpool.runtime.plan import plan as planning
+from unpool.runtime.plan.plan import Step, at_oldest_opset, cut, single_node_step
 from unpool.runtime.plan.subgraphs import build_subgraphs, has_unpool_subgraphs, static_shapes
 from unpool.runtime.requirements import onnxruntime
 
@@ -56,31 +47,19 @@ FUSED_UNPOOL = Semantics("spec", "output")  # the indices of a ScatterND count i
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options with which the steps of a model are loaded.
-
-    Attributes:
-        threads: maximum number of threads; None for all cores.
-        options: of onnxruntime's partitions.
-        one_thread: of further partitions, which run in the caller's thread.
-        openvino: OpenVINO's properties, if it is asked for every partition; else None.
-        fuses_unpool: whether decomposed unpoolings become MaxUnpool again.
-        tuner: times the algorithms of every ConvTranspose; None where the cost model chooses.
-        openvino_conv_transpose: whether OpenVINO gets every ConvTranspose that it computes as it is written.
-        convert_conv_before_indices: whether unpool may also compute a Conv on which Indices depend.
-        cuda: the GPU memory in which values stay; None where values are arrays of the host.
-    """
+    """Options with which the steps of a model are loaded."""
 
     semantics: Semantics
     threads: int | None
-    options: PartitionOptions
-    one_thread: PartitionOptions
+    options: PartitionOptions  # of onnxruntime's partitions
+    one_thread: PartitionOptions  # of further partitions, which run in the caller's thread
     providers: Providers
-    openvino: Mapping[str, str] | None = None
-    fuses_unpool: bool = True
-    tuner: Tuner | None = None
-    openvino_conv_transpose: bool = False
-    convert_conv_before_indices: bool = False
-    cuda: "CudaMemory | None" = None
+    openvino: Mapping[str, str] | None = None  # its properties, if it is asked for every partition
+    fuses_unpool: bool = True  # whether decomposed unpoolings become MaxUnpool again
+    tuner: Tuner | None = None  # None where the cost model chooses the algorithm of a ConvTranspose
+    openvino_conv_transpose: bool = False  # whether OpenVINO gets every ConvTranspose that it computes as it is written
+    convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
+    cuda: "CudaMemory | None" = None  # in which values stay; None where values are arrays of the host
 
     @property
     def pass_options(self) -> PassOptions:
@@ -105,23 +84,14 @@ def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
 
     ModelError: onnxruntime calls a partition invalid, and onnx agrees. UnsupportedError: no runtime knows a node.
     """
-    return PlanBuilder(_with_found_weights(graph, options), types, options, SharedState()).build()
-
-
-def _with_found_weights(graph: Graph, options: LoadOptions) -> Graph:
-    """The graph with weights that onnxruntime's partitions find: in their folder, or inside the graph.
-
-    The caller's own options, with which some partitions are loaded, get no folder.
-    """
     folder = next((name for name in map(weights.folder_of, graph.constants.values()) if name is not None), None)
-    if folder is None:
-        return graph
-    if options.options.caller_options is not None:
+    if folder is not None and options.options.caller_options is not None:  # the caller's own options get no folder
         constants = {name: weights.with_data_inside(tensor) for name, tensor in graph.constants.items()}
-        return replace(graph, constants=constants)
-    for partition_options in (options.options, options.one_thread):
-        partition_options.copy.add_session_config_entry(DATA_FOLDER, folder)
-    return graph
+        graph = replace(graph, constants=constants)
+    elif folder is not None:
+        for partition_options in (options.options, options.one_thread):
+            partition_options.copy.add_session_config_entry(DATA_FOLDER, folder)
+    return PlanBuilder(graph, types, options, SharedState()).build()
 
 
 class SharedState:
@@ -150,34 +120,28 @@ class PlanBuilder:
     """Builds the loaded plan of one graph: keeps loaded steps, onnxruntime's refusals and the types found so far."""
 
     def __init__(self, graph: Graph, types: Types, options: LoadOptions, shared: SharedState) -> None:
-        self._graph = graph
-        self._types = types
-        self._options = options
-        self._shared = shared
+        self._graph, self._types, self._options, self._shared = graph, types, options, shared
         self._known_types = static_shapes(graph, types)
         self._openvino: OpenVinoLoader | None = None
         if options.openvino is not None:
             self._openvino = OpenVinoLoader(graph, options.openvino, options.options, options.providers)
         self._constants: dict[str, AnyArray] = {}
         self._specs: dict[int, Spec] = {}
-        self._add_specs(position for position in range(len(graph.nodes)) if not self._is_for_openvino(position))
+        openvino = self._openvino if options.openvino_conv_transpose else None
+        self._add_specs(
+            n for n in range(len(graph.nodes)) if openvino is None or not openvino.takes(n, self._known_types)
+        )
         self._steps: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}
         self._subgraph_plans: dict[int, dict[str, LoadedPlan]] = {}
         has_subgraphs = any(map(has_unpool_subgraphs, graph.nodes))
         self._values_before_indices = values_before_indices(graph) if has_subgraphs else set()
 
-    def _is_for_openvino(self, position: int) -> bool:
-        node = self._graph.nodes[position]
-        if self._openvino is None or not self._options.openvino_conv_transpose or node.op_type != "ConvTranspose":
-            return False
-        return is_unpool_op(node) and self._openvino.takes(position, self._known_types)
-
     def _add_specs(self, positions: Iterable[int]) -> None:
         """Assign the nodes of unpool's operators among these to unpool."""
         nodes = {n: self._graph.nodes[n] for n in positions if is_unpool_op(self._graph.nodes[n])}
-        weight_names = {node.input[1] for node in nodes.values() if node.op_type == "ConvTranspose"}
         names = {name for node in nodes.values() for name in node.input}
+        weight_names = {node.input[1] for node in nodes.values() if node.op_type == "ConvTranspose"}
         self._constants |= self._shared.constants(self._graph, names, weight_names)
         self._specs |= {position: self._spec(node) for position, node in nodes.items()}
 
@@ -192,16 +156,15 @@ class PlanBuilder:
             return spec
         dims = static_dims(x) or (None,)
         shape = tuple(size for size in dims if size is not None)
-        if len(shape) < len(dims):
-            return spec
-        with suppress(UnpoolError):  # raised again when the node runs
-            return tuner.tune(node_name(node), Trial(spec, shape, w, self._options.threads))
+        if len(shape) == len(dims):
+            with suppress(UnpoolError):  # raised again when the node runs
+                return tuner.tune(node_name(node), Trial(spec, shape, w, self._options.threads))
         return spec
 
     def build(self) -> LoadedPlan:
         """Plan and load, and repeat both while onnxruntime refuses further nodes."""
         while True:
-            plan = make_plan(
+            plan = planning.make_plan(
                 self._graph,
                 self._specs,
                 self._types,
@@ -211,27 +174,22 @@ class PlanBuilder:
                 has_unpool_ops=self._options.cuda is not None,
             )
             if all(self._load(step) for step in plan.steps):
-                return self._loaded_plan(plan)
-
-    def _loaded_plan(self, plan: Plan) -> LoadedPlan:
-        """The plan with those of its subgraphs and its loaded steps."""
-        inner = {
-            number: self._subgraph_plans[step.nodes[0]]
-            for number, step in enumerate(plan.steps)
-            if step.runner == "unpool" and step.nodes[0] in self._subgraph_plans
-        }
+                break
         slow = sorted(position for step in plan.steps if step.runner == "reference" for position in step.nodes)
         refused = {node_name(self._graph.nodes[n]): self._refused.get(n, SLOW_SUBGRAPHS) for n in slow}
-        for loaded in chain.from_iterable(plans.values() for plans in inner.values()):
-            refused |= loaded.refused
+        bodies = {}
+        for number, step in enumerate(plan.steps):
+            if step.runner == "unpool" and step.nodes[0] in self._subgraph_plans:
+                plans = self._subgraph_plans[step.nodes[0]]
+                bodies[number] = [(name, loaded.plan) for name, loaded in plans.items()]
+                for loaded in plans.values():
+                    refused |= loaded.refused
         steps = tuple(self._steps[step] for step in plan.steps)
-        full_plan = plan
         if self._openvino is not None:
             on_openvino = [number for number, step in enumerate(steps) if isinstance(step, OpenVinoPartition)]
             unfit = {number: self._openvino.unfit.get(step, "") for number, step in enumerate(plan.steps)}
-            full_plan = with_openvino(plan, on_openvino, unfit)
-        bodies = {n: [(name, loaded.plan) for name, loaded in plans.items()] for n, plans in inner.items()}
-        return LoadedPlan(with_subgraphs(full_plan, bodies), steps, refused, self._known_types)
+            plan = planning.with_openvino(plan, on_openvino, unfit)
+        return LoadedPlan(planning.with_subgraphs(plan, bodies), steps, refused, self._known_types)
 
     def _load(self, step: Step) -> bool:
         """Load the step and return True; or return False, with new nodes in `_refused`."""
@@ -277,6 +235,7 @@ class PlanBuilder:
         return step_class(node, graph.opsets[""], semantics.compat)(node, step, subgraphs, constants)
 
     def _load_partition(self, step: Step) -> None:
+        """Load a partition in OpenVINO or onnxruntime; or note its nodes as refused, or as unpool's."""
         unknown = {name for name in step.inputs if name not in self._known_types}
         if unknown:
             reason = f"the type of {', '.join(sorted(unknown))} is unknown before it runs"
@@ -306,8 +265,9 @@ class PlanBuilder:
                 self._known_types.setdefault(name, type_)
 
     def _load_in_ort(self, step: Step, options: PartitionOptions) -> OrtPartition:
+        constants = self._graph.constants
         names = {name for position in step.nodes for name in reads(self._graph.nodes[position])}
-        tensors = [self._graph.constants[name] for name in names & self._graph.constants.keys()]
+        tensors = [constants[name] for name in names & constants.keys()]
         # the caller's own options cannot hold weights
         is_outside = options.caller_options is None and ort_backend.exceeds_message_limit(tensors)
         stored = ort_backend.placeholder if is_outside else weights.without_folder

@@ -11,7 +11,7 @@ Source: ONNX If 1-25, Loop 1-25, Scan 8-25 and SequenceMap 17.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -42,10 +42,7 @@ class LoadedSubgraph:
         self._schedule = Schedules(loaded).for_outputs(self.outputs)
 
     def run(self, inputs: Sequence[Any], outer_values: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
-        """The outputs in order; one may be, or share memory with, an input or a captured value.
-
-        `outer_values` has the values that the subgraph captures, by name, and maybe others.
-        """
+        """The outputs in order; one may be, or share memory with, an input or a captured value of `outer_values`."""
         if run_options is not None:
             check_cancelled(run_options)
         values = {name: outer_values[name] for name in self._captured}
@@ -85,34 +82,25 @@ def constant_outputs(graph: Graph) -> dict[str, AnyArray]:
     return arrays | {name: to_dense(graph.sparse_constants[name]) for name in names if name in graph.sparse_constants}
 
 
-class OuterScope(NamedTuple):
-    """The scope of a running node: the values that its subgraphs may capture, by name, and the caller's options."""
-
-    values: Mapping[str, Any]
-    run_options: RunOptions | None
+OuterScope: TypeAlias = tuple[Mapping[str, Any], RunOptions | None]
+"""The values that the subgraphs of a running node may capture, by name, and the caller's options."""
 
 
 class ControlStep(ABC):
     """A step of one node with subgraphs, by the names of the attributes that hold them."""
 
     def __init__(
-        self,
-        node: onnx.NodeProto,
-        step: Step,
-        subgraphs: Mapping[str, LoadedSubgraph],
-        constants: Mapping[str, AnyArray],
+        self, node: onnx.NodeProto, step: Step, subgraphs: Mapping[str, LoadedSubgraph], constants: Mapping[str, Any]
     ) -> None:
-        self._node = node
+        self._node, self._constants, self.subgraphs = node, constants, subgraphs
         self._names = step.inputs
         self._wanted = [list(node.output).index(name) for name in step.outputs]
-        self.subgraphs = subgraphs
-        self._constants = constants
 
     def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:  # noqa: ARG002
         """The wanted outputs, each an array of its own. An UnpoolError names the node, or that in a subgraph."""
-        scope = OuterScope(dict(zip(self._names, values, strict=True)), run_options)
-        inputs = [scope.values.get(name, self._constants.get(name)) for name in self._node.input]
-        outputs = list(self._compute(inputs, scope))
+        outer_values = dict(zip(self._names, values, strict=True))
+        inputs = [outer_values.get(name, self._constants.get(name)) for name in self._node.input]
+        outputs = list(self._compute(inputs, (outer_values, run_options)))
         return unshared([outputs[position] for position in self._wanted], [*values, *inputs])
 
     @abstractmethod
@@ -121,21 +109,17 @@ class ControlStep(ABC):
 
     def _single(self, value: AnyArray, name: str) -> Any:
         if np.size(value) != 1:
-            raise ShapeError(
-                f"{self._where()}: expected {name} of one element, got shape {np.shape(value)}. Reshape it."
-            )
+            raise self._error(f"expected {name} of one element, got shape {np.shape(value)}. Reshape it.")
         return np.asarray(value).item()
 
     def _same_length(self, lengths: Iterable[int], name: str) -> int:
         distinct = sorted(set(lengths))
         if len(distinct) != 1:
-            raise ShapeError(
-                f"{self._where()}: expected {name} of one length, got {distinct}. Pass inputs of one length."
-            )
+            raise self._error(f"expected {name} of one length, got {distinct}. Pass inputs of one length.")
         return distinct[0]
 
-    def _where(self) -> str:
-        return f"{self._node.op_type} node {node_name(self._node)!r}"
+    def _error(self, text: str) -> ShapeError:
+        return ShapeError(f"{self._node.op_type} node {node_name(self._node)!r}: {text}")
 
 
 class IfStep(ControlStep):
@@ -149,8 +133,7 @@ class IfStep(ControlStep):
 class LoopStep(ControlStep):
     """Runs the subgraph up to a trip count, or while a condition holds.
 
-    An omitted condition is true, and then the subgraph's own condition does not end the loop, except in onnxruntime:
-    `always_tests_condition`.
+    An omitted condition is true, and then the subgraph's own condition does not end the loop, except in onnxruntime.
     """
 
     always_tests_condition = False
@@ -176,7 +159,7 @@ class LoopStep(ControlStep):
 
 
 class OrtCompatLoop(LoopStep):
-    """A Loop that the subgraph's condition always ends, as in onnxruntime."""
+    """A Loop that the subgraph's condition can always end, as in onnxruntime."""
 
     always_tests_condition = True
 
@@ -197,10 +180,8 @@ class ScanStep(ControlStep):
         pairs = enumerate(zip(_in_direction(stacks, output_directions), output_axes, strict=True), len(states))
         return [*states, *(_stack(stack, body, position, axis) for position, (stack, axis) in pairs)]
 
-    def _scan(
-        self, states: list[Any], columns: Sequence[AnyArray], scope: OuterScope
-    ) -> tuple[list[Any], list[list[AnyArray]]]:
-        """The last states, and the slices of every other output."""
+    def _scan(self, states: list[Any], columns: Sequence[AnyArray], scope: OuterScope) -> tuple[list[Any], list[Any]]:
+        """The last states, and the list of slices of every other output."""
         body = self.subgraphs["body"]
         stacks: list[list[AnyArray]] = [[] for _ in body.outputs[len(states) :]]
         for index in range(self._same_length(map(len, columns), "scanned inputs")):
@@ -223,19 +204,17 @@ class BatchedScanStep(ScanStep):
         longest = self._same_length((x.shape[1] for x in scanned), "sequences")
         lengths = [longest] * batch if sequence_lens is None else [int(length) for length in np.ravel(sequence_lens)]
         if len(lengths) != batch or any(not 0 <= length <= longest for length in lengths):
-            raise ShapeError(
-                f"{self._where()}: expected {batch} lengths from 0 to {longest}, got {lengths}. Change sequence_lens."
-            )
+            raise self._error(f"expected {batch} lengths from 0 to {longest}, got {lengths}. Change sequence_lens.")
         results = []
         for index, length in enumerate(lengths):
             columns = _in_direction([x[index, :length] for x in scanned], directions)
             results.append(self._scan([state[index, ...] for state in states], columns, scope))
         last_states = [np.stack(batch_states) for batch_states in zip(*(last for last, _ in results), strict=True)]
-        body = self.subgraphs["body"]
-        outputs = [
-            np.stack([_padded(_stack(stack, body, position, 0), longest) for stack in batch_stacks])
-            for position, batch_stacks in enumerate(zip(*(stacks for _, stacks in results), strict=True), len(states))
-        ]
+        outputs = []
+        for position, batch_stacks in enumerate(zip(*(stacks for _, stacks in results), strict=True), len(states)):
+            arrays = [_stack(stack, self.subgraphs["body"], position, 0) for stack in batch_stacks]
+            padded = [np.pad(x, [(0, longest - len(x)), *[(0, 0)] * (x.ndim - 1)]) for x in arrays]
+            outputs.append(np.stack(padded))
         return [*last_states, *outputs]
 
 
@@ -293,16 +272,8 @@ def _arrays(values: Iterable[Any]) -> Iterator[AnyArray]:
 
 
 def _in_direction(columns: Sequence[Any], directions: Sequence[int]) -> list[Any]:
-    """The columns, reversed where the direction is 1."""
     return [column[::-1] if direction else column for column, direction in zip(columns, directions, strict=True)]
 
 
 def _stack(slices: Sequence[AnyArray], body: LoadedSubgraph, position: int, axis: int) -> AnyArray:
     return np.stack(slices, axis) if slices else body.empty_slices(position, axis)
-
-
-def _padded(stack: AnyArray, length: int) -> AnyArray:
-    """The stack, with zeros at its end up to a length."""
-    full = np.zeros((length, *stack.shape[1:]), stack.dtype)
-    full[: len(stack)] = stack
-    return full

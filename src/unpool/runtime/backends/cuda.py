@@ -11,7 +11,7 @@ https://github.com/microsoft/onnxruntime/pull/19229 (`user_compute_stream`; 0 is
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
@@ -19,17 +19,22 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnxruntime.capi import _pybind_state
 
 from unpool.arrays import is_on_gpu, like, to_numpy
-from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute import gpu
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.ort_backend import OrtPartition
-from unpool.runtime.backends.ort_options import PartitionOptions, Providers
-from unpool.runtime.backends.ort_values import KINDS, Memory, binding_of, binding_type, from_ort_value, has_dlpack_bool
-from unpool.runtime.backends.step import RunOptions, Targets, Values
+from unpool.runtime.backends.ort_options import PartitionOptions, Providers, run_config_entry
+from unpool.runtime.backends.ort_values import (
+    KINDS,
+    Memory,
+    binding_of,
+    binding_type,
+    from_ort_value,
+    ort_value_sharing,
+)
+from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values
 from unpool.runtime.backends.unpool_backend import NodeStep
 from unpool.runtime.requirements import onnxruntime
 
@@ -38,7 +43,6 @@ NAME = "cuda"
 
 _NUMPY = {getattr(torch, kind.name): kind for kind in KINDS.values()}
 _TORCH = {kind: torch_type for torch_type, kind in _NUMPY.items()}
-
 _COUNTS = ("tensor(int64)", "tensor(int32)", "tensor(bool)")
 
 FIRST_ON_HOST = 2
@@ -49,16 +53,12 @@ class CudaMemory:
     """The memory of one GPU. Only `device`, `place` and four methods name it, so that tests can replace them.
 
     `stream` is CUDA's handle of the stream for all work of the session; None where every step waits for its own.
-
-    Attributes:
-        device: torch's.
-        place: name and number of the device, as onnxruntime's bindings take them.
     """
 
     def __init__(self, index: int, stream: int | None = None) -> None:
         self.index = index
         self.device = torch.device(NAME, index)
-        self.place = (NAME, index)
+        self.place = (NAME, index)  # as onnxruntime's bindings take it
         self._stream = None if stream is None else torch.cuda.ExternalStream(stream, self.device)  # type: ignore[no-untyped-call]
 
     def __str__(self) -> str:
@@ -98,8 +98,8 @@ class CudaMemory:
             try:
                 yield
             finally:
-                if _skips_wait(run_options):
-                    self.wait_for_all()
+                if run_config_entry(run_options, "disable_synchronize_execution_providers") == "1":
+                    self.wait_for_all()  # onnxruntime has not waited for its streams
                 else:
                     self.wait()
 
@@ -181,16 +181,13 @@ def tensor_of(value: onnxruntime.OrtValue) -> torch.Tensor:
 
 
 def ort_value_of(x: torch.Tensor) -> onnxruntime.OrtValue:
-    """An OrtValue that shares and holds the memory of a tensor, by DLPack."""
-    x = x.contiguous()
-    if x.dtype != torch.bool or has_dlpack_bool():
-        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.__dlpack__()))
-    return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.view(torch.uint8).__dlpack__(), True))
+    """An OrtValue that shares and holds the memory of a tensor."""
+    return ort_value_sharing(x.contiguous(), torch.uint8, is_bool=x.dtype == torch.bool)
 
 
 @cache
 def can_share(type_name: str) -> bool:
-    """True if onnxruntime and torch share tensors of this type, which is onnxruntime's name of it.
+    """True if onnxruntime and torch share tensors of this type of onnxruntime.
 
     >>> can_share("tensor(float)"), can_share("tensor(string)")
     (True, False)
@@ -201,16 +198,6 @@ def can_share(type_name: str) -> bool:
     try:
         return tensor_of(ort_value_of(torch.zeros(1, dtype=_TORCH[kind]))).dtype is _TORCH[kind]
     except (RuntimeError, BufferError, TypeError, ValueError):
-        return False
-
-
-def _skips_wait(run_options: RunOptions | None) -> bool:
-    """True if a caller disables onnxruntime's wait for its streams at the end of a run."""
-    if run_options is None:
-        return False
-    try:
-        return str(run_options.get_run_config_entry("disable_synchronize_execution_providers")) == "1"
-    except RuntimeError:
         return False
 
 
@@ -256,29 +243,18 @@ class CudaStep(NodeStep):
     """A node that unpool runs on a GPU; its constant inputs are in the memory of the GPU from the start."""
 
     def __init__(
-        self,
-        node: onnx.NodeProto,
-        spec: Spec,
-        constants: Mapping[str, AnyArray],
-        outputs: Sequence[str],
-        memory: CudaMemory,
+        self, node: onnx.NodeProto, spec: Spec, constants: Constants, outputs: Sequence[str], memory: CudaMemory
     ) -> None:
         super().__init__(node, spec, constants, outputs)
         self._memory = memory
-        self._sources = [self._fed.index(name) if name in self._fed else None for name in node.input]
-        self._moves = [
-            memory.to_host if node.op_type == "MaxUnpool" and position >= FIRST_ON_HOST else memory.to_device
-            for position in range(len(node.input))
-        ]
-        self._constants = [
-            move(constants[name]) if name in constants else None
-            for name, move in zip(node.input, self._moves, strict=True)
-        ]
+        self._sources: list[tuple[Callable[[Any], Any], int | None, Any]] = []  # how to move which value, or a constant
+        for position, name in enumerate(node.input):
+            stays_on_host = node.op_type == "MaxUnpool" and position >= FIRST_ON_HOST
+            move = memory.to_host if stays_on_host else memory.to_device
+            index = self._fed.index(name) if name in self._fed else None
+            self._sources.append((move, index, move(constants[name]) if name in constants else None))
 
     def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:  # noqa: ARG002
         with self._memory.running():
-            inputs = [
-                constant if source is None else move(values[source])
-                for source, move, constant in zip(self._sources, self._moves, self._constants, strict=True)
-            ]
+            inputs = [constant if index is None else move(values[index]) for move, index, constant in self._sources]
             return gpu.run(self._spec, inputs, outputs=self._output_count, check="now")

@@ -27,6 +27,7 @@ from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.nodes import is_unpool_op
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large, with_data_inside
 from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
@@ -57,6 +58,7 @@ _LOCATION_PREFIXES = (
 _MAX_MESSAGE = 200
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+OrtLoader: TypeAlias = Callable[[bytes], OrtPartition]
 _LOG = logging.getLogger("unpool")
 
 
@@ -86,10 +88,7 @@ def core() -> Any:
 
 
 def require_properties(properties: Mapping[str, str]) -> None:
-    """Refuse properties that the device does not have, and values that it does not accept.
-
-    >>> require_properties({"INFERENCE_NUM_THREADS": "2"})
-    """
+    """Refuse properties that the device does not have, and values that it does not accept."""
     if not properties:
         return
     known = core().get_property(DEVICE, "SUPPORTED_PROPERTIES")
@@ -140,41 +139,29 @@ class CompiledPartition:
     def __init__(
         self, model: Any, names: tuple[Sequence[str], Sequence[str]], properties: Mapping[str, str], where: str
     ) -> None:
+        self._where = where
         with _unfit_errors():
             self._compiled = core().compile_model(model, DEVICE, dict(properties))
             self._inputs = [self._compiled.input(name) for name in names[0]]
-            self._outputs = [_Output(self._compiled.output(name), where) for name in names[1]]
+            self._outputs = [self._compiled.output(name) for name in names[1]]
+            self._output_kinds = [(tuple(port.shape), _dtype(port)) for port in self._outputs]
             self._idle = [self._compiled.create_infer_request()]
 
     def run(self, values: Sequence[AnyArray], targets: Targets | None) -> list[AnyArray]:
-        """Outputs in order, in their targets where these have their shape and type."""
-        pairs = zip(self._outputs, targets or [None] * len(self._outputs), strict=True)
-        arrays = [output.array(target) for output, target in pairs]
+        """Outputs in order, in their targets where these have their shape and type, which OpenVINO does not check."""
+        arrays: list[AnyArray] = []
+        for kind, target in zip(self._output_kinds, targets or [None] * len(self._outputs), strict=True):
+            fits = target is not None and (target.shape, target.dtype) == kind and target.flags.carray
+            arrays.append(target if target is not None and fits else allocate(*kind, self._where))
         try:
             request = self._idle.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
-        for port, value in zip(self._inputs, values, strict=True):
-            request.set_tensor(port, _tensor(value))
-        for output, array in zip(self._outputs, arrays, strict=True):
-            request.set_tensor(output.port, _tensor(array))
+        for port, array in zip([*self._inputs, *self._outputs], [*values, *arrays], strict=True):
+            request.set_tensor(port, _tensor(array))
         request.infer()
         self._idle.append(request)  # a request that failed is dropped
         return arrays
-
-
-class _Output:
-    def __init__(self, port: Any, where: str) -> None:
-        self.port = port
-        self._shape, self._dtype = tuple(port.shape), np.dtype(port.element_type.to_dtype())
-        self._where = where
-
-    def array(self, target: AnyArray | None) -> AnyArray:
-        """The array to write it to; OpenVINO itself does not check the shape of its target."""
-        fits = target is not None and (target.shape, target.dtype) == (self._shape, self._dtype)
-        if target is not None and fits and target.flags.c_contiguous and target.flags.writeable:
-            return target
-        return allocate(self._shape, self._dtype, self._where)
 
 
 def _tensor(value: AnyArray) -> Any:
@@ -192,20 +179,17 @@ class OpenVinoPartition(Partition):
     """
 
     def __init__(
-        self,
-        model: onnx.ModelProto,
-        where: str,
-        properties: Mapping[str, str],
-        load_in_onnxruntime: Callable[[bytes], OrtPartition],
+        self, model: onnx.ModelProto, where: str, properties: Mapping[str, str], load_in_onnxruntime: OrtLoader
     ) -> None:
         super().__init__(where)
-        self._properties = properties
+        self._properties, self._load_in_onnxruntime = properties, load_in_onnxruntime
         self._names = [value.name for value in model.graph.input], [value.name for value in model.graph.output]
-        self._content, self._load_in_onnxruntime = bytes(model.SerializeToString()), load_in_onnxruntime
+        self._content = bytes(model.SerializeToString())
         with _unfit_errors():
             self._model = core().read_model(self._content)
             ports = [self._model.input(name) for name in self._names[0]]
-            self.output_types = {name: _type(self._model.output(name)) for name in self._names[1]}
+            elements = {n: helper.np_dtype_to_tensor_dtype(_dtype(self._model.output(n))) for n in self._names[1]}
+            self.output_types = {name: shapes.tensor_type(element, None) for name, element in elements.items()}
         self._compiled: dict[Shapes, CompiledPartition | None] = {}
         self._ort_partition: OrtPartition | None = None
         self._lock = threading.Lock()
@@ -255,9 +239,8 @@ class OpenVinoPartition(Partition):
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
 
 
-def _type(port: Any) -> onnx.TypeProto:
-    """The type of a port, with dynamic sizes."""
-    return shapes.tensor_type(helper.np_dtype_to_tensor_dtype(np.dtype(port.element_type.to_dtype())), None)
+def _dtype(port: Any) -> np.dtype[Any]:
+    return np.dtype(port.element_type.to_dtype())
 
 
 _LOWEST = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -281,18 +264,18 @@ class OpenVinoLoader:
         self.unfit: dict[Step, str] = {}
 
     def takes(self, position: int, types: Types) -> bool:
-        """True if OpenVINO computes a node as it is written, as far as is known before the graph is partitioned."""
+        """True if a node is a ConvTranspose that OpenVINO computes as it is written, as far as is known yet."""
+        node = self._graph.nodes[position]
+        if node.op_type != "ConvTranspose" or not is_unpool_op(node):
+            return False
         try:
-            require_node(self._graph.nodes[position], self._graph, types, self._counts)
+            require_node(node, self._graph, types, self._counts)
         except UnfitError:
             return False
         return bool(self._optimises)
 
     def load(self, step: Step, types: Types, where: str, *, has_threads: bool) -> OpenVinoPartition | None:
-        """The partition; None where onnxruntime has to run it. `types` have no sizes that could be wrong.
-
-        `has_threads` says if one more partition may have threads of its own.
-        """
+        """The partition; None where onnxruntime has to run it. `types` have no sizes that could be wrong."""
         try:
             if not self._optimises:
                 raise UnfitError("it optimises every partition, and graph_optimization_level says not to")

@@ -67,7 +67,7 @@ _SILENT = {
 _DEFAULTS = {"session.inter_op.allow_spinning": "0", "session.force_spinning_stop": "1"}
 _SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
 _SPIN = "20"
-"""Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: beside another busy
+"""Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: next to another busy
 process, longer waits make runs slower (docs/decisions/0007)."""
 _FIRST_WITH_DURATION = (1, 26)
 """The first onnxruntime that has a duration; with an older one threads sleep at once."""
@@ -80,7 +80,7 @@ _CONFIG_ATTRIBUTES = ("intra_op_num_threads", "inter_op_num_threads", "execution
 """The attributes that the metadata may set."""
 
 _attributes_lock = threading.Lock()
-_default_severity: list[int] = []
+_default_severity: list[int] = []  # that a caller chose; empty until then
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,12 @@ class TraceFolder:
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """Options with which onnxruntime loads partitions.
+    """Options with which onnxruntime loads partitions."""
 
-    Attributes:
-        copy: all options but those that only the caller's object has.
-        caller_options: the caller's own object, where partitions need its operator libraries or added providers.
-        has_caller_providers: whether partitions run with the providers that were added to the caller's object.
-        traces: where partitions write profiles of their own; None where they write none.
-    """
-
-    copy: onnxruntime.SessionOptions
-    caller_options: onnxruntime.SessionOptions | None = None
-    has_caller_providers: bool = False
-    traces: TraceFolder | None = None
+    copy: onnxruntime.SessionOptions  # all options but those that only the caller's object has
+    caller_options: onnxruntime.SessionOptions | None = None  # where partitions need its libraries or added providers
+    has_caller_providers: bool = False  # whether partitions run with the providers that were added to it
+    traces: TraceFolder | None = None  # where partitions write profiles; None where they write none
 
     def with_weights(self, weights: Mapping[str, onnxruntime.OrtValue]) -> "PartitionOptions":
         """Options for one partition whose model lacks the data of these tensors."""
@@ -221,6 +214,14 @@ def config_entry(options: onnxruntime.SessionOptions, key: str) -> str | None:
         return None
 
 
+def run_config_entry(options: onnxruntime.RunOptions | None, key: str) -> str | None:
+    """The same of RunOptions; None also in older releases of onnxruntime, which do not tell it."""
+    try:
+        return None if options is None else str(options.get_run_config_entry(key))
+    except (AttributeError, RuntimeError):
+        return None
+
+
 def set_config_entry(options: onnxruntime.SessionOptions, key: str, value: str) -> None:
     """Set a config entry; onnxruntime warns where the same value is set twice."""
     if config_entry(options, key) != value:
@@ -228,12 +229,9 @@ def set_config_entry(options: onnxruntime.SessionOptions, key: str, value: str) 
 
 
 def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
-    """A copy of a caller's options; no file is written.
-
-    Where options are read from models, the copy has only the attributes that the metadata may set.
-    """
+    """A copy of a caller's options, with only what metadata may set where options are read from models."""
     if reads_model_config():
-        return _set_attributes(onnxruntime.SessionOptions(), options, (*_SILENT, *_CONFIG_ATTRIBUTES))
+        return with_attributes_of(options, onnxruntime.SessionOptions(), (*_SILENT, *_CONFIG_ATTRIBUTES))
     model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else TINY_MODEL
     profiles = bool(options.enable_profiling)
     with temporary_attributes(options, {"enable_profiling": False}) if profiles else nullcontext():
@@ -242,9 +240,10 @@ def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     return copy
 
 
-def _set_attributes(
-    options: onnxruntime.SessionOptions, source: onnxruntime.SessionOptions, names: Iterable[str]
+def with_attributes_of(
+    source: onnxruntime.SessionOptions, options: onnxruntime.SessionOptions, names: Iterable[str] = _SILENT
 ) -> onnxruntime.SessionOptions:
+    """The same `options`, with attributes of `source`, by default those that `silence` changes."""
     for name in names:
         setattr(options, name, getattr(source, name))
     return options
@@ -254,7 +253,7 @@ def clone_private(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOpt
     """A copy of options that no other code holds: they change while they are copied, so that no threads start."""
     with temporary_attributes(options, _SILENT):
         copy = clone(options)
-    return _set_attributes(copy, options, _SILENT)
+    return with_attributes_of(options, copy)
 
 
 def silence(options: onnxruntime.SessionOptions, model_format: str = "ONNX") -> onnxruntime.SessionOptions:
@@ -265,21 +264,11 @@ def silence(options: onnxruntime.SessionOptions, model_format: str = "ONNX") -> 
     return options
 
 
-def loaded_options(
-    session: onnxruntime.InferenceSession, options: onnxruntime.SessionOptions
-) -> onnxruntime.SessionOptions:
-    """The options of a session that was made with a silent copy of `options`, less its external initializers."""
-    return _set_attributes(session.get_session_options(), options, _SILENT)
-
-
 @contextmanager
 def temporary_attributes(
     options: onnxruntime.SessionOptions, attributes: Mapping[str, Any]
 ) -> Iterator[onnxruntime.SessionOptions]:
-    """The options with other attributes inside the block, one block at a time.
-
-    An attribute that another thread of the caller sets meanwhile stays.
-    """
+    """The options with other attributes inside the block; an attribute that another thread sets meanwhile stays."""
     with _attributes_lock:
         before = {name: getattr(options, name) for name in attributes}
         try:

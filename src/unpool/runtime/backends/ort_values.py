@@ -47,14 +47,11 @@ def to_ort_value(value: Any) -> onnxruntime.OrtValue:
     """The array as an OrtValue on the CPU that lives on its own.
 
     It shares the memory of a writable array in row-major order; others, and types that NumPy lacks, are copied.
-
-    >>> to_ort_value(np.ones(2, ml_dtypes.bfloat16)).data_type()
-    'tensor(bfloat16)'
     """
     array = np.asarray(value, order="C")
     is_shared = array.dtype.kind in _SHARED_KINDS and array.dtype not in NUMPY_LACKS.values() and array.flags.writeable
     try:
-        return _shared(array) if is_shared else _copied(array)
+        return ort_value_sharing(array, np.uint8, is_bool=array.dtype == np.bool_) if is_shared else _copied(array)
     except (BufferError, RuntimeError, ValueError, KeyError) as error:
         raise UnsupportedError(
             f"OrtValue: expected an array of numbers that onnxruntime can hold, got one of {array.dtype.name}. "
@@ -71,12 +68,7 @@ def from_ort_value(value: onnxruntime.OrtValue) -> Any:
 
 
 def array_at(address: int, shape: Sequence[int], kind: np.dtype[Any], owner: object = None) -> AnyArray:
-    """An array in existing memory; it holds the owner.
-
-    >>> x = np.float32([1, 2])
-    >>> array_at(x.ctypes.data, [2, 1], np.dtype("float32"), x).tolist()
-    [[1.0], [2.0]]
-    """
+    """An array in existing memory; it holds the owner."""
     size = math.prod(shape) * kind.itemsize
     if not size:
         return np.empty(shape, kind)
@@ -101,21 +93,20 @@ class Memory:
         setattr(self, interface, {"version": 3, "data": (address, False), "shape": (size,), "typestr": "|u1"})
 
 
-def _shared(array: AnyArray) -> onnxruntime.OrtValue:
-    """An OrtValue that holds the array; before 1.32, onnxruntime takes booleans as bytes with a flag."""
-    if has_dlpack_bool():
-        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(array.__dlpack__()))
-    is_bool = array.dtype == np.bool_
-    capsule = (array.view(np.uint8) if is_bool else array).__dlpack__()
-    return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(capsule, is_bool))
+def ort_value_sharing(x: Any, uint8: Any, *, is_bool: bool) -> onnxruntime.OrtValue:
+    """An OrtValue that shares and holds the memory of an array or a tensor, by DLPack.
+
+    Before 1.32, onnxruntime takes booleans as bytes, of the type `uint8`, with a flag.
+    """
+    if is_bool and not _has_dlpack_bool():
+        return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.view(uint8).__dlpack__(), True))
+    return onnxruntime.OrtValue(_pybind_state.OrtValue.from_dlpack(x.__dlpack__()))
 
 
 @cache
-def has_dlpack_bool() -> bool:
-    """True if onnxruntime takes DLPack's own type code for booleans, without a flag."""
-    array: AnyArray = np.zeros(1, np.bool_)
+def _has_dlpack_bool() -> bool:
     try:
-        _pybind_state.OrtValue.from_dlpack(array.__dlpack__())
+        _pybind_state.OrtValue.from_dlpack(np.zeros(1, np.bool_).__dlpack__())
     except (TypeError, RuntimeError, ValueError):
         return False
     return True
@@ -135,9 +126,6 @@ def make_ort_value(value: Any, type_name: str, where: str) -> onnxruntime.OrtVal
     """The value, an output of `run`, as an independent OrtValue, which shares the memory of an array of numbers.
 
     Only a session of onnxruntime makes OrtValues of strings and of sequences: that of a model of one node.
-
-    >>> make_ort_value([np.ones(2)], "seq(tensor(double))", "output 'y'").is_tensor_sequence()
-    True
     """
     if isinstance(value, np.ndarray) and value.dtype != object:
         return to_ort_value(value)

@@ -36,15 +36,14 @@ class ReferencePartition(Partition):
             ) from error
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:  # noqa: ARG002
-        feed = dict(zip(self._inputs, values, strict=True))
         with self._lock, np.errstate(all="ignore"):
-            outputs = self._evaluator.run(None, feed)
+            outputs = self._evaluator.run(None, dict(zip(self._inputs, values, strict=True)))
         return [_own(value, values) for value in outputs]
 
     def _run_error(self, error: Exception) -> UnpoolError:
         return error_class(UnpoolError, "Fail")(
             f"{self._where}: onnx's ReferenceEvaluator cannot run it on these inputs: {one_line(error)}. "
-            "Correct the inputs or replace the node."
+            "Change the inputs or replace the node."
         )
 
 

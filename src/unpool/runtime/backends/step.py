@@ -12,6 +12,9 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.plan import Plan, PlanRow, Step
 from unpool.runtime.requirements import onnxruntime
 
+Constants: TypeAlias = Mapping[str, AnyArray]
+"""Constant inputs of nodes, by name."""
+
 Values: TypeAlias = Sequence[Any]
 """Inputs of a step, in its order."""
 
@@ -33,33 +36,23 @@ class LoadedStep(Protocol):
 
 @dataclass(frozen=True)
 class LoadedPlan:
-    """A plan with its steps, ready to run.
-
-    Attributes:
-        refused: by name of each node that neither onnxruntime nor unpool runs, the reason.
-        types: the types of values, completed by what onnxruntime inferred.
-    """
+    """A plan with its steps, ready to run."""
 
     plan: Plan
     steps: tuple[LoadedStep, ...]
-    refused: Mapping[str, str]
-    types: Types
+    refused: Mapping[str, str]  # the reason by the name of each node that neither onnxruntime nor unpool runs
+    types: Types  # completed by what onnxruntime inferred
 
 
 @dataclass(frozen=True)
 class ScheduledStep:
-    """One step of a run.
-
-    Attributes:
-        name, operators: of its nodes, for profiles.
-        last_uses: values that no later step reads.
-    """
+    """One step of a run; name and operators of its nodes are for profiles."""
 
     step: Step
     loaded: LoadedStep
     name: str
     operators: str
-    last_uses: tuple[str, ...]
+    last_uses: tuple[str, ...]  # values that no later step reads
 
 
 class Schedules:
@@ -71,19 +64,16 @@ class Schedules:
 
     def for_outputs(self, names: tuple[str, ...]) -> tuple[ScheduledStep, ...]:
         """The steps that these outputs need, in order."""
-        if names not in self._schedules:
-            self._schedules[names] = tuple(self._schedule(names))
-        return self._schedules[names]
-
-    def _schedule(self, names: Sequence[str]) -> list[ScheduledStep]:
+        if names in self._schedules:
+            return self._schedules[names]
         alive, needed = set(names), set(names)
         plan = self._loaded.plan
-        records: list[list[PlanRow]] = [[] for _ in plan.steps]
-        for record in plan.records:
-            if not record.subgraph_steps:
-                records[record.step].append(record)
+        rows_by_step: list[list[PlanRow]] = [[] for _ in plan.steps]
+        for row in plan.records:
+            if not row.subgraph_steps:
+                rows_by_step[row.step].append(row)
         entries = []
-        for step, loaded, rows in reversed(list(zip(plan.steps, self._loaded.steps, records, strict=True))):
+        for step, loaded, rows in reversed(list(zip(plan.steps, self._loaded.steps, rows_by_step, strict=True))):
             if needed.isdisjoint(step.outputs):
                 continue
             needed.update(step.inputs)
@@ -92,7 +82,8 @@ class Schedules:
             name = rows[0].node if len(rows) == 1 else f"{rows[0].node} .. {rows[-1].node}"
             operators = ", ".join(dict.fromkeys(row.operator for row in rows))
             entries.append(ScheduledStep(step, loaded, name, operators, last_uses))
-        return entries[::-1]
+        self._schedules[names] = tuple(entries[::-1])
+        return self._schedules[names]
 
 
 class Partition(ABC):

@@ -1,7 +1,7 @@
 """Steps of one node that unpool runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
-from unpool.runtime.backends.step import RunOptions, Targets, Values, check_cancelled
+from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values, check_cancelled
 from unpool.runtime.errors import as_onnxruntime
 from unpool.runtime.graph.semantics import named
 
@@ -27,11 +27,8 @@ MAX_CALLS = 8
 class NodeStep(ABC):
     """A node of unpool with its spec; `outputs` names the wanted ones."""
 
-    def __init__(
-        self, node: onnx.NodeProto, spec: Spec, constants: Mapping[str, AnyArray], outputs: Sequence[str]
-    ) -> None:
-        self._node = node
-        self._spec = spec
+    def __init__(self, node: onnx.NodeProto, spec: Spec, constants: Constants, outputs: Sequence[str]) -> None:
+        self._node, self._spec = node, spec
         self._wanted = [list(node.output).index(name) for name in outputs]
         self._output_count = max(self._wanted) + 1
         self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
@@ -63,27 +60,22 @@ class UnpoolStep(NodeStep):
         self,
         node: onnx.NodeProto,
         spec: Spec,
-        constants: Mapping[str, AnyArray],
+        constants: Constants,
         outputs: Sequence[str],
         threads: int | None,
-        x_shape: tuple[int | None, ...] | None,
+        x_shape: Sequence[int | None] | None,
     ) -> None:
         super().__init__(node, spec, constants, outputs)
-        self._constants = {name: constants[name] for name in node.input if name in constants}
         self._threads = threads
         self._no_targets: tuple[AnyArray | None, ...] = (None,) * self._output_count
         self._calls: dict[Hashable, execute.PreparedCall] = {}
         self._depends_on_values = any(name and name not in constants for name in node.input[2:])
-        self._pack_weights(x_shape)
         fed = self._fed
-        self._sources = [fed.index(name) if name in fed else self._constants.get(name) for name in node.input]
-
-    def _pack_weights(self, x_shape: tuple[int | None, ...] | None) -> None:
-        w = self._constants.get(self._node.input[1]) if isinstance(self._spec, ConvTransposeSpec) else None
+        self._sources = [fed.index(name) if name in fed else constants.get(name) for name in node.input]
         sizes = tuple(size for size in x_shape or () if size is not None)
-        if isinstance(self._spec, ConvTransposeSpec) and w is not None and len(sizes) == len(x_shape or (None,)):
-            with suppress(UnpoolError):
-                execute.pack(self._spec, sizes, w)
+        if isinstance(spec, ConvTransposeSpec) and node.input[1] in constants and len(sizes) == len(x_shape or (None,)):
+            with suppress(UnpoolError):  # raised again when the node runs
+                execute.pack(spec, sizes, constants[node.input[1]])
 
     def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
         outputs = self._no_targets
@@ -91,15 +83,11 @@ class UnpoolStep(NodeStep):
             by_position = dict(zip(self._wanted, targets, strict=True))
             outputs = tuple(by_position.get(position) for position in range(self._output_count))
         inputs = [values[source] if isinstance(source, int) else source for source in self._sources]
-        return self._call(inputs, values).run(inputs, outputs, self._threads)
-
-    def _call(self, inputs: Sequence[AnyArray | None], fed: Sequence[AnyArray]) -> execute.PreparedCall:
-        """The prepared call for inputs of these shapes and types; it is not kept if it depends on a fed value."""
-        key = tuple([(x.shape, x.dtype) for x in fed])
+        key = tuple([(x.shape, x.dtype) for x in values])
         call = None if self._depends_on_values else self._calls.get(key)
         if call is None:
             call = execute.prepare(self._spec, inputs, self._output_count)
             if len(self._calls) >= MAX_CALLS:
                 self._calls.clear()
             self._calls[key] = call
-        return call
+        return call.run(inputs, outputs, self._threads)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from unpool.errors import UnpoolError
 from unpool.runtime.backends.ort_backend import ort_message
-from unpool.runtime.backends.ort_options import silence
+from unpool.runtime.backends.ort_options import run_config_entry, silence
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
@@ -68,11 +68,10 @@ def without_adapters(run_options: onnxruntime.RunOptions) -> onnxruntime.RunOpti
     copy = onnxruntime.RunOptions()
     for name in _ATTRIBUTES:
         setattr(copy, name, getattr(run_options, name))
-    for key in _ENTRIES if hasattr(run_options, "get_run_config_entry") else ():  # older releases have none
-        try:
-            copy.add_run_config_entry(key, run_options.get_run_config_entry(key))
-        except RuntimeError:  # not set
-            continue
+    for key in _ENTRIES:
+        value = run_config_entry(run_options, key)
+        if value is not None:
+            copy.add_run_config_entry(key, value)
     return copy
 
 

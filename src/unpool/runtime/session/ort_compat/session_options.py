@@ -28,9 +28,9 @@ from unpool.runtime.backends.ort_options import (
     TINY_MODEL,
     clone_private,
     config_metadata,
-    loaded_options,
     set_config_entry,
     silence,
+    with_attributes_of,
 )
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
@@ -151,7 +151,7 @@ def _run_probe(
     return Overrides(
         {name: array for name, array in zip(names, arrays, strict=True) if array.shape != _UNSET_SHAPE},
         {inputs[name]: sizes[name] for name in fixed},
-        loaded_options(session, options),
+        with_attributes_of(options, session.get_session_options()),
     )
 
 
