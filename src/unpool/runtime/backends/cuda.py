@@ -187,7 +187,7 @@ def ort_value_of(x: torch.Tensor) -> onnxruntime.OrtValue:
 
 @cache
 def can_share(type_name: str) -> bool:
-    """True if onnxruntime and torch share tensors of this type of onnxruntime.
+    """True if onnxruntime and torch share tensors of this type, by the name that onnxruntime gives it.
 
     >>> can_share("tensor(float)"), can_share("tensor(string)")
     (True, False)

@@ -14,7 +14,7 @@ from unpool.runtime.backends.build import LoadOptions, build_plan
 from unpool.runtime.backends.control_flow import all_steps, constant_outputs
 from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import CPU_ONLY, partition_options
-from unpool.runtime.backends.step import ScheduledStep, Schedules, check_cancelled, require_run_options
+from unpool.runtime.backends.step import RunOptions, ScheduledStep, Schedules, check_cancelled, require_run_options
 from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, drop_constant_data
 from unpool.runtime.graph.nodes import node_name
@@ -43,22 +43,21 @@ class StepTrace(NamedTuple):
 class Executor:
     """A model, all tensors inside, with a plan and loaded steps; many threads may run it at the same time.
 
-    Attributes:
-        graph: the graph after all passes, without large weights; None unless `keeps_graph`.
-        folded: for a step, name and operator of every node that was folded into it.
-        cuda: the GPU memory in which values stay; None where they are arrays of the host.
+    `folded` has, for a step, name and operator of every node that was folded into it. Runs are recorded in `profile`.
     """
+
+    profile: Profile | None = None
 
     def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
         self.metadata = ModelMetadata.of_model(model)
         graph, types = prepare(model, options.semantics, options.pass_options)
-        self.graph = drop_constant_data(graph) if keeps_graph else None
+        self.graph = drop_constant_data(graph) if keeps_graph else None  # after all passes, without large weights
         self.semantics = options.semantics
-        self.cuda = options.cuda
+        self.cuda = options.cuda  # in whose memory values stay; None where they are arrays of the host
         loaded_plan = build_plan(graph, types, options)
         self.plan, self.types, self.refused = loaded_plan.plan, loaded_plan.types, loaded_plan.refused
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
-        self.signature.cuda = options.cuda
+        self.signature.cuda, self.signature.owner = options.cuda, self
         self._adapters = Adapters(self.signature.tensors)
         self._constant_outputs = constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
@@ -76,15 +75,11 @@ class Executor:
         return [partition.session for partition in self.ort_partitions]
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        feed: Mapping[str, Any],
-        run_options: onnxruntime.RunOptions | None = None,
-        profile: Profile | None = None,
+        self, output_names: Sequence[str] | None, feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
-        """The outputs, as of `InferenceSession.run`; every step is recorded in the profile, if there is one."""
-        names = self.signature.choose(output_names)
-        return [self._to_host(value) for value in self._run(names, self.signature.bind(feed), run_options, profile)]
+        """The outputs, as of `InferenceSession.run`."""
+        outputs = self._run(self.signature.choose(output_names), self.signature.bind(feed), run_options)
+        return outputs if self.cuda is None else [self.cuda.to_host(value) for value in outputs]
 
     def trace(self, feed: Mapping[str, Any]) -> Iterator[StepTrace]:
         """Run the model, and yield every step as soon as it has run."""
@@ -99,11 +94,7 @@ class Executor:
                 del values[name]
 
     def run_into(
-        self,
-        targets: Mapping[str, Any],
-        feed: Mapping[str, Any],
-        run_options: onnxruntime.RunOptions | None = None,
-        profile: Profile | None = None,
+        self, targets: Mapping[str, Any], feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
         """The outputs that `targets` names; the step that makes an output writes it to its target, if there is one.
 
@@ -112,23 +103,23 @@ class Executor:
         """
         values = self.signature.bind(feed)
         unshared = _unshared(targets, values.values()) if self.cuda is None else NO_TARGETS
-        outputs = self._run(tuple(targets), values, run_options, profile, unshared, is_bound=True)
-        for (name, target), value in zip(targets.items(), outputs, strict=True):
-            if target is not None and value is not target:
-                _write(name, target, value, self.cuda)
-        return [value if target is None else target for target, value in zip(targets.values(), outputs, strict=True)]
+        outputs = self._run(tuple(targets), values, run_options, unshared, is_bound=True)
+        for number, (name, target) in enumerate(targets.items()):
+            if target is not None and outputs[number] is not target:
+                _write(name, target, outputs[number], self.cuda)
+                outputs[number] = target
+        return outputs
 
     def _run(
         self,
         names: tuple[str, ...],
         values: dict[str, Any],
-        run_options: onnxruntime.RunOptions | None,
-        profile: Profile | None,
+        run_options: RunOptions | None,
         targets: Mapping[str, AnyArray] = NO_TARGETS,
         *,
         is_bound: bool = False,
     ) -> list[Any]:
-        caller_options = run_options
+        caller_options, profile = run_options, self.profile
         if run_options is not None:
             require_run_options(run_options)
             parameters = self._adapters.parameters(run_options)
@@ -156,7 +147,7 @@ class Executor:
         self,
         entry: ScheduledStep,
         inputs: list[Any],
-        run_options: onnxruntime.RunOptions | None,
+        run_options: RunOptions | None,
         targets: Mapping[str, AnyArray],
     ) -> Sequence[Any]:
         try:
@@ -206,21 +197,32 @@ def _unshared(targets: Mapping[str, AnyArray | None], inputs: Iterable[Any]) -> 
 
 
 def _write(name: str, target: Any, value: Any, cuda: "CudaMemory | None") -> None:
-    if cuda is not None:
-        kind, target_kind = cuda.kind(value), cuda.kind(target)
-    else:
-        kind, target_kind = (x.dtype if isinstance(x, np.ndarray) else type(x).__name__ for x in (value, target))
-    if kind != target_kind:
-        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target_kind}. Bind memory of that type.")
-    shape, target_shape = tuple(value.shape), tuple(target.shape)
-    if shape != target_shape:
-        raise ShapeError(
-            f"output {name!r}: expected memory of shape {shape}, got {target_shape}. Bind memory of that shape."
-        )
+    require_memory(name, _kind(value, cuda), getattr(value, "shape", ()), target, cuda)
     if cuda is None:
         np.copyto(target, value)
     else:
         cuda.copy_to(target, value)
+
+
+def require_memory(
+    name: str, kind: Any, shape: Sequence[int | str | None], target: Any, cuda: "CudaMemory | None"
+) -> None:
+    """Refuse bound memory of another type or shape than those of an output; only sizes that are ints are compared."""
+    target_kind = _kind(target, cuda)
+    if target_kind != kind:
+        raise UnpoolError(f"output {name!r}: expected memory for {kind}, got {target_kind}. Bind memory of that type.")
+    have = list(target.shape)
+    if len(have) != len(shape) or any(isinstance(size, int) and size != n for size, n in zip(shape, have, strict=True)):
+        raise ShapeError(
+            f"output {name!r}: expected memory of shape {list(shape)}, got {have}. Bind memory of that shape."
+        )
+
+
+def _kind(value: Any, cuda: "CudaMemory | None") -> Any:
+    """The type of elements of an array or tensor, or the name of the class of any other value."""
+    if cuda is not None:
+        return cuda.kind(value)
+    return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tuple[tuple[str, str], ...]]:

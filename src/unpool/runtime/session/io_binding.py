@@ -7,13 +7,12 @@ import numpy as np
 from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
-from unpool.errors import ShapeError, UnpoolError, suggest_name
+from unpool.errors import UnpoolError, suggest_name
 from unpool.runtime.backends.ort_values import NUMPY_LACKS, array_at
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.ort_compat.profile import Profile
+from unpool.runtime.session.executor import Executor, require_memory
 from unpool.runtime.session.signature import Signature, ValueInfo
 
 if TYPE_CHECKING:
@@ -103,8 +102,15 @@ class PlanBinding(IOBinding):
     def get_outputs(self) -> list[onnxruntime.OrtValue]:
         """The outputs of the last run, in the order of their binding; none before the first run."""
         for name, value in self._outputs.items():
-            if name not in self._values:
-                self._values[name] = self._to_ort_value(name, value)
+            if name in self._values:
+                continue
+            if self._cuda is not None and not isinstance(value, np.ndarray | list):
+                self._values[name] = self._cuda.to_ort_value(value)
+            elif isinstance(value, np.ndarray) and value.dtype in NUMPY_LACKS.values():
+                bits, element_type = value.view(f"u{value.itemsize}"), helper.np_dtype_to_tensor_dtype(value.dtype)
+                self._values[name] = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, element_type)
+            else:
+                (self._values[name],) = self._signature.as_ort_values([name], [value])
         return [self._values[name] for name in self._targets if name in self._values]
 
     def get_outputs_as_ortvaluevector(self) -> Any:
@@ -132,36 +138,32 @@ class PlanBinding(IOBinding):
         self._values.clear()
         self._outputs.clear()
 
-    def run(self, run_options: onnxruntime.RunOptions | None, profile: Profile | None) -> None:
+    def run(self, run_options: onnxruntime.RunOptions | None) -> None:
         """Run the model on the bound memory; UnpoolErrors are RuntimeErrors too."""
         try:
             if not self._targets:
-                raise UnpoolError("run_with_iobinding: expected bound outputs, got none. Call bind_output for each.")
+                raise UnpoolError("run_with_iobinding: no output is bound. Call bind_output for each.")
             infos = {info.name: info for info in self._signature.outputs}
             for name, target in self._targets.items():
-                _require_fit(infos[name], target, self._cuda)
-            outputs = self._session.run_into(self._targets, self._inputs, run_options, profile)
+                kind = shapes.dtype(shapes.parse_type(infos[name].type))
+                if target is not None and kind is not None:  # a shape without sizes may be of any rank
+                    require_memory(name, kind, infos[name].shape or target.shape, target, self._cuda)
+            outputs = self._session.run_into(self._targets, self._inputs, run_options)
         except UnpoolError as error:
             if isinstance(error, RuntimeError):
                 raise
             raise error_class(type(error), RuntimeError)(*error.args) from error
-        self._outputs = {name: self._place(name, value) for name, value in zip(self._targets, outputs, strict=True)}
+        self._outputs = dict(zip(self._targets, outputs, strict=True))
         for name, target in self._targets.items():
             if target is None:
                 self._values.pop(name, None)
+                if self._cuda is not None:
+                    move = self._cuda.to_device if name in self._on_gpu else self._cuda.to_host
+                    self._outputs[name] = move(self._outputs[name])
 
     @property
     def _signature(self) -> Signature:
         return self._session.signature
-
-    def _to_ort_value(self, name: str, value: Any) -> onnxruntime.OrtValue:
-        if self._cuda is not None and not isinstance(value, np.ndarray | list):
-            return self._cuda.to_ort_value(value)
-        if isinstance(value, np.ndarray) and value.dtype in NUMPY_LACKS.values():
-            bits = value.view(np.dtype(f"u{value.itemsize}"))
-            element_type = helper.np_dtype_to_tensor_dtype(value.dtype)
-            return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, element_type)
-        return self._signature.as_ort_values([name], [value])[0]
 
     @property
     def _cuda(self) -> "CudaMemory | None":
@@ -182,12 +184,6 @@ class PlanBinding(IOBinding):
         if self._is_on_gpu(device_type, device_id) and self._cuda is not None:
             return self._cuda.at(address, shape, kind)
         return array_at(address, shape, kind)
-
-    def _place(self, name: str, value: Any) -> Any:
-        """An output in the memory that it was bound to: without a target, on the GPU or on the host."""
-        if self._cuda is None or self._targets[name] is not None:
-            return value
-        return self._cuda.to_device(value) if name in self._on_gpu else self._cuda.to_host(value)
 
     def _bind_target(self, name: str, target: Any) -> None:
         self._targets[name] = target
@@ -210,22 +206,6 @@ def _require_known(role: str, name: str, infos: Sequence[ValueInfo]) -> None:
 
 def _binding_error(text: str) -> UnpoolError:
     return error_class(UnpoolError, RuntimeError)(f"IOBinding: {text}")
-
-
-def _require_fit(info: ValueInfo, target: Any, cuda: "CudaMemory | None") -> None:
-    """Refuse memory of another type or shape than that of the output in the model, before it is written."""
-    kind = shapes.dtype(shapes.parse_type(info.type))
-    if target is None or kind is None:
-        return
-    have = target.dtype if cuda is None else cuda.kind(target)
-    if have != kind:
-        raise UnpoolError(f"output {info.name!r}: expected memory for {kind}, got {have}. Bind memory of that type.")
-    fixed = [size if isinstance(size, int) else have for size, have in zip(info.shape, target.shape, strict=False)]
-    if info.shape and (len(info.shape) != target.ndim or fixed != list(target.shape)):
-        raise ShapeError(
-            f"output {info.name!r}: expected memory of shape {info.shape}, got {list(target.shape)}. "
-            "Bind memory of that shape."
-        )
 
 
 def _kind(element_type: Any) -> np.dtype[Any]:

@@ -2,24 +2,16 @@
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import onnx
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.autotune import Tuner
 from unpool.operators.contract import DOMAINS
+from unpool.runtime.backends import ort_options
 from unpool.runtime.backends.build import LoadOptions
-from unpool.runtime.backends.ort_options import (
-    CONFIG_VARIABLE,
-    DATA_FOLDER,
-    TraceFolder,
-    clone,
-    config_entry,
-    partition_options,
-    reads_model_config,
-    thread_budget,
-)
+from unpool.runtime.backends.ort_options import CONFIG_VARIABLE, DATA_FOLDER, config_entry, reads_model_config
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import model_errors, short_message
 from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load
@@ -28,19 +20,12 @@ from unpool.runtime.graph.weights import folder_of, with_data_inside
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
+from unpool.runtime.session.ort_compat import session_options
 from unpool.runtime.session.ort_compat.model_files import save_optimized, to_onnx_format
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.ort_compat.providers import cuda_memory
-from unpool.runtime.session.ort_compat.session_options import (
-    Overrides,
-    apply_overrides,
-    options_in_metadata,
-    read_overrides,
-)
+from unpool.runtime.session.ort_compat.session_options import Overrides
 from unpool.runtime.session.passthrough import OrtModel, try_passthrough
-
-if TYPE_CHECKING:
-    pass
 
 _BUILT_IN = (
     *("ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
@@ -53,19 +38,18 @@ _NO_CPU = "session.disable_cpu_ep_fallback"
 
 
 class BuiltSession(NamedTuple):
-    """A loaded model, its config, the options as they were, and the profile if one is to be written."""
+    """A loaded model, its config, and the options as they were."""
 
     config: SessionConfig
     model: Executor | OrtModel
     options: onnxruntime.SessionOptions
-    profile: Profile | None
 
 
 def build(config: SessionConfig) -> BuiltSession:
     """The model of a session: passed through to onnxruntime, or planned and loaded."""
     ort_model = try_passthrough(config)
     if ort_model is not None:
-        return BuiltSession(config, ort_model, ort_model.session.get_session_options(), None)
+        return BuiltSession(config, ort_model, ort_model.session.get_session_options())
     with model_errors(config.source):
         model, options, load_options = load_model(config)
         providers = config.all_providers.of_onnxruntime
@@ -73,12 +57,12 @@ def build(config: SessionConfig) -> BuiltSession:
         executor = Executor(model, load_options)
         if options.optimized_model_filepath:
             save_optimized(model, options, config.semantics, providers)
-    executor.signature.owner = executor
     if profile is not None:
         profile.add_loading()
         traces = (partition.trace for partition in executor.ort_partitions)
         profile.traces = [trace for trace in traces if trace is not None]
-    return BuiltSession(config, executor, options, profile)
+        executor.profile = profile
+    return BuiltSession(config, executor, options)
 
 
 def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.SessionOptions, LoadOptions]:
@@ -92,20 +76,25 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
     if config.options is None and not reads_model_config():
         model, options = load(source, leaves_weights=True), default
     else:
-        loader = _OverridingLoader(config, source)
-        model, options = loader.load(), loader.options
-        user_options = loader.overrides.options
-        caller_options = _needed_caller_options(config.options, model, loader.overrides)
+        model, options, overrides = _load_with_overrides(config, source)
+        user_options = overrides.options
+        if config.options is not None and (needs_libraries(model) or has_providers(config.options)):
+            caller_options = config.options  # no copy of it has these
+            if overrides.has_external:
+                raise UnsupportedError(
+                    "SessionOptions.add_external_initializers: external initializers cannot be combined with operator "
+                    "libraries or added providers. Put the initializers into the model."
+                )
         if options.optimized_model_filepath:  # the file that is written has weights of its own
             for tensor in model.graph.initializer:
                 if folder_of(tensor) is not None:
                     tensor.CopyFrom(with_data_inside(tensor))
-    threads = thread_budget(options, config.threads)
+    threads = ort_options.thread_budget(options, config.threads)
     has_caller_providers = caller_options is not None and config.providers is None and has_providers(caller_options)
-    traces = TraceFolder() if options.enable_profiling and not reads_model_config() else None
+    traces = ort_options.TraceFolder() if options.enable_profiling and not reads_model_config() else None
     many_threads, one_thread = (
         replace(
-            partition_options(user_options, count),
+            ort_options.partition_options(user_options, count),
             caller_options=caller_options,
             has_caller_providers=has_caller_providers,
             traces=traces,
@@ -137,81 +126,56 @@ def require_picklable(config: SessionConfig) -> None:
     """Refuse options with initializers, sizes, libraries or providers: a pickle keeps attributes and known entries."""
     if config.options is None or reads_model_config():
         return
-    loader = _OverridingLoader(config, to_onnx_format(config.source, config.options))
-    model = loader.load()
-    if not loader.overrides.is_empty or needs_libraries(model) or has_providers(config.options):
+    model, _, overrides = _load_with_overrides(config, to_onnx_format(config.source, config.options))
+    if not overrides.is_empty or needs_libraries(model) or has_providers(config.options):
         raise UnsupportedError(
             "InferenceSession: SessionOptions with initializers, sizes, libraries or providers cannot be pickled. Make "
             "a new session in the other process."
         )
 
 
-class _OverridingLoader:
-    """Loads a model and applies the overrides of options, which may be in the model's own metadata.
+def _load_with_overrides(
+    config: SessionConfig, source: ModelSource
+) -> tuple[onnx.ModelProto, onnxruntime.SessionOptions, Overrides]:
+    """The model with the overrides, the options that count, which may be in its own metadata, and the overrides."""
+    try:
+        options = ort_options.clone(config.options or onnxruntime.SessionOptions())
+    except Exception as error:
+        raise error_class(UnpoolError, type(error))(
+            f"SessionOptions: onnxruntime rejected the options: {short_message(error)}. Change or remove that option."
+        ) from error
+    if reads_model_config() and config.reads_config is False:
+        raise error_class(UnpoolError, RuntimeError)(
+            f"InferenceSession: expected read_config_from_model to be as {CONFIG_VARIABLE}, which is 1, got 0. "
+            f"Unset {CONFIG_VARIABLE}."
+        )
+    folder = config_entry(options, DATA_FOLDER) or ""
+    is_file = isinstance(source, (str, os.PathLike))
+    data_folder = os.path.dirname(os.path.abspath(source)) if is_file else folder or os.getcwd()
+    link_folders = [name for name in (config_entry(options, FOLDERS_ENTRY) or "").split(os.pathsep) if name]
+    overrides = Overrides({}, {}, options)
 
-    `load` sets `overrides`, and `options` to those that count.
-    """
-
-    overrides: Overrides
-
-    def __init__(self, config: SessionConfig, source: ModelSource) -> None:
-        self._source = source
-        try:
-            self.options = clone(config.options or onnxruntime.SessionOptions())
-        except Exception as error:
-            raise error_class(UnpoolError, type(error))(
-                f"SessionOptions: onnxruntime rejected the options: {short_message(error)}. "
-                "Change or remove that option."
-            ) from error
-        if reads_model_config() and config.reads_config is False:
-            raise error_class(UnpoolError, RuntimeError)(
-                f"InferenceSession: expected read_config_from_model to be as {CONFIG_VARIABLE}, which is 1, got 0. "
-                f"Unset {CONFIG_VARIABLE}."
-            )
-
-    def load(self) -> onnx.ModelProto:
-        """The model with the overrides."""
-        folder = config_entry(self.options, DATA_FOLDER) or ""
-        link_folders = [name for name in (config_entry(self.options, FOLDERS_ENTRY) or "").split(os.pathsep) if name]
-        return load(self._source, self._override, folder, link_folders, leaves_weights=True)
-
-    def _override(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The model with the overrides; a model of the caller is copied before it is changed."""
+    def override(model: onnx.ModelProto) -> onnx.ModelProto:
+        nonlocal overrides
         if reads_model_config():
-            self.options = options_in_metadata(model)
-            self.overrides = Overrides({}, {}, self.options)
+            overrides = Overrides({}, {}, session_options.options_in_metadata(model))
             return model
-        if config_entry(self.options, _NO_CPU) == "1":
+        if config_entry(options, _NO_CPU) == "1":
             raise error_class(UnsupportedError, "Fail")(
                 f"SessionOptions: the entry {_NO_CPU} = 1 forbids the CPU, on which unpool runs. Remove the entry or "
                 "set it to 0."
             )
-        if isinstance(self._source, (str, os.PathLike)):
-            data_folder = os.path.dirname(os.path.abspath(self._source))
-        else:
-            data_folder = config_entry(self.options, DATA_FOLDER) or os.getcwd()
-        self.overrides = read_overrides(self.options, model, data_folder)
-        if self.overrides.is_empty:
+        overrides = session_options.read_overrides(options, model, data_folder)
+        if overrides.is_empty:
             return model
-        if model is self._source:
+        if model is source:  # which is the caller's
             model = onnx.ModelProto()
-            model.CopyFrom(self._source)
-        apply_overrides(model, self.overrides)
+            model.CopyFrom(source)
+        session_options.apply_overrides(model, overrides)
         return model
 
-
-def _needed_caller_options(
-    options: onnxruntime.SessionOptions | None, model: onnx.ModelProto, overrides: Overrides
-) -> onnxruntime.SessionOptions | None:
-    """The caller's own object, if partitions need what no copy of it has."""
-    if options is None or not (needs_libraries(model) or has_providers(options)):
-        return None
-    if overrides.has_external:
-        raise UnsupportedError(
-            "SessionOptions.add_external_initializers: external initializers cannot be combined with operator "
-            "libraries or added providers. Put the initializers into the model."
-        )
-    return options
+    model = load(source, override, folder, link_folders, leaves_weights=True)
+    return model, overrides.options if reads_model_config() else options, overrides
 
 
 def has_providers(options: onnxruntime.SessionOptions) -> bool:

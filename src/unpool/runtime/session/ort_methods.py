@@ -1,14 +1,11 @@
 """Methods of onnxruntime.InferenceSession that a session imitates: providers, devices, profiles, async runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 from unpool.errors import UnpoolError
-from unpool.execute import available_cores
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
 from unpool.runtime.errors import RUNNING, as_onnxruntime, error_class
@@ -16,7 +13,6 @@ from unpool.runtime.plan.plan import PlanRow
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.passthrough import OrtModel
 from unpool.runtime.session.signature import ModelMetadata, ValueInfo
 
@@ -45,19 +41,12 @@ class AssignedSubgraph:
         return list(self.nodes)
 
 
-Callback: TypeAlias = Callable[[Any, Any, str], Any]
-
-MAX_THREADS = 4
-"""Asynchronous runs at the same time: each uses several cores itself."""
-
-
 class OrtSessionMethods:
     """The part of a session that answers for its providers, and passes calls on to its sessions of onnxruntime."""
 
     _config: SessionConfig
     _model: Executor | OrtModel
     _options: onnxruntime.SessionOptions
-    _profile: Profile | None
     _sess: Any
 
     def get_inputs(self) -> list[ValueInfo]:
@@ -195,13 +184,13 @@ class OrtSessionMethods:
         """
         if isinstance(self._model, OrtModel):
             return str(self._model.session.end_profiling())
-        return "" if self._profile is None else self._profile.end()
+        return "" if self._model.profile is None else self._model.profile.end()
 
     def get_profiling_start_time_ns(self) -> int:
         """The start of profiling, in nanoseconds of `time.monotonic_ns`; 0 without profiling."""
         if isinstance(self._model, OrtModel):
             return int(self._model.session.get_profiling_start_time_ns())
-        return 0 if self._profile is None else self._profile.start
+        return 0 if self._model.profile is None else self._model.profile.start
 
     def _private_attributes(self) -> dict[str, Any]:
         """Private attributes of onnxruntime's session, which some libraries read in place of the methods."""
@@ -245,35 +234,3 @@ def session_errors() -> Iterator[None]:
         raise error_class(UnpoolError, type(error))(
             f"onnxruntime cannot run the model: {ort_message(error)}."
         ) from error
-
-
-class AsyncRunner:
-    """Threads for the runs of one session, started with the first run; `threads` of None means all cores."""
-
-    def __init__(self, threads: int | None) -> None:
-        self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = Lock()
-
-    def start(self, run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> None:
-        """Run on another thread, and call `callback(results, user_data, error)` there; `error` is "" after success."""
-        threads = self._threads or available_cores()
-        if threads < 2:
-            raise UnpoolError(
-                "run_async: expected a session of 2 threads or more, got 1. Set SessionOptions.intra_op_num_threads."
-            )
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(min(threads, MAX_THREADS), "unpool-async")
-        future = self._pool.submit(_run, run, callback, user_data)
-        future.add_done_callback(Future.result)  # the thread prints an error of the callback: no code waits for it
-
-
-def _run(run: Callable[[], list[Any]], callback: Callback, user_data: Any) -> None:
-    results: list[Any] = []
-    message = ""
-    try:
-        results = run()
-    except Exception as error:
-        message = str(error) or type(error).__name__
-    callback(results, user_data, message)

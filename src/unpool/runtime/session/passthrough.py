@@ -15,7 +15,7 @@ from unpool.errors import UnpoolError
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
-from unpool.runtime.backends.step import require_run_options
+from unpool.runtime.backends.step import RunOptions, require_run_options
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import peek
 from unpool.runtime.graph.errors import model_errors
@@ -36,17 +36,15 @@ CONV = b"Conv"
 OLDEST_OPSET = 7
 """The first opset that onnxruntime guarantees."""
 
-_NO_NODES: Mapping[str, str] = MappingProxyType({})
-
 
 class OrtModel:
     """A model that a session of onnxruntime runs on a device, named as in the plan."""
 
-    refused = _NO_NODES
+    refused: Mapping[str, str] = MappingProxyType({})
+    profile = None  # onnxruntime writes its own
 
     def __init__(self, session: onnxruntime.InferenceSession, source: ModelSource, device: str) -> None:
-        self.session = session
-        self.ort_sessions = [session]
+        self.session, self.ort_sessions = session, [session]
         self._source, self._device = source, device
         self._call = session.run
         inputs = (*session.get_inputs(), *session.get_overridable_initializers())
@@ -54,7 +52,7 @@ class OrtModel:
 
     @cached_property
     def signature(self) -> Signature:
-        """Its inputs and outputs."""
+        """The inputs and outputs."""
         signature = Signature.of_session(self.session)
         signature.owner = self.session._sess
         return signature
@@ -77,11 +75,7 @@ class OrtModel:
             return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        feed: Mapping[str, Any],
-        run_options: onnxruntime.RunOptions | None = None,
-        profile: object = None,  # noqa: ARG002  onnxruntime writes its own
+        self, output_names: Sequence[str] | None, feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
         """The outputs; only inputs that are no arrays of the right type are checked before the run."""
         try:
@@ -98,13 +92,7 @@ class OrtModel:
             own = self.to_own_error(error, output_names, feed, run_options)
             raise own from own.__cause__
 
-    def to_own_error(
-        self,
-        error: Exception,
-        output_names: Sequence[str] | None,
-        feed: Mapping[str, Any],
-        run_options: onnxruntime.RunOptions | None,
-    ) -> UnpoolError:
+    def to_own_error(self, error: Exception, output_names: Any, feed: Any, run_options: Any) -> UnpoolError:
         """An UnpoolError for an error of onnxruntime, which is its cause; it names a wrong argument if there is one."""
         try:
             require_run_options(run_options)
@@ -124,11 +112,8 @@ def try_passthrough(config: SessionConfig) -> OrtModel | None:
 
     None where unpool may have to run a part of the model, or onnxruntime refuses it.
     """
-    source = config.source
-    providers = config.all_providers
-    if config.threads is not None or providers.openvino is not None:
-        return None
-    if not _has_no_unpool_op(source, converts_conv=config.converts_conv):
+    source, providers = config.source, config.all_providers
+    if config.threads is not None or providers.openvino is not None or _may_have_unpool_op(config):
         return None
     keywords: dict[str, Any] = {} if config.reads_config is None else {"read_config_from_model": config.reads_config}
     if config.disabled_optimizers:
@@ -146,18 +131,18 @@ def try_passthrough(config: SessionConfig) -> OrtModel | None:
     return OrtModel(session, source, providers.device)
 
 
-def _has_no_unpool_op(source: ModelSource, *, converts_conv: bool) -> bool:
-    """True if the model certainly has no part for unpool; False where it cannot be read.
+def _may_have_unpool_op(config: SessionConfig) -> bool:
+    """False if the model certainly has no part for unpool; True where it cannot be read.
 
     A model with functions may have one: onnxruntime inlines functions without a limit, however often they double.
     """
-    names = (*NAMES, CONV) if converts_conv else NAMES
+    names = (*NAMES, CONV) if config.converts_conv else NAMES
     try:
-        with _content(source) as content:
+        with _content(config.source) as content:
             opset, has_functions = peek.read_header(content)
-            return opset >= OLDEST_OPSET and not has_functions and not peek.contains_op(content, names)
+            return opset < OLDEST_OPSET or has_functions or peek.contains_op(content, names)
     except (OSError, ValueError, TypeError):
-        return False
+        return True
 
 
 @contextmanager

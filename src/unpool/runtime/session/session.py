@@ -6,15 +6,16 @@ It has the constructor and methods of `onnxruntime.InferenceSession`; `plan` tel
 import inspect
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
-from unpool.runtime.backends.ort_options import Provider, Providers, thread_budget
+from unpool.execute import available_cores
+from unpool.runtime.backends.ort_options import Provider, thread_budget
 from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph
@@ -30,8 +31,11 @@ from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
 from unpool.runtime.session.load import load_model, require_picklable
 from unpool.runtime.session.ort_compat.providers import select_providers
-from unpool.runtime.session.ort_methods import AsyncRunner, Callback, OrtSessionMethods, session_errors
+from unpool.runtime.session.ort_methods import OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
+
+MAX_ASYNC_RUNS = 4
+"""Asynchronous runs at the same time: each uses several cores itself."""
 
 
 class FallbackWarning(UserWarning):
@@ -116,7 +120,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         config = SessionConfig(
             path_or_bytes,
             sess_options,
-            _providers(providers, provider_options, falls_back=self._enable_fallback),
+            select_providers(providers, provider_options, falls_back=self._enable_fallback),
             Semantics(compat, index_space, exact),
             thread_budget(None, threads),
             None if read_config_from_model is None else int(read_config_from_model) == 1,
@@ -150,7 +154,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         Raises:
             UnpoolError: as the constructor, or an unknown name; then the session stays as it was.
         """
-        self._open(self._config.with_providers(_providers(providers, provider_options, falls_back=False)))
+        self._open(self._config.with_providers(select_providers(providers, provider_options, falls_back=False)))
 
     @property
     def plan(self) -> Plan:
@@ -175,7 +179,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
                 refuses its values, and the message names it.
         """
         try:
-            return self._model.run(output_names, input_feed, run_options, self._profile)
+            return self._model.run(output_names, input_feed, run_options)
         except UnpoolError as error:
             raise as_onnxruntime(error, RUNNING) from error.__cause__
 
@@ -183,7 +187,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
-        callback: Callback,
+        callback: Callable[[Any, Any, str], Any],
         user_data: Any,
         run_options: onnxruntime.RunOptions | None = None,
     ) -> None:
@@ -192,10 +196,22 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         Raises:
             UnpoolError: an input is missing, or the session has no thread to run on.
         """
+
+        def run() -> None:
+            results, message = [], ""
+            try:
+                results = self.run(output_names, input_feed, run_options)
+            except Exception as error:
+                message = str(error) or type(error).__name__
+            callback(results, user_data, message)
+
         with session_errors():
             self._model.signature.require_all(input_feed)
             self._model.signature.require_own(input_feed.values())
-            self._async_runner.start(partial(self.run, output_names, input_feed, run_options), callback, user_data)
+            if self._threads < 2:
+                raise UnpoolError("run_async: the session has only 1 thread. Set SessionOptions.intra_op_num_threads.")
+            future = self._async_pool.submit(run)
+            future.add_done_callback(Future.result)  # the thread prints an error of the callback: no code waits for it
 
     def run_with_ort_values(
         self,
@@ -217,7 +233,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
                 raise own from own.__cause__
         with session_errors():
             names = self._model.signature.choose(output_names)
-            outputs = self._model.run(names, input_dict_ort_values, run_options, self._profile)
+            outputs = self._model.run(names, input_dict_ort_values, run_options)
             return self._model.signature.as_ort_values(names, outputs)
 
     def run_with_ortvaluevector(
@@ -243,12 +259,12 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             feed = {name: onnxruntime.OrtValue(value) for name, value in zip(feed_names, feeds, strict=True)}
             names = self._model.signature.choose(fetch_names)
             if not len(fetches):
-                outputs = self._model.run(names, feed, run_options, self._profile)
+                outputs = self._model.run(names, feed, run_options)
                 for value in self._model.signature.as_ort_values(names, outputs):
                     fetches.push_back(value._get_c_value())
                 return
             targets = [self._model.signature.value_of(onnxruntime.OrtValue(value)) for value in fetches]
-            self._model.run_into(dict(zip(names, targets, strict=True)), feed, run_options, self._profile)
+            self._model.run_into(dict(zip(names, targets, strict=True)), feed, run_options)
 
     def io_binding(self) -> IOBinding:
         """A binding with nothing bound."""
@@ -270,7 +286,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
                     "Call io_binding of this session."
                 )
             if isinstance(iobinding, PlanBinding):
-                iobinding.run(run_options, self._profile)
+                iobinding.run(run_options)
             elif isinstance(self._model, OrtModel):
                 self._model.session.run_with_iobinding(iobinding, run_options)
 
@@ -328,19 +344,20 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
     def _open(self, config: SessionConfig) -> None:
         """Load the model; the session stays as it was if that fails."""
         try:
-            config, model, options, profile = build_session(config)
+            config, model, options = build_session(config)
         except UnpoolError as error:
             raise as_onnxruntime(error, LOADING) from error.__cause__
         source = stable_source(config.source)
         self._config = config if source is config.source else replace(config, source=source)
-        self._model, self._options, self._profile = model, options, profile
+        self._model, self._options = model, options
         self._sess = model.session._sess if isinstance(model, OrtModel) else model
         self._model_path = self._config.source if isinstance(self._config.source, str) else None
         self._model_bytes = self._config.source if isinstance(self._config.source, bytes) else None
-        self._async_runner = AsyncRunner(thread_budget(options, config.threads))
+        self._threads = thread_budget(options, config.threads) or available_cores()
+        self._async_pool = ThreadPoolExecutor(min(self._threads, MAX_ASYNC_RUNS), "unpool-async")
         self.__dict__.update(self._private_attributes())
-        if profile is not None:
-            weakref.finalize(self, profile.end)
+        if model.profile is not None:
+            weakref.finalize(self, model.profile.end)
 
     def __copy__(self) -> "InferenceSession":
         copy = type(self).__new__(type(self))
@@ -360,17 +377,6 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         self._enable_fallback = state["enable_fallback"]
         self._open(SessionConfig.from_state(state["config"]))
         self.__dict__.update(state["own"])
-
-
-def _providers(
-    names: Sequence[Provider] | None, options: Sequence[dict[str, Any]] | None, *, falls_back: bool
-) -> Providers | None:
-    """The providers that the caller names; None if there are none: options alone have no effect, as in onnxruntime."""
-    if names is None:
-        if isinstance(options, Sequence) and any(options):
-            warn_caller("InferenceSession: provider_options have no effect without providers. Name the providers.")
-        return None
-    return select_providers(names, options, falls_back=falls_back)
 
 
 def plan(

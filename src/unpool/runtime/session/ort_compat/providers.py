@@ -36,17 +36,22 @@ def get_all_providers() -> list[str]:
 
 
 def select_providers(
-    names: Sequence[Provider] | None, provider_options: Sequence[dict[str, Any]] | None, *, falls_back: bool = True
-) -> Providers:
+    names: Sequence[Provider] | None, provider_options: Sequence[dict[str, Any]] | None, *, falls_back: bool
+) -> Providers | None:
     """The providers of partitions, in the caller's order; the CPU is the last one unless the caller names it.
 
-    1. OpenVINO is kept only in the first place, because a provider before it takes every partition.
-    2. CUDA is left out, with a warning, where onnxruntime has it and cannot start it.
-    3. An unknown name is left out, with a warning, if `falls_back`; else it is an error, also a RuntimeError.
+    1. Without names it is None: options alone have no effect, as in onnxruntime.
+    2. OpenVINO is kept only in the first place, because a provider before it takes every partition.
+    3. CUDA is left out, with a warning, where onnxruntime has it and cannot start it.
+    4. An unknown name is left out, with a warning, if `falls_back`; else it is an error, also a RuntimeError.
     """
+    if names is None:
+        if isinstance(provider_options, Sequence) and any(provider_options):
+            warn_caller("InferenceSession: provider_options have no effect without providers. Name the providers.")
+        return None
     available, known = get_available_providers(), get_all_providers()
     selected: dict[str, dict[str, Any]] = {}
-    for name, options in _pairs(names or (), provider_options):
+    for name, options in _pairs(names, provider_options):
         if name in selected:
             warn_caller(f"InferenceSession: Duplicate provider {name!r}: the first one counts.")
         elif name in available:
@@ -69,63 +74,58 @@ def select_providers(
     else:
         selected.pop(OPENVINO, None)
     providers = Providers(tuple(selected), tuple(selected.values()))
-    if providers.cuda is not None and not _can_start_cuda(providers):
-        warn_caller(
-            f"InferenceSession: onnxruntime cannot start {CUDA}, and says why in its log; it is left out. "
-            "The CPU runs the model."
-        )
-        del selected[CUDA]
-        return Providers(tuple(selected), tuple(selected.values()))
-    missing = "" if providers.cuda is None else missing_requirement()
-    if missing:
-        warn_caller(
-            f"InferenceSession: nodes of unpool run on the CPU, and values are copied to them and back: {missing}"
-        )
-    return providers
+    if providers.cuda is None or _can_start_cuda(providers):
+        return providers
+    del selected[CUDA]
+    return Providers(tuple(selected), tuple(selected.values()))
 
 
 def _can_start_cuda(providers: Providers) -> bool:
-    """True if a session of onnxruntime really has CUDA, tried with a tiny model."""
+    """True if a session of onnxruntime really has CUDA, tried with a tiny model; warns if nodes run on the CPU."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    arguments = TINY_MODEL, options, list(providers.names), list(providers.options)
     try:
-        session = onnxruntime.InferenceSession(
-            TINY_MODEL, options, list(providers.names), list(providers.options), enable_fallback=0
-        )
+        session = onnxruntime.InferenceSession(*arguments, enable_fallback=0)
     except Exception as error:
         raise error_class(UnpoolError, type(error))(
             f"{CUDA} refuses its options or its device: {ort_message(error)}. "
             f"Change provider_options, or leave {CUDA} out."
         ) from error
-    return CUDA in session.get_providers()
+    if CUDA not in session.get_providers():
+        warn_caller(
+            f"InferenceSession: onnxruntime cannot start {CUDA}, and writes the reason to its log; it is left out. "
+            "The CPU runs the model."
+        )
+        return False
+    missing = missing_requirement()
+    if missing:
+        text = "InferenceSession: nodes of unpool run on the CPU, and values are copied to them and back"
+        warn_caller(f"{text}: {missing}")
+    return True
 
 
 def _pairs(
     providers: Sequence[Provider], options: Sequence[dict[str, Any]] | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every name with its options."""
     if not isinstance(providers, Sequence) or isinstance(providers, str):
         raise _type_error("a list in providers", providers)
     if options is None:
-        for provider in providers:
-            pair = (provider, {}) if isinstance(provider, str) else provider
-            if not _is_pair(pair):
-                raise _type_error("names, or pairs of a name and a dict, in providers", provider)
-            yield pair
-        return
-    if not isinstance(options, Sequence) or len(options) != len(providers):
+        pairs = [(provider, {}) if isinstance(provider, str) else provider for provider in providers]
+        expected = "names, or pairs of a name and a dict, in providers"
+    elif isinstance(options, Sequence) and len(options) == len(providers):
+        pairs = list(zip(providers, options, strict=True))  # type: ignore[arg-type]  # checked below
+        expected = "names in providers and dicts in provider_options"
+    else:
         raise UnpoolError(
             f"InferenceSession: expected one dict in provider_options per provider ({len(providers)}), "
             f"got {len(options) if isinstance(options, Sequence) else options!r}. Give a dict for each provider."
         )
-    for name, own in zip(providers, options, strict=True):
-        if not _is_pair((name, own)):
-            raise _type_error("names in providers and dicts in provider_options", (name, own))
-        yield str(name), own
-
-
-def _is_pair(pair: Any) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], dict)
+    for pair in pairs:
+        is_pair = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], dict)
+        if not is_pair:
+            raise _type_error(expected, pair)
+        yield pair
 
 
 def _type_error(expected: str, got: object) -> UnpoolError:
@@ -135,17 +135,14 @@ def _type_error(expected: str, got: object) -> UnpoolError:
     )
 
 
-_GRAPH = "enable_cuda_graph"
-
-
 def cuda_memory(providers: Providers) -> "CudaMemory | None":
     """The GPU memory in which values stay; None where partitions run on the CPU, or unpool cannot use the GPU."""
     options = providers.cuda
     if options is None or missing_requirement():
         return None
-    if options.get(_GRAPH, "0").lower() in ("1", "true"):
+    if options.get("enable_cuda_graph", "0").lower() in ("1", "true"):
         raise UnsupportedError(
-            f"{CUDA}: expected {_GRAPH} to be 0, got 1: partitions get memory at other addresses in every run. "
+            f"{CUDA}: enable_cuda_graph is unsupported, because partitions get memory at other addresses in every run. "
             "Remove the option."
         )
     device, stream = int(options.get("device_id", 0)), int(options.get("user_compute_stream", 0))
