@@ -14,18 +14,18 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from unpool.errors import FileError, MissingFileError, ShapeError, UnpoolError, UnsupportedError
 from unpool.images.checks import read_errors
-from unpool.images.nifti import create_nifti, open_nifti, open_nifti_sink, read_nifti
-from unpool.images.npy import create_npy, open_npy, open_npy_sink
+from unpool.images.nifti import nifti_layout, open_nifti, read_nifti
+from unpool.images.npy import npy_layout, open_npy
 from unpool.images.pixels import Picture, opaque_of, to_channels
 from unpool.images.raster import read_raster
-from unpool.images.sink import OutputSpec, Sink
+from unpool.images.sink import WindowFormat, raw_format
 from unpool.images.source import BATCH, OpenOptions, TiledSource
 from unpool.images.tiff import open_tiff, read_tiff
-from unpool.images.tiff_writer import create_tiff, open_tiff_sink
+from unpool.images.tiff_writer import tiff_layout
 from unpool.images.zarr import create_zarr, open_zarr, open_zarr_sink
 
 RASTER_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -35,13 +35,6 @@ IMAGE_SUFFIXES = RASTER_SUFFIXES + TIFF_SUFFIXES + NIFTI_SUFFIXES
 DOUBLE_SUFFIX = ".nii.gz"
 
 _log = logging.getLogger("unpool.images")
-
-
-class WindowFormat(NamedTuple):
-    """Writer of windows: `create` makes a file of zeros, and `open` opens it for every run that resumes it."""
-
-    create: Callable[[Path, OutputSpec], None]
-    open: Callable[[Path, OutputSpec], Sink]
 
 
 READERS: Mapping[str, Callable[[Path, OpenOptions], TiledSource]] = MappingProxyType(
@@ -56,11 +49,11 @@ READERS: Mapping[str, Callable[[Path, OpenOptions], TiledSource]] = MappingProxy
 )
 FORMATS: Mapping[str, WindowFormat] = MappingProxyType(
     {
-        ".npy": WindowFormat(create_npy, open_npy_sink),
+        ".npy": raw_format(npy_layout),
         ".zarr": WindowFormat(create_zarr, open_zarr_sink),
-        ".tif": WindowFormat(create_tiff, open_tiff_sink),
-        ".tiff": WindowFormat(create_tiff, open_tiff_sink),
-        ".nii": WindowFormat(create_nifti, open_nifti_sink),
+        ".tif": raw_format(tiff_layout),
+        ".tiff": raw_format(tiff_layout),
+        ".nii": raw_format(nifti_layout),
     }
 )
 

@@ -26,7 +26,7 @@ from unpool.extras import require
 from unpool.images.axes import AxisMapping, Shape, Slices, axes_with_rank, channel_axis, spatial_axes
 from unpool.images.checks import check_claim, check_pixels, read_errors
 from unpool.images.pixels import Picture
-from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header
+from unpool.images.sink import OutputSpec, RawArrayFile, RawLayout
 from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
 from unpool.memory import check_bytes
 
@@ -78,29 +78,14 @@ def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
     )
 
 
-def create_nifti(path: Path, written: OutputSpec) -> None:
-    """A .nii file of zeros at the position of the input volume."""
-    header, voxels = _layout(path, written)
-    voxels.create(header)
-
-
-def open_nifti_sink(path: Path, written: OutputSpec) -> Sink:
-    """A file that `create_nifti` made, to write."""
-    header, voxels = _layout(path, written)
-    require_header(path, {0: header}, "NIfTI")
-
-    def load(slices: Slices) -> Any:
-        return voxels.read(slices).astype(written.dtype, copy=False)
-
-    arrangement = AxisMapping(_sink_axes(written)[::-1], len(written.shape))
-    return Sink(written.shape, arrangement, voxels.write, load, voxels.sync, voxels.reserve)
-
-
-def _layout(path: Path, written: OutputSpec) -> tuple[bytes, RawArrayFile]:
-    """All bytes before the voxels, and the voxels in the byte order of the header, the first axis fastest."""
+def nifti_layout(path: Path, written: OutputSpec) -> RawLayout:
+    """A .nii file to write in windows, at the position of the input volume; the first axis is the fastest."""
     nibabel = _nibabel(str(path))
+    if written.shape[0] != 1:  # a batch has no place in the file
+        raise UnsupportedError(f"NIfTI: expected a batch of one, got {written.shape[0]}. Write .npy.")
+    axes = (*written.spatial_axes, *written.channel_axes)
     try:
-        stored = tuple(written.shape[axis] for axis in _sink_axes(written))
+        stored = tuple(written.shape[axis] for axis in axes)
         header = header_like(written.spatial_header, stored, written.dtype, str(path))
         del header.extensions[:]  # of the patient, or of values
         header.set_data_offset(header.single_vox_offset)
@@ -111,14 +96,13 @@ def _layout(path: Path, written: OutputSpec) -> tuple[bytes, RawArrayFile]:
     file = BytesIO()
     header.write_to(file)
     content = file.getvalue().ljust(header.single_vox_offset, b"\0")
-    return content, RawArrayFile(path, stored[::-1], written.dtype.newbyteorder(header.endianness), len(content))
+    voxels = RawArrayFile(path, stored[::-1], written.dtype.newbyteorder(header.endianness), len(content))
 
+    def load(slices: Slices) -> Any:
+        return voxels.read(slices).astype(written.dtype, copy=False)
 
-def _sink_axes(written: OutputSpec) -> tuple[int, ...]:
-    """Space, then channels where there are several; a batch has no place in the file."""
-    if written.shape[0] != 1:
-        raise UnsupportedError(f"NIfTI: expected a batch of one, got {written.shape[0]}. Write .npy.")
-    return (*written.spatial_axes, *written.channel_axes)
+    arrangement = AxisMapping(axes[::-1], len(written.shape))
+    return RawLayout("NIfTI", {0: content}, voxels.end, arrangement, voxels.write, load)
 
 
 def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> Any:

@@ -14,7 +14,7 @@ from unpool.display import format_shape
 from unpool.errors import FileError, UnsupportedError
 from unpool.images.axes import AxisMapping, Shape, axes_for_array
 from unpool.images.checks import check_claim, read_errors
-from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header
+from unpool.images.sink import OutputSpec, RawArrayFile, RawLayout
 from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
 from unpool.memory import check_bytes
 
@@ -94,24 +94,11 @@ def open_npy(path: Path, wanted: OpenOptions) -> TiledSource:
     return TiledSource(path, stored, header.dtype, arrangement, raw.read, lambda: fingerprint_file(path))
 
 
-def create_npy(path: Path, written: OutputSpec) -> None:
-    """A .npy file of zeros."""
-    header, array = _layout(path, written)
-    array.create(header)
-
-
-def open_npy_sink(path: Path, written: OutputSpec) -> Sink:
-    """A file that `create_npy` made, to write."""
-    header, array = _layout(path, written)
-    require_header(path, {0: header}, ".npy")
-    arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
-    return Sink(written.shape, arrangement, array.write, array.read, array.sync, array.reserve)
-
-
-def _layout(path: Path, written: OutputSpec) -> tuple[bytes, RawArrayFile]:
-    """All bytes before the elements, and the elements."""
+def npy_layout(path: Path, written: OutputSpec) -> RawLayout:
+    """A .npy file to write in windows."""
     words = {"descr": npy.dtype_to_descr(written.dtype), "fortran_order": False, "shape": written.shape}
     file = BytesIO()
     npy.write_array_header_1_0(file, words)
-    header = file.getvalue()
-    return header, RawArrayFile(path, written.shape, written.dtype, len(header))
+    header, rank = file.getvalue(), len(written.shape)
+    array = RawArrayFile(path, written.shape, written.dtype, len(header))
+    return RawLayout(".npy", {0: header}, array.end, AxisMapping(tuple(range(rank)), rank), array.write, array.read)

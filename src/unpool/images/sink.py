@@ -1,4 +1,4 @@
-"""Sinks of windows: files as tensors, and arrays in files.
+"""Writers of windows: files as tensors, and arrays in files.
 
 Arrays are never mapped: pages of a mapped file count as memory of the process, many times the window where rows are
 short, and a write to a mapped file on a full disk ends the process.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class RawArrayFile:
 
     def __init__(self, path: Path, shape: Shape, dtype: np.dtype[Any], offset: int) -> None:
         self.path, self.shape, self.dtype, self._offset = path, shape, dtype, offset
+        self.end = offset + prod(shape) * dtype.itemsize
 
     def read(self, slices: Slices, offset: int = 0) -> Array:
         """A window of the array."""
@@ -107,36 +108,65 @@ class RawArrayFile:
                 while rest:
                     rest = rest[file.write(rest) :]
 
-    def create(self, header: bytes) -> None:
-        """Make a file of zeros after its header."""
-        self.path.write_bytes(header)
-        self.reserve()
 
-    def reserve(self, _: Iterable[Slices] = ()) -> None:
-        """Give the file its size, and reserve it on the disk; its content stays."""
-        reserve(self.path, self._offset + prod(self.shape) * self.dtype.itemsize)
+class RawLayout(NamedTuple):
+    """A file of fixed size: by offset the bytes around its elements, its bytes, and its windows as in a `Sink`."""
 
-    def sync(self, _: Slices) -> None:
-        """Wait until everything written is on the disk."""
-        with self.path.open("rb") as file:
-            sync(file.fileno())
+    kind: str
+    header: Mapping[int, bytes]
+    size: int
+    arrangement: AxisMapping
+    store: Callable[[Slices, Array], None]
+    load: Callable[[Slices], Array]
+
+
+class WindowFormat(NamedTuple):
+    """Writer of windows: `create` makes a file of zeros, and `open` opens it for every run that resumes it."""
+
+    create: Callable[[Path, OutputSpec], None]
+    open: Callable[[Path, OutputSpec], Sink]
+
+
+def raw_format(layout: Callable[[Path, OutputSpec], RawLayout]) -> WindowFormat:
+    """The writer of files whose layout is known before their elements."""
+
+    def create(path: Path, written: OutputSpec) -> None:
+        raw = layout(path, written)
+        with path.open("wb") as file:
+            for offset, content in raw.header.items():
+                file.seek(offset)
+                file.write(content)
+        reserve(path, raw.size)
+
+    def open_sink(path: Path, written: OutputSpec) -> Sink:
+        raw = layout(path, written)
+        _require_header(path, raw)
+
+        def sync_file(_: Slices) -> None:
+            with path.open("rb") as file:
+                sync(file.fileno())
+
+        return Sink(written.shape, raw.arrangement, raw.store, raw.load, sync_file, lambda _: reserve(path, raw.size))
+
+    return WindowFormat(create, open_sink)
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file of `size` bytes, and reserve them on the disk."""
-    with path.open("r+b" if path.exists() else "w+b") as file:
+    """Give a file its size, and reserve it on the disk; its content stays."""
+    with path.open("r+b") as file:
         if hasattr(os, "posix_fallocate") and size:
             os.posix_fallocate(file.fileno(), 0, size)
         file.truncate(size)
         sync(file.fileno())
 
 
-def require_header(path: Path, header: Mapping[int, bytes], kind: str) -> None:
-    """Refuse a link, and a file that holds other bytes around its elements than this run writes, given by offset."""
+def _require_header(path: Path, raw: RawLayout) -> None:
+    """Refuse a link, and a file that holds other bytes around its elements than this run writes."""
+    kind = raw.kind
     if path.is_symlink() or not path.is_file():
         raise FileError(f"{path}: is not the {kind} file of an interrupted run. Delete {path.parent} to start over.")
     with path.open("rb") as file:
-        for offset, expected in header.items():
+        for offset, expected in raw.header.items():
             file.seek(offset)
             stored = file.read(len(expected))
             if stored != expected:

@@ -17,8 +17,8 @@ import numpy as np
 
 from unpool.errors import UnsupportedError
 from unpool.extras import require
-from unpool.images.axes import Array, AxisMapping, Slices, shape_of
-from unpool.images.sink import OutputSpec, RawArrayFile, Sink, require_header, reserve
+from unpool.images.axes import Array, AxisMapping, Shape, Slices, shape_of
+from unpool.images.sink import OutputSpec, RawArrayFile, RawLayout
 
 SIDE = 256  # elements of a tile that is written, along both its axes
 PAGE = 1 << 12
@@ -34,33 +34,16 @@ class TiffLayout(NamedTuple):
     size: int
 
 
-def create_tiff(path: Path, written: OutputSpec) -> None:
-    """A BigTIFF file of zeros in tiles: in colour for 3 or 4 channels of 8 or 16 bits, else with a page per channel."""
+def tiff_layout(path: Path, written: OutputSpec) -> RawLayout:
+    """A BigTIFF file in tiles: in colour for 3 or 4 channels of 8 or 16 bits, else with a page per channel."""
     require(str(path), "run", "tifffile")
-    layout = _sink_layout(path, written)
-    with path.open("wb") as file:
-        for offset, content in layout.tags.items():
-            file.seek(offset)
-            file.write(content)
-    reserve(path, layout.size)
-
-
-def open_tiff_sink(path: Path, written: OutputSpec) -> Sink:
-    """A file that `create_tiff` made, to write."""
-    layout, arrangement = _sink_layout(path, written), _sink_arrangement(written)
-    require_header(path, layout.tags, "TIFF")
-    tiles = _Tiles(path, written, layout.pages)
-    return Sink(
-        written.shape, arrangement, tiles.write, tiles.read, tiles.raw.sync, lambda _: reserve(path, layout.size)
-    )
-
-
-def _sink_layout(path: Path, written: OutputSpec) -> TiffLayout:
-    is_colour = _is_colour(written)
-    shape = _sink_arrangement(written).stored_shape(written.shape)
+    is_colour = written.channel is not None and written.shape[written.channel] in (3, 4)
+    is_colour = is_colour and written.dtype in (np.uint8, np.uint16)
+    arrangement = _arrangement(written, is_colour)
     if written.dtype.kind not in "uif":
         raise UnsupportedError(f"{path}: expected integers or floats, got {written.dtype}. Write .npy.")
-    return layout_of(
+    shape = arrangement.stored_shape(written.shape)
+    layout = layout_of(
         shape=shape,
         dtype=written.dtype,
         bigtiff=True,
@@ -69,30 +52,30 @@ def _sink_layout(path: Path, written: OutputSpec) -> TiffLayout:
         planarconfig="contig" if is_colour else None,
         metadata={},
     )
+    tiles = _Tiles(path, shape, written.dtype, layout.pages, 3 if is_colour else 2)
+    return RawLayout("TIFF", layout.tags, layout.size, arrangement, tiles.write, tiles.read)
 
 
 class _Tiles:
-    """The tiles of a file that `create_tiff` made: those of a page in a row, a grid in row-major order."""
+    """The tiles of a BigTIFF file: those of a page in a row, a grid in row-major order."""
 
-    def __init__(self, path: Path, written: OutputSpec, pages: Sequence[int]) -> None:
-        self._pages = pages
-        shape = _sink_arrangement(written).stored_shape(written.shape)
-        self._plane_rank = 3 if _is_colour(written) else 2
-        self._outer, (height, width, *samples) = shape[: -self._plane_rank], shape[-self._plane_rank :]
+    def __init__(self, path: Path, shape: Shape, dtype: np.dtype[Any], pages: Sequence[int], plane_rank: int) -> None:
+        self._pages, self._plane_rank = pages, plane_rank
+        self._outer, (height, width, *samples) = shape[:-plane_rank], shape[-plane_rank:]
         self._columns = -(-width // SIDE)
         stored = (-(-height // SIDE) * self._columns, SIDE, SIDE, samples[0] if samples else 1)
-        self.raw = RawArrayFile(path, stored, written.dtype, 0)
+        self._raw = RawArrayFile(path, stored, dtype, 0)
 
     def write(self, slices: Slices, array: Array) -> None:
         """Write a window."""
         for window, tile, begin in self._pieces(slices):
-            self.raw.write(tile, array[window].reshape(shape_of(tile)), begin)
+            self._raw.write(tile, array[window].reshape(shape_of(tile)), begin)
 
     def read(self, slices: Slices) -> Array:
         """A window."""
-        array = np.empty(shape_of(slices), self.raw.dtype)
+        array = np.empty(shape_of(slices), self._raw.dtype)
         for window, tile, begin in self._pieces(slices):
-            array[window] = self.raw.read(tile, begin).reshape(array[window].shape)
+            array[window] = self._raw.read(tile, begin).reshape(array[window].shape)
         return array
 
     def _pieces(self, slices: Slices) -> Iterator[tuple[Slices, Slices, int]]:
@@ -104,7 +87,7 @@ class _Tiles:
             for down, right in product(_touched(rows), _touched(columns)):
                 window, within = zip(_cut(rows, down), _cut(columns, right), strict=True)
                 number = down * self._columns + right
-                tile = (slice(number, number + 1), *within, slice(0, self.raw.shape[-1]))
+                tile = (slice(number, number + 1), *within, slice(0, self._raw.shape[-1]))
                 yield (*leading, *window, *(slice(None) for _ in samples)), tile, self._pages[page]
 
 
@@ -119,14 +102,9 @@ def _cut(span: slice, tile: int) -> tuple[slice, slice]:
     return slice(first - span.start, stop - span.start), slice(first - tile * SIDE, stop - tile * SIDE)
 
 
-def _is_colour(written: OutputSpec) -> bool:
-    is_colour = written.channel is not None and written.shape[written.channel] in (3, 4)
-    return is_colour and written.dtype in (np.uint8, np.uint16)
-
-
-def _sink_arrangement(written: OutputSpec) -> AxisMapping:
+def _arrangement(written: OutputSpec, is_colour: bool) -> AxisMapping:
     """Channels first, where there are several, or last where they are colours; a page for each picture of a batch."""
-    spatial, channels, is_colour = written.spatial_axes, written.channel_axes, _is_colour(written)
+    spatial, channels = written.spatial_axes, written.channel_axes
     if len(spatial) not in (2, 3):
         raise UnsupportedError(f"TIFF: expected 2 or 3 axes of space, got {len(spatial)}. Write .npy.")
     batch: tuple[int, ...] = () if written.shape[0] == 1 else (0,)

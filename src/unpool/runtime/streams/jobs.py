@@ -1,8 +1,9 @@
 """The two kinds of jobs: exact tiles, whose parts are tiles, and blended windows, whose parts are bands of windows."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,18 @@ from unpool.runtime.streams.checkpoint import Settings
 from unpool.runtime.streams.inputs import base_settings, load_uncut, open_sources, spatial_header
 from unpool.runtime.streams.output_transform import (
     SOFTMAX_COPIES,
-    OutputTransform,
     ScoreFormat,
     output_transform,
     tensor_spec,
 )
-from unpool.runtime.streams.runner import PIPELINE_DEPTH, RUNTIME_OVERHEAD_BYTES, PartResult, Stage, run_pipeline
+from unpool.runtime.streams.runner import (
+    PIPELINE_DEPTH,
+    RUNTIME_OVERHEAD_BYTES,
+    PartResult,
+    Stage,
+    TiledJob,
+    run_pipeline,
+)
 from unpool.runtime.tiles.blending import (
     Array,
     Bands,
@@ -63,41 +70,6 @@ class TileRequest:
             )
 
 
-@dataclass(frozen=True)
-class ExactTileJob:
-    """A job whose parts are exact tiles; inputs in its feed that are not cut are arrays."""
-
-    session: "InferenceSession"
-    tiling: Tiling
-    feed: Mapping[str, Any]
-    transforms: Mapping[str, OutputTransform]
-    settings: Settings
-
-    def __len__(self) -> int:
-        return len(self.tiling)
-
-    def windows(self, part: int) -> Mapping[str, Slices]:
-        """The windows of a tile in the outputs to which it contributes."""
-        return self.tiling[part].targets
-
-    def items(self, parts: Collection[int]) -> Iterable[Tile]:
-        """These tiles."""
-        return (tile for tile in self.tiling if tile.number in parts)
-
-    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
-        """Read a tile, and compute it."""
-
-        def read(tile: Tile) -> tuple[Tile, Any]:
-            return tile, read_tile(tile, self.feed)
-
-        def compute(item: tuple[Tile, Any]) -> PartResult:
-            tile, feed = item
-            outputs = compute_tile(self.session, self.tiling, tile, feed, options)
-            return tile.number, {name: self.transforms[name].apply(outputs[name]) for name in tile.targets}
-
-        return read, compute
-
-
 class ExactTilePlan:
     """The choice of exact tiles for a request. Before `job`, only the shapes and types of the feed count."""
 
@@ -122,7 +94,7 @@ class ExactTilePlan:
         with suppress(UnpoolError):  # the first tile raises it again
             self._session.run(list(self._request.outputs), zeros)
 
-    def job(self, earlier: Settings | None) -> ExactTileJob:
+    def job(self, earlier: Settings | None) -> TiledJob:
         """The job; inputs that are not cut are read. A tile size that memory chose is that of an earlier run."""
         request, cell = self._request, self._tile_size(earlier)
         tiling = self._tiler.tiling(self._shapes, cell, is_even=request.tile == AUTO)
@@ -142,7 +114,24 @@ class ExactTilePlan:
             "types": [transform.spec.dtype.str for transform in transforms.values()],
             "shapes": [list(transform.spec.shape) for transform in transforms.values()],
         }
-        return ExactTileJob(self._session, tiling, load_uncut(self._sources, tiling.inputs), transforms, settings)
+        feed = load_uncut(self._sources, tiling.inputs)
+
+        def read(tile: Tile) -> tuple[Tile, Any]:
+            return tile, read_tile(tile, feed)
+
+        def compute(item: tuple[Tile, Any], options: Any) -> PartResult:
+            tile, arrays = item
+            outputs = compute_tile(self._session, tiling, tile, arrays, options)
+            return tile.number, {name: transforms[name].apply(outputs[name]) for name in tile.targets}
+
+        return TiledJob(
+            len(tiling),
+            settings,
+            transforms,
+            windows=lambda part: tiling[part].targets,
+            items=lambda parts: (tile for tile in tiling if tile.number in parts),
+            stages=lambda options: (read, partial(compute, options=options)),
+        )
 
     def _tile_size(self, earlier: Settings | None) -> Sequence[int]:
         """Elements of the first input for which a tile gives the results, by spatial axis."""
@@ -177,81 +166,42 @@ class ExactTilePlan:
         return PIPELINE_DEPTH * (read + results) + softmax + RUNTIME_OVERHEAD_BYTES
 
 
-@dataclass(frozen=True)
-class BlendJob:
-    """A job whose parts are bands of overlapping windows, by output."""
+def blend_job(
+    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, blending: BlendOptions
+) -> TiledJob:
+    """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs."""
+    names, layout = request.outputs, request.layout
+    sources = open_sources(session, feed, layout)
+    windows = find_windows({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
+    loaded = load_uncut(sources, windows.names)
 
-    reader: "_WindowRunner"
-    bands: Mapping[str, Bands]
-    transforms: Mapping[str, OutputTransform]
-    settings: Settings
+    def read(batch: WindowBatch) -> tuple[WindowBatch, dict[str, Array]]:
+        return batch, windows.read(loaded, batch)
 
-    def __len__(self) -> int:
-        return len(self.reader.windows)
+    def compute(item: tuple[WindowBatch, dict[str, Array]], options: Any) -> tuple[WindowBatch, Sequence[Array]]:
+        batch, arrays = item
+        return batch, session.run(list(names), {**loaded, **arrays}, options)
 
-    def windows(self, part: int) -> Mapping[str, Slices]:
-        """The windows of a band in the outputs."""
-        return {name: bands.window(part) for name, bands in self.bands.items()}
-
-    def items(self, parts: Collection[int]) -> Iterable[WindowBatch]:
-        """The batches of windows that contribute to these bands."""
-        return self.reader.windows.batches(parts)
-
-    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
-        """Read windows, compute them, and add them to the averages."""
-        averages = BlendAccumulator(self.reader.windows, list(self.transforms))
+    def stages(options: onnxruntime.RunOptions) -> Sequence[Stage]:
+        averages = BlendAccumulator(windows, list(transforms))
 
         def add(item: tuple[WindowBatch, Sequence[Array]]) -> PartResult | None:
             batch, outputs = item
             rows = averages.add(batch, outputs)
             if rows is None:
                 return None
-            return batch.band, {name: self.transforms[name].apply(rows[name]) for name in rows}
+            return batch.band, {name: transforms[name].apply(rows[name]) for name in rows}
 
-        return (*self.reader.stages(options), add)
+        return read, partial(compute, options=options), add
 
-
-@dataclass(frozen=True)
-class _WindowRunner:
-    """The windows of a feed, and the session that runs them; inputs that are not cut are arrays."""
-
-    session: "InferenceSession"
-    names: Sequence[str]
-    windows: Windows
-    feed: Mapping[str, Any]
-
-    def stages(self, options: onnxruntime.RunOptions) -> tuple[Stage, Stage]:
-        """Read windows, and compute them."""
-
-        def read(batch: WindowBatch) -> tuple[WindowBatch, dict[str, Array]]:
-            return batch, self.windows.read(self.feed, batch)
-
-        def compute(item: tuple[WindowBatch, dict[str, Array]]) -> tuple[WindowBatch, Sequence[Array]]:
-            batch, arrays = item
-            return batch, self.session.run(list(self.names), {**self.feed, **arrays}, options)
-
-        return read, compute
-
-    def run_first(self) -> Sequence[Array]:
-        """The outputs of the first run, which show the shapes and types of all."""
-        options = onnxruntime.RunOptions()
-        first_batch = next(iter(self.windows.batches([0])))
-        ((_, outputs),) = run_pipeline([first_batch], self.stages(options), options)
-        first: Sequence[Array] = outputs
-        return first
-
-
-def blend_job(
-    session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest, blending: BlendOptions
-) -> BlendJob:
-    """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs."""
-    names, layout = request.outputs, request.layout
-    sources = open_sources(session, feed, layout)
-    windows = find_windows({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
-    reader = _WindowRunner(session, names, windows, load_uncut(sources, windows.names))
-    bands = {name: Bands(windows, name, array) for name, array in zip(names, reader.run_first(), strict=True)}
+    options = onnxruntime.RunOptions()
+    first_batch = next(iter(windows.batches([0])))
+    ((_, first),) = run_pipeline([first_batch], (read, partial(compute, options=options)), options)
+    bands = {name: Bands(windows, name, array) for name, array in zip(names, first, strict=True)}
+    del first  # not counted by the memory check below
     if request.max_memory is not None:
-        _require_band_memory(reader, bands.values(), request.scores, request.max_memory)
+        softmax_copies = SOFTMAX_COPIES if request.scores.softmax else 0
+        _require_band_memory(windows, loaded, bands.values(), request.max_memory, softmax_copies)
     header = spatial_header(sources)
     transforms = {
         name: output_transform(
@@ -267,7 +217,11 @@ def blend_job(
         "layout": layout,
         "shapes": [list(transform.spec.shape) for transform in transforms.values()],
     }
-    return BlendJob(reader, bands, transforms, settings)
+
+    def windows_of(part: int) -> Mapping[str, Slices]:
+        return {name: band.window(part) for name, band in bands.items()}
+
+    return TiledJob(len(windows), settings, transforms, windows_of, windows.batches, stages)
 
 
 def _json_value(value: Any) -> Any:
@@ -277,15 +231,15 @@ def _json_value(value: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _require_band_memory(reader: _WindowRunner, bands: Collection[Bands], scores: ScoreFormat, max_memory: int) -> None:
+def _require_band_memory(
+    windows: Windows, feed: Mapping[str, Any], bands: Collection[Bands], max_memory: int, softmax_copies: int
+) -> None:
     """Refuse bands that exceed the memory limit; the memory of a run of windows is in use already."""
-    windows, batch = reader.windows, reader.windows.blending.sw_batch_size
-    sources = [reader.feed[name] for name in windows.names]
+    batch, sources = windows.blending.sw_batch_size, [feed[name] for name in windows.names]
     elements = prod([windows.images, *windows.sizes])
     read = sum(prod(windows.roi) * source.dtype.itemsize * prod(source.shape) // elements for source in sources)
     outputs = sum(prod(band.sample_shape) * band.dtype.itemsize for band in bands)
-    softmax = SOFTMAX_COPIES if scores.softmax else 0
-    buffers = sum(PIPELINE_DEPTH * band.bytes // 2 + softmax * band.bytes for band in bands)
+    buffers = sum(PIPELINE_DEPTH * band.bytes // 2 + softmax_copies * band.bytes for band in bands)
     held = sum(band.bytes for band in bands)
     used, needed = rss(), held + buffers + PIPELINE_DEPTH * batch * (read + outputs) + RUNTIME_OVERHEAD_BYTES
     if used + needed > max_memory:

@@ -1,6 +1,7 @@
 """Runs a model over files, in exact tiles or in blended windows; an interrupted run can be resumed."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,8 @@ def run(  # noqa: PLR0913  public options, by keyword only
     """
     targets = output_paths(session, target, output)
     request = TileRequest(tile, max_memory, list(targets), ScoreFormat(argmax, softmax, threshold), layout)
-    return _run(session, feed, targets, request, resume=resume, on_progress=on_progress)
+    with _locked(session, feed, targets):
+        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
 def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text says where most of them are described
@@ -154,21 +156,16 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
     blending = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     scores = ScoreFormat(argmax, softmax, threshold)
     request = TileRequest(AUTO, max_memory, list(targets), scores, layout, blending)
-    return _run(session, feed, targets, request, resume=resume, on_progress=on_progress)
-
-
-def _run(
-    session: "InferenceSession",
-    feed: Mapping[str, Any],
-    targets: Mapping[str, Path],
-    request: TileRequest,
-    *,
-    resume: bool,
-    on_progress: ProgressCallback,
-) -> RunResult:
-    require_apart(targets.values(), input_paths(session, feed))
-    with lock(targets.values()):
+    with _locked(session, feed, targets):
         return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
+
+
+def _locked(
+    session: "InferenceSession", feed: Mapping[str, Any], targets: Mapping[str, Path]
+) -> AbstractContextManager[None]:
+    """The locks of the outputs, none of which may be an input."""
+    require_apart(targets.values(), input_paths(session, feed))
+    return lock(targets.values())
 
 
 def run_locked(
@@ -185,8 +182,7 @@ def run_locked(
     require_replaceable(targets)
     checkpoint = find_checkpoint(targets, resume=resume)
     if request.blending is not None:
-        blended = blend_job(session, feed, request, request.blending)
-        return run_job(blended, targets, checkpoint, on_progress)
+        return run_job(blend_job(session, feed, request, request.blending), targets, checkpoint, on_progress)
     if request.max_memory is not None:
         for target in targets.values():
             if target.suffix == ".zarr":  # the memory of its packages counts as used when tiles are chosen
@@ -195,8 +191,8 @@ def run_locked(
     plan = ExactTilePlan(session, feed, request)
     if request.max_memory is not None:
         plan.load_kernels(request.max_memory)
-    exact = plan.job(None if checkpoint is None else checkpoint.settings)
-    return run_job(exact, targets, checkpoint, on_progress)
+    job = plan.job(None if checkpoint is None else checkpoint.settings)
+    return run_job(job, targets, checkpoint, on_progress)
 
 
 def output_paths(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,11 +36,11 @@ class Progress:
 
     Attributes:
         tiles: of the image.
-        resumed: those of them that an earlier run had finished.
-        done: of all tiles.
+        resumed: tiles that an earlier run had finished.
+        done: finished tiles, with the resumed ones.
         seconds: since this run began with its first tile.
-        peak: bytes of memory that the process has had at most; 0 where the system does not tell.
-        was_complete: an earlier run had written all of it, so that nothing was computed.
+        peak: peak memory of the process in bytes; 0 where the system does not report it.
+        was_complete: an earlier run had written all tiles, so that nothing was computed.
 
     >>> half = Progress(tiles=100, resumed=20, done=60, seconds=20.0, peak=0)
     >>> half.rate, half.left
@@ -113,46 +113,36 @@ class RunResult:
         return next(iter(self.files.values()))
 
 
-class TiledJob(Protocol):
-    """A run in parts that are written one by one; `len` counts them."""
+@dataclass(frozen=True)
+class TiledJob:
+    """A run in `count` parts that are written one by one.
 
-    @property
-    def settings(self) -> Settings:
-        """Everything on which the results depend, for the journal."""
+    settings     everything on which the results depend, for the journal
+    transforms   by output, the step to its file
+    windows      of a part in the outputs to which it contributes
+    items        that go through the stages to compute some parts
+    stages       the steps from an item to a `PartResult`, or to None where an item completes no part; the options can
+                 terminate the runs of the session
+    """
 
-    @property
-    def transforms(self) -> Mapping[str, OutputTransform]:
-        """By output, the step to its file."""
-
-    def __len__(self) -> int:
-        """Number of parts."""
-
-    def windows(self, part: int) -> Mapping[str, Slices]:
-        """The windows of a part in the outputs to which it contributes."""
-
-    def items(self, parts: Collection[int]) -> Iterable[Any]:
-        """The items that go through the stages to compute these parts."""
-
-    def stages(self, options: onnxruntime.RunOptions) -> Sequence[Stage]:
-        """The steps from an item to a `PartResult`, or to None where an item completes no part.
-
-        `options` can terminate the runs of the session.
-        """
+    count: int
+    settings: Settings
+    transforms: Mapping[str, OutputTransform]
+    windows: Callable[[int], Mapping[str, Slices]]
+    items: Callable[[Collection[int]], Iterable[Any]]
+    stages: Callable[[onnxruntime.RunOptions], Sequence[Stage]]
 
 
 def run_job(
-    job: TiledJob,
-    targets: Mapping[str, Path],
-    checkpoint: Checkpoint | None,
-    on_progress: ProgressCallback,
+    job: TiledJob, targets: Mapping[str, Path], checkpoint: Checkpoint | None, on_progress: ProgressCallback
 ) -> RunResult:
     """Compute the remaining parts of a job, and move the outputs to their names; after a complete run, do nothing."""
     specs = {name: transform.spec for name, transform in job.transforms.items()}
     if checkpoint is not None and checkpoint.is_complete:
         require_same_settings(checkpoint, job.settings, targets)
-        progress = Progress(len(job), len(job), len(job), 0.0, peak_rss(), was_complete=True)
+        progress = Progress(job.count, job.count, job.count, 0.0, peak_rss(), was_complete=True)
     else:
-        with PartialOutput(targets, job.settings, specs, len(job)) as output:
+        with PartialOutput(targets, job.settings, specs, job.count) as output:
             progress = _run_parts(job, output, on_progress)
             output.finish()
     files = {name: OutputFile(targets[name], spec.shape, spec.dtype, spec.classes) for name, spec in specs.items()}
@@ -161,13 +151,11 @@ def run_job(
 
 def _run_parts(job: TiledJob, output: PartialOutput, on_progress: ProgressCallback) -> Progress:
     """Compute and write the parts that are not finished."""
-    transforms = job.transforms
 
     def windows(part: int) -> dict[str, Slices]:
-        return {name: transforms[name].window(slices) for name, slices in job.windows(part).items()}
+        return {name: job.transforms[name].window(slices) for name, slices in job.windows(part).items()}
 
-    finished = output.finished_parts(windows)
-    options = onnxruntime.RunOptions()
+    finished, options = output.finished_parts(windows), onnxruntime.RunOptions()
     begin, done = time.monotonic(), len(finished)
 
     def write(result: PartResult | None) -> int:
@@ -178,9 +166,9 @@ def _run_parts(job: TiledJob, output: PartialOutput, on_progress: ProgressCallba
         return 1
 
     def progress() -> Progress:
-        return Progress(len(job), len(finished), done, time.monotonic() - begin, peak_rss())
+        return Progress(job.count, len(finished), done, time.monotonic() - begin, peak_rss())
 
-    parts = set(range(len(job))).difference(finished)
+    parts = set(range(job.count)) - finished
     for count in run_pipeline(job.items(parts), (*job.stages(options), write), options):
         if count:
             done += count
