@@ -70,11 +70,7 @@ def axes_for_array(stored: Shape, rank: int, layout: str, where: str) -> AxisMap
 
 
 def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, where: str) -> AxisMapping:
-    """The first of several mappings, each from file axes to tensor axes, with as many axes as a file has.
-
-    Raises:
-        ShapeError: none has this number.
-    """
+    """The first of several mappings, each from file axes to tensor axes, with as many axes as a file has."""
     for axes in kinds:
         if len(axes) == len(stored):
             return AxisMapping(axes, rank)

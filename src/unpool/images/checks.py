@@ -12,6 +12,7 @@ from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.memory import check_bytes
 
 MAX_REASON_LETTERS = 200
+REPLACE = "It may be damaged: copy it again, or export it again from the program that made it."
 
 MAX_DEFLATE_RATIO = 1500  # bytes out of one; deflate reaches 1032, the LZW of TIFF some 1400
 MIN_CLAIM_LIMIT = 2**26  # bytes that any file may claim
@@ -22,11 +23,11 @@ FLOAT = 4  # bytes of an element as most models take it: pixels are held twice, 
 def read_errors(where: str, expected: str) -> Iterator[None]:
     """Turn MemoryError into ShapeError, and every other exception of a library that reads a file into FileError.
 
-    >>> with read_errors("x.npy", "an array of numbers"):
+    >>> with read_errors("x.npy", "an array of numbers"):  # doctest: +ELLIPSIS
     ...     raise EOFError
     Traceback (most recent call last):
         ...
-    unpool.errors.FileError: x.npy: expected an array of numbers, could not read it (EOFError). Copy or save it again.
+    unpool.errors.FileError: x.npy: expected an array of numbers, could not read it (EOFError). It may be damaged: ...
     """
     try:
         yield
@@ -34,16 +35,13 @@ def read_errors(where: str, expected: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise ShapeError(
-            f"{where}: memory ran out while {expected} was read ({_reason(error)}). Free memory, or check the file."
+            f"{where}: memory ran out while reading {expected} ({_reason(error)}). Free memory, or check the file."
         ) from error
     except Exception as error:
-        raise FileError(
-            f"{where}: expected {expected}, could not read it ({_reason(error)}). Copy or save it again."
-        ) from error
+        raise FileError(f"{where}: expected {expected}, could not read it ({_reason(error)}). {REPLACE}") from error
 
 
 def _reason(error: Exception) -> str:
-    """The message on one line, or the name of an exception without one."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= MAX_REASON_LETTERS else f"{text[: MAX_REASON_LETTERS - 3]}..."
 
@@ -77,7 +75,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def check_claim(claimed: int, stored: int, where: str) -> None:
     """Refuse a claim of more bytes than `stored` bytes can unpack to, by any deflation as in zip, png and gzip."""
     if claimed > max(stored * MAX_DEFLATE_RATIO, MIN_CLAIM_LIMIT):
-        raise FileError(f"{where}: claims {claimed} bytes, more than its {stored} can hold. Save it again.")
+        raise FileError(f"{where}: claims {claimed} bytes, more than its {stored} can hold. {REPLACE}")
 
 
 def check_pixels(shape: tuple[int, ...], itemsize: int, where: str) -> None:
@@ -90,7 +88,7 @@ def check_pixels(shape: tuple[int, ...], itemsize: int, where: str) -> None:
     """
     text = format_shape(shape)
     if min(shape, default=1) < 1:
-        raise FileError(f"{where}: expected one pixel or more on every axis, got {text}. Save it again.")
+        raise FileError(f"{where}: expected one pixel or more on every axis, got {text}. Give an image with pixels.")
     check_bytes(prod(shape) * (itemsize + FLOAT), f"{text} pixels", where)
 
 

@@ -12,8 +12,8 @@
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import BinaryIO
 
 from unpool.errors import FileError, MissingFileError, ShapeError, UnpoolError, UnsupportedError
@@ -37,25 +37,21 @@ DOUBLE_SUFFIX = ".nii.gz"
 _log = logging.getLogger("unpool.images")
 
 
-READERS: Mapping[str, Callable[[Path, OpenOptions], TiledSource]] = MappingProxyType(
-    {
-        ".npy": open_npy,
-        ".zarr": open_zarr,
-        ".tif": open_tiff,
-        ".tiff": open_tiff,
-        ".nii": open_nifti,
-        ".nii.gz": open_nifti,
-    }
-)
-FORMATS: Mapping[str, WindowFormat] = MappingProxyType(
-    {
-        ".npy": raw_format(npy_layout),
-        ".zarr": WindowFormat(create_zarr, open_zarr_sink),
-        ".tif": raw_format(tiff_layout),
-        ".tiff": raw_format(tiff_layout),
-        ".nii": raw_format(nifti_layout),
-    }
-)
+READERS: Mapping[str, Callable[[Path, OpenOptions], TiledSource]] = {
+    ".npy": open_npy,
+    ".zarr": open_zarr,
+    ".tif": open_tiff,
+    ".tiff": open_tiff,
+    ".nii": open_nifti,
+    ".nii.gz": open_nifti,
+}
+FORMATS: Mapping[str, WindowFormat] = {
+    ".npy": raw_format(npy_layout),
+    ".zarr": WindowFormat(create_zarr, open_zarr_sink),
+    ".tif": raw_format(tiff_layout),
+    ".tiff": raw_format(tiff_layout),
+    ".nii": raw_format(nifti_layout),
+}
 
 
 def read(
@@ -110,16 +106,16 @@ def read(
 def read_stream(
     stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
 ) -> Picture:
-    """The picture of an open file, whose suffix says how to read it."""
+    """The picture of an open file, whose suffix determines the reader."""
     with read_errors(where, "an image"):
         picture = read_stored(stream, suffix, where, spatial_rank, channels, pages)
-        return picture if channels is None else picture.with_pixels(to_channels(picture.pixels, channels, where))
+        return picture if channels is None else replace(picture, pixels=to_channels(picture.pixels, channels, where))
 
 
 def read_stored(
     stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
 ) -> Picture:
-    """As `read_stream`, with the channels that the file has."""
+    """As `read_stream`, with the channels of the file."""
     size = stream.seek(0, 2)
     stream.seek(0)
     if suffix in TIFF_SUFFIXES:

@@ -24,7 +24,7 @@ from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import AxisMapping, Shape, Slices, axes_with_rank, channel_axis, spatial_axes
-from unpool.images.checks import check_claim, check_pixels, read_errors
+from unpool.images.checks import REPLACE, check_claim, check_pixels, read_errors
 from unpool.images.pixels import Picture
 from unpool.images.sink import OutputSpec, RawArrayFile, RawLayout
 from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
@@ -108,7 +108,7 @@ def nifti_layout(path: Path, written: OutputSpec) -> RawLayout:
 def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> Any:
     """The header of a NIfTI file without its notes, checked before memory is taken for the voxels.
 
-    `stream` is unpacked; `size` are the bytes of the file, which holds more if it is packed.
+    `stream` is unpacked; the file has `size` bytes, and holds more if it is packed.
     """
     import nibabel
 
@@ -124,29 +124,28 @@ def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> 
         raise FileError(f"{where}: expected voxels in the same file, got a header alone. Save it as one .nii.")
     offset, shape = header.get_data_offset(), header.get_data_shape()
     if not 0 <= offset <= MAX_OFFSET:
-        raise FileError(f"{where}: its voxels begin at byte {offset}, too far. Save it again.")
+        raise FileError(f"{where}: its voxels begin at byte {offset}, too far. {REPLACE}")
     if min(shape, default=1) < 1:
-        raise FileError(f"{where}: expected one pixel or more on every axis, got {format_shape(shape)}. Save it again.")
+        raise FileError(
+            f"{where}: expected one pixel or more on every axis, got {format_shape(shape)}. Give an image with pixels."
+        )
     claimed = offset + prod(map(int, shape)) * header.get_data_dtype().itemsize
     if not is_packed and claimed > size:
-        raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. Copy it again.")
+        raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. {REPLACE}")
     check_claim(claimed, size, where)
     return header
 
 
 def header_like(spatial_header: Any, shape: tuple[int, ...], dtype: "np.dtype[Any]", where: str) -> Any:
-    """The header of a result of a shape: up to three axes of space, then channels if there are several.
+    """The header of a result: up to three axes of space, then channels if there are several.
 
     Its position is that of the input's header, which has to have as many voxels; None puts voxels of size 1 anywhere.
     """
     if spatial_header is None:
-        import nibabel
-
-        kind: Any = nibabel.Nifti1Header
-        header = kind()
+        header = _nibabel(where).Nifti1Header()
     else:
         voxels = tuple(spatial_header.get_data_shape())
-        if spatial_shape(shape) != spatial_shape(voxels):
+        if _spatial_shape(shape) != _spatial_shape(voxels):
             rank = min(len(voxels), 3)
             raise ShapeError(
                 f"{where}: .nii keeps the place of the input's {format_shape(voxels[:rank])} voxels, "
@@ -162,12 +161,7 @@ def header_like(spatial_header: Any, shape: tuple[int, ...], dtype: "np.dtype[An
     return header
 
 
-def spatial_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The first three sizes; those that are missing are 1.
-
-    >>> spatial_shape((5, 6))
-    (5, 6, 1)
-    """
+def _spatial_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, 1, 1, 1)[:3]
 
 
@@ -205,12 +199,13 @@ def _unpacked(stream: BinaryIO) -> tuple[Any, bool]:
 
 
 def write_nifti(stream: BinaryIO, form: str, pixels: NDArray[Any], spatial_header: Any, where: str) -> None:
-    """Write a volume (D, H, W, C), or a slice (H, W, C), as nii or nii.gz; a single channel gets no axis.
-
-    Its header is `header_like` that of the input.
-    """
+    """Write a volume (D, H, W, C), or a slice (H, W, C), as nii or nii.gz; a single channel gets no axis."""
     nibabel = _nibabel(f".{form}")
-    values = _storable(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, where)
+    values = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    wider: dict[str, type[Any]] = {"bool": np.uint8, "float16": np.float32}
+    values = values.astype(wider.get(values.dtype.name, values.dtype), copy=False)
+    if values.dtype.kind not in "uif":
+        raise UnsupportedError(f"{where}: .nii holds integers and floats, got {values.dtype}. Write .npy.")
     header = header_like(spatial_header, values.shape, values.dtype, where)
     kind = nibabel.Nifti2Image if isinstance(header, nibabel.Nifti2Header) else nibabel.Nifti1Image
     image = kind(values, header.get_best_affine(), header)
@@ -230,7 +225,7 @@ def _nibabel(where: str) -> Any:
 
 def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[Any]:
     """Spatial axes and channels, without axes of one element between them, such as time."""
-    shape = (*spatial_shape(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
+    shape = (*_spatial_shape(voxels.shape), *(size for size in voxels.shape[3:] if size > 1))
     is_slice = spatial_rank == 2 and shape[2] == 1
     if len(shape) > 4 or not (is_slice or spatial_rank == 3):
         expected = "a volume with or without channels" if spatial_rank == 3 else "a single slice"
@@ -238,13 +233,3 @@ def _arranged(voxels: NDArray[Any], spatial_rank: int, where: str) -> NDArray[An
             f"{where}: expected {expected}, got {format_shape(voxels.shape)} voxels. Split it, or give a .npy."
         )
     return voxels.reshape(*shape[:spatial_rank], *(shape[3:] or (1,)))
-
-
-def _storable(pixels: NDArray[Any], where: str) -> NDArray[Any]:
-    if pixels.dtype == np.bool_:
-        return pixels.astype(np.uint8)
-    if pixels.dtype == np.float16:
-        return pixels.astype(np.float32)
-    if pixels.dtype.kind not in "uif":
-        raise UnsupportedError(f"{where}: .nii holds integers and floats, got {pixels.dtype}. Write .npy.")
-    return pixels

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unpool.display import format_shape
 from unpool.errors import FileError, UnsupportedError
 from unpool.images.axes import AxisMapping, Shape, axes_for_array
-from unpool.images.checks import check_claim, read_errors
+from unpool.images.checks import REPLACE, check_claim, read_errors
 from unpool.images.sink import OutputSpec, RawArrayFile, RawLayout
 from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
 from unpool.memory import check_bytes
@@ -41,20 +41,20 @@ def read_header(stream: IO[bytes], size: int, where: str) -> Header:
     with read_errors(where, "an array of numbers"):
         version = npy.read_magic(stream)
         if version not in READ_HEADER:
-            raise UnsupportedError(f"{where}: .npy of version {version}, only 1.0 to 3.0 are read. Save it again.")
+            raise UnsupportedError(f"{where}: .npy of version {version}, only 1.0 to 3.0 are read. Use numpy.save.")
         try:
             shape, is_fortran, dtype = READ_HEADER[version](stream)
         except MemoryError as error:  # how Python's parser refuses brackets in brackets
-            raise FileError(f"{where}: expected an array of numbers, its header is too deep. Save it again.") from error
+            raise FileError(f"{where}: expected an array of numbers, its header is too deep. {REPLACE}") from error
         offset = stream.tell()
         if dtype.hasobject:
-            raise UnsupportedError(f"{where}: expected numbers, got Python objects, which are not read. Convert it.")
+            raise UnsupportedError(f"{where}: expected numbers, got Python objects, which are not read. Convert them.")
         is_plain = len(shape) <= MOST_AXES and all(type(length) is int and length >= 0 for length in shape)
         claimed = prod(shape) * dtype.itemsize if is_plain else 0
         if claimed > size - offset:
-            raise FileError(f"{where}: claims {claimed} bytes of numbers, the file has {size}. Copy it again.")
+            raise FileError(f"{where}: claims {claimed} bytes of numbers, the file has {size}. {REPLACE}")
         if not is_plain or prod(length or 1 for length in shape) >= MOST_ELEMENTS:
-            raise FileError(f"{where}: expected an array of numbers, its shape is {str(shape)[:80]}. Save it again.")
+            raise FileError(f"{where}: expected an array of numbers, its shape is {str(shape)[:80]}. {REPLACE}")
         return Header(tuple(shape), bool(is_fortran), dtype, offset)
 
 

@@ -44,10 +44,6 @@ class Picture:
         """The pictures of a batch, or this one."""
         return [replace(self, pixels=page, is_batch=False) for page in self.pixels] if self.is_batch else [self]
 
-    def with_pixels(self, pixels: NDArray[Any]) -> "Picture":
-        """The same picture with other pixels."""
-        return replace(self, pixels=pixels)
-
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     """Pixels (..., H, W, C) as they are to be looked at.
@@ -130,7 +126,7 @@ class Backdrop:
 
 def backdrop(picture: Picture) -> Backdrop:
     """The backdrop of a picture in memory."""
-    return Backdrop(picture.pixels.shape[:-1], lambda start, stop: picture.with_pixels(picture.pixels[start:stop]))
+    return Backdrop(picture.pixels.shape[:-1], lambda start, stop: replace(picture, pixels=picture.pixels[start:stop]))
 
 
 def for_display(

@@ -34,9 +34,9 @@ class TiledSource:
         dtype: of the elements that are read.
         arrangement: of the file's axes.
         read: a window of the file.
-        fingerprint: of its content.
-        white_level: the value that means white, where the file says so.
-        spatial_header: the header that says where voxels are and in which units, where the file has one.
+        fingerprint: a hash of its content.
+        white_level: the value that means white, where the file states it.
+        spatial_header: the header with the position and the units of voxels, where the file has one.
         warning: a note for the caller, such as that the file was read whole.
     """
 
@@ -56,12 +56,7 @@ class TiledSource:
         return self.arrangement.shape(self.stored_shape)
 
     def __getitem__(self, slices: Slices) -> Array:
-        """A window of the tensor.
-
-        Raises:
-            FileError: the file does not hold what its header says.
-            ShapeError: there is no memory for the window.
-        """
+        """A window of the tensor; a FileError where the file does not hold what its header states."""
         stored = self.arrangement.slices(normalize_slices(tuple(slices), self.shape))
         text = ", ".join(f"{part.start}:{part.stop}" for part in stored)
         with read_errors(str(self.path), f"the window [{text}]"):
@@ -79,26 +74,14 @@ class OpenOptions:
     pages: str | None = None
 
 
-@dataclass(frozen=True)
 class CastSource:
     """A source in another type; its windows are cast when they are read."""
 
-    source: Any
-    dtype: np.dtype[Any]
-
-    @property
-    def shape(self) -> Shape:
-        """Of the whole tensor."""
-        shape: Shape = self.source.shape
-        return shape
-
-    @property
-    def spatial_header(self) -> Any:
-        """The header that says where voxels are, where the source has one."""
-        return getattr(self.source, "spatial_header", None)
+    def __init__(self, source: Any, dtype: np.dtype[Any]) -> None:
+        self.source, self.shape, self.dtype = source, source.shape, dtype
+        self.spatial_header = getattr(source, "spatial_header", None)
 
     def __getitem__(self, slices: Slices) -> Array:
-        """A window."""
         return np.asarray(self.source[slices]).astype(self.dtype)
 
     def fingerprint(self) -> str:
@@ -107,11 +90,7 @@ class CastSource:
 
 
 def cast_source(source: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
-    """The source in the type of an input; as it is where the input has no such type (None).
-
-    Raises:
-        UnpoolError: the input's type does not hold every value, such as float32 for float64.
-    """
+    """The source in the type of an input, which has to hold every value; as it is where the type is None."""
     stored = np.dtype(source.dtype)
     if dtype is None or dtype == stored:
         return source

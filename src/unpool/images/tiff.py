@@ -28,7 +28,7 @@ from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, spatial_axes
-from unpool.images.checks import check_claim, check_pixels, pillow_unlimited, read_errors
+from unpool.images.checks import REPLACE, check_claim, check_pixels, pillow_unlimited, read_errors
 from unpool.images.pixels import Picture, upright
 from unpool.images.raster import from_pillow
 from unpool.images.source import BATCH, OpenOptions, TiledSource, fingerprint_file
@@ -338,7 +338,7 @@ def check_pages(file: Any, stream: Any, size: int, where: str) -> None:
     words, offset, seen, entries = file.tiff, file.pages.first.offset, set(), 0
     while 0 < offset < size:
         if offset in seen or entries * words.tagsize > size:
-            raise FileError(f"{where}: corrupt TIFF: its page directories form a loop or overlap.")
+            raise FileError(f"{where}: corrupt TIFF: its page directories form a loop or overlap. {REPLACE}")
         seen.add(offset)
         count = _unpack(stream, offset, words.tagnoformat, words.tagnosize)
         offset = _unpack(stream, offset + words.tagnosize + count * words.tagsize, words.offsetformat, words.offsetsize)
@@ -399,9 +399,7 @@ def _require_jpeg_size(data: bytes, page: Any, where: str) -> None:
     columns = page.tilewidth if page.is_tiled else page.imagewidth
     height, width = jpeg_size((page.jpegheader or b"") + data) or (0, 0)
     if not (0 < height < rows + JPEG_BLOCK and 0 < width < columns + JPEG_BLOCK):
-        raise FileError(
-            f"{where}: expected a JPEG of {rows}x{columns} pixels, got one of {height}x{width}. Save the image again."
-        )
+        raise FileError(f"{where}: expected a JPEG of {rows}x{columns} pixels, got one of {height}x{width}. {REPLACE}")
 
 
 def jpeg_size(data: bytes) -> tuple[int, int] | None:

@@ -29,7 +29,7 @@ from zarr.storage import LocalStore, StorePath
 from unpool.display import format_shape
 from unpool.errors import FileError, UnsupportedError
 from unpool.images.axes import Array, Shape
-from unpool.images.checks import read_errors
+from unpool.images.checks import REPLACE, read_errors
 from unpool.memory import check_bytes
 
 MAX_METADATA_BYTES = 16 << 20
@@ -102,36 +102,20 @@ def open_zarr_array(path: Path, level: int = 0, *, is_writable: bool = False) ->
         return zarr.Array.from_dict(StorePath(store), plain)
 
 
-@dataclass(frozen=True)
 class ZarrReader:
     """A Zarr array to read, or a level of the group at `path`; it can be pickled for the workers of a cluster."""
 
-    path: Path
-    array: Any
-
-    @property
-    def shape(self) -> Shape:
-        """Of the whole array."""
-        return tuple(self.array.shape)
-
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """Of its elements."""
-        dtype: np.dtype[Any] = np.dtype(self.array.dtype)
-        return dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
+    def __init__(self, path: Path, array: Any) -> None:
+        self.path, self._array = path, array
+        self.shape: Shape = tuple(array.shape)
+        self.dtype, self.ndim = np.dtype(array.dtype), len(self.shape)
 
     def __getitem__(self, slices: Any) -> Array:
         """A window; a FileError where a chunk is damaged."""
         with read_errors(str(self.path), f"chunks of {format_shape(self.shape)} elements"):
-            return np.asarray(self.array[slices])
+            return np.asarray(self._array[slices])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """All of it."""
         return np.asarray(self[...], dtype)
 
 
@@ -169,9 +153,9 @@ def _is_file(place: Path, byte_range: ByteRequest | None, chunk_spec: ChunkSpec)
             raise FileError(f"{place}: the link leads to no file. Copy the array with its files.") from None
         return False
     except OSError as error:
-        raise FileError(f"{place}: expected a chunk, got an error: {error.strerror}. Copy the array again.") from error
+        raise FileError(f"{place}: expected a chunk, got an error: {error.strerror}. {REPLACE}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise FileError(f"{place}: expected a file with a chunk, got a folder or a device. Copy the array again.")
+        raise FileError(f"{place}: expected a file with a chunk, got a folder or a device. {REPLACE}")
     size, needed = status.st_size, 0
     if isinstance(byte_range, RangeByteRequest):
         needed = byte_range.end if 0 <= byte_range.start <= byte_range.end else size + 1
@@ -180,10 +164,10 @@ def _is_file(place: Path, byte_range: ByteRequest | None, chunk_spec: ChunkSpec)
     elif isinstance(byte_range, OffsetByteRequest):
         needed = byte_range.offset
     if needed > size:
-        raise FileError(f"{place}: a part of the shard ends at byte {needed}, the file has {size}. Copy it again.")
+        raise FileError(f"{place}: a part of the shard ends at byte {needed}, the file has {size}. {REPLACE}")
     limit = 2 * MAX_FILTER_RATIO * chunk_spec.bytes + HEADER_BYTES
     if byte_range is None and not chunk_spec.is_in_shard and size > limit:
-        raise FileError(f"{place}: has {size} bytes, for a chunk of {chunk_spec.bytes}. Save the array again.")
+        raise FileError(f"{place}: has {size} bytes, for a chunk of {chunk_spec.bytes}. {REPLACE}")
     return True
 
 
@@ -194,7 +178,7 @@ def _check_chunk(chunk: Buffer, chunk_spec: ChunkSpec, place: Path) -> None:
     claimed = measure(memoryview(array).cast("B")) if measure is not None and len(array) else 0
     headers = 64 * HEADER_BYTES if chunk_spec.codec == "zstd" else HEADER_BYTES
     if claimed > MAX_FILTER_RATIO * chunk_spec.bytes + headers:
-        raise FileError(f"{place}: claims {claimed} bytes, for a chunk of {chunk_spec.bytes}. Save the array again.")
+        raise FileError(f"{place}: claims {claimed} bytes, for a chunk of {chunk_spec.bytes}. {REPLACE}")
 
 
 def zstd_bytes(data: memoryview) -> int:
@@ -246,16 +230,14 @@ def _document(folder: Path) -> tuple[dict[str, Any], int | None]:
 def _read_json(file: Path) -> dict[str, Any]:
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise FileError(f"{file}: expected a file of metadata, got a folder or a device. Save the array again.")
+        raise FileError(f"{file}: expected a file of metadata, got a folder or a device. {REPLACE}")
     with file.open("rb") as stream:
         content = stream.read(MAX_METADATA_BYTES + 1)
     if len(content) > MAX_METADATA_BYTES:
-        raise FileError(
-            f"{file}: has more than {MAX_METADATA_BYTES >> 20} MiB, too much for metadata. Save the array again."
-        )
+        raise FileError(f"{file}: has more than {MAX_METADATA_BYTES >> 20} MiB. Store its attributes elsewhere.")
     document = json.loads(content)
     if not isinstance(document, dict):
-        raise FileError(f"{file}: expected a JSON object, got {type(document).__name__}. Save the array again.")
+        raise FileError(f"{file}: expected a JSON object, got {type(document).__name__}. {REPLACE}")
     return document
 
 
@@ -312,7 +294,7 @@ def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
     shape = _sizes(document, "shape", where)
     grid, encoding = _named(document.get("chunk_grid"), where), _named(document.get("chunk_key_encoding"), where)
     if grid["name"] != "regular":
-        raise UnsupportedError(f"{where}: its chunk grid is {_text(grid['name'])}, expected regular. Save it again.")
+        raise UnsupportedError(f"{where}: its chunk grid is {_text(grid['name'])}, expected regular. Use equal chunks.")
     chunks = _sizes(grid["configuration"], "chunk_shape", where, least=1)
     _require(len(chunks) == len(shape), "chunk_shape", chunks, where)
     separator = encoding["configuration"].get("separator", "/" if encoding["name"] == "default" else ".")
@@ -408,7 +390,7 @@ def _fill_value(value: Any, where: str) -> Any:
 
 def _require(is_valid: bool, word: str, value: Any, where: str) -> None:
     if not is_valid:
-        raise FileError(f"{where}: its metadata have a wrong {word}: {_text(value)}. Save the array again.")
+        raise FileError(f"{where}: its metadata have a wrong {word}: {_text(value)}. {REPLACE}")
 
 
 def _text(value: Any) -> str:

@@ -291,7 +291,7 @@ def test_an_image_without_elements_cannot_be_cut(tmp_path):
 
 def test_errors_of_other_libraries_keep_their_cause():
     """The boundary names the file, gives one line, and chains what the library raised; our own errors pass."""
-    text = r"^x\.tif: expected a TIFF image, could not read it \(two lines\)\. Copy or save it again\.$"
+    text = r"^x\.tif: expected a TIFF image, could not read it \(two lines\)\. It may be damaged: copy it again, or"
     with pytest.raises(FileError, match=text) as caught, read_errors("x.tif", "a TIFF image"):
         raise RuntimeError("two\nlines.")
     assert isinstance(caught.value.__cause__, RuntimeError)
