@@ -88,7 +88,7 @@ def _write_all(
         if config.is_folder:
             files.make_folder(config.output)
         if not config.is_stdout:
-            files.lock(place for item in items for place in places[item.stem] if place.parent.is_dir())
+            files.locks.take(place for item in items for place in places[item.stem] if place.parent.is_dir())
         for item in runner.progress.items(items):
             try:
                 runner.release_memory()
@@ -215,7 +215,7 @@ class _Runner(ModelRun):
     def _by_spool(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         folder = None if self.config.is_stdout else next(iter(places)).parent
         begin, results = time.perf_counter(), []
-        with spool(self, item, folder, files.undo) as spooled:
+        with spool(self, item, folder, files.roll_back) as spooled:
             for place, names in places.items():
                 if self.config.is_stdout:
                     specs, areas = spooled.write_to_stream(sys.stdout.buffer, names)
@@ -230,7 +230,7 @@ class _Runner(ModelRun):
         begin, request, on_progress = time.perf_counter(), self.request, self.progress.on_progress
         targets = {name: place for place, (name,) in places.items()}
         feed, notes = open_feed(self, item, request)
-        with files.hold(places), ending_at_once(files.undo, can_resume=True):
+        with files.locks.hold(places), ending_at_once(files.roll_back, can_resume=True):
             done = run_locked(self.session, feed, targets, request, resume=self.config.resume, on_progress=on_progress)
         seconds = time.perf_counter() - begin
         return [

@@ -14,8 +14,8 @@ the old content may only have the backup's name.
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,8 @@ _log = logging.getLogger("unpool.files")
 class FileSet:
     """The files of one command, as a context manager: they appear when it ends without an exception.
 
+    `locks` are released when the set is closed. A process that ends inside of the block calls `roll_back`.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with FileSet() as files, files.open(Path(folder) / "a.txt") as stream:
@@ -53,9 +55,9 @@ class FileSet:
     def __init__(self) -> None:
         self._staged: list[StagedFile] = []
         self._folders: list[Path] = []
-        self._locks = FileLocks()
-        self._roll_back = weakref.finalize(
-            self, _roll_back, os.getpid(), self._staged, self._folders, self._locks
+        self.locks = FileLocks()  # keep other processes from writing files that will be opened
+        self.roll_back = weakref.finalize(
+            self, _roll_back, os.getpid(), self._staged, self._folders, self.locks
         )  # also at the end of the process, in case the first line of __exit__ is interrupted
 
     def __enter__(self) -> "FileSet":
@@ -68,22 +70,10 @@ class FileSet:
             try:
                 if kind is None and self._staged:
                     self._commit()
-                    self._roll_back.detach()
+                    self.roll_back.detach()
             finally:
-                self._roll_back()
-                self._locks.release()
-
-    def lock(self, targets: Iterable[Path]) -> None:
-        """Keep other processes from writing files that will be opened, until the set is closed."""
-        self._locks.take(targets)
-
-    def hold(self, targets: Iterable[Path]) -> AbstractContextManager[None]:
-        """Keep other processes from writing files during the block, unless `lock` does so already."""
-        return self._locks.hold(targets)
-
-    def undo(self) -> None:
-        """Roll back at once: for a process that ends inside of the block."""
-        self._roll_back()
+                self.roll_back()
+                self.locks.release()
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder, not its parents, unless it exists; it is removed if no files appear."""
@@ -102,7 +92,7 @@ class FileSet:
         """A stream to write and read the future content of `target`; closed at the end of the block."""
         place = resolve_target(target)
         staged = StagedFile(target, place, temporary_path(place, "part"), temporary_path(place, "kept"))
-        self._locks.take([target])
+        self.locks.take([target])
         self._staged.append(staged)
         try:
             with write_errors(target), staged.temporary.open("x+b") as stream:

@@ -51,10 +51,7 @@ class FileLocks:
         self._held: dict[Path, int] = {}
 
     def take(self, targets: Iterable[Path], limit: int = MAX_LOCKS) -> list[Path]:
-        """Lock files, which need not exist, up to `limit` locks of this holder: all of them, or none on an error.
-
-        Returns the lock files that were not held before.
-        """
+        """Lock files, which need not exist, up to `limit` locks in all, or none on an error: the new lock files."""
         paths = {lock_of(target): target for target in targets}
         fresh: list[Path] = []
         with defer_signals():
@@ -64,7 +61,7 @@ class FileLocks:
                         self._held[path] = _take(path, paths[path])
                     fresh.append(path)
             except BaseException:
-                self._release(fresh)
+                self.release(fresh)
                 raise
         return fresh
 
@@ -76,17 +73,14 @@ class FileLocks:
         try:
             yield
         finally:
-            with defer_signals():
-                self._release([path for path in fresh if path in self._held])
+            self.release(fresh)
 
-    def release(self) -> None:
-        """Unlock all files, and remove the lock files."""
+    def release(self, paths: Iterable[Path] | None = None) -> None:
+        """Unlock files by their lock files, by default all, and remove the lock files."""
         with defer_signals():
-            self._release(list(self._held))
-
-    def _release(self, paths: Iterable[Path]) -> None:
-        for path in paths:
-            _release(path, self._held.pop(path), is_owner=os.getpid() == self._owner)
+            for path in list(self._held if paths is None else paths):
+                if path in self._held:
+                    _release(path, self._held.pop(path), is_owner=os.getpid() == self._owner)
 
 
 @contextmanager
@@ -117,11 +111,7 @@ def lock_of(target: Path) -> Path:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is unlocked or closed; False if another process has locked it.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
+    """Lock an open file until it is unlocked or closed; False if another process has it, an OSError without locks."""
     try:
         fcntl: Any = importlib.import_module("fcntl")
     except ImportError:

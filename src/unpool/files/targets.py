@@ -14,10 +14,7 @@ from types import FrameType
 
 from unpool.errors import FileError, MissingFileError, UnpoolError
 
-_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-"""Errors of file systems without fsync; some of them are network file systems."""
-
-
+_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # of file systems without fsync, such as network file systems
 _log = logging.getLogger("unpool.files")
 
 

@@ -31,7 +31,7 @@ class ClassView:
 
     @property
     def full(self) -> NDArray[Any]:
-        """All of them."""
+        """All class numbers."""
         return self.rows(0, self.shape[1])
 
     @property
@@ -57,15 +57,7 @@ def rows_of(shape: tuple[int, ...]) -> int:
     return max(16, BAND // max(1, shape[0] * prod(shape[2:])) // 16 * 16)
 
 
-OKABE_ITO = (
-    (230, 159, 0),
-    (86, 180, 233),
-    (0, 158, 115),
-    (240, 228, 66),
-    (0, 114, 178),
-    (213, 94, 0),
-    (204, 121, 167),
-)
+OKABE_ITO = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
 CLEAR = (0, 0, 0)
 GOLDEN = 0.6180339887498949
 FIRST_HUE = 0.42  # of those tried, keeps the first 20 colours furthest apart
@@ -240,7 +232,9 @@ def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alph
         levels = np.clip((np.nan_to_num(levels, nan=low) - low) / ((high - low) or 1.0), 0, 1)
         plane = blend(for_display(levels, 1.0), plane_numbers, legend, alpha)
         rows, columns = (length for other, length in enumerate(scale) if other != axis)
-        planes.append((_resize(plane, rows, columns), view.caption(axis, place, numbers.shape[axis])))
+        height, width = plane.shape[:2]  # pixels are repeated or left out, none is smoothed
+        plane = plane[np.arange(rows) * height // rows][:, np.arange(columns) * width // columns]
+        planes.append((plane, view.caption(axis, place, numbers.shape[axis])))
         present.update(np.unique(plane_numbers).tolist())
     sheet = _side_by_side(planes)
     strip = legend_strip(legend, sorted(present), sheet.width)
@@ -275,13 +269,6 @@ def grey_range(pixels: NDArray[Any]) -> tuple[float, float]:
         return 0.0, 1.0
     low, high = np.percentile(sample, (DARKEST, BRIGHTEST))
     return (float(low), float(high)) if high > low else (float(sample.min()), float(sample.max()))
-
-
-def _resize(plane: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """The plane with pixels repeated or left out, none smoothed."""
-    height, width = plane.shape[:2]
-    resized: NDArray[np.uint8] = plane[np.arange(rows) * height // rows][:, np.arange(columns) * width // columns]
-    return resized
 
 
 def _side_by_side(planes: Sequence[tuple[NDArray[np.uint8], str]]) -> "Image.Image":

@@ -51,7 +51,10 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
     with read_errors(where, "an image"), pillow_unlimited():
         header = stream.read(HEADER)
         stream.seek(0)
-        _check_webp(header, where)
+        if header[:4] == b"RIFF" and header[8:16] == b"WEBPVP8X" and len(header) == HEADER:
+            # Pillow takes memory for all pixels of a .webp as soon as it is opened
+            width, height = (1 + int.from_bytes(header[at : at + 3], "little") for at in (24, 27))
+            check_pixels((height, width, 4), 4, where)
         try:
             image = Image.open(stream, formats=FORMATS)
         except UnidentifiedImageError as error:
@@ -60,17 +63,22 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
             ) from error
         with image:
             is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
-            deep_channels = (
-                PNG_CHANNELS.get(header[25], 0) if is_deep else 0
-            )  # Pillow would cut these colours to 8 bits
+            deep_channels = PNG_CHANNELS.get(header[25], 0) if is_deep else 0  # which Pillow would cut to 8 bits
             _check_size(image, deep_channels, size, where)
             is_photograph = image.format == "MPO"  # followed by smaller copies
             is_animation = getattr(image, "is_animated", False) and not is_photograph
             notes = ("an animation: its first picture is taken",) if is_animation else ()
-            if deep_channels:
-                turned = image.getexif().get(ORIENTATION, 1)
-                return Picture(upright(_decode_png(stream, where), turned), 65535, notes)
-            return from_pillow(image, notes)
+            if not deep_channels:
+                return from_pillow(image, notes)
+            orientation = image.getexif().get(ORIENTATION, 1)
+        require(f"{where}, a .png of 16-bit colour", "formats", "imagecodecs")
+        import imagecodecs
+
+        stream.seek(0)
+        pixels: NDArray[Any] = imagecodecs.png_decode(stream.read())
+        if pixels.shape[-1] == 2:  # grey with alpha
+            pixels = pixels.take([0, 0, 0, 1], axis=-1)
+        return Picture(upright(pixels, orientation), 65535, notes)
 
 
 def from_pillow(image: "Image.Image", notes: tuple[str, ...] = ()) -> Picture:
@@ -89,9 +97,7 @@ def _plain_mode(image: "Image.Image") -> "Image.Image":
         return image
     if image.mode in ("LA", "La", "PA", "RGBa") or "transparency" in image.info:
         return image.convert("RGBA")
-    if image.mode in ("L", "RGB"):
-        return image
-    return image.convert("L" if image.mode == "1" else "RGB")
+    return image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
 
 
 def _check_size(image: "Image.Image", deep_channels: int, size: int, where: str) -> None:
@@ -101,23 +107,6 @@ def _check_size(image: "Image.Image", deep_channels: int, size: int, where: str)
     if image.format == "PNG":
         check_claim(height * width // 8, size, where)
     check_pixels((height, width, channels), itemsize, where)
-
-
-def _check_webp(header: bytes, where: str) -> None:
-    """Pillow takes memory for all pixels of a .webp as soon as it is opened."""
-    if header[:4] == b"RIFF" and header[8:16] == b"WEBPVP8X" and len(header) == HEADER:
-        width, height = (1 + int.from_bytes(header[at : at + 3], "little") for at in (24, 27))
-        check_pixels((height, width, 4), 4, where)
-
-
-def _decode_png(stream: BinaryIO, where: str) -> NDArray[Any]:
-    """Pixels (H, W, C) of a 16-bit .png; grey with alpha as colours with alpha."""
-    require(f"{where}, a .png of 16-bit colour", "formats", "imagecodecs")
-    import imagecodecs
-
-    stream.seek(0)
-    pixels: NDArray[Any] = imagecodecs.png_decode(stream.read())
-    return pixels.take([0, 0, 0, 1], axis=-1) if pixels.shape[-1] == 2 else pixels
 
 
 @dataclass(frozen=True)

@@ -66,13 +66,16 @@ def read_tiff(
             return _read_with_pillow(stream, spatial_rank, where)
         check_segments(series, stream, size, where)
         check_pixels(series.shape, series.dtype.itemsize, where)
-        orientation = _orientation(series, where)
+        orientations = {_number(page.aspage(), ORIENTATION, 0) for page in series.pages if page is not None}
+        stated = sorted(orientations - {0})  # writers of volumes leave it to the first page
+        if len(stated) > 1:
+            raise UnsupportedError(f"{where}: expected pages of one orientation, got {stated}. Turn them first.")
         try:
             raw = series.asarray()
         except (ValueError, ImportError) as error:  # how tifffile says that it cannot decompress
             return _decompress(stream, page, spatial_rank, where, error)
         pixels = arrange(raw, series.axes, spatial_rank, channels, where, pages)
-        return replace(_interpret(upright(pixels, orientation), page, where), is_batch=pages == BATCH)
+        return replace(_interpret(upright(pixels, max(stated, default=1)), page, where), is_batch=pages == BATCH)
 
 
 def arrange(
@@ -113,14 +116,6 @@ def _pages_advice(pages: str | None) -> str:
     if pages == BATCH:
         return "Split the pages, or give a .npy."
     return "Take the pages as a batch (--pages batch), split them, or give a .npy."
-
-
-def _orientation(series: Any, where: str) -> int:
-    """That of the pages that state one: writers of volumes leave it to the first."""
-    stated = {_number(page.aspage(), ORIENTATION, 0) for page in series.pages if page is not None} - {0}
-    if len(stated) > 1:
-        raise UnsupportedError(f"{where}: expected pages of one orientation, got {sorted(stated)}. Turn them first.")
-    return stated.pop() if stated else 1
 
 
 def _number(page: Any, tag: int, default: int) -> int:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -59,25 +59,26 @@ def open_zarr_sink(path: Path, written: OutputSpec) -> Sink:
     _require_metadata(path, written)
     array = open_zarr_array(path, is_writable=True)
 
-    def store(slices: Slices, part: Any) -> None:
-        array[slices] = part
+    def files(slices: Slices) -> Iterator[Path]:
+        """Of the chunks that a window touches."""
+        pairs = zip(slices, array.chunks, strict=True)
+        spans = (range(part.start // size, -(-part.stop // size)) for part, size in pairs)
+        return (path.joinpath("c", *map(str, place)) for place in product(*spans))
 
     def load(slices: Slices) -> Any:
-        _refuse_links(path, _chunk_paths(path, slices, array.chunks))
+        inner = {place for chunk in files(slices) for place in (chunk, *chunk.parents) if path in place.parents}
+        link = next((place for place in sorted(inner) if place.is_symlink()), None)
+        if link is not None:  # `_remove_others` removes it
+            raise FileError(f"{link}: is a link, and not a chunk or a folder of chunks")
         with read_errors(str(path), "the elements of a tile"):
             return np.asarray(array[slices])
 
-    def sync_window(slices: Slices) -> None:
-        _sync_all(_chunk_paths(path, slices, array.chunks))
-
     def repair(windows: Iterable[Slices]) -> None:
-        kept = {path / METADATA}
-        for slices in windows:
-            kept.update(_chunk_paths(path, slices, array.chunks))
-        _remove_others(path, kept)
+        _remove_others(path, {path / METADATA, *chain.from_iterable(map(files, windows))})
 
-    arrangement = AxisMapping(tuple(range(len(written.shape))), len(written.shape))
-    return Sink(written.shape, arrangement, store, load, sync_window, repair)
+    rank = len(written.shape)
+    arrangement = AxisMapping(tuple(range(rank)), rank)
+    return Sink(written.shape, arrangement, array.__setitem__, load, lambda slices: _sync_all(files(slices)), repair)
 
 
 def is_zarr_array(folder: Path) -> bool:
@@ -134,14 +135,6 @@ def _require_metadata(path: Path, written: OutputSpec) -> None:
     raise FileError(f"{path / METADATA}: its {name} is {here}, that of this run {there}. {advice}")
 
 
-def _refuse_links(folder: Path, chunks: Iterable[Path]) -> None:
-    """Refuse chunks that are links or inside a linked folder: `_remove_others` removes the links."""
-    inner = {path for chunk in chunks for path in (chunk, *chunk.parents) if folder in path.parents}
-    link = next((path for path in sorted(inner) if path.is_symlink()), None)
-    if link is not None:
-        raise FileError(f"{link}: is a link, and not a chunk or a folder of chunks")
-
-
 def _remove_others(folder: Path, kept: Collection[Path]) -> None:
     """Remove all other files of an array: damaged chunks, links, and files of an interrupted writer."""
     for path in sorted(folder.rglob("*"), reverse=True):
@@ -172,12 +165,11 @@ def _sync_all(paths: Iterable[Path]) -> None:
     """Flush chunk files and their folder entries to the disk; a chunk that contains only zeros has no file."""
     folders = set()
     for path in paths:
+        folders.add(path.parent)
         if path.exists():
             with path.open("rb") as file:
                 sync(file.fileno())
-        if path.parent.exists():
-            folders.add(path.parent)
-    for folder in folders:
+    for folder in filter(Path.exists, folders):
         sync_folder(folder)
 
 
@@ -187,9 +179,3 @@ def _divisor(size: int) -> int:
         return size
     length = next(length for length in range(MAX_CHUNK_SIDE, 0, -1) if size % length == 0)
     return length if length >= MAX_CHUNK_SIDE // 8 else MAX_CHUNK_SIDE // 2
-
-
-def _chunk_paths(folder: Path, slices: Slices, lengths: tuple[int, ...]) -> Iterator[Path]:
-    """The files of the chunks that a window touches."""
-    spans = (range(part.start // size, -(-part.stop // size)) for part, size in zip(slices, lengths, strict=True))
-    return (folder.joinpath("c", *map(str, place)) for place in product(*spans))
