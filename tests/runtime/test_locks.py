@@ -244,7 +244,7 @@ def test_sets_of_files_exclude_each_other(tmp_path):
         with files.open(tmp_path / "a") as stream:
             stream.write(b"first")
         with pytest.raises(WriteError, match="is writing it"), FileSet() as others:
-            others.lock([tmp_path / "b", tmp_path / "a"])
+            others.locks.take([tmp_path / "b", tmp_path / "a"])
         with pytest.raises(WriteError, match="is writing it"), FileSet() as others, others.open(tmp_path / "a"):
             pass
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"first"}

@@ -35,13 +35,8 @@ PARTIAL_SUFFIX = ".part"
 MAX_JOURNAL_BYTES = 1 << 30  # a line has about 70 bytes
 MAX_MARKER_BYTES = 1 << 26
 MAX_DEPTH = 8  # nesting of settings
-OPTIONS = {
-    "tile": "--tile",
+OPTIONS = {name: f"--{name}" for name in ("tile", "argmax", "softmax", "threshold", "layout")} | {
     "max_memory": "--max-memory",
-    "argmax": "--argmax",
-    "softmax": "--softmax",
-    "threshold": "--threshold",
-    "layout": "--layout",
     "blend roi_size": "--tile",
     "blend mode": "--blend",
     "blend overlap": "--overlap",
@@ -66,20 +61,13 @@ def partial_folder(targets: Mapping[str, Path]) -> Path:
 
 
 def done_marker(target: Path) -> Path:
-    """The path of the marker next to a complete output, with links resolved.
-
-    >>> done_marker(Path("masks/a.zarr")).name
-    '.a.zarr.done'
-    """
+    """The path of the marker next to a complete output, with links resolved."""
     file = resolve_link(target)
     return file.with_name(f".{file.name}.done")
 
 
 def find_checkpoint(targets: Mapping[str, Path], *, resume: bool) -> Checkpoint | None:
-    """The earlier run into the same outputs; None where there is none, or a complete one that is not resumed.
-
-    An interrupted run that is not resumed is an error.
-    """
+    """The earlier run into the same outputs; None without one, or where a complete one is not to be resumed."""
     folder = partial_folder(targets)
     if not os.path.lexists(folder / JOURNAL):
         settings = read_done_marker(targets) if resume else None
@@ -126,13 +114,13 @@ class Journal:
 
     def add(self, part: int, fingerprint: str) -> None:
         """Append the line of a part whose data are on disk."""
-        self._file.write(_json_line({"tile": part, "content": fingerprint}))
+        self._file.write(json.dumps({"tile": part, "content": fingerprint}).encode() + b"\n")
         self._file.flush()
         sync(self._file.fileno())
         self.finished[part] = fingerprint
 
     def is_in_place(self) -> bool:
-        """True if the path still names this file: it may have been deleted, and another run begun there."""
+        """True if the path still names this file, which may have been deleted, and another run begun there."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
         except FileNotFoundError:
@@ -147,7 +135,7 @@ def create_journal(path: Path, settings: Settings) -> None:
     """Write the journal of a run without finished parts; it appears complete or not at all."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
-        file.write(_json_line({JOURNAL_KEY: VERSION, "digest": settings_digest(settings), "settings": settings}))
+        file.write(_head_line(JOURNAL_KEY, settings))
         file.flush()
         sync(file.fileno())
     os.replace(fresh, path)
@@ -155,10 +143,7 @@ def create_journal(path: Path, settings: Settings) -> None:
 
 
 def parse_journal(content: bytes) -> tuple[Settings, dict[int, str]]:
-    """The settings of a run, and the fingerprint of each finished part: the last one where a part was computed twice.
-
-    A ValueError for other content than that of a journal.
-    """
+    """The settings of a run, and the last fingerprint of each finished part; a ValueError for any other content."""
     head, *lines = content.split(b"\n")[:-1] or [b""]
     fields = parse_json(head)
     if not isinstance(fields, dict) or fields.get(JOURNAL_KEY) != VERSION:
@@ -177,8 +162,7 @@ def parse_journal(content: bytes) -> tuple[Settings, dict[int, str]]:
 def write_done_marker(targets: Mapping[str, Path], settings: Settings) -> None:
     """Mark outputs as complete, next to the first of them."""
     stamps = {name: _stamp(path) for name, path in targets.items()}
-    content = {MARKER_KEY: VERSION, "digest": settings_digest(settings), "settings": settings, "outputs": stamps}
-    write(done_marker(next(iter(targets.values()))), _json_line(content))
+    write(done_marker(next(iter(targets.values()))), _head_line(MARKER_KEY, settings, outputs=stamps))
 
 
 def read_done_marker(targets: Mapping[str, Path]) -> Settings | None:
@@ -215,44 +199,32 @@ def _valid_settings(fields: Mapping[str, Any]) -> Settings:
 
 
 def _is_plain(value: object, depth: int) -> bool:
-    """True if a value is of JSON's types, finite, and nested `depth` times at most."""
-    if isinstance(value, dict):
-        return depth > 0 and all(isinstance(name, str) and _is_plain(item, depth - 1) for name, item in value.items())
-    if isinstance(value, list):
-        return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
-    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+    """True for a value of JSON that is finite, and nested `depth` times at most."""
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_is_plain(item, depth - 1) for item in items)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _describe_difference(name: str, old: Any, new: Any) -> str:
     """A clause about a setting that an earlier run had, and the way to use the same.
 
-    >>> _describe_difference("tile", [1024, 1024], [512, 512])
-    'used --tile 1024x1024. Use that'
+    >>> _describe_difference("tile", [1024, 1024], [512, 512]), _describe_difference("argmax", False, True)
+    ('used --tile 1024x1024. Use that', 'used no --argmax. Use that')
     >>> _describe_difference("inputs x", "f3", "a0")
     "read another input 'x'. Give that one"
     """
     if name in OPTIONS:
-        return f"used {_format_option(OPTIONS[name], old)}. Use that"
+        option = OPTIONS[name]
+        if old is None or old is False:
+            return f"used no {option}. Use that"
+        text = "x".join(map(str, old)) if isinstance(old, list) else str(old).lower() if name == "layout" else old
+        return f"used {option if old is True else f'{option} {text}'}. Use that"
     if name.startswith("inputs "):
         return f"read another input {name.removeprefix('inputs ')!r}. Give that one"
     if name == "model":
         return "used another model. Use that one"
     return f"had {name} {old}, this one has {new}. Use that"
-
-
-def _format_option(option: str, value: Any) -> str:
-    """An option of the command line with its value.
-
-    >>> _format_option("--tile", [16, 20]), _format_option("--argmax", False), _format_option("--max-memory", None)
-    ('--tile 16x20', 'no --argmax', 'no --max-memory')
-    """
-    if value is None or value is False:
-        return f"no {option}"
-    if value is True:
-        return option
-    if isinstance(value, list):
-        return f"{option} {'x'.join(map(str, value))}"
-    return f"{option} {value.lower() if option == '--layout' and isinstance(value, str) else value}"
 
 
 def _flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
@@ -270,5 +242,6 @@ def _stamp(path: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _json_line(content: Mapping[str, Any]) -> bytes:
+def _head_line(key: str, settings: Settings, **words: Any) -> bytes:
+    content = {key: VERSION, "digest": settings_digest(settings), "settings": settings, **words}
     return json.dumps(content).encode() + b"\n"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_sources(session: "InferenceSession", feed: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Every input as an object with a shape and a type that returns windows; a missing input is an error."""
+    """By input, an object with a shape and a type that returns windows; a missing input is an error."""
     values = {value.name: value for value in session.get_inputs()}
     if set(values) != set(feed):
         raise UnpoolError(
@@ -79,8 +79,7 @@ def session_files(session: "InferenceSession") -> list[Path]:
 
 def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
     """The files that a run reads: those of the model, and those of its inputs."""
-    paths = map(_source_path, feed.values())
-    return [*session_files(session), *(path for path in paths if path is not None)]
+    return [*session_files(session), *filter(None, map(_source_path, feed.values()))]
 
 
 def _source_path(source: Any) -> Path | None:

@@ -34,7 +34,7 @@ _log = logging.getLogger("unpool.streams")
 
 
 class PartialOutput:
-    """Outputs to which parts are added. A context manager: a run that fails before its first part leaves no files.
+    """Outputs to which parts are added, as a context manager; a run that fails before its first part leaves no files.
 
     It refuses the data of an interrupted run that had other settings, or that are missing or not those of a run.
     """
@@ -75,10 +75,7 @@ class PartialOutput:
         self._journal.close()
 
     def finished_parts(self, windows: Callable[[int], Mapping[str, Slices]]) -> set[int]:
-        """The parts of an interrupted run whose data are intact; all others have to be added.
-
-        `windows` gives the window of each output for a part.
-        """
+        """The parts of an interrupted run whose data are intact, by the windows of a part in the outputs."""
         journal = {part: content for part, content in self._journal.finished.items() if 0 <= part < self._count}
         finished = {part for part, content in journal.items() if self._content(windows(part)) == content}
         if self._moved and len(finished) < self._count:
@@ -95,7 +92,7 @@ class PartialOutput:
         """Write a part: its data, then its line in the journal."""
         with self._lock:
             if self._is_closed:
-                raise WriteError(f"{self._first}: the run is over, so no more is written. Run it again.")
+                raise WriteError(f"{self._first}: the run is over, so no more is written. Start another run.")
             self._require_folder()
             contents = []
             for name, window in windows.items():
@@ -124,7 +121,7 @@ class PartialOutput:
     def _require_folder(self) -> None:
         """Refuse to write into a folder that another process made after this run's folder was deleted."""
         if not self._journal.is_in_place():
-            raise WriteError(f"{self._folder}: was deleted or replaced during the run, which ends here. Run it again.")
+            raise WriteError(f"{self._folder}: was deleted or replaced during the run. Start it again.")
 
     def _content(self, windows: Mapping[str, Slices]) -> str | None:
         """The fingerprint of a part in the files; None where they cannot be read."""
@@ -148,13 +145,13 @@ class PartialOutput:
 
     def _open(self, name: str, spec: OutputSpec) -> Sink:
         """The data of an output, to be written and read; only to be read where it has been moved."""
-        file_format = format_of(self._targets[name])
-        if name not in self._moved:
-            return file_format.open(self._data[name], spec)
+        is_moved = name in self._moved
         try:
-            return file_format.open(self._files[name], spec)
+            return format_of(self._targets[name]).open((self._files if is_moved else self._data)[name], spec)
         except OSError as error:
-            raise FileError(self._missing_data(name)) from error
+            if is_moved:
+                raise FileError(self._missing_data(name)) from error
+            raise
 
     def _create(self, settings: checkpoint.Settings, specs: Mapping[str, OutputSpec]) -> None:
         """Create the data and the journal; an earlier folder without a journal holds nothing to keep."""
