@@ -90,7 +90,7 @@ INNER = {
         "ort_compat", "config", "signature", "random_inputs", "executor", "passthrough", "load", "autotune",
         "io_binding", "ort_methods", "session",
     ),
-    "dask": ("chunks", "out_of_chunk_indices", "max_pool", "max_unpool", "conv_transpose", "__init__"),
+    "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "tiler", "run", "overview"),

@@ -11,13 +11,13 @@ import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, Span, span_reaching, span_read
+from unpool.indices import Indices, from_part
 
 
 @dataclass(frozen=True)
 class AxisChunks:
-    """The chunks of one axis: the elements of the output in each, together all, and those of the input that it reads.
-
-    Spans of the input may overlap, and are only empty if the input is.
+    """The chunks of one axis: the elements of the output in each, together all, and those of the input that it reads,
+    which may overlap, and are only empty if the input is.
     """
 
     output: tuple[Span, ...]
@@ -40,12 +40,7 @@ def pointwise_chunks(sizes: Sequence[int]) -> AxisChunks:
 
 
 def pooling_chunks(sizes: Sequence[int], axis: Axis) -> AxisChunks:
-    """An axis that is pooled: a chunk computes the windows that begin in one chunk of the large axis.
-
-    >>> from unpool.geometry import Window
-    >>> pooling_chunks((3, 5), Axis(8, 4, Window(3, 2), 1)).input
-    (Span(first=0, stop=4), Span(first=3, stop=8))
-    """
+    """An axis that is pooled: a chunk computes the windows that begin in one chunk of the large axis."""
     stops = [span_reaching(Span(0, chunk.stop), axis.window, axis.begin).stop for chunk in spans_of(sizes)]
     output = _spans_between([0, *(_clamp(stop, axis.small) for stop in stops[:-1]), axis.small])
     covered = (span_read(span, axis.window, axis.begin) for span in output)
@@ -55,12 +50,7 @@ def pooling_chunks(sizes: Sequence[int], axis: Axis) -> AxisChunks:
 def upsampling_chunks(sizes: Sequence[int], axis: Axis, *, covers_input: bool = False) -> AxisChunks:
     """An axis that is upsampled: a chunk computes the span between the first windows of two chunks of the small axis.
 
-    With `covers_input`, a chunk reads every element of the small axis, even if its window is cut off.
-
-    >>> from unpool.geometry import Window
-    >>> upsampling_chunks((3, 5), Axis(17, 8, Window(3, 2)))
-    AxisChunks(output=(Span(first=0, stop=6), Span(first=6, stop=17)), \
-input=(Span(first=0, stop=3), Span(first=2, stop=8)))
+    With `covers_input`, the chunks read every element of the small axis, even one whose window is cut off.
     """
     starts = [chunk.first for chunk in spans_of(sizes)][1:]
     begins = [_clamp(span_read(Span(start, start + 1), axis.window, axis.begin).first, axis.large) for start in starts]
@@ -74,11 +64,7 @@ input=(Span(first=0, stop=3), Span(first=2, stop=8)))
 
 
 def clip(span: Span, size: int) -> Span:
-    """The part of a span that lies inside an axis; it may be empty.
-
-    >>> clip(Span(-2, 3), 8), clip(Span(9, 12), 8)
-    (Span(first=0, stop=3), Span(first=8, stop=8))
-    """
+    """The part of a span that lies inside an axis; it may be empty."""
     first = _clamp(span.first, size)
     return Span(first, max(first, min(span.stop, size)))
 
@@ -104,16 +90,16 @@ def shape_of(spans: Sequence[Span]) -> tuple[int, ...]:
 
 
 def flat_index(places: Iterable[Any], shape: Sequence[int]) -> Any:
-    """The flat indices of coordinates by axis, int64: of arrays of them, or of one element."""
+    """The flat int64 indices of coordinates by axis."""
     flat: Any = np.int64(0)
     for place, size in zip(places, shape, strict=True):
         flat = flat * size + place
     return flat
 
 
-def flat_offset(spans: Sequence[Span], shape: Sequence[int]) -> int:
-    """The flat index of the first element of a part of an array."""
-    return int(flat_index([span.first for span in spans], shape))
+def whole_indices(indices: Indices, spans: Sequence[Span], shape: tuple[int, ...]) -> Indices:
+    """Flat indices in a part of an array as those in the whole of this shape."""
+    return from_part(indices, shape_of(spans), shape, int(flat_index([span.first for span in spans], shape)))
 
 
 def slices(spans: Sequence[Span], origins: Sequence[Span]) -> tuple[slice, ...]:
@@ -144,8 +130,8 @@ def map_chunks(
 ) -> Any:
     """An array whose chunks, of these sizes, are the results of a function of the chunks with the same number.
 
-    Arrays without axes go to every call, as do `options`; tasks have the name of the function. Results that are no
-    arrays have the dtype `object`, and must be unpacked before users see them.
+    Arrays without axes go to every call, as do `options`. Results that are no arrays have the dtype `object`, and must
+    be unpacked before users see them.
     """
     return da.map_blocks(
         function,

@@ -10,8 +10,8 @@ from unpool.calls import spec_of
 from unpool.dask import chunks
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import check_type
-from unpool.geometry import Axis, Span, span_read
-from unpool.indices import from_part, to_column_major
+from unpool.geometry import Axis, span_read
+from unpool.indices import to_column_major
 from unpool.operators import max_pool as operator
 from unpool.operators.max_pool import MaxPoolSpec
 
@@ -97,12 +97,17 @@ def max_pool_chunk(
         return y if indexed_shape is None else (y, np.empty(shape, np.int64))
     covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(output[2:], axes, strict=True)]
     data = [*source[:2], *(chunks.clip(span, axis.large) for span, axis in zip(covered, axes, strict=True))]
+    begins, ends = [], []
+    for window, span in zip(covered, data[2:], strict=True):
+        missing = (window.stop - window.first) - (span.stop - span.first)
+        begins.append(min(max(0, span.first - window.first), missing))
+        ends.append(missing - begins[-1])
     pooled = functional.max_pool(
         x[chunks.slices(data, source)],
         kernel_shape=[axis.window.size for axis in axes],
         strides=[axis.window.stride for axis in axes],
         dilations=[axis.window.dilation for axis in axes],
-        pads=_pads(covered, data[2:]),
+        pads=begins + ends,
         return_indices=indexed_shape is not None,
         threads=1,
         **activation_options,
@@ -110,7 +115,7 @@ def max_pool_chunk(
     if indexed_shape is None:
         return pooled
     y, indices = pooled
-    indices = from_part(indices, chunks.shape_of(data), indexed_shape, chunks.flat_offset(data, indexed_shape))
+    indices = chunks.whole_indices(indices, data, indexed_shape)
     return y, to_column_major(indices, indexed_shape[2:]) if is_column_major else indices
 
 
@@ -122,13 +127,3 @@ def values_of(pooled: tuple[AnyArray, AnyArray]) -> AnyArray:
 def indices_of(pooled: tuple[AnyArray, AnyArray]) -> AnyArray:
     """The indices of a chunk of (values, indices)."""
     return pooled[1]
-
-
-def _pads(covered: Sequence[Span], data: Sequence[Span]) -> list[int]:
-    """The padding of windows that cover more than the data: all begins, then all ends."""
-    begins, ends = [], []
-    for window, span in zip(covered, data, strict=True):
-        missing = (window.stop - window.first) - (span.stop - span.first)
-        begins.append(min(max(0, span.first - window.first), missing))
-        ends.append(missing - begins[-1])
-    return begins + ends
