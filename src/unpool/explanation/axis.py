@@ -10,20 +10,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpool.errors import UnpoolError
-from unpool.geometry import Axis, Span, span_read, upsampled_size, upsampling_walk
+from unpool.geometry import Axis, Span, Window, span_read, upsampled_size, upsampling_walk
 from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
+REACH = "({window} - 1) * {dilation} + 1"
+MAX_LENGTH = 2**16  # of an axis or the reach of a window that can be drawn, in elements
+MAX_ROWS, MAX_COLUMNS = 12, 24
+DATA, PADDING, GAP, OUTSIDE = "#", "o", "-", "."
 
 
 @dataclass(frozen=True)
 class SizeStep:
-    """One line of arithmetic, such as `room = large + begin + end - reach = 7 + 1 + 0 - 3 = 5`.
-
-    The rule has the names of earlier results, `numbers` their values; the value of the result is in elements.
+    """One line of arithmetic, such as `room = large + begin + end - reach = 7 + 1 + 0 - 3 = 5`: the rule has the names
+    of earlier results, and `numbers` their values.
     """
 
     name: str
@@ -38,8 +41,7 @@ class SizeStep:
 class _StepList:
     """A list of steps that is built from rules: texts with the names of values in braces."""
 
-    def __init__(self, axis: Axis, **values: int) -> None:
-        window = axis.window
+    def __init__(self, window: Window, **values: int) -> None:
         self._known = {"window": window.size, "stride": window.stride, "dilation": window.dilation, **values}
         self.steps: list[SizeStep] = []
 
@@ -51,27 +53,21 @@ class _StepList:
         self._known[name] = value
         return value
 
-    def add_reach(self, axis: Axis) -> None:
-        """Append the reach of a window."""
-        self.add("reach", "({window} - 1) * {dilation} + 1", axis.window.reach)
-
     def add_pads(self, begin: int, end: int) -> None:
         """Append both pads as they are in the attributes."""
         self.add("begin", str(begin), begin)
         self.add("end", str(end), end)
 
-    def add_begin(self, total: int, axis: Axis, *, odd_at_end: bool) -> None:
+    def add_begin(self, total: int, begin: int, *, odd_at_end: bool) -> None:
         """Append the part of a total before the first element."""
-        if total < 0:
-            self.add("begin", "0", axis.begin)
-        else:
-            self.add("begin", "floor({total} / 2)" if odd_at_end else "{total} - floor({total} / 2)", axis.begin)
+        half = "floor({total} / 2)" if odd_at_end else "{total} - floor({total} / 2)"
+        self.add("begin", "0" if total < 0 else half, begin)
 
 
 def pool_steps(spec: MaxPoolSpec, number: int, axis: Axis) -> tuple[SizeStep, ...]:
     """The steps from the size of X to the number of windows, along spatial axis `number` of a MaxPool."""
-    steps = _StepList(axis, large=axis.large)
-    steps.add_reach(axis)
+    steps = _StepList(axis.window, large=axis.large)
+    steps.add("reach", REACH, axis.window.reach)
     is_ort = spec.compat == "ort"
     if spec.padding in SAME:
         _same_pool_steps(steps, spec, axis)
@@ -94,14 +90,14 @@ def _same_pool_steps(steps: _StepList, spec: MaxPoolSpec, axis: Axis) -> None:
     if total < 0 and spec.compat == "ort":
         steps.add("begin", "trunc({total} / 2)" if is_upper else "trunc(({total} + 1) / 2)", axis.begin)
     else:
-        steps.add_begin(total, axis, odd_at_end=is_upper)
+        steps.add_begin(total, axis.begin, odd_at_end=is_upper)
     steps.add("end", "max({total} - {begin}, 0)", max(total - axis.begin, 0))
 
 
 def unpool_steps(spec: MaxUnpoolSpec, number: int, axis: Axis, *, is_asked: bool) -> tuple[SizeStep, ...]:
     """The steps from the size of X to that of the output, along spatial axis `number` of a MaxUnpool."""
     begin, end = spec.pads[number]
-    steps = _StepList(axis, small=axis.small, begin=begin, end=end, output_shape=axis.large)
+    steps = _StepList(axis.window, small=axis.small, begin=begin, end=end, output_shape=axis.large)
     inferred = upsampled_size(axis.small, axis.window, padding=begin + end)
     steps.add("inferred", "({small} - 1) * {stride} + {window} - {begin} - {end}", inferred)
     steps.add("large", "{output_shape}" if is_asked else "{inferred}", axis.large)
@@ -110,8 +106,8 @@ def unpool_steps(spec: MaxUnpoolSpec, number: int, axis: Axis, *, is_asked: bool
 
 def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) -> tuple[SizeStep, ...]:
     """The steps from the size of X to that of the output, along one axis of a ConvTranspose."""
-    steps = _StepList(axis, small=axis.small, output_padding=rule.extra, output_shape=rule.asked or 0)
-    steps.add_reach(axis)
+    steps = _StepList(axis.window, small=axis.small, output_padding=rule.extra, output_shape=rule.asked or 0)
+    steps.add("reach", REACH, axis.window.reach)
     full = upsampled_size(axis.small, axis.window, extra=rule.extra)
     steps.add("full", "({small} - 1) * {stride} + {reach} + {output_padding}", full)
     if rule.asked is not None:
@@ -130,16 +126,8 @@ def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) ->
 
 def _crop_steps(steps: _StepList, full: int, axis: Axis, *, odd_at_end: bool) -> None:
     total = steps.add("total", "{full} - {large}", full - axis.large)
-    steps.add_begin(total, axis, odd_at_end=odd_at_end)
+    steps.add_begin(total, axis.begin, odd_at_end=odd_at_end)
     steps.add("end", "{total} - {begin}", total - axis.begin)
-
-
-MAX_LENGTH = 2**16
-"""Largest axis or reach of a window that can be drawn, in elements."""
-
-MAX_ROWS = 12
-MAX_COLUMNS = 24
-DATA, PADDING, GAP, OUTSIDE = "#", "o", "-", "."
 
 
 @dataclass(frozen=True)
@@ -152,9 +140,8 @@ class TapPositions:
 
 @dataclass(frozen=True)
 class AxisDrawing:
-    """The first and the last windows of an axis, or all if they are few.
-
-    `uncovered` are large positions in no window, and `coverage` is the number of windows over each large position.
+    """The first and the last windows of an axis, or all if they are few; the large positions in no window, and the
+    number of windows over each large position.
     """
 
     windows: tuple[TapPositions, ...]
@@ -163,13 +150,7 @@ class AxisDrawing:
 
 
 def draw(axis: Axis) -> AxisDrawing:
-    """The windows of an axis, which may not be too long.
-
-    >>> from unpool.geometry import Window
-    >>> drawing = draw(Axis(5, 2, Window(2, 2)))
-    >>> [window.large for window in drawing.windows], drawing.uncovered, drawing.coverage
-    ([(0, 1), (2, 3)], (Span(first=4, stop=5),), (1, 1, 1, 1, 0))
-    """
+    """The windows of an axis, which may not be too long."""
     longest = max(axis.large, axis.small, axis.window.reach)
     if longest > MAX_LENGTH:
         raise UnpoolError(f"explain: expected axes and windows of at most {MAX_LENGTH} elements, got {longest}.")
@@ -178,7 +159,7 @@ def draw(axis: Axis) -> AxisDrawing:
     windows = []
     for small in (*range(min(axis.small, MAX_ROWS)), *range(max(MAX_ROWS, axis.small - MAX_ROWS), axis.small)):
         read = span_read(Span(small, small + 1), axis.window, axis.begin)
-        windows.append(TapPositions(small, tuple(range(read.first, read.stop, axis.window.dilation))))
+        windows.append(TapPositions(small, tuple(range(*read, axis.window.dilation))))
     uncovered = tuple(Span(*pair) for pair in edges.reshape(-1, 2).tolist())
     return AxisDrawing(tuple(windows), uncovered, tuple(coverage.tolist()))
 

@@ -30,8 +30,7 @@ RESULT_TEXTS = {
 class AxisExplanation:
     """One spatial axis of a call: the steps from one size to the other, and a drawing of its windows.
 
-    `axis.large` is its size in X for MaxPool, else in the output; `axis.begin` is the padding before the first
-    large position, or the elements cropped there.
+    `axis.large` is the size in X for MaxPool, else in the output; `axis.begin` counts elements padded or cropped there.
     """
 
     number: int
@@ -43,8 +42,7 @@ class AxisExplanation:
         """The lines that `print` shows."""
         window = self.axis.window
         yield f"axis {self.number}: large = small * {window.stride} + tap * {window.dilation} - {self.axis.begin}"
-        yield from (f"  {step}" for step in self.steps)
-        yield ""
+        yield from (*(f"  {step}" for step in self.steps), "")
         yield from (f"  {line}" for line in render(self.axis, self.drawing))
 
 
@@ -71,10 +69,7 @@ class CallExplanation:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The result of `explain`; `print` shows the calls if sizes are given, else the changes, else the contract.
-
-    `other` is the contract of the second version, and calls are those of both versions.
-    """
+    """The result of `explain`, `other` for a second version; `print` shows the changes and calls, else the contract."""
 
     contract: Contract
     other: Contract | None
@@ -95,10 +90,7 @@ class Explanation:
         yield f"{self.contract.label} -> {other}"
         yield ""
         titles = ("since", "what", "before", "after", "")
-        rows = [
-            (str(change.since), change.subject, change.before, change.after, RESULT_TEXTS[change.results])
-            for change in self.changes
-        ]
+        rows = [(str(row.since), row.subject, row.before, row.after, RESULT_TEXTS[row.results]) for row in self.changes]
         yield from columns([titles, *rows])
 
 
@@ -173,37 +165,29 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
     return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)
 
 
-def _call(row: Row, size: Sequence[int] | int, given: dict[str, Any], compat: str) -> CallExplanation:
+def _call(row: Row, size: Sequence[int] | int, values: dict[str, Any], compat: str) -> CallExplanation:
     rank = 1 if isinstance(size, int) else len(size)
     sizes = read.sizes("explain: size", size, rank)
-    attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in given.items()}
-    asked = attributes.pop("output_shape", None) if row.operator == "MaxUnpool" else None
+    attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in values.items()}
+    output_shape = attributes.pop("output_shape", None) if row.operator == "MaxUnpool" else None
     spec = resolve.from_row(row, attributes, compat=compat, index_space="auto")
+    channels = spec.group if isinstance(spec, conv_transpose.ConvTransposeSpec) else 1
+    x_shape = (1, *sizes, channels) if row.is_channels_last else (1, channels, *sizes)
     if isinstance(spec, max_pool.MaxPoolSpec):
-        axes = max_pool.call(spec, _shape(row, 1, sizes)).axes
+        axes = max_pool.call(spec, x_shape).axes
         steps = [pool_steps(spec, number, axis) for number, axis in enumerate(axes)]
     elif isinstance(spec, max_unpool.MaxUnpoolSpec):
-        wanted = None if asked is None else (1, 1, *read.sizes(f"{row.label}: output_shape", asked, rank))
-        axes = max_unpool.call(spec, _shape(row, 1, sizes), (1, 1, *sizes), wanted).axes
-        steps = [unpool_steps(spec, number, axis, is_asked=asked is not None) for number, axis in enumerate(axes)]
+        is_asked = output_shape is not None
+        wanted = (1, 1, *read.sizes(f"{row.label}: output_shape", output_shape, rank)) if is_asked else None
+        axes = max_unpool.call(spec, x_shape, (1, 1, *sizes), wanted).axes
+        steps = [unpool_steps(spec, number, axis, is_asked=is_asked) for number, axis in enumerate(axes)]
     else:
-        axes, steps = _conv_transpose(spec, sizes)
+        if spec.kernel_shape is None:
+            raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W. Pass it as well.")
+        axes = conv_transpose.call(spec, x_shape, (spec.group, 1, *spec.kernel_shape), None).axes
+        rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
+        steps = [conv_transpose_steps(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
     output = tuple(axis.small if row.operator == "MaxPool" else axis.large for axis in axes)
     pairs = enumerate(zip(axes, steps, strict=True))
     explained = tuple(AxisExplanation(number, axis, steps, draw(axis)) for number, (axis, steps) in pairs)
     return CallExplanation(row.label, sizes, output, explained)
-
-
-def _conv_transpose(
-    spec: conv_transpose.ConvTransposeSpec, sizes: tuple[int, ...]
-) -> tuple[tuple[Axis, ...], list[tuple[SizeStep, ...]]]:
-    if spec.kernel_shape is None:
-        raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W. Pass it as well.")
-    w_shape = (spec.group, 1, *spec.kernel_shape)
-    axes = conv_transpose.call(spec, _shape(spec.row, spec.group, sizes), w_shape, None).axes
-    rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
-    return axes, [conv_transpose_steps(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
-
-
-def _shape(row: Row, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (1, *sizes, channels) if row.is_channels_last else (1, channels, *sizes)

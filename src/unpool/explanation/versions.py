@@ -14,10 +14,9 @@ from unpool.operators.contract import INPUT_NAMES, Row, rows_of
 class ContractChange:
     """A difference of version `since` to the version before, in short.
 
-    Attributes:
-        subject: an attribute, "types", "outputs", or "summary" for the text about the operator itself.
-        results: "new" if it was refused before, "refused" if it may be refused now, "others" if a call may have other
-            results, "same" if only the standard's text changed, and unpool reads both texts in the same way.
+    `subject` is an attribute, "types", "outputs", or "summary" for the operator's text. `results` are "new" if it was
+    refused before, "refused" if it may be now, "others" if a call may have other results, "same" if unpool reads both
+    texts in the same way.
     """
 
     since: int
@@ -105,10 +104,7 @@ class ContractEntry:
 
 @dataclass(frozen=True)
 class Contract:
-    """The attributes, inputs and outputs of a version, with the opsets that select it, in words.
-
-    `versions` are all versions of the operator in this domain.
-    """
+    """The attributes, inputs and outputs of a version in words, with its opsets and all versions of the operator."""
 
     label: str
     versions: tuple[int, ...]
@@ -132,10 +128,10 @@ def contract_of(row: Row) -> Contract:
     later = next((number for number in versions if number > version), None)
     opsets = f"opset {version}" if later == version + 1 else f"opsets {version} to {(later or 0) - 1}"
     attributes = []
-    for name in sorted(row.attributes):
+    for name, kind in sorted(row.attributes.items()):
         default, description = ATTRIBUTES[name]
         default = "required" if name in row.required else f"default {default}"
-        attributes.append(ContractEntry(name, row.attributes[name].value, default, description))
+        attributes.append(ContractEntry(name, kind.value, default, description))
     inputs, outputs = enumerate(INPUT_NAMES[row.operator]), enumerate(OUTPUTS[row.operator][: row.max_outputs])
     return Contract(
         row.label,
@@ -148,14 +144,7 @@ def contract_of(row: Row) -> Contract:
 
 
 def changes_between(older: Row, newer: Row) -> tuple[ContractChange, ...]:
-    """The changes, version by version.
-
-    >>> from unpool.operators.contract import row
-    >>> changes = changes_between(row("MaxPool", "", 1), row("MaxPool", "", 10))
-    >>> [(change.since, change.subject, change.results) for change in changes]
-    [(8, 'outputs', 'new'), (8, 'storage_order', 'new'), (10, 'ceil_mode', 'new'), (10, 'dilations', 'new'), \
-(10, 'summary', 'same')]
-    """
+    """The changes, version by version."""
     rows = [row for row in rows_of(older.operator, older.domain) if _version(older) <= _version(row) <= _version(newer)]
     return tuple(change for before, after in pairwise(rows) for change in _changes(before, after))
 
@@ -169,14 +158,12 @@ def _changes(before: Row, after: Row) -> Iterator[ContractChange]:
         names = OUTPUTS[after.operator]
         first, second = (", ".join(names[: row.max_outputs]) for row in (before, after))
         yield ContractChange(since, "outputs", first, second, "new")
-    texts = {change.subject: change for change in TEXT_CHANGES[after.operator] if change.since == since}
-    added = {name for name in after.attributes if name not in before.attributes}
-    for name in sorted({*texts, *added}):
-        if name in added:
+    changes = {change.subject: change for change in TEXT_CHANGES[after.operator] if change.since == since}
+    for name in after.attributes:
+        if name not in before.attributes:
             text = f"{after.attributes[name].value}, default {ATTRIBUTES[name][0]}"
-            yield ContractChange(since, name, "-", text, "new")
-        else:
-            yield texts[name]
+            changes[name] = ContractChange(since, name, "-", text, "new")
+    yield from (changes[name] for name in sorted(changes))
 
 
 def _value(row: Row, name: str, is_optional: bool, types: str) -> ContractEntry:
@@ -194,10 +181,6 @@ def _version(row: Row) -> int:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """One line per row; every column but the last as wide as its widest cell.
-
-    >>> columns([("a", "b"), ("aaa", "b")])
-    ['a    b', 'aaa  b']
-    """
+    """One line per row; every column but the last is as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

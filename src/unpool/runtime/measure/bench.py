@@ -6,9 +6,8 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -38,10 +37,9 @@ Feed = Mapping[str, AnyArray]
 
 @dataclass(frozen=True)
 class StepTime:
-    """The median time of one step of the plan, and its share, from 0 to 1, of the time of all steps.
+    """The median time of one step of the plan, its share, from 0 to 1, and the seconds of the node in onnxruntime.
 
-    A partition is named by its first and last node. `onnxruntime` are the seconds that onnxruntime takes for the same
-    node; None for a partition, and for a node that onnxruntime's profile does not name.
+    A partition is named by its first and last node, and has no time in onnxruntime, nor has a node without profile.
     """
 
     node: str
@@ -53,14 +51,10 @@ class StepTime:
 
 @dataclass(frozen=True)
 class ModelTimes:
-    """A model's times through a session of unpool and in onnxruntime, with the same number of threads.
+    """A model's times through a session of unpool and in onnxruntime, or onnxruntime's reason why it cannot run it.
 
-    Attributes:
-        onnxruntime: None if onnxruntime cannot run it.
-        refusal: the reason that onnxruntime gives then.
-        difference: largest difference between the outputs of the two, over the largest value; None where they
-            have nothing to compare, and infinite where shapes, types or NaNs differ.
-        steps: in order of execution.
+    `difference` is the largest between the outputs of the two, over the largest value: None where there is nothing to
+    compare, and infinite where shapes, types or NaNs differ. Steps are in order of execution.
     """
 
     unpool: Timing
@@ -92,20 +86,13 @@ def _run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a function that is called in a process of its own."""
     context, ending = get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a message
     with ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=ending) as pool:
-        with _without_main():
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # or the process runs the caller's script, maybe unguarded
+        try:
             future = pool.submit(function, *arguments)
+        finally:
+            sys.modules["__main__"] = script
         return future.result()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Processes that start meanwhile do not run the caller's script again, which may lack a guard against that."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 def _time_unpool(
@@ -142,9 +129,14 @@ def _time_onnxruntime(
         source = _named(path)
         timing, outputs = _time_session(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
         events = _profile(lambda profiling: ort_session(source, profiling, threads), feed, timing.samples)
-        return timing, _node_times(events, timing.samples), "", outputs
     except Exception as error:
         return None, {}, ort_message(error), []
+    durations: dict[str, list[int]] = {}
+    for event in events:
+        if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
+            durations.setdefault(event["name"].removesuffix(KERNEL_TIME), []).append(event["dur"])
+    nodes = {name: median(times[-timing.samples :]) * 1e-6 for name, times in durations.items()}
+    return timing, nodes, "", outputs
 
 
 def _time_session(session: Any, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:
@@ -164,15 +156,6 @@ def _profile(make_session: Callable[[onnxruntime.SessionOptions], Any], feed: Fe
             session.run(None, feed)
         events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return events
-
-
-def _node_times(events: Sequence[Mapping[str, Any]], runs: int) -> dict[str, float]:
-    """Median seconds of every node in the last runs, by onnxruntime's own profile."""
-    durations: dict[str, list[int]] = {}
-    for event in events:
-        if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
-            durations.setdefault(event["name"].removesuffix(KERNEL_TIME), []).append(event["dur"])
-    return {name: median(samples[-runs:]) * 1e-6 for name, samples in durations.items()}
 
 
 def _named(path: str) -> str | bytes:
@@ -195,10 +178,8 @@ def ort_session(source: str | bytes, options: onnxruntime.SessionOptions, thread
 
 def _max_error(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:
     """The largest error of all outputs; None if none is an array of numbers with elements."""
-    pairs = zip(expected, actual, strict=True)
-    errors = [
-        diff_arrays(first, second).error
-        for first, second in pairs
-        if isinstance(first, np.ndarray) and first.dtype.kind != "O" and first.size
-    ]
+    errors = []
+    for first, second in zip(expected, actual, strict=True):
+        if isinstance(first, np.ndarray) and first.dtype.kind != "O" and first.size:
+            errors.append(diff_arrays(first, second).error)
     return max(errors, default=None)

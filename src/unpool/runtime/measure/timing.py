@@ -14,13 +14,9 @@ SHORTEST_SAMPLE = 20e-6  # seconds; shorter calls are timed several at once, so 
 
 @dataclass(frozen=True)
 class Effort:
-    """Number of repetitions of a call.
+    """The minimum number of samples of a call, and of seconds for all of them, after some calls that do not count.
 
-    Attributes:
-        warmup: calls between the first and the first sample, that do not count; fewer if they exceed `limit`.
-        repetitions: minimum number of samples.
-        seconds: minimum time of all samples together.
-        limit: seconds after which no new sample begins, however few there are.
+    No new sample begins after `limit` seconds, however few there are.
     """
 
     warmup: int = 3
@@ -31,10 +27,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times, in seconds per call: median and percentiles of a number of samples.
-
-    `first` is the first call, with all that it compiles and allocates.
-    """
+    """Seconds per call, and their number; `first` is the first call, with all that it compiles and allocates."""
 
     median: float
     p20: float
@@ -45,19 +38,14 @@ class Timing:
 
 
 def summarize(samples: Sequence[float], first: float) -> Timing:
-    """Median, spread and number of the samples, in seconds per call; percentiles between two are interpolated.
-
-    >>> summarize([3.0, 1.0, 2.0, 6.0, 4.0, 5.0], first=9.0)
-    Timing(median=3.5, p20=2.0, p80=5.0, p95=5.75, first=9.0, samples=6)
-    """
-    p20, median, p80, p95 = (float(value) for value in np.percentile(samples, [20, 50, 80, 95]))
+    """Median, spread and number of samples in seconds per call; percentiles between two are interpolated."""
+    p20, median, p80, p95 = np.percentile(samples, [20, 50, 80, 95]).tolist()
     return Timing(median, p20, p80, p95, first, len(samples))
 
 
 def measure(call: Callable[[], object], effort: Effort) -> Timing:
     """Time a call that may be repeated; garbage is collected before, not meanwhile."""
-    first = _seconds(call)
-    warm = first
+    first = warm = _seconds(call)
     end = time.perf_counter() + effort.limit
     for _ in range(effort.warmup):
         if time.perf_counter() + warm > end:
@@ -74,8 +62,7 @@ def samples_of(call: Callable[[], object], about: float, effort: Effort) -> list
     while True:
         samples.append(_seconds(call, batch))
         elapsed = time.perf_counter() - begin
-        is_known = len(samples) >= effort.repetitions and elapsed >= effort.seconds
-        if is_known or elapsed >= effort.limit:
+        if elapsed >= effort.limit or (elapsed >= effort.seconds and len(samples) >= effort.repetitions):
             return samples
 
 
