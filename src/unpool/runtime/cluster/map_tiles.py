@@ -36,25 +36,15 @@ from unpool.runtime.tiles.walk import Shape
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
-TILES_PER_THREAD = 3
-"""Tiles that are submitted per thread of the cluster: one that runs, and some whose input is on its way."""
-
-MAX_CACHED_SESSIONS = 2
-"""Sessions that a worker keeps: that of the run, and one from an earlier run."""
-
-MAX_CHUNK_LENGTH = 1024
-"""Elements of a chunk along a spatial axis, unless the length of a tile has no divisor close to it."""
-
-FINISHED = "unpool_finished"
-"""The attribute that becomes true when all tiles are written."""
+TILES_PER_THREAD = 3  # that are submitted per thread of the cluster: one that runs, some whose input is on its way
+MAX_CACHED_SESSIONS = 2  # of a worker: that of the run, and one from an earlier run
+MAX_CHUNK_LENGTH = 1024  # along a spatial axis, unless the length of a tile has no divisor close to it
+FINISHED = "unpool_finished"  # the attribute that becomes true when all tiles are written
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Options of a run: retries of a tile that raises an error, and threads of the model in one tile.
-
-    A worker runs a tile on each of its own threads.
-    """
+    """Options of a run: retries of a tile that raises an error, and threads of the model in each tile of a worker."""
 
     client: Client
     retries: int = 3
@@ -78,12 +68,10 @@ def map_tiles(
     tiling = tiler.tiling({name: tuple(array.shape) for name, array in arrays.items()}, tile)
     client_inputs, worker_inputs = {}, {}
     for name, array in arrays.items():
-        if name not in tiling.inputs:
-            worker_inputs[name] = np.asarray(array)
-        elif isinstance(array, (np.ndarray, da.Array)):
+        if name in tiling.inputs and isinstance(array, (np.ndarray, da.Array)):
             client_inputs[name] = array
         else:
-            worker_inputs[name] = array
+            worker_inputs[name] = array if name in tiling.inputs else np.asarray(array)
     content = _pickle_session(session, options.threads)
     types = {value.name: dtype(parse_type(value.type)) for value in session.get_outputs()}
     folders = list(filter(None, [local_folder(to)]))
@@ -130,8 +118,7 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
 
 def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
     """The session for workers: with this number of threads, and from bytes where the model is a single file."""
-    config = session._config
-    source = config.source
+    config, source = session._config, session._config.source
     if isinstance(source, str) and not external_files(Path(source)).used:
         source = Path(source).read_bytes()
     twin = copy(session)
@@ -152,11 +139,14 @@ class _TileScheduler:
         """The constant outputs from every tile, in the order of completion. At the end, no task is left running."""
         tiles = iter(self.tiling)
         running: dict[Any, tuple[Tile, Any]] = {}
-        done = as_completed(loop=self.options.client.loop, with_results=True, raise_errors=False)
-        capacity = _Capacity(self.options.client)
+        client, capacity, updated = self.options.client, 0, -1.0
+        done = as_completed(loop=client.loop, with_results=True, raise_errors=False)
         try:
             while True:
-                for tile in islice(tiles, max(0, capacity.tiles() - len(running))):
+                if monotonic() - updated > 1:  # workers come and go
+                    capacity = TILES_PER_THREAD * max(1, sum(map(int, client.nthreads().values())))
+                    updated = monotonic()
+                for tile in islice(tiles, max(0, capacity - len(running))):
                     future = self._submit(tile)
                     running[future.key] = (tile, future)
                     done.add(future)
@@ -166,7 +156,7 @@ class _TileScheduler:
                 tile, _ = running.pop(future.key)
                 yield result if future.status == "finished" else self._raise_error(tile, future)
         finally:
-            self.options.client.cancel([future for _, future in running.values()])
+            client.cancel([future for _, future in running.values()])
 
     def _submit(self, tile: Tile) -> Any:
         """Submit a tile. Its key has its position in the grid, which the dashboard shows for slow tiles."""
@@ -191,20 +181,6 @@ class _TileScheduler:
             ) from error
 
 
-class _Capacity:
-    """TILES_PER_THREAD for every thread; it is updated once a second, because workers come and go."""
-
-    def __init__(self, client: Client) -> None:
-        self._client, self._tiles, self._updated = client, 0, -1.0
-
-    def tiles(self) -> int:
-        """The number of tiles that may be submitted."""
-        if monotonic() - self._updated > 1:
-            self._tiles = TILES_PER_THREAD * max(1, sum(map(int, self._client.nthreads().values())))
-            self._updated = monotonic()
-        return self._tiles
-
-
 class ZarrOutputs:
     """The Zarr arrays of one run: one array for a single output, else a group with an array for each."""
 
@@ -224,12 +200,11 @@ class ZarrOutputs:
             )
         options = {"shape": shape, "chunks": tuple(max(1, size) for size in chunks), "dtype": dtype, "fill_value": 0}
         if self._group is None:
-            attributes = {FINISHED: False}
-            array = self._create(lambda zarr: zarr.create_array(self._store, attributes=attributes, **options))
+            options["attributes"] = {FINISHED: False}
+            self.arrays[name] = self._create(lambda zarr: zarr.create_array(self._store, **options))
         else:
-            array = self._group.create_array(name.strip("/"), **options)
-        self.arrays[name] = array
-        return array
+            self.arrays[name] = self._group.create_array(name.strip("/"), **options)
+        return self.arrays[name]
 
     def finish(self) -> None:
         """Mark the arrays as complete."""
@@ -278,10 +253,9 @@ def _chunk_length(length: int) -> int:
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One run, as every worker has it: a pickled session, whose digest shows whether the worker has loaded it already.
+    """One run, as every worker has it: a pickled session with its digest, and the Zarr arrays of the outputs.
 
     The feed has the inputs that workers read: arrays in storage that all of them reach, and inputs that are not cut.
-    Outputs are Zarr arrays.
     """
 
     digest: str
@@ -322,7 +296,7 @@ _loading = Lock()
 
 
 def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> Arrays:
-    """Run a tile of a job on a worker, and write its results; `parts` are those of inputs that the client has cut.
+    """Run a tile of a job on a worker, with the parts of inputs that the client has cut, and write its results.
 
     The outputs that are equal for every tile are returned: the client writes them.
     """

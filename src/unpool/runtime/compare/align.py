@@ -1,6 +1,6 @@
 """Models whose every value can be compared: values as outputs, and the values of two runs or two graphs in pairs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import source_name
 from unpool.runtime.graph.graph import Graph, prune
 from unpool.runtime.graph.load import ModelSource, load_for_command
-from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, since_version, writes
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads, since_version, writes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large
@@ -28,10 +28,7 @@ Values: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ComparableModel:
-    """A model whose values can become outputs, if their type is known; its functions are inlined.
-
-    The graph has the nodes that its outputs need, without those that only hold constants; a node with subgraphs is one.
-    """
+    """A model without functions, whose values can become outputs, and the graph of the nodes that its outputs need."""
 
     model: onnx.ModelProto
     graph: Graph
@@ -94,11 +91,11 @@ def diff_values(
         follows = not differing.isdisjoint(reads(node))
         for position, name in enumerate(node.output):
             if name in expected and name in actual:
-                diff = diff_arrays(expected[name], actual[name], tolerance)
-                has_indices = node.op_type == "MaxPool" and domain(node) in ("", NHWC) and position == 1
-                x, ties = known.get(node.input[0]) if has_indices else None, None
-                if diff.kind == "values" and isinstance(x, np.ndarray):
-                    ties = count_ties(node, x, expected[name], actual[name], tolerance)
+                diff, ties = diff_arrays(expected[name], actual[name], tolerance), None
+                if diff.kind == "values" and position == 1 and node.op_type == "MaxPool" and is_unpool_op(node):
+                    x = known.get(node.input[0])
+                    if isinstance(x, np.ndarray):
+                        ties = count_ties(node, x, expected[name], actual[name], tolerance)
                 is_first = diff.differs and not follows
                 yield ValueDiff(node_name(node), model.operator(node), name, diff, is_first, ties)
                 if diff.differs:
@@ -108,8 +105,10 @@ def diff_values(
 def diff_outputs(expected: Values, actual: Values, tolerance: Tolerance) -> tuple[ValueDiff, ...]:
     """The outputs of two models by their names or, where neither has all names of the other, in their order."""
     by_name = set(expected) <= set(actual) or set(actual) <= set(expected)
-    names: Sequence[str] = [name for name in expected if name in actual] if by_name else list(actual)
-    pairs = dict(zip(names if by_name else expected, names, strict=False))
+    if by_name:
+        pairs = {name: name for name in expected if name in actual}
+    else:
+        pairs = dict(zip(expected, actual, strict=False))
     missing = [name for name in expected if name not in pairs]
     extra = [name for name in actual if name not in pairs.values()]
     return (

@@ -13,8 +13,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,16 +22,7 @@ from unpool.errors import UnpoolError, suggest_name
 from unpool.numerics import ROUNDING, Tolerance
 from unpool.runtime.compare import align
 from unpool.runtime.compare.records import Comparison, RuntimeReport, ValueDiff
-from unpool.runtime.compare.runtimes import (
-    NAMES,
-    TORCH,
-    UNPOOL,
-    RuntimeValues,
-    find_runtime,
-    run_model,
-    run_nodes,
-    unpool_runtime,
-)
+from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, run_nodes
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import model_errors, source_name
 from unpool.runtime.graph.graph import to_dense
@@ -94,16 +83,15 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
             second = align.load_for_comparison(other, semantics)
     with model_errors(model):
         inputs, expected = _run_first(first, semantics, feed, {**_sizes_of(second, first), **(sizes or {})})
-    tensors = {**first.graph.defaults, **first.graph.constants}
-    constants = {name: array_of(tensor) for name, tensor in tensors.items()}
-    constants |= {name: to_dense(tensor) for name, tensor in first.graph.sparse_constants.items()}
-    known = {**constants, **inputs}
+    known = {name: array_of(tensor) for name, tensor in {**first.graph.defaults, **first.graph.constants}.items()}
+    known |= {name: to_dense(tensor) for name, tensor in first.graph.sparse_constants.items()}
+    known |= inputs
     second_inputs = {name: inputs[own] for own, name in _match_inputs(second, list(inputs)).items()}
     pairs = None if other is None else align.match_values(first, second, zip(inputs, second_inputs, strict=True))
-    comparer = _RunComparer(first, known, expected, tolerance, pairs)
-    reports = {
-        runtime.word: comparer.report(runtime.name, run_model(runtime, second, second_inputs)) for runtime in runtimes
-    }
+    reports = {}
+    for runtime in runtimes:
+        result = run_model(runtime, second, second_inputs)
+        reports[runtime.word] = _report(runtime.name, result, first, known, expected, tolerance, pairs)
     if TORCH in names:
         reports[TORCH] = run_nodes(first, known, expected.values, semantics, tolerance)
     subgraphs = [node_name(node) for node in first.graph.nodes if has_subgraphs(node)]
@@ -113,7 +101,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     ]
     return Comparison(
         tuple(source_name(source) for source in (model, other) if source is not None),
-        unpool_runtime(semantics).name,
+        find_runtime(UNPOOL, semantics).name,
         tuple(described),
         tuple(reports[name] for name in names),
         (f"as one node each, whatever is inside: {', '.join(subgraphs)}",) if subgraphs else (),
@@ -155,11 +143,11 @@ def _sizes_of(fixed: align.ComparableModel, model: align.ComparableModel) -> dic
         names = _match_inputs(fixed, [name for name in own if name not in model.graph.defaults])
     except UnpoolError:
         return {}  # the number of inputs differs, so there will be no run
-    pairs = [zip(own[name] or (), dims[other] or (), strict=False) for name, other in names.items()]
     sizes: dict[str, int] = {}
-    for dim, size in chain.from_iterable(pairs):
-        if isinstance(dim, str) and isinstance(size, int):
-            sizes.setdefault(dim, size)
+    for name, other in names.items():
+        for dim, size in zip(own[name] or (), dims[other] or (), strict=False):
+            if isinstance(dim, str) and isinstance(size, int):
+                sizes.setdefault(dim, size)
     return sizes
 
 
@@ -173,32 +161,30 @@ def _match_inputs(model: align.ComparableModel, names: Sequence[str]) -> dict[st
     return dict(zip(names, own, strict=True))
 
 
-@dataclass(frozen=True)
-class _RunComparer:
-    """Compares runs with the results of unpool, which ran the first model on these inputs and constants.
+def _report(
+    title: str,
+    result: RuntimeValues,
+    model: align.ComparableModel,
+    inputs: align.Values,
+    expected: RuntimeValues,
+    tolerance: Tolerance,
+    pairs: Mapping[str, str] | None,
+) -> RuntimeReport:
+    """The results of a runtime, compared with those of unpool, which ran the first model on these inputs and constants.
 
-    `pairs` are the values of another model by the names of the first one's; None for the same model.
+    `pairs` are the values of another model by the names of the first one's, compared where type and shape are the same;
+    None for the same model.
     """
-
-    model: align.ComparableModel
-    inputs: align.Values
-    expected: RuntimeValues
-    tolerance: Tolerance
-    pairs: Mapping[str, str] | None
-
-    def report(self, name: str, result: RuntimeValues) -> RuntimeReport:
-        """The report about a runtime; of another model, values of the same type and shape are compared."""
-        own, values = self.expected.values, result.values
-        if self.pairs is not None:
-            known = {name: other for name, other in self.pairs.items() if name in own and other in values}
-            values = {name: values[other] for name, other in known.items() if _kind(values[other]) == _kind(own[name])}
-        outputs: tuple[ValueDiff, ...] = ()
-        if result.outputs is not None:
-            outputs = align.diff_outputs(self.expected.outputs or {}, result.outputs, self.tolerance)
-        diffs = tuple(align.diff_values(self.model, self.inputs, own, values, self.tolerance))
-        is_other = self.pairs is not None
-        unmatched = len(own) - len(diffs) if is_other else 0
-        return RuntimeReport(name, diffs, outputs, result.unsupported, is_other, unmatched)
+    own, values = expected.values, result.values
+    if pairs is not None:
+        known = {name: values[other] for name, other in pairs.items() if name in own and other in values}
+        values = {name: value for name, value in known.items() if _kind(value) == _kind(own[name])}
+    outputs: tuple[ValueDiff, ...] = ()
+    if result.outputs is not None:
+        outputs = align.diff_outputs(expected.outputs or {}, result.outputs, tolerance)
+    diffs = tuple(align.diff_values(model, inputs, own, values, tolerance))
+    unmatched = 0 if pairs is None else len(own) - len(diffs)
+    return RuntimeReport(title, diffs, outputs, result.unsupported, pairs is not None, unmatched)
 
 
 def _kind(value: Any) -> Any:

@@ -13,11 +13,9 @@ TITLES = ("node", "operator", "value", "what differs", "share", "largest", "rela
 class IndexTies:
     """Indices of a MaxPool that differ, counted by the two elements of X that they name.
 
-    Attributes:
-        ties: the elements are equal, and neither runtime is wrong about the value.
-        near_ties: they differ within the tolerance, so that rounding before the pool decides.
-        other_values: they differ by more: one runtime did not choose the largest, or counts in another way.
-        outside: one of the indices names no element of X.
+    Those of ties are equal, and neither runtime is wrong about the value. Those of near ties differ within the
+    tolerance, so that rounding before the pool decides; other values differ by more: one runtime did not choose the
+    largest, or counts in another way. Outside, an index names no element of X.
     """
 
     ties: int = 0
@@ -35,10 +33,7 @@ class IndexTies:
 class ValueDiff:
     """One value of a node in two runtimes, or an output of the model as a whole, whose node is "".
 
-    Attributes:
-        operator: of the node, with its version.
-        is_first_difference: it differs although all inputs of its node agree.
-        ties: for indices of a MaxPool that differ, the elements that they name.
+    The operator has its version. A first difference is one although all inputs of the node agree.
     """
 
     node: str
@@ -56,9 +51,9 @@ class ValueDiff:
         share, max_abs, max_rel, ulp, index = [""] * 5
         if diff.kind in ("values", "close"):
             share, index = f"{diff.share * 100:.3g}%", str(list(diff.index))
-        if share and self.ties is None:
-            max_abs, max_rel = f"{diff.max_abs:.3g}", f"{diff.max_rel:.2g}"
-            ulp = "" if diff.ulp is None else str(diff.ulp)
+            if self.ties is None:
+                max_abs, max_rel = f"{diff.max_abs:.3g}", f"{diff.max_rel:.2g}"
+                ulp = "" if diff.ulp is None else str(diff.ulp)
         elements = f"{diff.expected} | {diff.actual}" if diff.expected or diff.actual else ""
         place = (self.node or "whole model", self.operator, self.value)
         return (*place, kind, share, max_abs, max_rel, ulp, index, elements)
@@ -80,12 +75,9 @@ class UnsupportedNode:
 class RuntimeReport:
     """The results of one runtime, by its name and version, compared with those of the first.
 
-    Attributes:
-        values: in the order of the nodes, as far as both runtimes make them.
-        outputs: of the model as it is; empty where the runtime cannot run it.
-        unsupported: the first node that the runtime does not run, or the model.
-        is_other_model: it ran another model, so only outputs decide whether it differs.
-        unmatched_count: values of the first model without a counterpart in the other one.
+    Values are in the order of the nodes, as far as both runtimes make them, and outputs are those of the model as it
+    is, none where the runtime cannot run it. Of another model, only outputs decide whether it differs, and
+    `unmatched_count` values of the first model have no counterpart in it.
     """
 
     runtime: str
@@ -121,8 +113,7 @@ class RuntimeReport:
             yield f"  and {later} more value{'s' * (later > 1)} after these"
 
     def _output_summary(self) -> str:
-        count = len(self.outputs)
-        differing = sum(output.diff.differs for output in self.outputs)
+        count, differing = len(self.outputs), sum(output.diff.differs for output in self.outputs)
         if not count:
             return ""
         if differing:
@@ -149,9 +140,8 @@ class RuntimeReport:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of one or two models in a first runtime, by its name and version, and in others.
-
-    `inputs` are name, shape and type of each, and `notes` the parts of the model that were not compared.
+    """The comparison of one or two models in a first runtime, by its name and version, and in others; `notes` name the
+    parts of the model that were not compared.
     """
 
     models: tuple[str, ...]

@@ -38,8 +38,7 @@ NAMES = (UNPOOL, "onnxruntime", "reference", "openvino", TORCH)
 
 Arrays: TypeAlias = Sequence[AnyArray | None]
 
-MAX_AXES = 3
-"""Spatial axes of torch's functions."""
+MAX_AXES = 3  # spatial axes of torch's functions
 
 _OPENVINO_NOISE = re.compile(
     r"Exception from \S+: |Check '.*?' failed at \S+: |FrontEnd API failed with OpConversionFailure: "
@@ -50,9 +49,8 @@ _OPENVINO_NOISE = re.compile(
 
 @dataclass(frozen=True)
 class RuntimeValues:
-    """The results of a model in a runtime, by name: outputs of the model as it is; None where that cannot be run.
-
-    `values` are those of the nodes before the first one that is not supported.
+    """The results of a model in a runtime, by name: its outputs, None where it cannot be run as it is, and values of
+    the nodes before the first one that is not supported.
     """
 
     outputs: Mapping[str, Any] | None
@@ -62,22 +60,17 @@ class RuntimeValues:
 
 def find_runtime(word: str, semantics: Semantics) -> Runtime:
     """The runtime of a name, if it is installed, except torch, which runs no models."""
-    if word == UNPOOL:
-        return unpool_runtime(semantics)
-    known = {runtime.word: runtime for runtime in runtimes()}
-    if word not in known:
-        raise missing_extra("compare", word, [word])
-    return known[word]
-
-
-def unpool_runtime(semantics: Semantics) -> Runtime:
-    """Unpool's own session as one of the runtimes."""
 
     def prepare(model: onnx.ModelProto, feed: Feed) -> Call:
         executor = load_as_session(model, semantics)
         return lambda: executor.run(None, feed)
 
-    return Runtime(UNPOOL, f"unpool {version('unpool')}", prepare)
+    if word == UNPOOL:
+        return Runtime(UNPOOL, f"unpool {version('unpool')}", prepare)
+    known = {runtime.word: runtime for runtime in runtimes()}
+    if word not in known:
+        raise missing_extra("compare", word, [word])
+    return known[word]
 
 
 def run_model(runtime: Runtime, model: ComparableModel, feed: Feed) -> RuntimeValues:

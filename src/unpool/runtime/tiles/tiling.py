@@ -121,7 +121,11 @@ def equal_length_cells(cells: Sequence[AxisCell]) -> list[AxisCell]:
 
 
 def balance_length(size: int, length: int, stride: int) -> int:
-    """The smallest length of a cell that gives the same number of cells."""
+    """The smallest length of a cell that gives the same number of cells.
+
+    >>> balance_length(2000, 816, 8)
+    672
+    """
     count = -(-size // round_length(length, stride))
     return -(-size // (count * stride)) * stride
 
