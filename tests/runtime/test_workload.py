@@ -46,7 +46,7 @@ def test_a_run_takes_as_many_elements_as_were_counted(rank):
     size = next(iter(Trials(loaded, {})))
     feed = next(runs(loaded, {}))[0]
     seen = {name: np.size(value) for step in loaded.trace(feed) for name, value in step.outputs.items()}
-    work = Trials(loaded, {})._sized.workload({"x": feed["x"].shape})
+    work = Trials(loaded, {}).workload({"x": feed["x"].shape})
     assert work.elements == elements(feed) + sum(seen.values())
     assert feed["x"].shape == (2, 2, *[size] * rank)
     assert not work.is_empty
@@ -107,7 +107,7 @@ def test_sizes_that_a_model_computes_are_counted(nodes):
     """Sizes computed from shapes, in bodies too, and chosen elements are known before a run, which is small enough."""
     loaded = load_as_session(with_computed_sizes(nodes), Semantics(exact=True))
     trials = Trials(loaded, {})
-    assert trials._sized.workload({"x": (2, 2, 32, 32)}).elements > MOST_ELEMENTS
+    assert trials.workload({"x": (2, 2, 32, 32)}).elements > MOST_ELEMENTS
     assert next(iter(trials)) < 32
 
 

@@ -13,6 +13,7 @@
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from itertools import chain
 
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.dynamic_dims import DimFlow
@@ -75,7 +76,7 @@ def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding
     for resolved in editable.inference.resolved:
         yield from window_findings(editable, resolved)
     operators = {node_name(node): node.op_type for node in graph.nodes}
-    for edit in fuse_unpool_patterns(graph, types, semantics).edits:
+    for edit in chain.from_iterable(fuse_unpool_patterns(graph, types, semantics).rounds):
         change = edit.change
         affected = "every runtime: more nodes and memory than needed"
         affected += "; tools that look for MaxUnpool find none" if edit.fused_output else ""

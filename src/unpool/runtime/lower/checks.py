@@ -5,10 +5,11 @@ must give the results of the first one: its bits if no node rounds, otherwise th
 values are almost equal, rounding decides on the maximum, so a small share of the values may move.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 from math import prod
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,13 +26,10 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.dynamic_dims import as_ints
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import attributes, node_name, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.lower.emit_unpool import Pooling
 from unpool.runtime.lower.runtimes import Feed, Runtime, runtimes
 from unpool.runtime.lower.targets import words
 from unpool.runtime.lower.unpooling import LoweredUnpool
-from unpool.runtime.rewrite.verify import require_equal, runs
-from unpool.runtime.session.executor import load_as_session
+from unpool.runtime.rewrite.verify import require_equal
 
 COPYING = words(
     """
@@ -44,66 +42,37 @@ COPYING = words(
 SLOW = frozenset({"AveragePool", "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool"})
 """Operators for which the reference takes minutes in a model of usual size; it only checks the unpoolings."""
 
-Expected: TypeAlias = Sequence[tuple[Feed, list[Any]]]
-"""Random inputs of the first model, each with its outputs."""
-
-OUTER = (2, 3)
-"""Batch and channels; no form depends on them."""
-
-DYNAMIC_SIZES = (9, 12)
-"""Elements along dynamic axes, in addition to the reach of one window."""
-
-MAX_ELEMENTS = 10_000
-"""Elements of a plane whose sizes are unknown: with many axes, sizes are smaller than `DYNAMIC_SIZES`."""
+Expected: TypeAlias = Sequence[tuple[Feed, list[Any]]]  # random inputs of the first model, each with its outputs
+OUTER = (2, 3)  # batch and channels; no form depends on them
+DYNAMIC_SIZES = (9, 12)  # elements along dynamic axes, in addition to the reach of one window
+MAX_ELEMENTS = 10_000  # of a plane whose sizes are unknown: with many axes, sizes are smaller than `DYNAMIC_SIZES`
 
 
 @dataclass(frozen=True)
 class TestModel:
-    """The nodes of one unpooling as a model of their own.
+    """The nodes that replace one MaxUnpool, as a model of their own."""
 
-    Attributes:
-        node: name of the MaxUnpool.
-        model: of the nodes in its place.
-        cases: inputs, each with the output of unpool's kernels.
-        dtype: element type of the values.
-    """
-
-    node: str
+    node: str  # the name of the MaxUnpool
     model: onnx.ModelProto
-    cases: tuple[tuple[Feed, AnyArray], ...]
-    dtype: np.dtype[np.generic]
+    cases: tuple[tuple[Feed, AnyArray], ...]  # inputs, each with the output of unpool's kernels
+    dtype: np.dtype[np.generic]  # element type of the values
 
 
 @dataclass(frozen=True)
 class RuntimeCheck:
-    """The check of a lowered model in a runtime.
+    """The check of a lowered model in a runtime."""
 
-    Attributes:
-        runtime: its name and version.
-        reason: why it does not run the model; "" if it does, with the results of the first model.
-    """
-
-    runtime: str
-    reason: str = ""
+    runtime: str  # its name and version
+    reason: str = ""  # why it does not run the model; "" if it does, with the results of the first model
 
     def __str__(self) -> str:
         return f"{self.runtime}: {f'not checked, {self.reason}' if self.reason else 'equal results'}"
 
 
-def expected_results(first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> Expected:
-    """The results of the model before it is lowered; several sizes are tried for dynamic dimensions without a size."""
-    exact = Semantics(semantics.compat, semantics.index_space, exact=True)
-    return list(runs(load_as_session(first, exact), sizes))
-
-
 def check_lowering(
     lowered: onnx.ModelProto, tests: Sequence[TestModel], expected: Expected
 ) -> tuple[RuntimeCheck, ...]:
-    """Run the lowered model and its unpoolings in every installed runtime: one record for each.
-
-    Raises:
-        UnsupportedError: the results of a runtime differ.
-    """
+    """Run the lowered model and its unpoolings in every installed runtime: an UnsupportedError if results differ."""
     return tuple(_check(runtime, lowered, tests, expected) for runtime in runtimes())
 
 
@@ -145,10 +114,7 @@ def _require_bits(name: str, expected: Any, actual: Any) -> None:
 
 
 def test_model(part: LoweredUnpool, opset: int, ir_version: int) -> TestModel | None:
-    """The model of an unpooling with this opset and IR version; None where its output has too few elements.
-
-    Its inputs are the values after any Unsqueeze.
-    """
+    """The model of an unpooling, whose inputs are the values after any Unsqueeze; None if its output is too small."""
     rng = np.random.default_rng(7)
     cases = tuple((_scatter_cases if part.pooling is None else _pool_cases)(part, opset, rng))
     if not cases:
@@ -172,7 +138,14 @@ def _pool_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) -> It
     """Values for a pool and its unpooling: small integers, many of them equal, and normal numbers."""
     pooling = part.pooling
     assert pooling is not None
-    pool = resolve.spec("MaxPool", _pool_attributes(pooling), opset=opset)
+    given = {
+        "kernel_shape": [window.size for window in pooling.windows],
+        "strides": list(pooling.strides),
+        "dilations": [window.dilation for window in pooling.windows],
+        "pads": [*pooling.begins, *pooling.ends],
+        "ceil_mode": int(pooling.ceil),
+    }
+    pool = resolve.spec("MaxPool", given, opset=opset)
     for size, is_integer in zip(DYNAMIC_SIZES, (True, False), strict=True):
         large = pooling.large or _dynamic_sizes(pooling.windows, size)
         x = _numbers((*OUTER, *large), part.dtype, rng, is_integer=is_integer)
@@ -195,19 +168,16 @@ def _scatter_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) ->
         return
     indices = rng.permutation(prod(shape))[: x.size].reshape(x.shape).astype(np.int64)
     feed = {unpooling.node.input[0]: x, unpooling.node.input[1]: indices}
-    if len(unpooling.node.input) > 2 and unpooling.node.input[2]:
-        feed[unpooling.node.input[2]] = np.array(shape, np.int64)
+    if unpooling.shape:
+        feed[unpooling.shape] = np.array(shape, np.int64)
     yield feed, _unpooled(part, opset, x, indices, shape)
 
 
 def _small_sizes(spec: MaxUnpoolSpec) -> tuple[int, ...]:
     """The largest sizes of a plane for which the output has at most `MAX_ELEMENTS` elements."""
     rank = len(spec.windows)
-    for largest in range(DYNAMIC_SIZES[0], 0, -1):
-        sizes = tuple(largest + axis for axis in range(rank))
-        if prod(_inferred(spec, sizes)) <= MAX_ELEMENTS:
-            return sizes
-    return (1,) * rank
+    candidates = (tuple(range(first, first + rank)) for first in range(DYNAMIC_SIZES[0], 0, -1))
+    return next((sizes for sizes in candidates if prod(_inferred(spec, sizes)) <= MAX_ELEMENTS), (1,) * rank)
 
 
 def _inferred(spec: MaxUnpoolSpec, small: Sequence[int]) -> tuple[int, ...]:
@@ -215,16 +185,14 @@ def _inferred(spec: MaxUnpoolSpec, small: Sequence[int]) -> tuple[int, ...]:
 
 
 def _dynamic_sizes(windows: Sequence[Window], most: int) -> tuple[int, ...]:
-    """Sizes of a plane, besides what a window needs: along each axis one more than along the axis before it.
+    """Sizes of a plane, in addition to the reach of a window: along each axis one more than along the one before.
 
     >>> _dynamic_sizes([Window(2)] * 2, 9), _dynamic_sizes([Window(2)] * 6, 9), _dynamic_sizes([Window(2)] * 8, 9)
     ((11, 12), (3, 3, 3, 3, 3, 3), (3, 3, 3, 3, 3, 3, 3, 3))
     """
-    for more in range(most, 0, -1):
-        sizes = tuple(window.reach + more + axis for axis, window in enumerate(windows))
-        if prod(sizes) <= MAX_ELEMENTS:
-            return sizes
-    return tuple(window.reach + 1 for window in windows)
+    reaches = [window.reach for window in windows]
+    candidates = (tuple(map(add, reaches, count(more))) for more in range(most, 0, -1))
+    return next((sizes for sizes in candidates if prod(sizes) <= MAX_ELEMENTS), tuple(reach + 1 for reach in reaches))
 
 
 def _unpooled(part: LoweredUnpool, opset: int, x: AnyArray, indices: AnyArray, shape: Sequence[int]) -> AnyArray:
@@ -232,17 +200,6 @@ def _unpooled(part: LoweredUnpool, opset: int, x: AnyArray, indices: AnyArray, s
     assert isinstance(spec, MaxUnpoolSpec)
     output: AnyArray = functional.run(spec, [x, indices, np.array(shape, np.int64)])[0]
     return output
-
-
-def _pool_attributes(pooling: Pooling) -> dict[str, object]:
-    windows = pooling.windows
-    return {
-        "kernel_shape": [window.size for window in windows],
-        "strides": [window.stride for window in windows],
-        "dilations": [window.dilation for window in windows],
-        "pads": [*pooling.begins, *pooling.ends],
-        "ceil_mode": int(pooling.ceil),
-    }
 
 
 def _numbers(

@@ -22,6 +22,7 @@ Where windows overlap, the last one in row-major order wins, as in MaxUnpool. No
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from operator import add, mul
 from typing import TypeAlias
 
 import numpy as np
@@ -29,42 +30,27 @@ import onnx
 from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.geometry import Window, ceil_end, taps_by_shift
+from unpool.geometry import Window, ceil_end, taps_by_shift, upsampled_size
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.passes.rewrite import TO_THE_END, GraphWriter
 
-NO_TAP = -1
-"""The tap of a window without a maximum."""
-
-NOT_COVERED = -2
-"""The tap with which a window covers a cell that it does not cover; no window has this maximum."""
+NO_TAP = -1  # the tap of a window without a maximum
+NOT_COVERED = -2  # the tap with which a window covers a cell that it does not cover; no window has this maximum
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """A MaxPool with explicit pads, the axes in the order (N, C, D1..Dk).
+    """A MaxPool with explicit pads, the axes in the order (N, C, D1..Dk); tuples have one item per spatial axis."""
 
-    Attributes:
-        x: its input.
-        y: its maxima.
-        windows: one per spatial axis.
-        begins: padding before each axis, in elements.
-        ends: padding after each axis.
-        ceil: whether the last window may hang over the end.
-        large: spatial sizes of x; None where one of them is not known.
-        small: spatial sizes of y; None likewise.
-        dtype: element type of x.
-    """
-
-    x: str
-    y: str
+    x: str  # its input
+    y: str  # its maxima
     windows: tuple[Window, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    ceil: bool
-    large: tuple[int, ...] | None
-    small: tuple[int, ...] | None
-    dtype: np.dtype[np.generic]
+    begins: tuple[int, ...]  # padding before an axis, in elements
+    ends: tuple[int, ...]  # padding after it
+    ceil: bool  # the last window may hang over the end
+    large: tuple[int, ...] | None  # sizes of x; None where one of them is not known
+    small: tuple[int, ...] | None  # sizes of y; None likewise
+    dtype: np.dtype[np.generic]  # element type of x
 
     @property
     def rank(self) -> int:
@@ -73,16 +59,22 @@ class Pooling:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """One per spatial axis, in elements."""
+        """In elements."""
         return tuple(window.stride for window in self.windows)
 
     @property
-    def tap_count(self) -> int:
-        """Number of taps of a window."""
-        return int(np.prod([window.size for window in self.windows]))
+    def margins(self) -> tuple[int, ...]:
+        """Blocks of one stride into which the last window reaches, besides its own."""
+        return tuple(len(taps_by_shift(window)) - 1 for window in self.windows)
 
+    @property
+    def blocks(self) -> tuple[int, ...] | None:
+        """Number of blocks of one stride that windows reach, if the sizes are known."""
+        return self.small and tuple(map(add, self.small, self.margins))
+
+    @property
     def excess(self) -> tuple[int, ...]:
-        """Elements by which the windows reach beyond the end of x, per axis; the maximum where sizes are not known."""
+        """Elements by which the windows reach beyond the end of x; the maximum where sizes are not known."""
         if self.large is None or self.small is None:
             return tuple(
                 ceil_end(window, end) if self.ceil else min(window.reach - 1, end)
@@ -93,14 +85,12 @@ class Pooling:
 
     def spans(self, small: Sequence[int]) -> tuple[int, ...]:
         """Elements from the first tap of the first window to the last tap of the last, for these sizes of y."""
-        return tuple(
-            (size - 1) * window.stride + window.reach for size, window in zip(small, self.windows, strict=True)
-        )
+        return tuple(map(upsampled_size, small, self.windows))
 
 
 def emit_argmax_taps(writer: GraphWriter, pooling: Pooling) -> str:
     """Write the number of the tap of each window's maximum, (N, C, d1..dk) in the type of x; -1 where there is none."""
-    padded = writer.pad(pooling.x, pooling.begins, pooling.excess(), np.nan, pooling.dtype)
+    padded = writer.pad(pooling.x, pooling.begins, pooling.excess, np.nan, pooling.dtype)
     covered = _slice_covered(writer, pooling, padded)
     taps = writer.constant(NO_TAP, "no_tap", pooling.dtype)
     coordinates = list(product(*(range(window.size) for window in pooling.windows)))
@@ -118,7 +108,7 @@ def _slice_covered(writer: GraphWriter, pooling: Pooling, padded: str) -> str:
     starts = [0] * pooling.rank
     if pooling.small is not None and pooling.large is not None:
         spans = pooling.spans(pooling.small)
-        sizes = zip(pooling.begins, pooling.large, pooling.excess(), strict=True)
+        sizes = zip(pooling.begins, pooling.large, pooling.excess, strict=True)
         return padded if spans == tuple(map(sum, sizes)) else writer.slice(padded, starts, spans)
     strides = writer.constant(pooling.strides, "strides")
     rest = writer.constant([window.reach - window.stride for window in pooling.windows], "rest")
@@ -139,75 +129,58 @@ def emit_where_unpool(
     spatial axes; else Resize and Tile repeat them.
     """
     layers = list(_layers(writer, pooling, taps, values))
-    blocks = (_broadcast_blocks if broadcasts else _resize_blocks)(writer, pooling, layers)
-    _fit(writer, pooling, blocks, output)
+    large = writer.constant(0, "zero", pooling.dtype)
+    if broadcasts:
+        inner = writer.constant([3 + 2 * axis for axis in range(pooling.rank)], "phases")
+        shape = [size for stride in pooling.strides for size in (stride, 1)][:-1]
+    else:
+        tiles = _tile_counts(writer, pooling, layers[-1][1])
+    for layer_taps, layer_values, phases in layers:
+        if broadcasts:
+            tap = writer.constant(phases.reshape(shape), "tap_of_phase", pooling.dtype)
+            blocks = [writer.node("Unsqueeze", [value, inner], "blocks") for value in (layer_taps, layer_values)]
+        else:
+            phase_taps = writer.constant(phases[None, None], "tap_of_phase", pooling.dtype)
+            tap = writer.node("Tile", [phase_taps, tiles], "tap")
+            blocks = [_resize(writer, pooling, value) for value in (layer_taps, layer_values)]
+        is_argmax = writer.node("Equal", [blocks[0], tap], "is_chosen")
+        large = writer.node("Where", [is_argmax, blocks[1], large], "cells")
+    if broadcasts:
+        large = writer.node("Reshape", [large, _large_shape(writer, pooling, layers[-1][1])], "large")
+    _fit(writer, pooling, large, output)
 
 
 def _layers(writer: GraphWriter, pooling: Pooling, taps: str, values: str) -> Iterator[Layer]:
     """The layers of all shifts; where several have a value for a cell, the last of them wins."""
-    tables = [taps_by_shift(window) for window in pooling.windows]
-    around = [len(table) - 1 for table in tables]
-    padded_taps = writer.pad(taps, around, around, NO_TAP, pooling.dtype)
-    padded_values = writer.pad(values, around, around, 0, pooling.dtype)
+    tables, margins = [taps_by_shift(window) for window in pooling.windows], pooling.margins
+    sizes = [window.size for window in pooling.windows]
+    padded_taps = writer.pad(taps, margins, margins, NO_TAP, pooling.dtype)
+    padded_values = writer.pad(values, margins, margins, 0, pooling.dtype)
     for shifts in reversed(list(product(*(range(len(table)) for table in tables)))):
-        patterns = [table[shift] for table, shift in zip(tables, shifts, strict=True)]
-        starts = [most - shift for most, shift in zip(around, shifts, strict=True)]
+        starts = [most - shift for most, shift in zip(margins, shifts, strict=True)]
         ends = [-shift or TO_THE_END for shift in shifts]
-        shifted = [
-            writer.slice(value, starts, ends) if any(around) else value for value in (padded_taps, padded_values)
-        ]
-        yield shifted[0], shifted[1], _number_taps(pooling, patterns)
-
-
-def _number_taps(pooling: Pooling, patterns: Sequence[AnyArray]) -> AnyArray:
-    """The row-major number of the tap at every phase, of shape `strides`; NOT_COVERED where an axis has none."""
-    grid = np.meshgrid(*patterns, indexing="ij")
-    number = np.ravel_multi_index(
-        tuple(np.maximum(axis, 0) for axis in grid), [window.size for window in pooling.windows]
-    )
-    is_covered = np.logical_and.reduce([axis >= 0 for axis in grid])
-    return np.where(is_covered, number, NOT_COVERED).astype(pooling.dtype)
-
-
-def _broadcast_blocks(writer: GraphWriter, pooling: Pooling, layers: Sequence[Layer]) -> str:
-    large = writer.constant(0, "zero", pooling.dtype)
-    inner = writer.constant([3 + 2 * axis for axis in range(pooling.rank)], "phases")
-    for taps, values, phases in layers:
-        shape = [size for stride in pooling.strides for size in (stride, 1)][:-1]
-        tap = writer.constant(phases.reshape(shape), "tap_of_phase", pooling.dtype)
-        blocks = [writer.node("Unsqueeze", [value, inner], "blocks") for value in (taps, values)]
-        is_argmax = writer.node("Equal", [blocks[0], tap], "is_chosen")
-        large = writer.node("Where", [is_argmax, blocks[1], large], "cells")
-    return writer.node("Reshape", [large, _large_shape(writer, pooling, layers[-1][1])], "large")
+        taps, values = (
+            writer.slice(value, starts, ends) if any(margins) else value for value in (padded_taps, padded_values)
+        )
+        # the row-major number of the tap at every phase, of shape `strides`
+        grid = np.meshgrid(*(table[shift] for table, shift in zip(tables, shifts, strict=True)), indexing="ij")
+        number = np.ravel_multi_index(tuple(np.maximum(axis, 0) for axis in grid), sizes)
+        is_covered = np.logical_and.reduce([axis >= 0 for axis in grid])
+        yield taps, values, np.where(is_covered, number, NOT_COVERED).astype(pooling.dtype)
 
 
 def _large_shape(writer: GraphWriter, pooling: Pooling, values: str) -> str:
     """The shape of all blocks: that of the values of one layer, each spatial size times its stride."""
-    around = [len(taps_by_shift(window)) - 1 for window in pooling.windows]
-    if pooling.small is not None:
-        sizes = zip(pooling.small, around, pooling.strides, strict=True)
-        return writer.constant([0, 0, *((size + more) * stride for size, more, stride in sizes)], "large_shape")
+    if pooling.blocks is not None:
+        return writer.constant([0, 0, *map(mul, pooling.blocks, pooling.strides)], "large_shape")
     strides = writer.constant([1, 1, *pooling.strides], "strides")
     return writer.node("Mul", [writer.node("Shape", [values], "shape"), strides], "large_shape")
 
 
-def _resize_blocks(writer: GraphWriter, pooling: Pooling, layers: Sequence[Layer]) -> str:
-    large = writer.constant(0, "zero", pooling.dtype)
-    tiles = _tile_counts(writer, pooling, layers[-1][1])
-    for taps, values, phases in layers:
-        tap = writer.node("Tile", [writer.constant(phases[None, None], "tap_of_phase", pooling.dtype), tiles], "tap")
-        blocks = [_resize(writer, pooling, value) for value in (taps, values)]
-        is_argmax = writer.node("Equal", [blocks[0], tap], "is_chosen")
-        large = writer.node("Where", [is_argmax, blocks[1], large], "cells")
-    return large
-
-
 def _tile_counts(writer: GraphWriter, pooling: Pooling, values: str) -> str:
     """Number of blocks along every axis."""
-    around = [len(taps_by_shift(window)) - 1 for window in pooling.windows]
-    if pooling.small is not None:
-        counts = [size + more for size, more in zip(pooling.small, around, strict=True)]
-        return writer.constant([1, 1, *counts], "tiles")
+    if pooling.blocks is not None:
+        return writer.constant([1, 1, *pooling.blocks], "tiles")
     ones = writer.constant([1, 1], "ones")
     return writer.node("Concat", [ones, writer.spatial_sizes(values, pooling.rank)], "tiles", axis=0)
 
@@ -216,34 +189,24 @@ def _resize(writer: GraphWriter, pooling: Pooling, value: str) -> str:
     if all(stride == 1 for stride in pooling.strides):
         return value
     scales = writer.constant([1, 1, *pooling.strides], "scales", np.float32)
-    return writer.node(
-        "Resize",
-        [value, "", scales],
-        "repeated",
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
+    mode = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return writer.node("Resize", [value, "", scales], "repeated", **mode)
 
 
 def _fit(writer: GraphWriter, pooling: Pooling, blocks: str, output: str) -> None:
     """Cut the cells of x out of whole blocks, with zeros where no window reaches."""
     begins, zeros = list(pooling.begins), [0] * pooling.rank
-    shifts = [len(taps_by_shift(window)) for window in pooling.windows]
-    if pooling.large is not None and pooling.small is not None:
-        counts = zip(pooling.small, shifts, pooling.strides, strict=True)
-        sizes = [(size + count - 1) * stride for size, count, stride in counts]
-        ends = [begin + large for begin, large in zip(begins, pooling.large, strict=True)]
+    if pooling.large is not None and pooling.blocks is not None:
+        sizes, ends = list(map(mul, pooling.blocks, pooling.strides)), list(map(add, begins, pooling.large))
         missing = [max(0, end - size) for end, size in zip(ends, sizes, strict=True)]
         padded = writer.pad(blocks, zeros, missing, 0, pooling.dtype)
-        is_fit = not any(begins) and all(size <= end for size, end in zip(sizes, ends, strict=True))
-        if is_fit:
-            writer.rename(padded, output)
-        else:
+        if any(begins) or any(size > end for size, end in zip(sizes, ends, strict=True)):
             writer.slice(padded, begins, ends, output=output)
+        else:
+            writer.rename(padded, output)
         return
-    axes = zip(pooling.windows, shifts, pooling.ends, strict=True)
-    most = [max(0, window.reach - 1 - (count - 1) * window.stride - end) for window, count, end in axes]
+    axes = zip(pooling.windows, pooling.margins, pooling.ends, strict=True)
+    most = [max(0, window.reach - 1 - margin * window.stride - end) for window, margin, end in axes]
     padded = writer.pad(blocks, zeros, most, 0, pooling.dtype)
     x_sizes = writer.spatial_sizes(pooling.x, pooling.rank)
     if any(begins):

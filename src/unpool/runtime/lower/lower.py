@@ -13,7 +13,8 @@
 MaxUnpool->z | MaxUnpool-11 | positions found again by comparing with the result of MaxPool->y
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import onnx
@@ -31,23 +32,22 @@ from unpool.runtime.graph.nodes import domain, is_unpool_op, node_name, reads, s
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.lower.checks import RuntimeCheck, check_lowering, expected_results, test_model
+from unpool.runtime.lower.checks import RuntimeCheck, check_lowering, test_model
 from unpool.runtime.lower.node_edits import channels_first_edits, pad_ceil_pools
 from unpool.runtime.lower.targets import LoweringTarget, find_target, unsupported_nodes
 from unpool.runtime.lower.unpooling import LoweredUnpool, lower_unpoolings
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
-from unpool.runtime.passes.rewrite import NodeChange, apply_to_model
+from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_model, set_items
 from unpool.runtime.rewrite.canonicalise import explicit_form
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.repair_indices import NodeProblem
 from unpool.runtime.rewrite.upgrade import upgrade
+from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.rewrite.window_forms import Form, apply_forms, explicit_pads_form
+from unpool.runtime.session.executor import load_as_session
 
-MIN_OPSET = 13
-"""The first opset in which all operators of the new forms take their numbers as inputs."""
-
-DEFAULT_OPSET = 17
-"""The opset of ONNX's own operators in a model that imports none of them."""
+MIN_OPSET = 13  # the first in which all operators of the new forms take their numbers as inputs
+DEFAULT_OPSET = 17  # of ONNX's own operators in a model that imports none of them
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ def lower(
         draft = _Draft(first, semantics, sizes or {})
         draft.put_explicit_pads()
         draft.put_channels_first()
-        draft.raise_nodes()
+        draft.fuse_decomposed_unpoolings()
         unpools = draft.lower_unpoolings(target)
-        draft.drop_indices()
+        draft.drop_unread_indices()
         draft.pad_pools(target)
         check_model(draft.model)
-        expected = expected_results(first, semantics, sizes or {})
+        expected = list(runs(load_as_session(first, replace(semantics, exact=True)), sizes or {}))
         opset = next(entry.version for entry in draft.model.opset_import if entry.domain == "")
         tests = [test_model(unpool, opset, draft.model.ir_version) for unpool in unpools]
         checks = check_lowering(draft.model, [test for test in tests if test is not None], expected)
@@ -129,81 +129,12 @@ class _Draft:
     """The model after the steps so far, and their changes."""
 
     def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
-        self._semantics = semantics
+        self._semantics, self.model = semantics, first
         self.changes: list[NodeChange] = []
-        self.model = first
         opsets = {entry.domain: entry.version for entry in first.opset_import}
         if opsets.get("", opsets.get("ai.onnx", MIN_OPSET)) < MIN_OPSET:
             newer = upgrade(first, MIN_OPSET, compat=semantics.compat, index_space=semantics.index_space, sizes=sizes)
             self.model, self.changes = newer.model, list(newer.changes)
-        self._refuse_subgraphs()
-
-    def put_explicit_pads(self) -> None:
-        """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
-        editable = self._open()
-        nodes = editable.inference.resolved
-        self.changes += apply_forms(self.model, nodes, [_form_or_none(editable, node) for node in nodes])
-
-    def put_channels_first(self) -> None:
-        """Write nodes of the channels-last domain as ONNX's own."""
-        editable = self._open()
-        dtypes = {name: shapes.dtype(type_) for name, type_ in editable.inference.types.items()}
-        edits = list(channels_first_edits(editable.inference.resolved, unused_names(editable.graph), dtypes))
-        if not edits:
-            return
-        apply_to_model(self.model, edits)
-        domains = {node.domain for node in self.model.graph.node}
-        imports = [entry for entry in self.model.opset_import if entry.domain in domains]
-        if not any(entry.domain == "" for entry in imports):
-            imports.append(helper.make_opsetid("", DEFAULT_OPSET))
-        del self.model.opset_import[:]
-        self.model.opset_import.extend(imports)
-        self.changes += [edit.change for edit in edits]
-
-    def raise_nodes(self) -> None:
-        """Replace decomposed unpoolings by MaxUnpool, so that they are lowered as such."""
-        editable = self._open()
-        for edits in fuse_unpool_patterns(editable.graph, editable.inference.types, self._semantics).rounds:
-            apply_to_model(self.model, edits)
-            self.changes += [edit.change for edit in edits]
-
-    def lower_unpoolings(self, target: LoweringTarget) -> list[LoweredUnpool]:
-        """Replace every MaxUnpool."""
-        editable = self._open()
-        flow = DimFlow(editable.graph, editable.inference.types)
-        space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
-        unpools = list(lower_unpoolings(flow, unused_names(editable.graph), target.max_rank_for_broadcast, space))
-        apply_to_model(self.model, [unpool.edit for unpool in unpools])
-        self.changes += [unpool.edit.change for unpool in unpools]
-        return unpools
-
-    def drop_indices(self) -> None:
-        """Remove Indices that no node and no output reads."""
-        used = {value.name for value in self.model.graph.output}
-        used.update(name for node in self.model.graph.node for name in reads(node))
-        unused = set()
-        for node in self.model.graph.node:
-            is_pool = is_unpool_op(node) and node.op_type == "MaxPool"
-            if is_pool and len(node.output) > 1 and node.output[1] not in used:
-                unused.add(node.output.pop(1))
-        values = [value for value in self.model.graph.value_info if value.name not in unused]
-        del self.model.graph.value_info[:]
-        self.model.graph.value_info.extend(values)
-
-    def pad_pools(self, target: LoweringTarget) -> None:
-        """Write every remaining ceil_mode as padding, except of pools with Indices."""
-        editable = self._open()
-        names, pads_integers = unused_names(editable.graph), not target.drops_partial_windows
-        edits = list(pad_ceil_pools(editable.graph, editable.inference.types, names, pads_integers=pads_integers))
-        apply_to_model(self.model, edits)
-        self.changes += [edit.change for edit in edits]
-
-    def _open(self) -> EditableModel:
-        editable = open_model(self.model, self._semantics)
-        self.model = editable.model
-        return editable
-
-    def _refuse_subgraphs(self) -> None:
         for parent in self.model.graph.node:
             for node in subgraph_nodes(parent):
                 if is_unpool_op(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
@@ -212,6 +143,63 @@ class _Draft:
                         f"and Scan, got it in {parent.op_type} node {node_name(parent)!r}. Move it out."
                     )
 
+    def put_explicit_pads(self) -> None:
+        """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""
+        editable = self._open()
+        nodes = editable.inference.resolved
+        self.changes += apply_forms(self.model, nodes, [_form_or_none(editable, node) for node in nodes])
+
+    def put_channels_first(self) -> None:
+        editable = self._open()
+        dtypes = {name: shapes.dtype(type_) for name, type_ in editable.inference.types.items()}
+        edits = list(channels_first_edits(editable.inference.resolved, unused_names(editable.graph), dtypes))
+        self._put(edits)
+        if edits:
+            domains = {node.domain for node in self.model.graph.node}
+            imports = [entry for entry in self.model.opset_import if entry.domain in domains]
+            if not any(entry.domain == "" for entry in imports):
+                imports.append(helper.make_opsetid("", DEFAULT_OPSET))
+            set_items(self.model.opset_import, imports)
+
+    def fuse_decomposed_unpoolings(self) -> None:
+        editable = self._open()
+        for edits in fuse_unpool_patterns(editable.graph, editable.inference.types, self._semantics).rounds:
+            self._put(edits)
+
+    def lower_unpoolings(self, target: LoweringTarget) -> list[LoweredUnpool]:
+        editable = self._open()
+        flow = DimFlow(editable.graph, editable.inference.types)
+        space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
+        unpools = list(lower_unpoolings(flow, unused_names(editable.graph), target.max_rank_for_broadcast, space))
+        self._put([unpool.edit for unpool in unpools])
+        return unpools
+
+    def drop_unread_indices(self) -> None:
+        used = {value.name for value in self.model.graph.output}
+        used.update(name for node in self.model.graph.node for name in reads(node))
+        unused = set()
+        for node in self.model.graph.node:
+            is_pool = is_unpool_op(node) and node.op_type == "MaxPool"
+            if is_pool and len(node.output) > 1 and node.output[1] not in used:
+                unused.add(node.output.pop(1))
+        values = self.model.graph.value_info
+        set_items(values, (value for value in values if value.name not in unused))
+
+    def pad_pools(self, target: LoweringTarget) -> None:
+        """Write every remaining ceil_mode as padding, except of pools with Indices."""
+        editable = self._open()
+        names, pads_integers = unused_names(editable.graph), not target.drops_partial_windows
+        self._put(list(pad_ceil_pools(editable.graph, editable.inference.types, names, pads_integers=pads_integers)))
+
+    def _open(self) -> EditableModel:
+        editable = open_model(self.model, self._semantics)
+        self.model = editable.model
+        return editable
+
+    def _put(self, edits: Sequence[Rewrite]) -> None:
+        apply_to_model(self.model, edits)
+        self.changes += [edit.change for edit in edits]
+
 
 def _form_or_none(editable: EditableModel, resolved: ResolvedNode) -> Form | None:
     """The explicit form of a node; None where there is none, as its pads depend on a dynamic dimension.
@@ -219,12 +207,11 @@ def _form_or_none(editable: EditableModel, resolved: ResolvedNode) -> Form | Non
     A ceil_mode becomes pads too, because OpenVINO keeps windows that begin in the padding, which ONNX drops. Pads as
     long as the kernel are left to `pad_pools`.
     """
-    try:
+    with suppress(UnsupportedError):
         if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
             return explicit_pads_form(windowed_node(editable, resolved), resolved.spec.row)
         return explicit_form(editable, resolved)
-    except UnsupportedError:
-        return None
+    return None
 
 
 def _require_run(result: LoweringResult) -> None:

@@ -3,7 +3,7 @@
 OpenVINO and onnxruntime are installed where this is tested, the others are not: of those, only the pages are known.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx
@@ -171,19 +171,14 @@ ONNXRUNTIME_WEB = LoweringTarget(
 _NAMED = (OPENVINO, TENSORRT, COREML, TFLITE, ONNXRUNTIME_WEB)
 
 
-def _intersection(targets: Iterable[LoweringTarget]) -> LoweringTarget:
-    """Operators that all targets without a fallback support."""
-    strict = [target for target in targets if not target.fallback_note]
-    return LoweringTarget(
-        name="any",
-        title=f"all of {', '.join(target.name for target in targets)}",
-        operators=frozenset.intersection(*(target.operators for target in strict)),
-        ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2), "ConvTranspose": (1, 2)},
-        sources=tuple(source for target in targets for source in target.sources),
-    )
-
-
-TARGETS: Mapping[str, LoweringTarget] = {target.name: target for target in (*_NAMED, _intersection(_NAMED))}
+ANY = LoweringTarget(
+    name="any",
+    title=f"all of {', '.join(target.name for target in _NAMED)}",
+    operators=frozenset.intersection(*(target.operators for target in _NAMED if not target.fallback_note)),
+    ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2), "ConvTranspose": (1, 2)},
+    sources=tuple(source for target in _NAMED for source in target.sources),
+)
+TARGETS: Mapping[str, LoweringTarget] = {target.name: target for target in (*_NAMED, ANY)}
 
 
 def find_target(target: str | LoweringTarget) -> LoweringTarget:
@@ -191,7 +186,7 @@ def find_target(target: str | LoweringTarget) -> LoweringTarget:
     if isinstance(target, LoweringTarget):
         return target
     if target not in TARGETS:
-        raise UnsupportedError(f"lower: expected a target of {', '.join(TARGETS)}; got {target!r}. Choose one of them.")
+        raise UnsupportedError(f"lower: expected a target of {', '.join(TARGETS)}; got {target!r}.")
     return TARGETS[target]
 
 
@@ -203,9 +198,9 @@ def unsupported_nodes(model: onnx.ModelProto, target: LoweringTarget) -> Iterato
             unsupported.setdefault(node.op_type, []).append(node_name(node))
         else:
             yield from (NodeProblem(node_name(node), reason) for reason in _restrictions(node, target))
+    note = f"; {target.fallback_note}" if target.fallback_note else ""
     for operator, nodes in unsupported.items():
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-        note = f"; {target.fallback_note}" if target.fallback_note else ""
         yield NodeProblem(f"{nodes[0]}{more}", f"{operator} is not in the list of {target.title}{note}")
 
 

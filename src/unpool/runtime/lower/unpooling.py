@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-import onnx
 
 from unpool.errors import UnsupportedError
 from unpool.geometry import Window
-from unpool.operators import max_pool, resolve
-from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators import max_pool
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dynamic_dims import DimFlow, as_ints
 from unpool.runtime.graph.graph import FreshNames
@@ -26,141 +24,91 @@ from unpool.runtime.lower.emit_unpool import (
     emit_scatter,
     emit_where_unpool,
 )
+from unpool.runtime.passes.index_flow import pool_spec
 from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
-MAX_TAPS = 64
-"""Taps of a window at most; each costs two nodes, so that a scatter is better for more."""
-
-MAX_LAYERS = 1024
-"""Windows that cover one cell at most, each of which costs some ten nodes; dilation makes them many."""
-
-MAX_CELLS = 2**16
-"""Cells that a window reaches over at most, and cells of a block of one stride."""
-
-EXACT = {"float16": 2048, "bfloat16": 256}
-"""The type holds every integer up to here; others hold all numbers of taps."""
+MAX_TAPS = 64  # of a window; each costs two nodes, so that a scatter is better for more
+MAX_LAYERS = 1024  # windows that cover one cell, each of which costs some ten nodes; dilation makes them many
+MAX_CELLS = 2**16  # cells that a window reaches over, and cells of a block of one stride
+EXACT = {"float16": 2048, "bfloat16": 256}  # the type holds every integer up to here; others hold all numbers of taps
 
 
 @dataclass(frozen=True)
 class LoweredUnpool:
-    """The nodes that take the place of one MaxUnpool.
-
-    Attributes:
-        unpooling: the MaxUnpool.
-        pooling: the MaxPool of its indices; None where they are scattered.
-        edit: the nodes and their constants.
-        dtype: element type of the values.
-    """
+    """The nodes that take the place of one MaxUnpool."""
 
     unpooling: Unpooling
-    pooling: Pooling | None
+    pooling: Pooling | None  # the MaxPool of its indices; None where they are scattered
     edit: Rewrite
-    dtype: np.dtype[np.generic]
+    dtype: np.dtype[np.generic]  # element type of the values
 
 
 def lower_unpoolings(
     flow: DimFlow, names: FreshNames, max_rank_for_broadcast: int, index_space: str
 ) -> Iterator[LoweredUnpool]:
-    """An edit for every MaxUnpool of the graph, with what its check needs; all nodes are in ONNX's own domain.
+    """An edit for every MaxUnpool of the graph, all nodes in ONNX's own domain.
 
-    Raises:
-        UnsupportedError: it is not known where the indices of a MaxUnpool count.
+    An UnsupportedError if it is not known where the indices of a MaxUnpool count.
     """
     for unpooling in unpoolings(flow):
-        node = unpooling.node
-        pooling = _find_pooling(flow, unpooling, index_space)
-        writer = GraphWriter(names, node.output[0])
-        if pooling is None:
-            dtype = _scatter(flow, unpooling, writer, index_space)
+        node, label, pool = unpooling.node, unpooling.spec.row.label, unpooling.pool
+        dtype = shapes.dtype(flow.types.get(node.input[0]))
+        if dtype is None:
+            raise UnsupportedError(
+                f"{unpooling.spec.row.operator} node {node_name(node)!r}: needs an X of known type, got an unknown "
+                "one. Infer its shapes."
+            )
+        writer, pooling = GraphWriter(names, node.output[0]), _find_pooling(flow, unpooling, dtype, index_space)
+        if pool is None or pooling is None:
+            if unpooling.shape:
+                _require_index_space(unpooling, index_space)
+            shape = unpooling.shape or emit_inferred_shape(writer, unpooling.spec, node.input[0], unpooling.inferred)
+            emit_scatter(writer, node, shape, dtype)
             after = "ScatterElements into zeros"
         else:
-            pool = _pool_of(unpooling)
-            pooling = _append_axes(writer, pooling, pooling.rank - len(attributes(pool)["kernel_shape"]))
+            more = pooling.rank - len(attributes(pool)["kernel_shape"])
+            if more:  # axes of one element after the pool's own
+                axes = writer.constant(range(-more, 0), "last_axes")
+                x, y = (writer.node("Unsqueeze", [name, axes], "pooled") for name in (pooling.x, pooling.y))
+                pooling = replace(pooling, x=x, y=y)
             taps = emit_argmax_taps(writer, pooling)
             broadcasts = pooling.rank <= max_rank_for_broadcast
             emit_where_unpool(writer, pooling, taps, node.input[0], node.output[0], broadcasts=broadcasts)
-            dtype = pooling.dtype
             after = f"positions found again by comparing with the result of {node_name(pool)}"
-        change = NodeChange(node_name(node), unpooling.spec.row.label, after)
-        edit = Rewrite(node.output[0], tuple(writer.nodes), writer.constants, change)
-        yield LoweredUnpool(unpooling, pooling, edit, dtype)
+        yield LoweredUnpool(unpooling, pooling, writer.rewrite(NodeChange(node_name(node), label, after)), dtype)
 
 
-def _find_pooling(flow: DimFlow, unpooling: Unpooling, index_space: str) -> Pooling | None:
-    """The pool of the indices of a MaxUnpool; None if that is not certain, or its form would be too large."""
-    source = unpooling.source
-    if source is None or source.pool is None or not source.is_whole or source.is_plane or not unpooling.large:
+def _find_pooling(flow: DimFlow, unpooling: Unpooling, dtype: np.dtype[np.generic], index_space: str) -> Pooling | None:
+    """The pool of the indices of a MaxUnpool; None if that is not certain, or its form would be too large.
+
+    It has as many axes as the MaxUnpool: those of one element that its values lack come after its own.
+    """
+    source, pool, large = unpooling.source, unpooling.pool, unpooling.large
+    if source is None or pool is None or not source.is_whole or source.is_plane or not large:
         return None
-    if index_space == "inferred" and unpooling.inferred != as_ints(unpooling.large):
+    if index_space == "inferred" and unpooling.inferred != as_ints(large):
         return None
-    known = _dtype(flow, source.pool.input[0])
-    is_same_type = known is not None and known == _dtype(flow, unpooling.node.input[0])
-    if not is_same_type or not counts_in(flow, unpooling, unpooling.large):
+    spec = pool_spec(pool, flow.graph.opsets)
+    is_same_type = shapes.dtype(flow.types.get(pool.input[0])) == dtype
+    if not is_same_type or not counts_in(flow, unpooling, large) or spec.padding != "NOTSET":
         return None
-    pooling = _pooling(flow, source.pool, len(unpooling.large))
-    return pooling if pooling is not None and _is_small(pooling) else None
-
-
-def _is_small(pooling: Pooling) -> bool:
-    """True if the form with comparisons takes few nodes and small constants."""
-    windows = pooling.windows
-    return (
-        pooling.tap_count <= min(MAX_TAPS, EXACT.get(pooling.dtype.name, MAX_TAPS))
-        and prod(-(-window.reach // window.stride) for window in windows) <= MAX_LAYERS
-        and prod(window.reach for window in windows) <= MAX_CELLS
+    x_sizes = as_ints((flow.dims(pool.input[0]) or ())[2:])
+    y_sizes = tuple(max_pool.axis(spec, axis, size).small for axis, size in enumerate(x_sizes or ()))
+    begins, ends = zip(*spec.pads, strict=True)
+    more = len(large) - len(spec.windows)
+    ones, zeros = (1,) * more, (0,) * more
+    pooling = Pooling(
+        pool.input[0], pool.output[0], spec.windows + (Window(1),) * more, begins + zeros, ends + zeros, spec.ceil,
+        (x_sizes + ones) if x_sizes else None, (y_sizes + ones) if x_sizes else None, dtype,
+    )  # fmt: skip
+    is_small = (
+        prod(window.size for window in pooling.windows) <= min(MAX_TAPS, EXACT.get(dtype.name, MAX_TAPS))
+        and prod(-(-window.reach // window.stride) for window in pooling.windows) <= MAX_LAYERS
+        and prod(window.reach for window in pooling.windows) <= MAX_CELLS
         and prod(pooling.strides) <= MAX_CELLS
     )
-
-
-def _pool_of(unpooling: Unpooling) -> onnx.NodeProto:
-    assert unpooling.source is not None
-    assert unpooling.source.pool is not None
-    return unpooling.source.pool
-
-
-def _pooling(flow: DimFlow, pool: onnx.NodeProto, rank: int) -> Pooling | None:
-    """The pool, with axes of one element after its own up to this rank, which `_append_axes` adds to its values."""
-    spec = resolve.spec("MaxPool", attributes(pool), opset=flow.graph.opsets[""])
-    assert isinstance(spec, MaxPoolSpec)
-    dtype = _dtype(flow, pool.input[0])
-    if spec.padding != "NOTSET" or dtype is None:
-        return None
-    large = as_ints((flow.dims(pool.input[0]) or ())[2:]) or None
-    small = None if large is None else tuple(max_pool.axis(spec, axis, size).small for axis, size in enumerate(large))
-    begins, ends = zip(*spec.pads, strict=True)
-    more = rank - len(spec.windows)
-    ones, zeros = (1,) * more, (0,) * more
-    return Pooling(
-        pool.input[0], pool.output[0], spec.windows + (Window(1),) * more, begins + zeros, ends + zeros, spec.ceil,
-        large and large + ones, small and small + ones, dtype,
-    )  # fmt: skip
-
-
-def _append_axes(writer: GraphWriter, pooling: Pooling, more: int) -> Pooling:
-    """The pooling of values with `more` axes of one element after the others."""
-    if not more:
-        return pooling
-    axes = writer.constant(range(-more, 0), "last_axes")
-    x, y = (writer.node("Unsqueeze", [name, axes], "pooled") for name in (pooling.x, pooling.y))
-    return replace(pooling, x=x, y=y)
-
-
-def _scatter(flow: DimFlow, unpooling: Unpooling, writer: GraphWriter, index_space: str) -> np.dtype[np.generic]:
-    node, spec = unpooling.node, unpooling.spec
-    dtype = _dtype(flow, node.input[0])
-    if dtype is None:
-        raise UnsupportedError(
-            f"{spec.row.operator} node {node_name(node)!r}: needs an X of known type, got an unknown one. Infer "
-            "its shapes."
-        )
-    if len(node.input) > 2 and node.input[2]:
-        _require_index_space(unpooling, index_space)
-        shape = node.input[2]
-    else:
-        shape = emit_inferred_shape(writer, spec, node.input[0], unpooling.inferred)
-    emit_scatter(writer, node, shape, dtype)
-    return dtype
+    return pooling if is_small else None
 
 
 def _require_index_space(unpooling: Unpooling, index_space: str) -> None:
@@ -175,11 +123,6 @@ def _require_index_space(unpooling: Unpooling, index_space: str) -> None:
             "(index_space='output') if they count in output_shape, or leave output_shape out of the model."
         )
     raise UnsupportedError(
-        f"{label}: cannot tell which shape the indices refer to: output_shape or the default output size. "
-        " For models from torch it is output_shape: add --index-space output "
-        "(index_space='output')."
+        f"{label}: cannot tell which shape the indices refer to: output_shape or the default output size. For models "
+        "from torch it is output_shape: add --index-space output (index_space='output')."
     )
-
-
-def _dtype(flow: DimFlow, name: str) -> np.dtype[np.generic] | None:
-    return shapes.dtype(flow.types.get(name))

@@ -34,15 +34,11 @@ from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, wit
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
 
-STEP_COST = 4_000_000
-"""Multiply-adds in the time, about 70 microseconds, that one more step and one more partition take."""
-
+STEP_COST = 4_000_000  # multiply-adds in the time, about 70 microseconds, of one more step and one more partition
 ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one layout to another
 COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
 RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
-VECTORS = 4
-"""Of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows."""
-
+VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
 CONV_RANKS = (2, 3)  # numbers of spatial axes

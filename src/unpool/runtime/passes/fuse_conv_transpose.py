@@ -29,9 +29,7 @@ FIRST_OPSET = 7  # before it, Mul and Add had an axis and BatchNormalization tra
 FIRST_CLIP_WITH_INPUTS = 11
 FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
 DEFAULT_EPSILON = 1e-5
-DATA_INPUTS = {"BatchNormalization": 1, "Mul": 2, "Add": 2}
-"""By operator, how many of its first inputs may come from the ConvTranspose."""
-
+DATA_INPUTS = {"BatchNormalization": 1, "Mul": 2, "Add": 2}  # first inputs that may come from the ConvTranspose
 DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
 
 
@@ -102,8 +100,7 @@ def fold(graph: Graph) -> Graph:
     return fusion.result(constants=constants)
 
 
-Scaling: TypeAlias = tuple[AnyArray, AnyArray]
-"""`scale` and `shift` of y * scale + shift, both (M,) in float64."""
+Scaling: TypeAlias = tuple[AnyArray, AnyArray]  # `scale` and `shift` of y * scale + shift, both (M,) in float64
 
 
 def _scaling(node: onnx.NodeProto, constants: Sequence[AnyArray], channels: int, rank: int) -> Scaling | None:

@@ -85,9 +85,11 @@ def _match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> 
         return None
     lead = _lead(x_dims, sizes, source)
     pairs = zip(map(as_int, x_dims), map(as_int, i_dims), strict=True)
-    may_be_equal = all(size == other or None in (size, other) for size, other in pairs)
-    if lead is None or not may_be_equal or not _is_evident(source, sizes[lead:]):
+    if lead is None or any(size != other and None not in (size, other) for size, other in pairs):
         return None
+    has_offsets = source.step is not None and source.step == multiply(sizes[lead:])
+    if not (as_int(source.planes) == 1 if source.is_plane else source.pool is not None or has_offsets):
+        return None  # it is not certain that the indices count in the output
     return Scatter(node, end, x, i, source, shape, sizes, lead)
 
 
@@ -125,13 +127,6 @@ def _lead(x: DimExprs, sizes: DimExprs, source: Indices) -> int | None:
         if len(sizes) > lead and None not in sizes[:lead] and x[:lead] == sizes[:lead]:
             return lead
     return None
-
-
-def _is_evident(source: Indices, spatial: DimExprs) -> bool:
-    """True if the indices come from a pool and count in a whole tensor, or have the offsets of the output's planes."""
-    if source.is_plane:
-        return as_int(source.planes) == 1
-    return source.pool is not None or (source.step is not None and source.step == multiply(spatial))
 
 
 class _UnpoolWriter(GraphWriter):
@@ -197,8 +192,7 @@ def _other_window(pooled: Sequence[UnpoolWindow | None], windows: Sequence[Unpoo
     )
 
 
-MAX_ROUNDS = 64
-"""Limit of rounds, each of which reads the whole graph; an unpooling after more others than these stays decomposed."""
+MAX_ROUNDS = 64  # each reads the whole graph; an unpooling after more others than these stays decomposed
 
 
 class FusionResult(NamedTuple):
@@ -207,11 +201,6 @@ class FusionResult(NamedTuple):
     graph: Graph
     types: Types
     rounds: tuple[tuple[Rewrite, ...], ...]
-
-    @property
-    def edits(self) -> tuple[Rewrite, ...]:
-        """The rewrites of all rounds."""
-        return tuple(edit for edits in self.rounds for edit in edits)
 
 
 def fuse_unpool_patterns(graph: Graph, types: Types, semantics: Semantics) -> FusionResult:

@@ -140,13 +140,13 @@ _RULES: Mapping[str, Callable[[DimFlow, onnx.NodeProto], Indices | None]] = {
 
 
 def _constant_offsets(array: AnyArray) -> Offsets | None:
-    if array.dtype.kind != "i" or array.size == 0 or not _is_per_plane(array.shape):
+    axes, flat = _plane_axes(array.shape), array.reshape(-1)
+    if array.dtype.kind != "i" or array.size == 0 or axes is None:
         return None
-    flat = array.reshape(-1)
     step = int(flat[1] - flat[0]) if flat.size > 1 else 0
     if not np.array_equal(flat, np.arange(flat.size) * step) or (flat.size > 1 and step < 1):
         return None
-    return Offsets(DimExpr(flat.size), _varying_axes(array.shape), DimExpr(step) if flat.size > 1 else None)
+    return Offsets(DimExpr(flat.size), axes, DimExpr(step) if flat.size > 1 else None)
 
 
 def _sliced_offsets(flow: DimFlow, name: str) -> Offsets | None:
@@ -164,22 +164,21 @@ def _sliced_offsets(flow: DimFlow, name: str) -> Offsets | None:
         return None
     if (set(bounds.starts), set(bounds.ends), set(bounds.steps)) != ({0}, {1}, {1}):
         return None
-    source, known = _of_pool(flow, pool), shapes.dims(flow.types.get(name)) or ()
-    if name not in node.output and not _is_per_plane(known):
-        return None
-    return Offsets(source.planes, 2 if name in node.output else _varying_axes(known), source.step, pool.input[0])
+    source = _of_pool(flow, pool)
+    axes = 2 if name in node.output else _plane_axes(shapes.dims(flow.types.get(name)) or ())
+    return None if axes is None else Offsets(source.planes, axes, source.step, pool.input[0])
 
 
 def _computed_offsets(flow: DimFlow, name: str) -> Offsets | None:
     """Offsets that the graph computes: Range(0, planes) times the elements of a plane, reshaped before or after."""
-    known = shapes.dims(flow.types.get(name))
+    axes = _plane_axes(shapes.dims(flow.types.get(name)) or ())
     product = flow.maker(flow.before_reshapes(name), "Mul")
-    if product is None or known is None or not _is_per_plane(known):
+    if product is None or axes is None:
         return None
     for counted, factor in (product.input, reversed(product.input)):
         planes, step = _count(flow, counted), flow.values(factor)
         if planes is not None and step is not None and len(step) == 1:
-            return Offsets(planes, _varying_axes(known), step[0])
+            return Offsets(planes, axes, step[0])
     return None
 
 
@@ -205,14 +204,10 @@ def _count(flow: DimFlow, name: str) -> DimExpr | None:
     return limit[0] if limit is not None and len(limit) == 1 else None
 
 
-def _is_per_plane(shape: Sequence[object]) -> bool:
-    """True if a shape is that of one number per plane: nothing varies after the first two axes."""
-    return len(shape) > 2 and all(size == 1 for size in shape[2:])
-
-
-def _varying_axes(shape: Sequence[object]) -> int:
-    """Number of axes up to the last that is not 1."""
-    return max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
+def _plane_axes(shape: Sequence[object]) -> int | None:
+    """Number of axes up to the last that is not 1; None if that is after the first two, so not one number per plane."""
+    axes = max((axis + 1 for axis, size in enumerate(shape) if size != 1), default=0)
+    return axes if len(shape) > 2 and axes <= 2 else None
 
 
 def pool_spec(pool: onnx.NodeProto, opsets: Mapping[str, int]) -> MaxPoolSpec:

@@ -15,12 +15,8 @@ from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import with_subgraph_nodes
 from unpool.runtime.graph.weights import restore_initializers, strip_initializers
 
-MOST_NODES = 30_000
-"""Nodes that the calls of functions may become in all: loading takes a third of a millisecond for each."""
-
-MOST_BYTES = 2**30
-"""Bytes that these nodes may take, with the tensors in them, of which every call gets a copy."""
-
+MOST_NODES = 30_000  # that the calls of functions may become in all: loading takes a third of a millisecond for each
+MOST_BYTES = 2**30  # that these nodes may take, with the tensors in them, of which every call gets a copy
 FunctionName: TypeAlias = tuple[str, str, str]
 
 

@@ -100,8 +100,7 @@ def _needed(graph: onnx.GraphProto) -> set[str]:
     return needed
 
 
-TO_THE_END = 2**31 - 1
-"""The `ends` of a Slice that goes to the end of an axis, in the range of every runtime."""
+TO_THE_END = 2**31 - 1  # the `ends` of a Slice that goes to the end of an axis, in the range of every runtime
 
 
 class GraphWriter:

@@ -32,8 +32,7 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import as_input, is_large, restore_initializers, strip_initializers
 from unpool.runtime.passes.rewrite import set_items
 
-PLACEHOLDERS = "unpool.placeholder"
-"""Domain of the nodes that stand for hidden ones."""
+PLACEHOLDERS = "unpool.placeholder"  # domain of the nodes that stand for hidden ones
 
 
 def convert_opset(

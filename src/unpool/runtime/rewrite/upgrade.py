@@ -20,13 +20,11 @@ import onnx
 
 from unpool.errors import UnsupportedError
 from unpool.operators import contract
-from unpool.operators.contract import Row
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, check_model, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics, naming
-from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.passes.rewrite import NodeChange
 from unpool.runtime.passes.upgrade_opset import TARGET, convert_opset, lift_opset, update_ir_version
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
@@ -69,10 +67,15 @@ def upgrade(
         if not oldest <= opset <= newest:
             raise UnsupportedError(
                 f"upgrade: expected an opset from {oldest}, for this model, to {newest}, the newest that onnx "
-                f"{onnx.__version__} knows, got {opset}. Choose another."
+                f"{onnx.__version__} knows, got {opset}."
             )
         rows = [contract.row(resolved.node.op_type, domain(resolved.node), opset) for resolved in nodes]
-        forms = [_form(editable, resolved, row) for resolved, row in zip(nodes, rows, strict=True)]
+        forms = []
+        for resolved, row in zip(nodes, rows, strict=True):
+            with naming(resolved.node):
+                is_unpool = isinstance(resolved.spec, MaxUnpoolSpec)
+                given = Form(attributes(resolved.node))
+                forms.append(given if is_unpool else form_in_version(windowed_node(editable, resolved), row))
         model = _convert(editable, opset, semantics)
         for entry in model.opset_import:
             if entry.domain in contract.DOMAINS:
@@ -82,13 +85,6 @@ def upgrade(
         check_model(model)
         verify(load(source), model, semantics, sizes or {})
         return RewriteResult(model, (*changes, *_other_changes(editable, opset)))
-
-
-def _form(editable: EditableModel, resolved: ResolvedNode, row: Row) -> Form:
-    if isinstance(resolved.spec, MaxUnpoolSpec):
-        return Form(attributes(resolved.node))
-    with naming(resolved.node):
-        return form_in_version(windowed_node(editable, resolved), row)
 
 
 def _convert(editable: EditableModel, opset: int, semantics: Semantics) -> onnx.ModelProto:

@@ -32,7 +32,6 @@ from unpool.runtime.session.random_inputs import random_feed
 
 RUNS = 2
 FATAL = 4  # onnxruntime's log level for fatal errors only
-
 Feed: TypeAlias = Mapping[str, AnyArray]
 Load: TypeAlias = Callable[[onnx.ModelProto, Semantics], Executor]
 

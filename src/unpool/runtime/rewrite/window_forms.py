@@ -32,10 +32,7 @@ from unpool.runtime.passes.rewrite import NodeChange, copy_node, set_items
 
 WindowedSpec: TypeAlias = MaxPoolSpec | ConvTransposeSpec
 AxisOf: TypeAlias = Callable[[int], Axis]
-
-MAX_SIZES = 100_000
-"""Largest size of an axis for which positions are compared."""
-
+MAX_SIZES = 100_000  # largest size of an axis for which positions are compared
 FIX_SIZE = "Fix the size, for instance with onnx.tools.update_model_dims"
 FIRST_PAD_INPUT = 11  # before this opset, the pads of Pad were an attribute
 OLD_PAD = "paddings"  # its name in version 1
