@@ -10,7 +10,7 @@ from onnx import parser
 from onnxscript import ir
 
 import unpool
-from unpool.torch.exporting.dynamo.opset_downgrade import MIN_OPSET, REWRITES, downgrade_opset
+from unpool.torch.exporting.opset_downgrade import MIN_OPSET, REWRITES, downgrade_opset
 
 SAME = {
     "shape of some axes": "float[2, 3, 5] x) => (int64[2] y) { y = Shape <start = -2> (x) }",

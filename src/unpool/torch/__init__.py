@@ -22,10 +22,10 @@ from unpool.torch.ops.max_pool import max_pool1d, max_pool2d, max_pool3d  # noqa
 from unpool.torch.ops.max_unpool import max_unpool1d, max_unpool2d, max_unpool3d  # noqa: E402
 
 if TYPE_CHECKING:
-    from unpool.torch.exporting.dynamo.translations import translation_table
+    from unpool.torch.exporting.dynamo import translation_table
     from unpool.torch.exporting.example import example
     from unpool.torch.exporting.export import export
-    from unpool.torch.exporting.torchscript.registration import legacy_translations
+    from unpool.torch.exporting.torchscript import legacy_translations
 
 __all__ = [
     "accelerate",
@@ -47,8 +47,8 @@ __all__ = [
 _EXPORTING = {
     "example": "example",
     "export": "export",
-    "legacy_translations": "torchscript.registration",
-    "translation_table": "dynamo.translations",
+    "legacy_translations": "torchscript",
+    "translation_table": "dynamo",
 }
 
 

@@ -5,7 +5,8 @@ example           inputs from texts such as 1x3xHxW
 dynamic_shapes    dynamic dimensions
 attributes        ATen's arguments as ONNX attributes, and the opsets that have the operators
 nodes             the nodes of a pool or an unpooling, and the `NodeWriter` of both exporters
-dynamo/           the exporter with dynamo=True: its NodeWriter, the translation table, older opsets
-torchscript/      the exporter with dynamo=False: its NodeWriter, the symbolics and their registration
+dynamo            the exporter with dynamo=True: its translation table and NodeWriter
+opset_downgrade   its models in older opsets
+torchscript       the exporter with dynamo=False: its symbolics, their registration and its NodeWriter
 verify            compares the written file with the module
 """

@@ -18,8 +18,8 @@ from unpool.operators.contract import OPERATORS
 from unpool.torch.compat import torch_internal
 from unpool.torch.exporting.attributes import check_opset, check_type
 from unpool.torch.exporting.dynamic_shapes import name_dynamic_dims, read_dynamic_shapes
-from unpool.torch.exporting.dynamo.opset_downgrade import downgrade_opset
-from unpool.torch.exporting.dynamo.translations import translation_table
+from unpool.torch.exporting.dynamo import translation_table
+from unpool.torch.exporting.opset_downgrade import downgrade_opset
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,7 +148,7 @@ def _export_traced(call_args: dict[str, Any], opset: int | None) -> None:
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
-    from unpool.torch.exporting.torchscript.registration import legacy_translations
+    from unpool.torch.exporting.torchscript import legacy_translations
 
     with legacy_translations(), _hide_internal_warnings():
         torch.onnx.export(**call_args | {"verify": False})

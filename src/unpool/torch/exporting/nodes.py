@@ -21,12 +21,9 @@ from unpool.torch.exporting.attributes import AtenPool, is_inferred, pool_attrib
 
 
 class SourcePool(NamedTuple):
-    """The MaxPool that computed some indices.
+    """The MaxPool that computed some indices: a window per spatial axis (see `pool_windows`), and `static_planes`.
 
-    Attributes:
-        windows: one per spatial axis, see `pool_windows`.
-        planes: elements in a plane of the MaxPool's output and of its input; None if a size is dynamic, or if other
-            nodes than those of `write_max_pool` lead from the MaxPool to the indices.
+    The planes are also None if other nodes than those of `write_max_pool` lead from the MaxPool to the indices.
     """
 
     windows: list[UnpoolWindow | None]
@@ -40,9 +37,7 @@ class NodeWriter(Protocol):
     static, else an int64 value with one element.
     """
 
-    @property
-    def opset(self) -> int:
-        """The opset of the nodes."""
+    opset: int
 
     def static_sizes(self, x: Any) -> list[int | None]:
         """Elements along every axis, None for dynamic ones; writes no node."""
@@ -72,13 +67,9 @@ class NodeWriter(Protocol):
         """The value without its first axis, which has one element."""
 
     def max_pool(self, x: Any, attributes: dict[str, Any], sizes: Any, *, with_indices: bool) -> list[Any]:
-        """The values of a MaxPool, and with_indices its indices too.
+        """The values of a MaxPool of `x`, which has a batch axis, and with_indices its indices too.
 
-        Args:
-            x: with a batch axis.
-            attributes: with ONNX names.
-            sizes: known sizes along the spatial axes, a list for the input and one for the output.
-            with_indices: whether the indices are needed.
+        `sizes` are those along the spatial axes of its input and of its output, None if dynamic.
         """
 
     def indices_in_plane(self, indices: Any, plane: Any) -> Any:
@@ -95,17 +86,10 @@ class NodeWriter(Protocol):
 
 
 def write_max_pool(writer: NodeWriter, x: Any, pool: AtenPool, *, with_indices: bool) -> Any:
-    """Write a pool; its values, or with_indices a pair of values and indices as torch counts them.
-
-    Args:
-        writer: of the exporter.
-        x: with or without a batch axis.
-        pool: as ATen describes it.
-        with_indices: whether the indices are needed.
-    """
+    """Write a pool of `x`, with or without a batch axis; its values, or also its indices as torch counts them."""
     rank, sizes = len(pool.windows), writer.static_sizes(x)
     large = sizes[-rank:]
-    plane = product(writer, [writer.size(x, axis) for axis in range(-rank, 0)]) if with_indices else None
+    plane = _product(writer, [writer.size(x, axis) for axis in range(-rank, 0)]) if with_indices else None
     is_unbatched = len(sizes) == rank + 1
     batch = writer.add_batch(x) if is_unbatched else x
     attributes = pool_attributes(pool, large, writer.opset)
@@ -118,53 +102,40 @@ def write_max_pool(writer: NodeWriter, x: Any, pool: AtenPool, *, with_indices: 
 
 
 def write_max_unpool(writer: NodeWriter, x: Any, indices: Any, large: Sequence[Any]) -> Any:
-    """Write an unpooling; its output.
-
-    Args:
-        writer: of the exporter.
-        x: with or without a batch axis.
-        indices: as torch counts them.
-        large: sizes along the spatial axes of the output.
-    """
+    """Write an unpooling of `x`, with or without a batch axis, to spatial sizes `large`; indices count as in torch."""
     rank = len(large)
     sizes = [writer.size(x, axis) for axis in range(-len(writer.static_sizes(x)), 0)]
     outer, small = sizes[:-rank], sizes[-rank:]
     pool = writer.source_pool(indices, rank)
-    reuses_indices = pool is not None and pool.planes is not None and pool.planes == _static_planes(small, large)
+    reuses_indices = pool is not None and pool.planes is not None and pool.planes == static_planes(small, large)
     all_indices = writer.indices_in_tensor(indices) if reuses_indices else indices
     is_unbatched = len(outer) == 1
     if is_unbatched:
         x, all_indices, outer = writer.add_batch(x), writer.add_batch(all_indices), [1, *outer]
     if not reuses_indices:
-        all_indices = writer.node("Add", all_indices, plane_offsets(writer, outer, large))
+        all_indices = writer.node("Add", all_indices, _plane_offsets(writer, outer, large))
     windows = unpool_windows(small, large, [None] * rank if pool is None else pool.windows)
     shape = [] if is_inferred(small, large, windows) else [writer.vector([*outer, *large])]
     y = writer.max_unpool([x, all_indices, *shape], window_attributes(windows), large)
     return writer.remove_batch(y) if is_unbatched else y
 
 
-def plane_offsets(writer: NodeWriter, outer: Sequence[Any], large: Sequence[Any]) -> Any:
-    """(n * C + c) * plane size in elements, as int64 of shape (N, C, 1 .. 1).
-
-    Args:
-        writer: of the exporter.
-        outer: sizes N and C.
-        large: sizes along the spatial axes of the plane.
-    """
-    planes, step = product(writer, outer), product(writer, large)
+def _plane_offsets(writer: NodeWriter, outer: Sequence[Any], large: Sequence[Any]) -> Any:
+    """(n * C + c) * plane size, as int64 of shape (N, C, 1 .. 1); `outer` are N and C, `large` the plane's sizes."""
+    planes, step = _product(writer, outer), _product(writer, large)
     shape = [-1, *outer[1:], *[1] * len(large)]
     if isinstance(planes, int) and isinstance(step, int):
         return writer.constant(np.arange(planes, dtype=np.int64).reshape([*outer, *shape[2:]]) * step)
     return writer.reshape(writer.node("Mul", writer.arange(planes), step), shape)
 
 
-def product(writer: NodeWriter, sizes: Sequence[Any]) -> Any:
+def _product(writer: NodeWriter, sizes: Sequence[Any]) -> Any:
     """Product of sizes; a chain of Mul, because converters to older opsets drop ReduceProd."""
     known = prod(size for size in sizes if isinstance(size, int))
     dynamic = [size for size in sizes if not isinstance(size, int)]
     return reduce(partial(writer.node, "Mul"), dynamic, *([known] if known != 1 or not dynamic else []))
 
 
-def _static_planes(small: Sequence[Any], large: Sequence[Any]) -> tuple[int, int] | None:
-    """Elements in a plane of both sizes, None if one is dynamic."""
+def static_planes(small: Sequence[Any], large: Sequence[Any]) -> tuple[int, int] | None:
+    """Elements in planes of these sizes, None if one is dynamic."""
     return (prod(small), prod(large)) if all(isinstance(size, int) for size in (*small, *large)) else None

@@ -5,8 +5,8 @@ exporter leaves such models at 18. It also leaves Softmax unchanged below 13, wh
 node is unchanged if the older version has the same meaning, attributes, inputs and types; otherwise one of `REWRITES`
 changes it, or the model is rejected.
 
-A rewrite takes a node and the opset, changes the node itself, so that its output keeps its name, and may insert nodes
-before it. It returns None, or the reason why the node cannot be rewritten.
+A rewrite changes the node itself, so that its output keeps its name, and may insert nodes before it. It returns None,
+or the reason why the node cannot be rewritten.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,25 +19,14 @@ from onnxscript import ir
 from unpool.errors import UnsupportedError
 from unpool.torch.exporting.attributes import FIRST_CEIL, ceil_ends, pool_of
 
-FIRST_NEGATIVE_AXIS = 11
-FIRST_SHAPE_PART = 15
-FIRST_ALLOWZERO = 14
-FIRST_MOD = 10
-FIRST_PAD_INPUTS = 11
-FIRST_PAD_AXES = 18
-FIRST_CLIP_INPUTS = 11
-FIRST_RANGE = 11
-FIRST_AXES_INPUT = {"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13}
-FIRST_REDUCED_AXES_INPUT = 18
-
-Rewrite = Callable[[ir.Node, int], str | None]
+Rewrite = Callable[[ir.Node], str | None]
 
 
-def shape(node: ir.Node, opset: int) -> str | None:
+def shape(node: ir.Node) -> str | None:
     """Shape with start or end: a Shape of all axes, and a Gather of those between start and end."""
     x = node.inputs[0]
     start, end = node.attributes.get_int("start") or 0, node.attributes.get_int("end")
-    if opset >= FIRST_SHAPE_PART or (start == 0 and end is None):
+    if start == 0 and end is None:
         return None
     if x is None or x.shape is None:
         return "start or end and an unknown rank"
@@ -50,74 +39,86 @@ def shape(node: ir.Node, opset: int) -> str | None:
     return None
 
 
-def axes_attribute(node: ir.Node, opset: int) -> str | None:
+def axes_attribute(node: ir.Node) -> str | None:
     """Squeeze, Unsqueeze and reductions: the input axes becomes an attribute."""
-    if opset >= FIRST_AXES_INPUT.get(node.op_type, FIRST_REDUCED_AXES_INPUT):
-        return None
     if node.attributes.get_int("noop_with_empty_axes") and _second_input(node) is None:
         return "noop_with_empty_axes"
     node.attributes.pop("noop_with_empty_axes", None)
-    if not _input_to_attribute(node, "axes"):
-        return "axes that are not constant"
-    return _count_from_front(node, "axes", opset)
+    return _input_to_attribute(node, "axes")
 
 
-def split(node: ir.Node, opset: int) -> str | None:
-    """Split: num_outputs is dropped if the parts are equal, and the input split becomes an attribute."""
-    if "num_outputs" in node.attributes:
-        x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
-        size = None if x is None or x.shape is None else x.shape[axis]
-        if not isinstance(size, int) or size % len(node.outputs):
-            return "parts that may differ"
-        node.attributes.pop("num_outputs")
-    if opset < FIRST_AXES_INPUT["Split"] and not _input_to_attribute(node, "split"):
-        return "parts that are not constant"
-    return _count_from_front(node, "axis", opset)
-
-
-def pad(node: ir.Node, opset: int) -> str | None:
-    """Pad: the inputs pads and value become attributes; one with axes cannot be rewritten."""
-    inputs = [*node.inputs, None, None][:4]
-    if opset < FIRST_PAD_AXES and inputs[3] is not None:
-        return "axes"
-    if opset >= FIRST_PAD_INPUTS:
+def equal_split(node: ir.Node) -> str | None:
+    """Split: num_outputs is dropped if the parts are equal."""
+    if "num_outputs" not in node.attributes:
         return None
-    pads = _constant_ints(inputs[1])
-    value = _constant_number(inputs[2], 0.0)
-    if pads is None or value is None:
+    x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
+    size = None if x is None or x.shape is None else x.shape[axis]
+    if not isinstance(size, int) or size % len(node.outputs):
+        return "parts that may differ"
+    node.attributes.pop("num_outputs")
+    return None
+
+
+def split_attribute(node: ir.Node) -> str | None:
+    """Split: the input split becomes an attribute."""
+    return _input_to_attribute(node, "split")
+
+
+def pad_axes(node: ir.Node) -> str | None:
+    """Pad: unchanged; one with axes is rejected."""
+    return "axes" if any(value is not None for value in node.inputs[3:]) else None
+
+
+def pad_attributes(node: ir.Node) -> str | None:
+    """Pad: the inputs pads and value become attributes."""
+    pads, value = (*node.inputs[1:3], None)[:2]
+    numbers, number = _constant_ints(pads), _constant_number(value, 0.0)
+    if numbers is None or number is None:
         return "pads or a value that are not constant"
-    node.attributes["pads"] = ir.AttrInt64s("pads", pads)
-    node.attributes["value"] = ir.AttrFloat32("value", value)
+    node.attributes["pads"] = ir.AttrInt64s("pads", numbers)
+    node.attributes["value"] = ir.AttrFloat32("value", number)
     node.resize_inputs(1)
     return None
 
 
-def clip(node: ir.Node, opset: int) -> str | None:
+def clip(node: ir.Node) -> str | None:
     """Clip: the bounds become attributes."""
-    if opset >= FIRST_CLIP_INPUTS:
-        return None
-    bounds = [_constant_number(bound, None) for bound in (*node.inputs[1:], None, None)[:2]]
-    if any(bound is None and given is not None for bound, given in zip(bounds, node.inputs[1:], strict=False)):
-        return "bounds that are not constant"
-    for name, bound in zip(("min", "max"), bounds, strict=True):
-        if bound is not None:
+    for name, value in zip(("min", "max"), node.inputs[1:], strict=False):
+        if value is not None:
+            bound = _constant_number(value, None)
+            if bound is None:
+                return "bounds that are not constant"
             node.attributes[name] = ir.AttrFloat32(name, bound)
     node.resize_inputs(1)
     return None
 
 
-def axis_attribute(node: ir.Node, opset: int) -> str | None:
-    """Concat, Flatten and Gather: axes are counted from the front; a Gather of negative indices cannot be rewritten."""
-    if opset < FIRST_NEGATIVE_AXIS and node.op_type == "Gather":
-        indices = _constant_ints(node.inputs[1])
-        if indices is None or min(indices, default=0) < 0:
-            return "indices that may be negative"
-    return _count_from_front(node, "axis", opset)
+def gather(node: ir.Node) -> str | None:
+    """Gather: unchanged; one of indices that may be negative is rejected."""
+    indices = _constant_ints(node.inputs[1])
+    return "indices that may be negative" if indices is None or min(indices, default=0) < 0 else None
 
 
-def reshape(node: ir.Node, opset: int) -> str | None:
+def axes_from_front(node: ir.Node) -> str | None:
+    """Negative axes in an attribute become those from the front."""
+    name = "axis" if "axis" in node.attributes else "axes"
+    attribute = node.attributes.get(name)
+    if attribute is None:
+        return None
+    axes = [attribute.value] if name == "axis" else list(attribute.value)
+    if min(axes, default=0) >= 0:
+        return None
+    indexed = node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0]
+    if indexed is None or indexed.shape is None:
+        return "a negative axis and an unknown rank"
+    axes = [axis % len(indexed.shape) for axis in axes]
+    node.attributes[name] = ir.AttrInt64(name, axes[0]) if name == "axis" else ir.AttrInt64s(name, axes)
+    return None
+
+
+def reshape(node: ir.Node) -> str | None:
     """Reshape: allowzero is dropped if no size is 0."""
-    if opset < FIRST_ALLOWZERO and node.attributes.get_int("allowzero"):
+    if node.attributes.get_int("allowzero"):
         sizes = _constant_ints(node.inputs[1])
         if sizes is None or 0 in sizes:
             return "allowzero"
@@ -125,24 +126,21 @@ def reshape(node: ir.Node, opset: int) -> str | None:
     return None
 
 
-def constant(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001 - one signature for all forms
+def constant(node: ir.Node) -> None:
     """Constant: numbers and lists become a tensor, the only kind of old opsets."""
     tensor = ir.convenience.get_const_tensor(node.outputs[0])
     if tensor is not None:
         node.attributes.clear()
         node.attributes["value"] = ir.AttrTensor("value", tensor)
-    return None
 
 
-def conv_transpose(node: ir.Node, opset: int) -> str | None:  # noqa: ARG001
+def conv_transpose(node: ir.Node) -> str | None:
     """ConvTranspose: unchanged; one with output_shape is rejected, because opsets read it differently."""
     return "output_shape" if "output_shape" in node.attributes else None
 
 
-def max_pool(node: ir.Node, opset: int) -> str | None:
-    """MaxPool: ceil_mode becomes padding at the end; one with dilations cannot be rewritten."""
-    if opset >= FIRST_CEIL:
-        return None
+def max_pool(node: ir.Node) -> str | None:
+    """MaxPool: ceil_mode becomes padding at the end; one with dilations is rejected."""
     if set(node.attributes.get_ints("dilations", [1])) != {1}:
         return "dilations"
     node.attributes.pop("dilations", None)
@@ -162,25 +160,21 @@ def max_pool(node: ir.Node, opset: int) -> str | None:
     return None
 
 
-def mod(node: ir.Node, opset: int) -> str | None:
+def mod(node: ir.Node) -> str | None:
     """Mod of a pool's indices: x - x / divisor * divisor, which is the same because no index is negative."""
-    if opset >= FIRST_MOD:
-        return None
     x, divisor = node.inputs
     pool = None if x is None else x.producer()
     if pool is None or pool.op_type != "MaxPool":
         return "values that may be negative"
-    all_indices = _insert_before(node, "Mul", [_insert_before(node, "Div", [x, divisor]), divisor])
+    multiple = _insert_before(node, "Mul", [_insert_before(node, "Div", [x, divisor]), divisor])
     node.attributes.clear()
     node.op_type = "Sub"
-    node.replace_input_with(1, all_indices)
+    node.replace_input_with(1, multiple)
     return None
 
 
-def arange(node: ir.Node, opset: int) -> str | None:
+def arange(node: ir.Node) -> str | None:
     """Range from 0 in steps of 1: NonZero of `limit` ones, which is the position of each."""
-    if opset >= FIRST_RANGE:
-        return None
     start, limit, step = node.inputs
     if _constant_ints(start) != [0] or _constant_ints(step) != [1]:
         return "another start than 0 or another step than 1"
@@ -193,52 +187,37 @@ def arange(node: ir.Node, opset: int) -> str | None:
     return None
 
 
-REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
+REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod SumSquare"
 
-REWRITES: Mapping[str, Rewrite] = {
-    "Shape": shape,
-    "Split": split,
-    **dict.fromkeys(("Squeeze", "Unsqueeze", *(f"Reduce{name}" for name in REDUCTIONS.split())), axes_attribute),
-    **dict.fromkeys(("Concat", "Flatten", "Gather"), axis_attribute),
-    "Pad": pad,
-    "Clip": clip,
-    "Reshape": reshape,
-    "Constant": constant,
-    "ConvTranspose": conv_transpose,
-    "MaxPool": max_pool,
-    "Mod": mod,
-    "Range": arange,
+REWRITES: Mapping[str, tuple[tuple[int, Rewrite], ...]] = {
+    "Shape": ((15, shape),),
+    "Split": ((18, equal_split), (13, split_attribute), (11, axes_from_front)),
+    **dict.fromkeys(("Squeeze", "Unsqueeze", "ReduceSum"), ((13, axes_attribute), (11, axes_from_front))),
+    **{f"Reduce{name}": ((18, axes_attribute), (11, axes_from_front)) for name in REDUCTIONS.split()},
+    **dict.fromkeys(("Concat", "Flatten"), ((11, axes_from_front),)),
+    "Gather": ((11, gather), (11, axes_from_front)),
+    "Pad": ((18, pad_axes), (11, pad_attributes)),
+    "Clip": ((11, clip),),
+    "Reshape": ((14, reshape),),
+    "Constant": ((13, constant),),
+    "ConvTranspose": ((22, conv_transpose),),
+    "MaxPool": ((FIRST_CEIL, max_pool),),
+    "Mod": ((10, mod),),
+    "Range": ((11, arange),),
 }
-"""Operator -> the function that rewrites it."""
+"""Operator -> its rewrites in order, each with the first opset that does without it."""
 
 
-def _count_from_front(node: ir.Node, name: str, opset: int) -> str | None:
-    """Make the axes of an attribute non-negative, if the opset has no negative ones."""
-    attribute = node.attributes.get(name)
-    if opset >= FIRST_NEGATIVE_AXIS or attribute is None:
-        return None
-    axes = [attribute.value] if isinstance(attribute.value, int) else list(attribute.value)
-    if min(axes, default=0) >= 0:
-        return None
-    all_indices = node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0]
-    if all_indices is None or all_indices.shape is None:
-        return "a negative axis and an unknown rank"
-    axes = [axis % len(all_indices.shape) for axis in axes]
-    is_one = isinstance(attribute.value, int)
-    node.attributes[name] = ir.AttrInt64(name, axes[0]) if is_one else ir.AttrInt64s(name, axes)
-    return None
-
-
-def _input_to_attribute(node: ir.Node, name: str) -> bool:
-    """Turn the second input, if any, into an attribute of ints; false if it is not constant."""
-    given = _second_input(node)
-    numbers = _constant_ints(given)
+def _input_to_attribute(node: ir.Node, name: str) -> str | None:
+    """Turn the second input, if any, into an attribute of ints."""
+    value = _second_input(node)
+    numbers = _constant_ints(value)
     if numbers is not None:
         node.attributes[name] = ir.AttrInt64s(name, numbers)
-    elif given is not None:
-        return False
+    elif value is not None:
+        return f"{'parts' if name == 'split' else name} that are not constant"
     node.resize_inputs(1)
-    return True
+    return None
 
 
 def _second_input(node: ir.Node) -> ir.Value | None:
@@ -296,16 +275,7 @@ MIN_OPSET = {name: opset for opset, names in SAME_FROM.items() for name in names
 def downgrade_opset(model: ir.Model, opset: int) -> ir.Model:
     """A copy of the model in the opset, at least 9; the model itself if that is its opset.
 
-    Raises:
-        UnsupportedError: a node cannot be expressed in this opset; the message has the oldest opset that works.
-
-    >>> from onnx import parser
-    >>> from onnxscript import ir
-    >>> old = downgrade_opset(ir.from_proto(parser.parse_model('''
-    ...     <ir_version: 10, opset_import: ["" : 18]>
-    ...     size (float[2, 3] x) => (int64[1] n) { n = Shape <start = 1> (x) }''')), 9)
-    >>> old.opset_imports, [node.op_type for node in old.graph]
-    ({'': 9}, ['Shape', 'Constant', 'Gather'])
+    The error for a node that cannot be expressed there has the oldest opset that works.
     """
     newest = model.opset_imports.get("", opset)
     if newest == opset:
@@ -340,39 +310,33 @@ def _downgrade_node(node: ir.Node, newest: int, opset: int) -> str | None:
     """Change a node for an older opset; returns the reason if that is not possible."""
     if node.domain not in ("", "ai.onnx"):
         return None
-    name = f"{node.op_type}->{node.outputs[0].name}"
-    if any(
-        attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
-    ):
+    op_type = node.op_type
+    name = f"{op_type}->{node.outputs[0].name}"
+    subgraphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    if any(attribute.type in subgraphs for attribute in node.attributes.values()):
         return f"{name}, whose subgraph cannot be converted"
-    new = onnx.defs.get_schema(node.op_type, newest, "")
-    if _since(node.op_type, opset) != new.since_version:
-        if MIN_OPSET.get(node.op_type, newest) > opset:
-            return f"{name} as {node.op_type}-{new.since_version}"
-        reason = REWRITES[node.op_type](node, opset) if node.op_type in REWRITES else None
-        if reason:
-            return f"{name} with {reason}"
-    old = _since(node.op_type, opset)
+    new, old = onnx.defs.get_schema(op_type, newest, ""), _schema(op_type, opset)
+    if old is None or old.since_version != new.since_version:
+        if MIN_OPSET.get(op_type, newest) > opset:
+            return f"{name} as {op_type}-{new.since_version}"
+        for first, rewrite in REWRITES.get(op_type, ()):
+            reason = rewrite(node) if opset < first else None
+            if reason:
+                return f"{name} with {reason}"
+    old = _schema(node.op_type, opset)
     if old is None:
         return f"{name}, which came later"
-    schema = onnx.defs.get_schema(node.op_type, old, "")
-    reason = next(_missing_parts(node, new, schema), None)
+    reason = next(_missing_parts(node, new, old), None)
     return None if reason is None else f"{name} with {reason}"
 
 
-def _since(op_type: str, opset: int) -> int | None:
-    """The version of the operator that the opset selects."""
-    try:
-        return int(onnx.defs.get_schema(op_type, opset, "").since_version)
-    except onnx.defs.SchemaError:
-        return None
+def _schema(op_type: str, opset: int) -> Any:
+    """The operator's version that the opset selects, None if it has none."""
+    return onnx.defs.get_schema(op_type, opset, "") if onnx.defs.has(op_type, opset, "") else None
 
 
 def _missing_parts(node: ir.Node, new: Any, old: Any) -> Iterator[str]:
-    """The parts of a node that the older version lacks, in words.
-
-    Attributes that it lacks are removed from the node if they have their default.
-    """
+    """The parts of a node that the older version lacks, in words; removes attributes that have their default."""
     for name in [name for name in node.attributes if name not in old.attributes]:
         default = new.attributes[name].default_value if name in new.attributes else None
         if default is not None and ir.from_proto(default).value == node.attributes[name].value:
@@ -382,7 +346,6 @@ def _missing_parts(node: ir.Node, new: Any, old: Any) -> Iterator[str]:
     if not old.min_input <= len(node.inputs) <= old.max_input or len(node.outputs) > old.max_output:
         yield f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
     for at, value in enumerate(node.inputs):
-        if value is not None and value.dtype is not None:
-            kind = f"tensor({value.dtype.name.lower()})"
-            if kind not in old.inputs[min(at, len(old.inputs) - 1)].types:
-                yield f"an input of type {value.dtype.name.lower()}"
+        dtype = "" if value is None or value.dtype is None else value.dtype.name.lower()
+        if dtype and f"tensor({dtype})" not in old.inputs[min(at, len(old.inputs) - 1)].types:
+            yield f"an input of type {dtype}"

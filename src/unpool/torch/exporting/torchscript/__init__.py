@@ -1,1 +1,0 @@
-"""The exporter of torch with dynamo=False: a trace, translated node by node with symbolics."""
