@@ -111,23 +111,22 @@ def test_dims_anywhere_in_a_nest():
     x, y, z = (torch.ones(6, 4) for _ in range(3))
     rows, columns = Dim("rows", min=2), Dim("columns", max=9)
     shapes = {"named": {"x": {0: rows}}, "listed": [(rows, None), [Dim.AUTO, columns]]}
-    found = read_dynamic_shapes(
+    hints, axes = read_dynamic_shapes(
         {"model": Nest(), "args": ({"x": x},), "kwargs": {"listed": [y, z]}, "dynamic_shapes": shapes}
     )
 
-    assert found.hints == {
+    assert hints == {
         "named": {"x": {0: Dim.DYNAMIC(min=2)}},
         "listed": [(Dim.DYNAMIC(min=2), None), [Dim.AUTO, Dim.DYNAMIC(max=9)]],
     }
-    assert found.axes == [{0: rows}, {0: rows}, {0: Dim.AUTO, 1: columns}]
+    assert axes == [{0: rows}, {0: rows}, {0: Dim.AUTO, 1: columns}]
     collection = ShapesCollection()
     collection[x] = {0: rows}
     given = {"model": Nest(), "args": ({"x": x}, [y, z]), "dynamic_shapes": collection}
-    assert read_dynamic_shapes(given).axes[0] == {0: rows}
+    assert read_dynamic_shapes(given)[1][0] == {0: rows}
     derived = ({2: 2 * columns, 3: columns},)
     assert (
-        read_dynamic_shapes({"model": Levels(), "args": (noise(1, 1, 8, 4),), "dynamic_shapes": derived}).hints
-        is derived
+        read_dynamic_shapes({"model": Levels(), "args": (noise(1, 1, 8, 4),), "dynamic_shapes": derived})[0] is derived
     )
 
 

@@ -69,15 +69,8 @@ class _MaxPoolForward:
     function: ClassVar[Callable[..., Any]]
 
     def forward(self: Any, input: Tensor) -> Any:
-        return type(self).function(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            ceil_mode=self.ceil_mode,
-            return_indices=self.return_indices,
-        )
+        window = (self.kernel_size, self.stride, self.padding, self.dilation)
+        return type(self).function(input, *window, ceil_mode=self.ceil_mode, return_indices=self.return_indices)
 
 
 class _MaxUnpoolForward:
@@ -112,10 +105,6 @@ def output_padding_for_size(
     """The output_padding below the stride that gives `output_size`, which has N and C or not.
 
     It is a function of its own so that torch.fx traces it as one node, for any input size.
-
-    >>> import torch
-    >>> output_padding_for_size(torch.ones(1, 1, 3, 3), [1, 1, 6, 5], (2, 2), (1, 1), (3, 3), (1, 1))
-    [1, 0]
     """
     if has_torch_function_unary(input):
         settings = (output_size, stride, padding, kernel_size, dilation)
@@ -127,7 +116,7 @@ def output_padding_for_size(
             f"conv_transpose{rank}d: output_size needs {rank} or {input.dim()} sizes, got {list(output_size)}. "
             "Give one per spatial axis."
         )
-    windows = [Window(*each) for each in zip(kernel_size, stride, dilation, strict=True)]
+    windows = map(Window, kernel_size, stride, dilation)
     minimum = [
         upsampled_size(size, window, padding=2 * pad) for size, window, pad in zip(small, windows, padding, strict=True)
     ]

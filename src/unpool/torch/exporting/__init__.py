@@ -3,7 +3,6 @@
 export            `unpool.torch.export`: reads the call, runs one of the exporters, writes the file
 example           inputs from texts such as 1x3xHxW
 dynamic_shapes    dynamic dimensions
-attributes        ATen's arguments as ONNX attributes, and the opsets that have the operators
 nodes             the nodes of a pool or an unpooling, and the `NodeWriter` of both exporters
 dynamo            the exporter with dynamo=True: its translation table and NodeWriter
 opset_downgrade   its models in older opsets

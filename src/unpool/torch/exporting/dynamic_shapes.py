@@ -8,7 +8,6 @@ of the Dim, which it does not narrow, and the file gets the name of the Dim afte
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Any, TypeAlias
 
@@ -30,40 +29,26 @@ MAX_TRIED = 200
 """Number of sizes, from the smallest up, that are tried against the conditions of a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicShapes:
-    """The caller's dynamic_shapes.
+def read_dynamic_shapes(call_args: Mapping[str, Any]) -> tuple[Any, list[Axes] | None]:
+    """The dynamic_shapes of a call of torch.onnx.export, as hints for torch's exporter and per tensor.
 
-    Attributes:
-        hints: the dynamic_shapes for torch's exporter.
-        axes: the entries of each tensor among the arguments, in their order; None if unpool cannot assign entries to
-            tensors.
-    """
-
-    hints: Any
-    axes: list[Axes] | None
-
-
-def read_dynamic_shapes(call_args: Mapping[str, Any]) -> DynamicShapes:
-    """Read the dynamic_shapes of a call of torch.onnx.export.
-
-    Raises:
-        UnpoolError: a Dim has several sizes in the example, or the example is out of its range.
+    The axes are those of the tensors among the arguments in their order, None if unpool cannot assign entries to
+    tensors. A Dim with several sizes in the example, or an example out of its range, is an error.
     """
     model, shapes = call_args["model"], call_args.get("dynamic_shapes")
     pytree = torch_internal("torch.utils._pytree")
     if not shapes or pytree is None or isinstance(model, ExportedProgram | torch.onnx.ExportableModule):
-        return DynamicShapes(shapes, None)
+        return shapes, None
     args, kwargs = arguments_of(call_args)
     if hasattr(shapes, "dynamic_shapes"):  # torch.export.ShapesCollection and its like
         shapes = shapes.dynamic_shapes(model, args, kwargs)
     bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
-    whole = {name: shapes.get(name) for name in bound} if isinstance(shapes, Mapping) else list(shapes)
-    pairs = list(_pairs(pytree, list(bound.values()), list(whole.values()) if isinstance(whole, dict) else whole))
+    entries = [shapes.get(name) for name in bound] if isinstance(shapes, Mapping) else list(shapes)
+    pairs = list(_pairs(pytree, list(bound.values()), entries))
     _check_examples(pairs)
     if not any(_is_derived(leaf) for leaf in pytree.tree_leaves(shapes)):
         shapes = pytree.tree_map(lambda leaf: _hint(leaf) if isinstance(leaf, Dim) else leaf, shapes)
-    return DynamicShapes(shapes, [axes for _, axes in pairs])
+    return shapes, [axes for _, axes in pairs]
 
 
 def arguments_of(call_args: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -130,11 +115,7 @@ def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
 
 
 def name_dynamic_dims(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
-    """Write the names of Dims into a program, and check that it takes every size in their ranges.
-
-    Raises:
-        UnsupportedError: the model takes fewer sizes than a Dim allows, for example only multiples of 8.
-    """
+    """Write the names of Dims into a program, and check that it takes every size in their ranges."""
     if program.exported_program is None:
         return
     names: dict[Any, str] = {}
@@ -184,23 +165,20 @@ def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promis
 
     A file does not hold such conditions: a run with other sizes would give wrong results.
     """
-    known: set[Any] = set().union(*map(conditions, inputs_of(program)))
+    all_conditions: set[Any] = set().union(*map(_conditions, inputs_of(program)))
     for symbol, bounds in program.range_constraints.items():
-        own_conditions = [one for one in known if one.free_symbols == {symbol}]
+        conditions = [condition for condition in all_conditions if condition.free_symbols == {symbol}]
         start = max(1, int(bounds.lower))
         stop = min(start + MAX_TRIED, int(bounds.upper)) if bounds.upper.is_Integer else start + MAX_TRIED
-        sizes = range(start, stop + 1) if own_conditions else ()
+        sizes = range(start, stop + 1) if conditions else ()
         accepted = [
-            size for size in sizes if all(each.xreplace({symbol: Integer(size)}) == true for each in own_conditions)
+            size for size in sizes if all(each.xreplace({symbol: Integer(size)}) == true for each in conditions)
         ]
         if len(accepted) < 2 or accepted[-1] - accepted[0] + 1 == len(accepted):
             continue
         step = gcd(*(size - accepted[0] for size in accepted))
-        message = _narrowing_message(
-            names.get(symbol, str(symbol)),
-            f"{', '.join(map(str, accepted[:3]))} and so on in steps of {step} only",
-            step,
-        )
+        what = f"{', '.join(map(str, accepted[:3]))} and so on in steps of {step} only"
+        message = _narrowing_message(names.get(symbol, str(symbol)), what, step)
         if symbol in promised_symbols:
             raise UnsupportedError(message)
         warn_caller(message)
@@ -212,36 +190,33 @@ def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
         return
     symbols = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
     graph = program.model.graph
-    values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
-    for value in values:
+    for value in [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]:
         sizes = [size if isinstance(size, int) else size.value for size in value.shape or ()]
-        renamed = [
-            symbols.sub(lambda found: names[found[1]], size) if isinstance(size, str) else size for size in sizes
-        ]
+        renamed = [symbols.sub(lambda at: names[at[1]], size) if isinstance(size, str) else size for size in sizes]
         if renamed != sizes:
             value.shape = ir.Shape(renamed)
 
 
 def dynamic_dims(value: Any) -> dict[int, Any]:
     """Axis -> SymPy expression of every dynamic dimension of a tensor in an exported program."""
-    expressions = {axis: torch_internal_attribute(node, f"{SYM_NODE}.expr") for axis, node in _symbolic_nodes(value)}
+    nodes = _symbolic_nodes(value)
+    expressions = {axis: torch_internal_attribute(node, f"{SYM_NODE}.expr") for axis, node in nodes.items()}
     return {axis: expression for axis, expression in expressions.items() if expression is not None}
 
 
-def conditions(value: Any) -> set[Any]:
+def _conditions(value: Any) -> set[Any]:
     """SymPy conditions on the dynamic dimensions of a program, from one of its tensors."""
-    environments = [torch_internal_attribute(node, f"{SYM_NODE}.shape_env") for _, node in _symbolic_nodes(value)]
-    if not environments:
-        return set()
-    groups = torch_internal_attribute(environments[0], f"{SHAPE_ENV}.deferred_runtime_asserts")
-    replace = torch_internal_attribute(environments[0], f"{SHAPE_ENV}.replace")
+    node = next(iter(_symbolic_nodes(value).values()), None)
+    environment = torch_internal_attribute(node, f"{SYM_NODE}.shape_env")
+    groups = torch_internal_attribute(environment, f"{SHAPE_ENV}.deferred_runtime_asserts")
+    replace = torch_internal_attribute(environment, f"{SHAPE_ENV}.replace")
     if groups is None or replace is None:
         return set()
-    return {replace(one.expr) for group in groups.values() for one in group}
+    return {replace(condition.expr) for group in groups.values() for condition in group}
 
 
-def _symbolic_nodes(value: Any) -> list[tuple[int, Any]]:
-    """The dynamic axes of a tensor, each with torch's node of its size."""
-    sizes = [(axis, size) for axis, size in enumerate(value.shape) if not isinstance(size, int)]
-    nodes = [(axis, torch_internal_attribute(size, "torch.SymInt.node")) for axis, size in sizes]
-    return [(axis, node) for axis, node in nodes if node is not None]
+def _symbolic_nodes(value: Any) -> dict[int, Any]:
+    """Dynamic axis of a tensor -> torch's node of its size."""
+    sizes = {axis: size for axis, size in enumerate(value.shape) if not isinstance(size, int)}
+    nodes = {axis: torch_internal_attribute(size, "torch.SymInt.node") for axis, size in sizes.items()}
+    return {axis: node for axis, node in nodes.items() if node is not None}

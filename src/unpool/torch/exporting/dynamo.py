@@ -20,8 +20,7 @@ import numpy.typing as npt
 import torch
 from onnxscript import ir, opset18
 
-from unpool.torch.exporting.attributes import check_opset, pool_of, pool_windows
-from unpool.torch.exporting.nodes import NodeWriter, SourcePool, static_planes, write_max_pool, write_max_unpool
+from unpool.torch.exporting import nodes
 
 op: Any = opset18
 """Any: during tracing it takes ints and lists for tensors."""
@@ -57,7 +56,7 @@ def translation_table(opset: int | None = None) -> dict[Callable[..., Any], Call
         >>> sorted(str(overload) for overload in translation_table(20))[-2:]
         ['aten.max_unpool2d.default', 'aten.max_unpool3d.default']
     """
-    check_opset("translation_table", opset)
+    nodes.check_opset("translation_table", opset)
     aten, convolution = torch.ops.aten, _convolution_translation()
     return {
         **({} if convolution is None else {aten.convolution.default: convolution}),
@@ -112,18 +111,18 @@ def _pool_translation(rank: int, *, with_indices: bool) -> Callable[..., Any]:
     def max_pool(
         x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Any:
-        pool = pool_of(rank, kernel_size, stride, padding, dilation, ceil_mode)
-        return write_max_pool(_ProgramWriter(), x, pool, with_indices=with_indices)
+        pool = nodes.pool_of(rank, kernel_size, stride, padding, dilation, ceil_mode)
+        return nodes.write_max_pool(_ProgramWriter(), x, pool, with_indices=with_indices)
 
     return max_pool
 
 
 def _max_unpool(x: Any, indices: Any, output_size: Any, stride: Any = (), padding: Any = ()) -> Any:  # noqa: ARG001
     # ATen has strides and padding in the 3-D one only; with a known output size they are not needed.
-    return write_max_unpool(_ProgramWriter(), x, indices, _as_vectors(output_size))
+    return nodes.write_max_unpool(_ProgramWriter(), x, indices, _as_vectors(output_size))
 
 
-class _ProgramWriter(NodeWriter):
+class _ProgramWriter(nodes.NodeWriter):
     """Writes with onnxscript; a dynamic size is an int64 value of shape (1,)."""
 
     opset = 18
@@ -163,7 +162,7 @@ class _ProgramWriter(NodeWriter):
         if not with_indices:
             return [values]
         large, small = sizes
-        indices.producer().meta[PLANES] = static_planes(small, large)
+        indices.producer().meta[PLANES] = nodes.static_planes(small, large)
         return [values, indices]
 
     def indices_in_plane(self, indices: Any, plane: Any) -> Any:
@@ -172,13 +171,13 @@ class _ProgramWriter(NodeWriter):
     def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:  # noqa: ARG002
         return op.MaxUnpool(*inputs, **attributes)
 
-    def source_pool(self, indices: Any, rank: int) -> SourcePool | None:
+    def source_pool(self, indices: Any, rank: int) -> nodes.SourcePool | None:
         path = _path_to_pool(indices)
         if not path:
             return None
         attributes = {name: attribute.value for name, attribute in path[-1].attributes.items()}
         is_one_mod = sum(node.op_type == "Mod" for node in path) == 1
-        return SourcePool(pool_windows(attributes, rank), path[-1].meta.get(PLANES) if is_one_mod else None)
+        return nodes.SourcePool(nodes.pool_windows(attributes, rank), path[-1].meta.get(PLANES) if is_one_mod else None)
 
     def indices_in_tensor(self, indices: Any) -> Any:
         *path, pool = _path_to_pool(indices)
@@ -191,7 +190,7 @@ class _ProgramWriter(NodeWriter):
 
 def _path_to_pool(indices: Any) -> list[Any]:
     """The nodes from the one with the indices back to their MaxPool; empty without such a pool."""
-    nodes = [indices.producer()]
-    while nodes[-1] is not None and nodes[-1].op_type in ("Mod", "Unsqueeze", "Squeeze"):
-        nodes.append(nodes[-1].inputs[0].producer())
-    return nodes if nodes[-1] is not None and nodes[-1].op_type == "MaxPool" else []
+    path = [indices.producer()]
+    while path[-1] is not None and path[-1].op_type in ("Mod", "Unsqueeze", "Squeeze"):
+        path.append(path[-1].inputs[0].producer())
+    return path if path[-1] is not None and path[-1].op_type == "MaxPool" else []

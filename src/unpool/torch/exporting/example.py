@@ -51,24 +51,17 @@ class Example:
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...] | None:
         """For torch's default exporter; None if all sizes are fixed."""
         dims = {axis.name: Dim(axis.name) for each in self.axes for axis in each if axis.name}
-        found = tuple(
-            {
-                position: axis.factor * dims[axis.name] if axis.factor > 1 else dims[axis.name]
-                for position, axis in _dynamic_axes(each)
-            }
-            for each in self.axes
+        shapes = tuple(
+            {at: axis.factor * dims[axis.name] if axis.factor > 1 else dims[axis.name] for at, axis in each.items()}
+            for each in map(_dynamic_axes, self.axes)
         )
-        return found if dims else None
+        return shapes if dims else None
 
     @property
     def dynamic_axes(self) -> dict[str, dict[int, str]]:
         """For the exporter with `dynamo=False`, by the name of the input."""
-        pairs = zip(self.names, self.axes, strict=True)
-        return {
-            name: {position: axis.name for position, axis in _dynamic_axes(each)}
-            for name, each in pairs
-            if _dynamic_axes(each)
-        }
+        by_name = zip(self.names, map(_dynamic_axes, self.axes), strict=True)
+        return {name: {position: axis.name for position, axis in axes.items()} for name, axes in by_name if axes}
 
 
 def example(*shapes: str, dynamic: bool = False, seed: int = 0) -> Example:
@@ -94,44 +87,37 @@ def example(*shapes: str, dynamic: bool = False, seed: int = 0) -> Example:
         >>> example("1x3x8Hx8W").args[0].shape
         torch.Size([1, 3, 64, 96])
     """
-    texts = [_ShapeText.read(text) for text in shapes]
-    names = [text.name or ("input" if len(texts) == 1 else f"input_{position}") for position, text in enumerate(texts)]
+    inputs = [_parse(text) for text in shapes]
+    names = [name or ("input" if len(inputs) == 1 else f"input_{at}") for at, (name, _, _) in enumerate(inputs)]
     if len(set(names)) < len(names):
         raise UnpoolError(f"example: expected inputs of different names, got {', '.join(names)}. Rename one.")
     bases: dict[str, int] = {}
-    axes = tuple(tuple(_axes(text, bases, dynamic)) for text in texts)
+    axes = tuple(tuple(_axes(sizes, bases, dynamic)) for _, sizes, _ in inputs)
     generator = torch.Generator().manual_seed(seed)
-    args = [_tensor([axis.size for axis in each], text.type, generator) for each, text in zip(axes, texts, strict=True)]
+    types = [type_ for _, _, type_ in inputs]
+    args = [_tensor([axis.size for axis in each], type_, generator) for each, type_ in zip(axes, types, strict=True)]
     return Example(tuple(args), tuple(names), axes)
 
 
-@dataclass(frozen=True, slots=True)
-class _ShapeText:
-    """The parts of a text: the name of the input, a number and a name for every axis, and the element type."""
-
-    name: str
-    sizes: tuple[tuple[int, str], ...]
-    type: str
-
-    @classmethod
-    def read(cls, text: str) -> "_ShapeText":
-        found = _SHAPE.fullmatch(text)
-        words = [_SIZE.fullmatch(word) for word in found["sizes"].split("x")] if found else [None]
-        type_ = (found and found["type"]) or TYPES[0]
-        if found is None or type_ not in TYPES or not all(word and word[0] and word[1] != "0" for word in words):
-            raise UnpoolError(
-                "example: expected sizes with x between them, such as 1x3xHxW, image=1x3x224x224 or 1x3x8Hx8W:float16, "
-                f"got {text!r}. Types are {', '.join(TYPES)}."
-            )
-        return cls(found["name"] or "", tuple((int(word[1] or 1), word[2]) for word in words if word), type_)
+def _parse(text: str) -> tuple[str, list[tuple[int, str]], str]:
+    """The name of an input, a number and a name for every axis, and the element type."""
+    parts = _SHAPE.fullmatch(text)
+    words = [_SIZE.fullmatch(word) for word in parts["sizes"].split("x")] if parts else [None]
+    type_ = (parts and parts["type"]) or TYPES[0]
+    if parts is None or type_ not in TYPES or not all(word and word[0] and word[1] != "0" for word in words):
+        raise UnpoolError(
+            "example: expected sizes with x between them, such as 1x3xHxW, image=1x3x224x224 or 1x3x8Hx8W:float16, "
+            f"got {text!r}. Types are {', '.join(TYPES)}."
+        )
+    return parts["name"] or "", [(int(word[1] or 1), word[2]) for word in words if word], type_
 
 
-def _axes(text: _ShapeText, bases: dict[str, int], dynamic: bool) -> Iterator[ExampleAxis]:
+def _axes(sizes: Sequence[tuple[int, str]], bases: dict[str, int], dynamic: bool) -> Iterator[ExampleAxis]:
     """The axes of an input; `bases` has the number of every name so far."""
-    rank = len(text.sizes)
+    rank = len(sizes)
     default_sizes = (MIN_DYNAMIC, 1, *DEFAULT_SIZES.get(rank, (MIN_DYNAMIC,) * rank))
     default_names = ("batch", "", *SPATIAL_NAMES.get(rank, ("",) * rank))
-    for position, (number, name) in enumerate(text.sizes):
+    for position, (number, name) in enumerate(sizes):
         if name:
             base = bases.setdefault(name, max(MIN_DYNAMIC, -(-default_sizes[position] // number)))
             yield ExampleAxis(base * number, name, number)
@@ -141,9 +127,8 @@ def _axes(text: _ShapeText, bases: dict[str, int], dynamic: bool) -> Iterator[Ex
             yield ExampleAxis(number)
 
 
-def _dynamic_axes(axes: Sequence[ExampleAxis]) -> list[tuple[int, ExampleAxis]]:
-    """The dynamic axes, each with its position."""
-    return [(position, axis) for position, axis in enumerate(axes) if axis.name]
+def _dynamic_axes(axes: Sequence[ExampleAxis]) -> dict[int, ExampleAxis]:
+    return {position: axis for position, axis in enumerate(axes) if axis.name}
 
 
 def _tensor(sizes: Sequence[int], type_: str, generator: torch.Generator) -> torch.Tensor:

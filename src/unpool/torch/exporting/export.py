@@ -16,9 +16,9 @@ import torch
 from unpool.errors import UnsupportedError, warn_caller
 from unpool.operators.contract import OPERATORS
 from unpool.torch.compat import torch_internal
-from unpool.torch.exporting.attributes import check_opset, check_type
 from unpool.torch.exporting.dynamic_shapes import name_dynamic_dims, read_dynamic_shapes
 from unpool.torch.exporting.dynamo import translation_table
+from unpool.torch.exporting.nodes import check_opset, check_type
 from unpool.torch.exporting.opset_downgrade import downgrade_opset
 
 P = ParamSpec("P")
@@ -86,17 +86,17 @@ def export(*arguments: Any, **options: Any) -> Any:
 def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
     """Export with torch's default exporter; write the file here, after converting the model to the opset."""
     f = call_args.pop("f", None)
-    sizes = read_dynamic_shapes(call_args)
+    hints, axes = read_dynamic_shapes(call_args)
     changed = {
         "custom_translation_table": translation_table(opset) | dict(call_args.get("custom_translation_table") or {}),
         "opset_version": opset if opset is None else max(opset, EXPORTER_OPSET),
-        "dynamic_shapes": sizes.hints,
+        "dynamic_shapes": hints,
         "verify": False,
     }
     with _hide_internal_warnings():
         program = torch.onnx.export(**call_args | changed)
     assert program is not None
-    name_dynamic_dims(program, sizes.axes)
+    name_dynamic_dims(program, axes)
     for node in program.model.graph:
         x = node.inputs[0] if node.inputs else None
         if node.op_type in OPERATORS and node.domain == "" and x is not None and x.dtype is not None:

@@ -17,7 +17,7 @@ import onnx
 from onnxscript import ir
 
 from unpool.errors import UnsupportedError
-from unpool.torch.exporting.attributes import FIRST_CEIL, ceil_ends, pool_of
+from unpool.torch.exporting.nodes import FIRST_CEIL, ceil_ends, pool_of
 
 Rewrite = Callable[[ir.Node], str | None]
 
@@ -30,21 +30,35 @@ def shape(node: ir.Node) -> str | None:
         return None
     if x is None or x.shape is None:
         return "start or end and an unknown rank"
-    axes = range(len(x.shape))[start:end]
-    node.attributes.clear()
-    node.op_type = "Gather"
-    node.resize_inputs(2)
-    node.replace_input_with(0, _insert_before(node, "Shape", [x]))
-    node.replace_input_with(1, _constant(node, list(axes)))
+    axes = _constant(node, list(range(len(x.shape))[start:end]))
+    _replace(node, "Gather", _insert_before(node, "Shape", [x]), axes)
     return None
 
 
-def axes_attribute(node: ir.Node) -> str | None:
-    """Squeeze, Unsqueeze and reductions: the input axes becomes an attribute."""
-    if node.attributes.get_int("noop_with_empty_axes") and _second_input(node) is None:
+def inputs_to_attributes(what: str, *names: str) -> Rewrite:
+    """A rewrite: the inputs after the first become attributes of these names, floats or lists of ints."""
+
+    def rewrite(node: ir.Node) -> str | None:
+        for name, value in zip(names, node.inputs[1:], strict=False):
+            if value is None:
+                continue
+            numbers = _constant_numbers(value)
+            is_float = name in FLOAT_ATTRIBUTES
+            if numbers is None or (is_float and len(numbers) != 1):
+                return f"{what} that are not constant"
+            node.attributes.add(ir.AttrFloat32(name, float(numbers[0])) if is_float else ir.AttrInt64s(name, numbers))
+        node.resize_inputs(1)
+        return None
+
+    return rewrite
+
+
+def empty_axes(node: ir.Node) -> str | None:
+    """Reductions: noop_with_empty_axes is dropped if there are axes."""
+    if node.attributes.get_int("noop_with_empty_axes") and [*node.inputs, None][1] is None:
         return "noop_with_empty_axes"
     node.attributes.pop("noop_with_empty_axes", None)
-    return _input_to_attribute(node, "axes")
+    return None
 
 
 def equal_split(node: ir.Node) -> str | None:
@@ -59,43 +73,14 @@ def equal_split(node: ir.Node) -> str | None:
     return None
 
 
-def split_attribute(node: ir.Node) -> str | None:
-    """Split: the input split becomes an attribute."""
-    return _input_to_attribute(node, "split")
-
-
 def pad_axes(node: ir.Node) -> str | None:
     """Pad: unchanged; one with axes is rejected."""
     return "axes" if any(value is not None for value in node.inputs[3:]) else None
 
 
-def pad_attributes(node: ir.Node) -> str | None:
-    """Pad: the inputs pads and value become attributes."""
-    pads, value = (*node.inputs[1:3], None)[:2]
-    numbers, number = _constant_ints(pads), _constant_number(value, 0.0)
-    if numbers is None or number is None:
-        return "pads or a value that are not constant"
-    node.attributes["pads"] = ir.AttrInt64s("pads", numbers)
-    node.attributes["value"] = ir.AttrFloat32("value", number)
-    node.resize_inputs(1)
-    return None
-
-
-def clip(node: ir.Node) -> str | None:
-    """Clip: the bounds become attributes."""
-    for name, value in zip(("min", "max"), node.inputs[1:], strict=False):
-        if value is not None:
-            bound = _constant_number(value, None)
-            if bound is None:
-                return "bounds that are not constant"
-            node.attributes[name] = ir.AttrFloat32(name, bound)
-    node.resize_inputs(1)
-    return None
-
-
 def gather(node: ir.Node) -> str | None:
     """Gather: unchanged; one of indices that may be negative is rejected."""
-    indices = _constant_ints(node.inputs[1])
+    indices = _constant_numbers(node.inputs[1])
     return "indices that may be negative" if indices is None or min(indices, default=0) < 0 else None
 
 
@@ -112,14 +97,14 @@ def axes_from_front(node: ir.Node) -> str | None:
     if indexed is None or indexed.shape is None:
         return "a negative axis and an unknown rank"
     axes = [axis % len(indexed.shape) for axis in axes]
-    node.attributes[name] = ir.AttrInt64(name, axes[0]) if name == "axis" else ir.AttrInt64s(name, axes)
+    node.attributes.add(ir.AttrInt64(name, axes[0]) if name == "axis" else ir.AttrInt64s(name, axes))
     return None
 
 
 def reshape(node: ir.Node) -> str | None:
     """Reshape: allowzero is dropped if no size is 0."""
     if node.attributes.get_int("allowzero"):
-        sizes = _constant_ints(node.inputs[1])
+        sizes = _constant_numbers(node.inputs[1])
         if sizes is None or 0 in sizes:
             return "allowzero"
         node.attributes.pop("allowzero")
@@ -131,7 +116,7 @@ def constant(node: ir.Node) -> None:
     tensor = ir.convenience.get_const_tensor(node.outputs[0])
     if tensor is not None:
         node.attributes.clear()
-        node.attributes["value"] = ir.AttrTensor("value", tensor)
+        node.attributes.add(ir.AttrTensor("value", tensor))
 
 
 def conv_transpose(node: ir.Node) -> str | None:
@@ -155,7 +140,7 @@ def max_pool(node: ir.Node) -> str | None:
     ends = ceil_ends(large, pool_of(len(window), window, strides, begins, 1, True)) if large else None
     if ends is None or pads != begins * 2:
         return "ceil_mode and dynamic sizes"
-    node.attributes["pads"] = ir.AttrInt64s("pads", [*begins, *(max(0, end) for end in ends)])
+    node.attributes.add(ir.AttrInt64s("pads", [*begins, *(max(0, end) for end in ends)]))
     node.attributes.pop("ceil_mode")
     return None
 
@@ -167,37 +152,35 @@ def mod(node: ir.Node) -> str | None:
     if pool is None or pool.op_type != "MaxPool":
         return "values that may be negative"
     multiple = _insert_before(node, "Mul", [_insert_before(node, "Div", [x, divisor]), divisor])
-    node.attributes.clear()
-    node.op_type = "Sub"
-    node.replace_input_with(1, multiple)
+    _replace(node, "Sub", x, multiple)
     return None
 
 
 def arange(node: ir.Node) -> str | None:
     """Range from 0 in steps of 1: NonZero of `limit` ones, which is the position of each."""
     start, limit, step = node.inputs
-    if _constant_ints(start) != [0] or _constant_ints(step) != [1]:
+    if _constant_numbers(start) != [0] or _constant_numbers(step) != [1]:
         return "another start than 0 or another step than 1"
     count = _insert_before(node, "Reshape", [limit, _constant(node, [1])])
     ones = _insert_before(node, "ConstantOfShape", [count], value=ir.tensor(np.ones(1, dtype=np.int64)))
-    node.op_type = "Reshape"
-    node.replace_input_with(0, _insert_before(node, "NonZero", [ones]))
-    node.replace_input_with(1, _constant(node, [-1]))
-    node.resize_inputs(2)
+    _replace(node, "Reshape", _insert_before(node, "NonZero", [ones]), _constant(node, [-1]))
     return None
 
 
-REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod SumSquare"
+FLOAT_ATTRIBUTES = ("value", "min", "max")
+AXES_ATTRIBUTE = inputs_to_attributes("axes", "axes")
+REDUCTIONS = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSumSquare"
 
 REWRITES: Mapping[str, tuple[tuple[int, Rewrite], ...]] = {
     "Shape": ((15, shape),),
-    "Split": ((18, equal_split), (13, split_attribute), (11, axes_from_front)),
-    **dict.fromkeys(("Squeeze", "Unsqueeze", "ReduceSum"), ((13, axes_attribute), (11, axes_from_front))),
-    **{f"Reduce{name}": ((18, axes_attribute), (11, axes_from_front)) for name in REDUCTIONS.split()},
+    "Split": ((18, equal_split), (13, inputs_to_attributes("parts", "split")), (11, axes_from_front)),
+    **dict.fromkeys(("Squeeze", "Unsqueeze"), ((13, AXES_ATTRIBUTE), (11, axes_from_front))),
+    "ReduceSum": ((13, empty_axes), (13, AXES_ATTRIBUTE), (11, axes_from_front)),
+    **dict.fromkeys(REDUCTIONS.split(), ((18, empty_axes), (18, AXES_ATTRIBUTE), (11, axes_from_front))),
     **dict.fromkeys(("Concat", "Flatten"), ((11, axes_from_front),)),
     "Gather": ((11, gather), (11, axes_from_front)),
-    "Pad": ((18, pad_axes), (11, pad_attributes)),
-    "Clip": ((11, clip),),
+    "Pad": ((18, pad_axes), (11, inputs_to_attributes("pads or a value", "pads", "value"))),
+    "Clip": ((11, inputs_to_attributes("bounds", "min", "max")),),
     "Reshape": ((14, reshape),),
     "Constant": ((13, constant),),
     "ConvTranspose": ((22, conv_transpose),),
@@ -208,34 +191,10 @@ REWRITES: Mapping[str, tuple[tuple[int, Rewrite], ...]] = {
 """Operator -> its rewrites in order, each with the first opset that does without it."""
 
 
-def _input_to_attribute(node: ir.Node, name: str) -> str | None:
-    """Turn the second input, if any, into an attribute of ints."""
-    value = _second_input(node)
-    numbers = _constant_ints(value)
-    if numbers is not None:
-        node.attributes[name] = ir.AttrInt64s(name, numbers)
-    elif value is not None:
-        return f"{'parts' if name == 'split' else name} that are not constant"
-    node.resize_inputs(1)
-    return None
-
-
-def _second_input(node: ir.Node) -> ir.Value | None:
-    return node.inputs[1] if len(node.inputs) > 1 else None
-
-
-def _constant_ints(value: ir.Value | None) -> list[int] | None:
-    """The ints of a constant."""
+def _constant_numbers(value: ir.Value | None) -> list[Any] | None:
+    """The numbers of a constant."""
     tensor = None if value is None else ir.convenience.get_const_tensor(value)
-    return None if tensor is None else [int(number) for number in np.ravel(tensor.numpy())]
-
-
-def _constant_number(value: ir.Value | None, absent: float | None) -> float | None:
-    """The number of a constant, None for other values; `absent` for an omitted input."""
-    if value is None:
-        return absent
-    tensor = ir.convenience.get_const_tensor(value)
-    return None if tensor is None or tensor.size != 1 else float(tensor.numpy().reshape(-1)[0])
+    return None if tensor is None else np.ravel(tensor.numpy()).tolist()
 
 
 def _insert_before(node: ir.Node, op_type: str, inputs: list[ir.Value | None], **attributes: Any) -> ir.Value:
@@ -244,6 +203,15 @@ def _insert_before(node: ir.Node, op_type: str, inputs: list[ir.Value | None], *
     assert node.graph is not None
     node.graph.insert_before(node, new)
     return new.outputs[0]
+
+
+def _replace(node: ir.Node, op_type: str, *inputs: ir.Value | None) -> None:
+    """Make the node one of another operator, without attributes."""
+    node.attributes.clear()
+    node.op_type = op_type
+    node.resize_inputs(len(inputs))
+    for position, value in enumerate(inputs):
+        node.replace_input_with(position, value)
 
 
 def _constant(node: ir.Node, numbers: list[int]) -> ir.Value:

@@ -16,8 +16,7 @@ import torch
 
 from unpool.errors import UnsupportedError
 from unpool.torch.compat import LEGACY_EXPORT, REGISTRATION, torch_internal, torch_internal_attribute
-from unpool.torch.exporting.attributes import check_type, pool_of, pool_windows
-from unpool.torch.exporting.nodes import NodeWriter, SourcePool, static_planes, write_max_pool, write_max_unpool
+from unpool.torch.exporting import nodes
 
 VERSIONS = (9, 10)
 """The versions for which torch has its own symbolics of pools; torch takes the newest up to the opset."""
@@ -27,9 +26,6 @@ SIZE_CHECK = "_check_unpool_output_size"
 
 GROUP_FUNCTIONS = f"{REGISTRATION}._SymbolicFunctionGroup._functions"
 REGISTRY_GROUPS = f"{REGISTRATION}.SymbolicRegistry._registry"
-
-FIRST_MOD = 10
-FIRST_RANGE = 11
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {"onnx::Add": add, "onnx::Sub": sub, "onnx::Mul": mul}
 RESHAPES = ("onnx::Reshape", "onnx::Squeeze", "onnx::Unsqueeze")
@@ -122,8 +118,8 @@ def _symbolics() -> Mapping[str, Callable[..., Any]]:
 def _pool_symbolic(rank: int, *, with_indices: bool) -> Callable[..., Any]:
     def max_pool(g: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
         _check_type(g, "MaxPool", x)
-        pool = pool_of(rank, kernel_size, stride, padding, dilation, ceil_mode)
-        return write_max_pool(_TracedWriter(g), x, pool, with_indices=with_indices)
+        pool = nodes.pool_of(rank, kernel_size, stride, padding, dilation, ceil_mode)
+        return nodes.write_max_pool(_TracedWriter(g), x, pool, with_indices=with_indices)
 
     parsed = torch_internal("torch.onnx.symbolic_helper.parse_args")("v", "is", "is", "is", "is", "b")(max_pool)
     symbolic: Callable[..., Any] = torch_internal("torch.onnx.symbolic_helper.quantized_args")(not with_indices)(parsed)
@@ -135,7 +131,7 @@ def _unpool_symbolic(rank: int) -> Callable[..., Any]:
     def max_unpool(g: Any, x: Any, indices: Any, output_size: Any, stride: Any = None, padding: Any = None) -> Any:  # noqa: ARG001
         _check_type(g, "MaxUnpool", x)
         writer = _TracedWriter(g)
-        return write_max_unpool(writer, x, indices, writer.sizes_in(output_size, rank))
+        return nodes.write_max_unpool(writer, x, indices, writer.sizes_in(output_size, rank))
 
     return max_unpool
 
@@ -143,10 +139,10 @@ def _unpool_symbolic(rank: int) -> Callable[..., Any]:
 def _check_type(g: Any, operator: str, x: Any) -> None:
     dtype = x.type().dtype() if isinstance(x.type(), torch.TensorType) else None
     if dtype is not None:
-        check_type(operator, g.opset, str(dtype).removeprefix("torch."))
+        nodes.check_type(operator, g.opset, str(dtype).removeprefix("torch."))
 
 
-class _TracedWriter(NodeWriter):
+class _TracedWriter(nodes.NodeWriter):
     """Writes into the graph `g` that torch hands to a symbolic; a dynamic size is an int64 value of shape ().
 
     Opset 9 has no Mod, opset 10 no Range: other nodes replace them.
@@ -209,7 +205,7 @@ class _TracedWriter(NodeWriter):
         return _set_sizes(y, x, [length if length != -1 else None for length in sizes])
 
     def arange(self, count: Any) -> Any:
-        if self.opset >= FIRST_RANGE:
+        if self.opset >= 11:
             return self.node("Range", 0, count, 1)
         ones = self.g.op("ConstantOfShape", self.vector([count]), value_t=torch.ones(1, dtype=torch.int64))
         return self.node("NonZero", ones)
@@ -232,7 +228,7 @@ class _TracedWriter(NodeWriter):
 
     def indices_in_plane(self, indices: Any, plane: Any) -> Any:
         plane = self.constant(plane) if isinstance(plane, int) else plane
-        if self.opset >= FIRST_MOD:
+        if self.opset >= 10:
             remainder = self.node("Mod", indices, plane)
         else:  # the same, as no index is negative
             remainder = self.node("Sub", indices, self.node("Mul", self.node("Div", indices, plane), plane))
@@ -242,14 +238,14 @@ class _TracedWriter(NodeWriter):
         x = inputs[0]
         return _set_sizes(self.node("MaxUnpool", *inputs, **attributes), x, [*self.static_sizes(x)[:2], *large])
 
-    def source_pool(self, indices: Any, rank: int) -> SourcePool | None:
+    def source_pool(self, indices: Any, rank: int) -> nodes.SourcePool | None:
         pool, _ = _source_pool(indices)
         if pool is None:
             return None
         get: Any = torch_internal("torch.onnx.symbolic_helper._node_get")
-        windows = pool_windows({name: get(pool, name) for name in pool.attributeNames()}, rank)
+        windows = nodes.pool_windows({name: get(pool, name) for name in pool.attributeNames()}, rank)
         small, large = (self.static_sizes(x)[2:] for x in (pool.outputsAt(1), pool.inputsAt(0)))
-        return SourcePool(windows, static_planes(small, large))
+        return nodes.SourcePool(windows, nodes.static_planes(small, large))
 
     def indices_in_tensor(self, indices: Any) -> Any:
         pool, is_reshaped = _source_pool(indices)

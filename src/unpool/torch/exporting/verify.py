@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,16 +23,18 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 MAX_TRIALS = 64
 """Number of sizes, from 1 up, that are tried to find the smallest one that a module takes."""
 
+UNBOUNDED = 2**31
+
 
 @dataclass(frozen=True, slots=True)
 class DimRange:
     """A dynamic dimension: `factor` times a number from `minimum` to `maximum`, which is `example` in the example."""
 
     name: str
-    minimum: int
-    maximum: int
     example: int
     factor: int = 1
+    minimum: int = 1
+    maximum: int = UNBOUNDED
 
     def clamp(self, size: int) -> int:
         """The nearest number in the range."""
@@ -41,20 +44,10 @@ class DimRange:
 def verify(
     call_args: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None
 ) -> list[Shapes]:
-    """Check that a file gives the results of its module.
+    """Check that a file gives the results of its module; the shapes of all comparisons, those of the example first.
 
-    Args:
-        call_args: the arguments of torch.onnx.export.
-        file: its path, or its bytes.
-        program: the result of the default exporter, None with dynamo=False.
-
-    Returns:
-        the shapes of the inputs of all comparisons, those of the example first.
-
-    Raises:
-        UnpoolError: at a size that the module takes, the file fails or differs; the message has the size.
-        UnsupportedError: onnxruntime cannot load the file.
-        MissingExtraError: onnxruntime is not installed.
+    `call_args` are the arguments of torch.onnx.export; `program` is the result of the default exporter, None with
+    dynamo=False.
     """
     pytree = torch_internal("torch.utils._pytree")
     if pytree is None:
@@ -63,36 +56,20 @@ def verify(
     model = call_args["model"]
     model = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     model = copy.deepcopy(model).eval() if getattr(model, "training", False) and program is None else model
-    example, structure = pytree.tree_flatten(arguments_of(call_args))
-    tensors = [position for position, leaf in enumerate(example) if isinstance(leaf, torch.Tensor)]
-    axes = _axes(call_args, program, [example[position] for position in tensors])
-    comparison = _Comparison(session, model, structure, pytree, [*(call_args.get("input_names") or ())])
+    leaves, structure = pytree.tree_flatten(arguments_of(call_args))
+    axes = _axes(call_args, program, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    comparison = _Comparison(session, model, pytree, leaves, structure, axes, [*(call_args.get("input_names") or ())])
 
-    compared: list[Shapes] = []
-
-    def compare(sizes: Mapping[str, int]) -> bool:
-        leaves = list(example)
-        for position, dims_of_tensor in zip(tensors, axes, strict=True):
-            leaves[position] = _resize(
-                example[position], {axis: dim.factor * sizes[dim.name] for axis, dim in dims_of_tensor.items() if sizes}
-            )
-        resized = [leaves[position] for position in tensors]
-        is_accepted = comparison.compare(leaves, resized, sizes)
-        compared.extend([tuple(tuple(x.shape) for x in resized)] if is_accepted else [])
-        return is_accepted
-
-    if not compare({}):
+    example = comparison.compare({})
+    if example is None:
         raise UnpoolError(
             "export: verify=True expects a module that runs on its example, it fails. "
             "Call the module on the example to see the error."
         )
-    near_example, smallest_trials = _trials(axes)
-    for sizes in near_example:
-        compare(sizes)
-    smallest = (sizes for sizes in smallest_trials if compare(sizes))
-    next(smallest, None)
-    next(smallest, None)
-    return compared
+    near_example, smallest = (
+        (shapes for sizes in trials if (shapes := comparison.compare(sizes)) is not None) for trials in _trials(axes)
+    )
+    return [example, *near_example, *islice(smallest, 2)]
 
 
 def _session(file: str | Path | bytes) -> Any:
@@ -103,9 +80,8 @@ def _session(file: str | Path | bytes) -> Any:
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
-        return InferenceSession(
-            file if isinstance(file, bytes) else str(file), options, providers=["CPUExecutionProvider"]
-        )
+        source = file if isinstance(file, bytes) else str(file)
+        return InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise UnsupportedError(
             f"export: verify=True expects a file that onnxruntime loads, it says: {_first_line(error)} "
@@ -121,7 +97,7 @@ def _axes(
         ranges = program.exported_program.range_constraints
         return [
             {
-                axis: _dynamic_dim(str(symbol), ranges.get(symbol), tensor.shape[axis] // int(factor), int(factor))
+                axis: _dim_range(str(symbol), tensor.shape[axis] // int(factor), int(factor), ranges.get(symbol))
                 for axis, size in dynamic_dims(value).items()
                 for factor, symbol in [size.as_coeff_Mul()]
                 if symbol.is_symbol and factor.is_Integer
@@ -133,19 +109,19 @@ def _axes(
     for tensor, name in zip(tensors, [*(call_args.get("input_names") or ()), *[""] * len(tensors)], strict=False):
         axes = dynamic_axes.get(name) or {}
         entries = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_{axis}") for axis in axes)
-        results.append({axis: _dynamic_dim(str(entry), None, tensor.shape[axis]) for axis, entry in entries})
+        results.append({axis: DimRange(str(entry), tensor.shape[axis]) for axis, entry in entries})
     return results
 
 
-def _dynamic_dim(name: str, bounds: Any, example: int, factor: int = 1) -> DimRange:
+def _dim_range(name: str, example: int, factor: int, bounds: Any) -> DimRange:
     if bounds is None:
-        return DimRange(name, 1, 2**31, example, factor)
-    maximum = int(bounds.upper) if bounds.upper.is_Integer else 2**31
-    return DimRange(name, max(1, int(bounds.lower)), maximum, example, factor)
+        return DimRange(name, example, factor)
+    maximum = int(bounds.upper) if bounds.upper.is_Integer else UNBOUNDED
+    return DimRange(name, example, factor, max(1, int(bounds.lower)), maximum)
 
 
-def _trials(axes: Sequence[Mapping[int, DimRange]]) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Two lists of sizes by name.
+def _trials(axes: Sequence[Mapping[int, DimRange]]) -> list[list[dict[str, int]]]:
+    """Two lists of sizes by name, without empty and repeated ones.
 
     The first has sizes close to those of the example, and twice as large, odd and even. The second counts up from 1.
     """
@@ -157,23 +133,72 @@ def _trials(axes: Sequence[Mapping[int, DimRange]]) -> tuple[list[dict[str, int]
         }
         for factor, offset, turn in ((1, 1, 0), (1, -1, 0), (1, 1, 1), (2, 0, 0), (2, 1, 0))
     ]
-    smallest_trials = [
+    smallest = [
         {name: dim.clamp(size) for name, dim in dims.items()}
         for size in range(1, min(MAX_TRIALS, max((dim.example for dim in dims.values()), default=0)))
     ]
-    return _unique(near_example), _unique(smallest_trials)
+    return [
+        [trial for position, trial in enumerate(trials) if trial and trial not in trials[:position]]
+        for trials in (near_example, smallest)
+    ]
 
 
-def _unique(trials: Sequence[dict[str, int]]) -> list[dict[str, int]]:
-    """The trials without empty and repeated ones."""
-    return [trial for position, trial in enumerate(trials) if trial and trial not in trials[:position]]
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A file in onnxruntime, and its module with an example, which `pytree` has flattened.
+
+    `axes` are those of every tensor among the leaves, `names` those of the file's inputs for these tensors; without
+    names the file's own order counts.
+    """
+
+    session: Any
+    model: Any
+    pytree: Any
+    leaves: list[Any]
+    structure: Any
+    axes: list[dict[int, DimRange]]
+    names: list[str]
+
+    def compare(self, sizes: Mapping[str, int]) -> Shapes | None:
+        """The shapes of the inputs at sizes by name, none for the example; None if the module does not take them.
+
+        Raises an error if the file then fails or differs.
+        """
+        axes = iter(self.axes)
+        leaves = [_resize(leaf, next(axes), sizes) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
+        try:
+            with torch.no_grad():
+                outputs = self.model(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, AssertionError):
+            return None
+        expected = [_array(leaf) for leaf in self.pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        input_names = [each.name for each in self.session.get_inputs()]
+        by_name = dict(zip(self.names or input_names, map(_array, tensors), strict=False))
+        cause: Exception | None = None
+        try:
+            results = self.session.run(None, {name: by_name[name] for name in input_names})
+        except Exception as error:
+            cause, reason = error, f"it fails: {_first_line(error)}"
+        else:
+            reason = _difference(results, expected)
+        if reason:
+            where = f"sizes {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else "the example"
+            raise UnpoolError(
+                f"export: verify=True expects the file to give what the module gives; for {where} {reason}. "
+                "Pass output_size to every unpooling, keep sizes out of int(), or fix these sizes in the export."
+            ) from cause
+        return tuple(tuple(x.shape) for x in tensors)
 
 
-def _resize(x: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
+def _resize(x: torch.Tensor, dims: Mapping[int, DimRange], sizes: Mapping[str, int]) -> torch.Tensor:
     """A tensor of other sizes, with the values of `x` in random order, plus noise if all are equal."""
-    if all(x.shape[axis] == size for axis, size in sizes.items()) or x.numel() == 0:
+    shape = list(x.shape)
+    for axis, dim in dims.items():
+        shape[axis] = dim.factor * sizes[dim.name] if sizes else shape[axis]
+    if shape == list(x.shape) or x.numel() == 0:
         return x
-    shape = [sizes.get(axis, size) for axis, size in enumerate(x.shape)]
     repeats = [-(-wide // size) for wide, size in zip(shape, x.shape, strict=True)]
     larger = x.detach().repeat(repeats)[tuple(map(slice, shape))]
     generator = torch.Generator().manual_seed(0)
@@ -183,51 +208,12 @@ def _resize(x: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
     return mixed
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """A file in onnxruntime, and its module.
-
-    Attributes:
-        session: of onnxruntime.
-        model: the module.
-        structure: of the module's arguments, as `pytree` describes it.
-        pytree: torch's module that flattens and unflattens arguments.
-        names: of the file's inputs, in the order of the tensors among the arguments; empty for the file's own order.
-    """
-
-    session: Any
-    model: Any
-    structure: Any
-    pytree: Any
-    names: list[str]
-
-    def compare(self, leaves: list[Any], tensors: list[torch.Tensor], sizes: Mapping[str, int]) -> bool:
-        """True if the module takes these inputs; raises an error if the file then differs."""
-        args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
-        try:
-            with torch.no_grad():
-                outputs = self.model(*args, **kwargs)
-        except (RuntimeError, ValueError, IndexError, AssertionError):
-            return False
-        expected = [leaf for leaf in self.pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-        input_names = [each.name for each in self.session.get_inputs()]
-        by_name = dict(zip(self.names or input_names, map(_array, tensors), strict=False))
-        try:
-            results = self.session.run(None, {name: by_name[name] for name in input_names})
-        except Exception as error:
-            raise UnpoolError(_difference_message(sizes, f"it fails: {_first_line(error)}")) from error
-        reason = _describe_difference(results, [_array(each) for each in expected])
-        if reason is not None:
-            raise UnpoolError(_difference_message(sizes, reason))
-        return True
-
-
 def _array(x: torch.Tensor) -> AnyArray:
     return to_numpy((torch.view_as_real(x) if x.is_complex() else x).detach().contiguous(), "export")
 
 
-def _describe_difference(results: Sequence[AnyArray], expected: Sequence[AnyArray]) -> str | None:
-    """The first difference beyond rounding."""
+def _difference(results: Sequence[AnyArray], expected: Sequence[AnyArray]) -> str:
+    """The first difference beyond rounding in words; empty without one."""
     if len(results) != len(expected):
         return f"{len(results)} outputs for {len(expected)}"
     for position, (y, reference) in enumerate(zip(results, expected, strict=True)):
@@ -236,15 +222,7 @@ def _describe_difference(results: Sequence[AnyArray], expected: Sequence[AnyArra
         diff = diff_arrays(reference, y, EXPORT)
         if diff.differs:
             return f"output {position} differs in {diff.count} of {diff.size} elements"
-    return None
-
-
-def _difference_message(sizes: Mapping[str, int], reason: str) -> str:
-    where = f"sizes {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else "the example"
-    return (
-        f"export: verify=True expects the file to give what the module gives; for {where} {reason}. Pass output_size "
-        "to every unpooling, keep sizes out of int(), or fix these sizes in the export."
-    )
+    return ""
 
 
 def _first_line(error: Exception) -> str:
