@@ -94,7 +94,7 @@ INNER = {
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "eager_fallback", "library", "modes", "conv_transpose", "max_pool", "max_unpool"),
     "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "tiler", "run", "overview"),
-    "runtime/streams": ("checkpoint", "partial_output", "output_transform", "inputs", "runner", "jobs", "run"),
+    "runtime/streams": ("checkpoint", "partial_output", "output_transform", "runner", "jobs", "run"),
     "runtime/cluster": ("map_tiles", "__init__"),
     "torch/exporting": (
         "example", "dynamic_shapes", "verify", "nodes", "dynamo", "opset_downgrade", "torchscript", "export",

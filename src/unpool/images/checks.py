@@ -21,14 +21,7 @@ FLOAT = 4  # bytes of an element as most models take it: pixels are held twice, 
 
 @contextmanager
 def read_errors(where: str, expected: str) -> Iterator[None]:
-    """Turn MemoryError into ShapeError, and every other exception of a library that reads a file into FileError.
-
-    >>> with read_errors("x.npy", "an array of numbers"):  # doctest: +ELLIPSIS
-    ...     raise EOFError
-    Traceback (most recent call last):
-        ...
-    unpool.errors.FileError: x.npy: expected an array of numbers, could not read it (EOFError). It may be damaged: ...
-    """
+    """Turn MemoryError into ShapeError, and every other exception of a library that reads a file into FileError."""
     try:
         yield
     except UnpoolError:
@@ -47,11 +40,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_json(content: bytes) -> Any:
-    """The value of a JSON text with finite numbers; a ValueError for any other text, or one nested too deep.
-
-    >>> parse_json(b'{"tile": 3}')
-    {'tile': 3}
-    """
+    """The value of a JSON text with finite numbers; a ValueError for any other text, or one nested too deep."""
     try:
         return json.loads(content, parse_constant=_refuse_constant)
     except RecursionError as error:
@@ -79,13 +68,7 @@ def check_claim(claimed: int, stored: int, where: str) -> None:
 
 
 def check_pixels(shape: tuple[int, ...], itemsize: int, where: str) -> None:
-    """Refuse pixels that this process cannot hold, as they are stored and as floats, and axes without elements.
-
-    >>> check_pixels((10**8, 10**8, 3), 1, "a.png")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    unpool.errors.ShapeError: a.png: 100000000x100000000x3 pixels ...
-    """
+    """Refuse pixels that this process cannot hold, as they are stored and as floats, and axes without elements."""
     text = format_shape(shape)
     if min(shape, default=1) < 1:
         raise FileError(f"{where}: expected one pixel or more on every axis, got {text}. Give an image with pixels.")

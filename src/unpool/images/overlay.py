@@ -83,9 +83,6 @@ def legend_for(count: int, names: Sequence[str] | None, palette: Sequence[Colour
     then hues a golden section apart. Class 0 is clear when it has no name or is called background.
 
     Source: M. Okabe, K. Ito, "Color Universal Design", 2008.
-
-    >>> legend_for(2, ["background", "coin"]).colours
-    ((0, 0, 0), (230, 159, 0))
     """
     clear_first = names is None or names[0].strip().lower() == "background"
     words = tuple(names) if names is not None else tuple(f"class {number}" for number in range(count))
@@ -245,13 +242,7 @@ def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alph
 
 
 def busiest(classes: NDArray[Any], clear_first: bool) -> list[int]:
-    """On each axis the plane with most voxels of coloured classes; the middle one where all have equally many.
-
-    >>> volume = np.zeros((3, 4, 5), np.uint8)
-    >>> volume[2, 1, 3:] = 1
-    >>> busiest(volume, clear_first=True), busiest(0 * volume, clear_first=True)
-    ([2, 1, 3], [1, 2, 2])
-    """
+    """On each axis the plane with most voxels of coloured classes; the middle one where all have equally many."""
     coloured = classes != 0 if clear_first else np.ones(classes.shape, np.bool_)
     places = []
     for axis, size in enumerate(classes.shape):

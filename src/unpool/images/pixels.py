@@ -63,11 +63,7 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]:
-    """Pixels (..., C) with another number of channels: grey by the ITU-R BT.601 weights, alpha dropped or opaque.
-
-    >>> to_channels(np.array([[[255, 0, 0]]], np.uint8), 1, "red.png").tolist()
-    [[[76]]]
-    """
+    """Pixels (..., C) with another number of channels: grey by the ITU-R BT.601 weights, alpha dropped or opaque."""
     have = pixels.shape[-1]
     if have == channels:
         return pixels

@@ -232,15 +232,7 @@ def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str
 
 
 def write_png(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
-    """Write a picture from bands of rows, as in `write_rows`, of uint8 or uint16.
-
-    >>> import io
-    >>> from PIL import Image
-    >>> file = io.BytesIO()
-    >>> write_png(file, Sheet(2, 3), [np.array([[1, 2, 3]], np.uint8), np.array([[4, 5, 6]], np.uint8)])
-    >>> np.asarray(Image.open(file)).tolist()
-    [[1, 2, 3], [4, 5, 6]]
-    """
+    """Write a picture from bands of rows, as in `write_rows`, of uint8 or uint16."""
     kind = PALETTE if sheet.palette else KINDS[sheet.channels]
     stream.write(PNG)
     _chunk(stream, b"IHDR", struct.pack(">IIBBBBB", sheet.width, sheet.height, sheet.depth, kind, 0, 0, 0))

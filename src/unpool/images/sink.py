@@ -182,10 +182,8 @@ def _require_header(path: Path, raw: RawLayout) -> None:
 def _runs(shape: Shape, slices: Slices, item: int) -> Iterator[tuple[int, int, int]]:
     """The contiguous parts of a window, in bytes: start in the window, start in the array, and size.
 
-    >>> list(_runs((4, 6), (slice(1, 3), slice(2, 5)), 1))
-    [(0, 8, 3), (3, 14, 3)]
-    >>> list(_runs((4, 6), (slice(1, 3), slice(0, 6)), 1))
-    [(0, 6, 12)]
+    >>> list(_runs((4, 6), (slice(1, 3), slice(2, 5)), 1)), list(_runs((4, 6), (slice(1, 3), slice(0, 6)), 1))
+    ([(0, 8, 3), (3, 14, 3)], [(0, 6, 12)])
     """
     if 0 in shape_of(slices):
         return

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
@@ -22,6 +23,7 @@ CHUNK_FOLDER = re.compile(r"c|\d+", re.ASCII)
 _BLOCK = 1 << 20
 _SAMPLES = 64
 _SLAB = 64 << 20
+_digest = partial(blake2b, digest_size=16)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,3 @@ def fingerprint_array(array: Any) -> str:
         slab = array[(*(slice(None),) * axis, slice(first, first + step))]
         digest.update(np.ascontiguousarray(slab).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _digest(content: bytes = b"") -> blake2b:
-    return blake2b(content, digest_size=16)

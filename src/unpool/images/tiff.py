@@ -88,10 +88,6 @@ def arrange(
 
     >>> arrange(np.zeros((3, 5, 7)), "CYX", 2, 3, "a.tif").shape
     (5, 7, 3)
-    >>> arrange(np.zeros((4, 5, 7, 3)), "QYXS", 2, 3, "a.tif", BATCH).shape
-    (4, 5, 7, 3)
-    >>> arrange(np.zeros((9, 5, 7)), "QYX", 3, 1, "a.tif").shape
-    (9, 5, 7, 1)
     """
     pages = [letter for letter in axes if letter not in "YXSC"]
     colour = [letter for letter in axes if letter in "SC"]
@@ -106,8 +102,7 @@ def arrange(
             f"{where}: expected {expected}, got {format_shape(pixels.shape)} pixels with axes {axes}. "
             f"{_pages_advice(role)}"
         )
-    order = [axes.index(letter) for letter in (*batch, *pages, "Y", "X", *colour)]
-    arranged = pixels.transpose(order)
+    arranged = pixels.transpose([axes.index(letter) for letter in (*batch, *pages, "Y", "X", *colour)])
     arranged = arranged if colour else arranged[..., None]
     return arranged[None] if role == BATCH and not batch else arranged
 
@@ -219,10 +214,10 @@ def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
 
 
 def _decompress(stream: BinaryIO, page: Any, spatial_rank: int, where: str, error: Exception) -> Picture:
-    """Pillow knows more compressions, but cuts deep colours to 8 bits: it reads only files without those."""
+    """The picture by Pillow, which has more compressions but cuts deep colours to 8 bits: those are an error."""
     is_shallow = page.bitspersample in (1, 2, 4, 8)
     is_deep_grey = page.bitspersample == 16 and page.photometric == MIN_IS_BLACK and page.samplesperpixel == 1
-    has_plain_colours = ASSOCIATED not in [int(kind) for kind in page.extrasamples]
+    has_plain_colours = ASSOCIATED not in map(int, page.extrasamples)
     if spatial_rank == 2 and has_plain_colours and page.dtype.kind in "ub" and (is_shallow or is_deep_grey):
         return _read_with_pillow(stream, spatial_rank, where)
     raise _compression_error(page, where, error) from error
@@ -401,9 +396,6 @@ def jpeg_size(data: bytes) -> tuple[int, int] | None:
     """Rows and columns that the first frame of a JPEG states; None without one.
 
     Source: ITU-T T.81, B.1.1.3: markers and the lengths of their segments.
-
-    >>> jpeg_size(bytes.fromhex("ffd8 ffe0 0004 0000 ffc0 000b 08 0010 0020"))
-    (16, 32)
     """
     at = 2
     while data[at : at + 1] == b"\xff":

@@ -8,10 +8,10 @@ and the file of an interrupted run has to hold the same bytes in the same places
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +26,6 @@ SHORTEST_PIXELS = 1 << 16
 """Bytes that are written in one piece, from which on zeros are pixels; tags are shorter, or not all zero."""
 
 
-class TiffLayout(NamedTuple):
-    """A TIFF file without its pixels: by offset, the bytes around these; the offset of each page's pixels; the size."""
-
-    tags: Mapping[int, bytes]
-    pages: list[int]
-    size: int
-
-
 def tiff_layout(path: Path, written: OutputSpec) -> RawLayout:
     """A BigTIFF file in tiles: in colour for 3 or 4 channels of 8 or 16 bits, else with a page per channel."""
     require(str(path), "run", "tifffile")
@@ -43,7 +35,7 @@ def tiff_layout(path: Path, written: OutputSpec) -> RawLayout:
     if written.dtype.kind not in "uif":
         raise UnsupportedError(f"{path}: expected integers or floats, got {written.dtype}. Write .npy.")
     shape = arrangement.stored_shape(written.shape)
-    layout = layout_of(
+    tags, pages, size = _layout_of(
         shape=shape,
         dtype=written.dtype,
         bigtiff=True,
@@ -52,8 +44,8 @@ def tiff_layout(path: Path, written: OutputSpec) -> RawLayout:
         planarconfig="contig" if is_colour else None,
         metadata={},
     )
-    tiles = _Tiles(path, shape, written.dtype, layout.pages, 3 if is_colour else 2)
-    return RawLayout("TIFF", layout.tags, layout.size, arrangement, tiles.write, tiles.read)
+    tiles = _Tiles(path, shape, written.dtype, pages, 3 if is_colour else 2)
+    return RawLayout("TIFF", tags, size, arrangement, tiles.write, tiles.read)
 
 
 class _Tiles:
@@ -67,12 +59,10 @@ class _Tiles:
         self._raw = RawArrayFile(path, stored, dtype, 0)
 
     def write(self, slices: Slices, array: Array) -> None:
-        """Write a window."""
         for window, tile, begin in self._pieces(slices):
             self._raw.write(tile, array[window].reshape(shape_of(tile)), begin)
 
     def read(self, slices: Slices) -> Array:
-        """A window."""
         array = np.empty(shape_of(slices), self._raw.dtype)
         for window, tile, begin in self._pieces(slices):
             array[window] = self._raw.read(tile, begin).reshape(array[window].shape)
@@ -92,7 +82,6 @@ class _Tiles:
 
 
 def _touched(span: slice) -> range:
-    """The tiles that a span touches along an axis."""
     return range(span.start // SIDE, -(-span.stop // SIDE))
 
 
@@ -116,12 +105,9 @@ def _arrangement(written: OutputSpec, is_colour: bool) -> AxisMapping:
     return AxisMapping(axes, len(written.shape))
 
 
-def layout_of(**words: Any) -> TiffLayout:
-    """The layout of the file that `tifffile.imwrite` makes of zeros with these arguments, without compression.
-
-    >>> layout = layout_of(shape=(2, 300, 40), dtype="u1", tile=(256, 256), photometric="minisblack")
-    >>> len(layout.pages), layout.size - sum(map(len, layout.tags.values())) == 2 * 2 * 256 * 256
-    (2, True)
+def _layout_of(**words: Any) -> tuple[dict[int, bytes], list[int], int]:
+    """Of the file that `tifffile.imwrite` makes of zeros: by offset the bytes around pixels, where those of each page
+    begin, and the size.
     """
     import tifffile
 
@@ -142,7 +128,7 @@ def layout_of(**words: Any) -> TiffLayout:
             file.seek(end)
             tags[end] = file.read(first - end)
         end = max(end, stop)
-    return TiffLayout(tags, pages, file.size)
+    return tags, pages, file.size
 
 
 class _SparseFile(io.RawIOBase):

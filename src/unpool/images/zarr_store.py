@@ -182,11 +182,7 @@ def _check_chunk(chunk: Buffer, chunk_spec: ChunkSpec, place: Path) -> None:
 
 
 def zstd_bytes(data: memoryview) -> int:
-    """Bytes that a chunk of Zstandard says it unpacks to, or the most that its blocks can give.
-
-    >>> zstd_bytes(memoryview(bytes.fromhex("28b52ffd 20 05 290000 68656c6c6f")))
-    5
-    """
+    """Bytes that a chunk of Zstandard states it unpacks to, or the most that its blocks can give."""
     at, total = 0, 0
     while bytes(data[at : at + 4]) == ZSTD and at + 5 < len(data):
         descriptor = data[at + 4]

@@ -26,7 +26,7 @@ from unpool.files import lock, write_errors
 from unpool.runtime.backends.ort_options import thread_budget
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import dtype, parse_type
-from unpool.runtime.streams.inputs import input_paths
+from unpool.runtime.streams.jobs import input_paths
 from unpool.runtime.streams.partial_output import require_apart
 from unpool.runtime.tiles.run import Arrays, run_tile, write_tile
 from unpool.runtime.tiles.tiler import Tiler

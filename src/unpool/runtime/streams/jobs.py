@@ -1,21 +1,27 @@
-"""The two kinds of jobs: exact tiles, whose parts are tiles, and blended windows, whose parts are bands of windows."""
+"""Jobs and their inputs: exact tiles, whose parts are tiles, and blended windows, whose parts are bands of windows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from hashlib import blake2b
+from importlib.metadata import version
 from math import isfinite, prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unpool.errors import FileError, ShapeError, UnpoolError
-from unpool.images.axes import Slices
+from unpool.images import formats
+from unpool.images.axes import Slices, full_slices
 from unpool.images.sink import OutputSpec
+from unpool.images.source import cast_source, fingerprint_file, fingerprint_source
 from unpool.memory import rss
+from unpool.runtime.graph.save import external_files
+from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.streams.checkpoint import Settings
-from unpool.runtime.streams.inputs import base_settings, load_uncut, open_sources, spatial_header
 from unpool.runtime.streams.output_transform import (
     SOFTMAX_COPIES,
     ScoreFormat,
@@ -75,7 +81,7 @@ class ExactTilePlan:
 
     def __init__(self, session: "InferenceSession", feed: Mapping[str, Any], request: TileRequest) -> None:
         self._session, self._request = session, request
-        self._sources = open_sources(session, feed, request.layout)
+        self._sources = _open_sources(session, feed, request.layout)
         self._tiler = Tiler(session, layout=request.layout, outputs=request.outputs)
         self._shapes = {name: tuple(source.shape) for name, source in self._sources.items()}
 
@@ -98,13 +104,13 @@ class ExactTilePlan:
         """The job; inputs that are not cut are read. A tile size that memory chose is that of an earlier run."""
         request, cell = self._request, self._tile_size(earlier)
         tiling = self._tiler.tiling(self._shapes, cell, is_even=request.tile == AUTO)
-        header = spatial_header(self._sources)
+        header = _spatial_header(self._sources)
         transforms = {
             name: output_transform(name, self._tensor_spec(tiling, name, header), request.scores)
             for name in request.outputs
         }
         settings = {
-            **base_settings(self._session, self._sources),
+            **_base_settings(self._session, self._sources),
             **asdict(request.scores),
             "tile": request.tile,
             "max_memory": request.max_memory,
@@ -114,7 +120,7 @@ class ExactTilePlan:
             "types": [transform.spec.dtype.str for transform in transforms.values()],
             "shapes": [list(transform.spec.shape) for transform in transforms.values()],
         }
-        feed = load_uncut(self._sources, tiling.inputs)
+        feed = _load_uncut(self._sources, tiling.inputs)
 
         def read(tile: Tile) -> tuple[Tile, Any]:
             return tile, read_tile(tile, feed)
@@ -171,9 +177,9 @@ def blend_job(
 ) -> TiledJob:
     """The job for overlapping windows; the first ones are run to know the shapes and types of the outputs."""
     names, layout = request.outputs, request.layout
-    sources = open_sources(session, feed, layout)
+    sources = _open_sources(session, feed, layout)
     windows = find_windows({name: tuple(source.shape) for name, source in sources.items()}, blending, layout)
-    loaded = load_uncut(sources, windows.names)
+    loaded = _load_uncut(sources, windows.names)
 
     def read(batch: WindowBatch) -> tuple[WindowBatch, dict[str, Array]]:
         return batch, windows.read(loaded, batch)
@@ -202,7 +208,7 @@ def blend_job(
     if request.max_memory is not None:
         softmax_copies = SOFTMAX_COPIES if request.scores.softmax else 0
         _require_band_memory(windows, loaded, bands.values(), request.max_memory, softmax_copies)
-    header = spatial_header(sources)
+    header = _spatial_header(sources)
     transforms = {
         name: output_transform(
             name, tensor_spec(session, name, band.shape, band.piece, windows.axes, header), request.scores
@@ -210,7 +216,7 @@ def blend_job(
         for name, band in bands.items()
     }
     settings = {
-        **base_settings(session, sources),
+        **_base_settings(session, sources),
         "blend": {name: _json_value(value) for name, value in asdict(blending).items()},
         "outputs": list(names),
         **asdict(request.scores),
@@ -248,3 +254,83 @@ def _require_band_memory(
             f"blend: {limit} A band of windows takes that over the width of the image. Windows that are shorter along "
             "the first axis take less."
         )
+
+
+def _open_sources(session: "InferenceSession", feed: Mapping[str, Any], layout: str) -> dict[str, Any]:
+    """By input, an object with a shape and a type that returns windows; a missing input is an error."""
+    values = {value.name: value for value in session.get_inputs()}
+    if set(values) != set(feed):
+        raise UnpoolError(
+            f"feed: expected the inputs {', '.join(values)}; got {', '.join(feed) or 'none'}. "
+            "Give a source for each of them, and no other."
+        )
+    sources: dict[str, Any] = {}
+    for name, source in feed.items():
+        if isinstance(source, (str, Path)):
+            source = formats.open(source, rank=len(values[name].shape or ()), layout=layout)
+        elif not hasattr(source, "shape"):
+            source = np.asarray(source)
+        sources[name] = cast_source(source, numpy_type(values[name].type), name)
+    return sources
+
+
+def _load_uncut(sources: Mapping[str, Any], cut: Collection[str]) -> dict[str, Any]:
+    """The sources; those that are not cut into tiles become arrays."""
+
+    def load(source: Any) -> Array:
+        return source if isinstance(source, np.ndarray) else np.asarray(source[full_slices(tuple(source.shape))])
+
+    return {name: source if name in cut else load(source) for name, source in sources.items()}
+
+
+def _spatial_header(sources: Mapping[str, Any]) -> Any:
+    """The header of the input volume; None where no source has one."""
+    headers = (getattr(source, "spatial_header", None) for source in sources.values())
+    return next((header for header in headers if header is not None), None)
+
+
+def _base_settings(session: "InferenceSession", sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Fingerprints of the model and its inputs, the semantics, and the versions of the packages that run the model."""
+    config = session._config
+    files = _session_files(session)
+    source: Any = config.source
+    if files:
+        model = " ".join(map(fingerprint_file, files))
+    else:
+        content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
+        model = blake2b(content, digest_size=16).hexdigest()
+    return {
+        "model": model,
+        "semantics": f"{config.semantics} providers={session.get_providers()}",
+        "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
+        "inputs": {name: fingerprint_source(source) for name, source in sources.items()},
+    }
+
+
+def _session_files(session: "InferenceSession") -> list[Path]:
+    """The file of the model and those of its weights; none where the model is in memory."""
+    if not isinstance(source := session._config.source, str):
+        return []
+    return [Path(source), *map(Path, external_files(Path(source)).paths(Path(source)))]
+
+
+def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
+    """The files that a run reads: those of the model, and those of its inputs."""
+    return [*_session_files(session), *filter(None, map(_source_path, feed.values()))]
+
+
+def _source_path(source: Any) -> Path | None:
+    """The file or folder of an input; None where it has none, or an unknown one."""
+    inner = source
+    while not hasattr(inner, "path") and hasattr(inner, "source"):  # a source that casts or scales another one
+        inner = inner.source
+    if isinstance(inner, np.ndarray):
+        while not isinstance(inner, np.memmap) and isinstance(inner.base, np.ndarray):
+            inner = inner.base
+        path = getattr(inner, "filename", None)
+    elif hasattr(inner, "store"):  # an array of zarr, whose path is that in its store
+        root = getattr(inner.store, "root", None)
+        path = None if root is None else Path(root, getattr(inner, "path", ""))
+    else:
+        path = inner if isinstance(inner, (str, Path)) else getattr(inner, "path", None)
+    return Path(path) if isinstance(path, (str, Path)) else None

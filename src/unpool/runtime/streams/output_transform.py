@@ -88,9 +88,6 @@ def softmax(scores: Array, channel: int) -> Array:
         p[c] = exp(s[c] - max s) / sum exp(s - max s)
 
     Channels are added in order, so that a part of an image gives the same bits as the whole image.
-
-    >>> softmax(np.float32([[0.0, np.log(3.0)]]), 1).tolist()
-    [[0.25, 0.75]]
     """
     powers = np.array(np.moveaxis(scores, channel, 0), np.promote_types(scores.dtype, np.float32), order="C")
     with np.errstate(invalid="ignore"):  # of infinities, whose probabilities are NaN

@@ -10,8 +10,7 @@ from unpool.errors import UnpoolError
 from unpool.extras import require
 from unpool.files import lock
 from unpool.runtime.streams.checkpoint import find_checkpoint
-from unpool.runtime.streams.inputs import input_paths
-from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest, blend_job
+from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest, blend_job, input_paths
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.partial_output import require_apart, require_distinct, require_replaceable
 from unpool.runtime.streams.runner import ProgressCallback, RunResult, run_job

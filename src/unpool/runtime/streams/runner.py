@@ -182,9 +182,6 @@ def run_pipeline(items: Iterable[Any], stages: Sequence[Stage], options: onnxrun
     The caller's thread only waits, so that Ctrl-C takes effect at once. The threads then end by themselves after their
     current item, whose run `options` terminate; the caller does not wait for them. An exception of a stage is raised
     here, and later items are dropped.
-
-    >>> list(run_pipeline([1, 2, 3], [lambda x: x + 1, str], onnxruntime.RunOptions()))
-    ['2', '3', '4']
     """
     stop = threading.Event()
     queues: list[queue.Queue[Any]] = [queue.Queue(QUEUE_SIZE) for _ in stages]
