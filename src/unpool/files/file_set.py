@@ -43,13 +43,6 @@ class FileSet:
     """The files of one command, as a context manager: they appear when it ends without an exception.
 
     `locks` are released when the set is closed. A process that ends inside of the block calls `roll_back`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with FileSet() as files, files.open(Path(folder) / "a.txt") as stream:
-    ...         _ = stream.write(b"complete")
-    ...     [(path.name, path.read_bytes()) for path in Path(folder).iterdir()]
-    [('a.txt', b'complete')]
     """
 
     def __init__(self) -> None:

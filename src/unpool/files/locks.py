@@ -85,14 +85,7 @@ class FileLocks:
 
 @contextmanager
 def lock(targets: Iterable[Path]) -> Iterator[None]:
-    """Hold the locks of files that this process writes; a WriteError names another process that writes one of them.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with lock([Path(folder) / "y.npy"]):
-    ...         [path.name for path in Path(folder).iterdir()]
-    ['.y.npy.lock']
-    """
+    """Hold the locks of files that this process writes; a WriteError names another process that writes one of them."""
     locks = FileLocks()
     try:
         locks.take(targets)
@@ -190,11 +183,8 @@ def _try_lock(descriptor: int, path: Path) -> bool:
         device = os.fstat(descriptor).st_dev
         if device not in _warned_devices:
             _warned_devices.add(device)
-            _log.warning(
-                "%s: this file system has no locks (%s). Two processes that write one output are not kept apart.",
-                path.parent,
-                error.strerror,
-            )
+            text = "%s: this file system has no locks (%s). Two processes that write one output are not kept apart."
+            _log.warning(text, path.parent, error.strerror)
         return True
 
 

@@ -31,10 +31,8 @@ def write_errors(target: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise WriteError(
-            f"{target}: cannot be written ({reason}); earlier files are as they were. "
-            "Make room or allow it, or choose another place."
-        ) from error
+        text = f"{target}: cannot be written ({reason}); earlier files are as they were."
+        raise WriteError(f"{text} Make room or allow it, or choose another place.") from error
 
 
 @contextmanager
@@ -99,11 +97,7 @@ def is_any(path: Path, others: Iterable[Path]) -> bool:
 
 
 def find_overlap(places: Iterable[Path], sources: Iterable[Path]) -> Path | None:
-    """The first place that is a source, lies in one, or contains one, with links resolved; None without overlap.
-
-    >>> find_overlap([Path("b.zarr"), Path("a.zarr/0/c.npy")], [Path("a.zarr")]).name
-    'c.npy'
-    """
+    """The first place that is a source, lies in one, or contains one, with links resolved; None without overlap."""
     inner = {Path(os.path.realpath(source)) for source in sources}
     outer = {parent for source in inner for parent in source.parents}
     ids = {_file_id_or_none(source) for source in inner} - {None}

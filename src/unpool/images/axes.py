@@ -40,8 +40,7 @@ class AxisMapping:
 
     def tensor(self, stored: Array) -> Array:
         """A window of the tensor, from that of the file."""
-        order = sorted(range(len(self.axes)), key=self.axes.__getitem__)
-        return stored.transpose(order).reshape(self.shape(stored.shape))
+        return stored.transpose(np.argsort(self.axes)).reshape(self.shape(stored.shape))
 
     def stored(self, tensor: Array) -> Array:
         """A window of the file, from that of the tensor."""
@@ -75,10 +74,7 @@ def axes_with_rank(kinds: Sequence[tuple[int, ...]], stored: Shape, rank: int, w
         if len(axes) == len(stored):
             return AxisMapping(axes, rank)
     counts = " or ".join(str(len(axes)) for axes in reversed(kinds))
-    raise ShapeError(
-        f"{where}: expected {counts} axes for an input of {rank}, got shape {list(stored)}. "
-        "Save the array with that many axes."
-    )
+    raise ShapeError(f"{where}: expected {counts} axes for an input of {rank}, got {list(stored)}. Reshape the array.")
 
 
 def full_slices(shape: Shape) -> Slices:

@@ -27,9 +27,7 @@ def read_errors(where: str, expected: str) -> Iterator[None]:
     except UnpoolError:
         raise
     except MemoryError as error:
-        raise ShapeError(
-            f"{where}: memory ran out while reading {expected} ({_reason(error)}). Free memory, or check the file."
-        ) from error
+        raise ShapeError(f"{where}: memory ran out reading {expected} ({_reason(error)}). Free memory.") from error
     except Exception as error:
         raise FileError(f"{where}: expected {expected}, could not read it ({_reason(error)}). {REPLACE}") from error
 

@@ -185,11 +185,7 @@ def _check_pages_word(pages: str | None) -> None:
 
 
 def ending_of(path: Path) -> str | None:
-    """The suffix of a file that can be read in windows, else None.
-
-    >>> ending_of(Path("ct.nii.gz")), ending_of(Path("a.png"))
-    ('.nii.gz', None)
-    """
+    """The suffix of a file that can be read in windows, else None."""
     endings = sorted(READERS, key=len, reverse=True)
     return next((ending for ending in endings if path.name.lower().endswith(ending)), None)
 
@@ -218,11 +214,7 @@ def suffix_of(path: Path) -> str:
 
 
 def stem_of(path: Path) -> str:
-    """The name without its suffix.
-
-    >>> stem_of(Path("ct.nii.gz")), stem_of(Path("in/a.b.png"))
-    ('ct', 'a.b')
-    """
+    """The name without its suffix: `ct` of `ct.nii.gz`, `a.b` of `a.b.png`."""
     return path.name[: -len(DOUBLE_SUFFIX)] if suffix_of(path) == DOUBLE_SUFFIX else path.stem
 
 

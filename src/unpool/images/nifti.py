@@ -55,9 +55,8 @@ def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
             header = read_header(stream, path.stat().st_size, str(path), is_packed=is_packed)
         stored: Shape = tuple(map(int, header.get_data_shape()))
         if header.get_data_dtype().kind not in "uif":
-            raise UnsupportedError(
-                f"{path}: expected integers or floats to be read in parts, got {header.get_data_dtype()}. Run it whole."
-            )
+            kind = header.get_data_dtype()
+            raise UnsupportedError(f"{path}: only integers and floats are read in parts, got {kind}. Run it whole.")
         warning, proxy = "", nibabel.arrayproxy.ArrayProxy(str(path), header, mmap=False)
         if is_packed:
             check_bytes(prod(stored) * SCALED_BYTES, f"{format_shape(stored)} voxels", str(path))
@@ -90,9 +89,7 @@ def nifti_layout(path: Path, written: OutputSpec) -> RawLayout:
         del header.extensions[:]  # of the patient, or of values
         header.set_data_offset(header.single_vox_offset)
     except nibabel.spatialimages.HeaderDataError as error:
-        raise UnsupportedError(
-            f"{path}: expected what NIfTI holds, got {written.dtype} ({error}). Write .npy."
-        ) from error
+        raise UnsupportedError(f"{path}: .nii does not hold {written.dtype} ({error}). Write .npy.") from error
     file = BytesIO()
     header.write_to(file)
     content = file.getvalue().ljust(header.single_vox_offset, b"\0")
@@ -116,7 +113,7 @@ def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> 
     stated = {int.from_bytes(raw[:4], "little"), int.from_bytes(raw[:4], "big")}
     names = [name for length, name in SIZES.items() if length in stated and len(raw) >= length]
     if not names:
-        raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it.")
+        raise FileError(f"{where}: expected the header of a NIfTI file, got other bytes. Convert it to NIfTI.")
     kind: Any = getattr(nibabel, names[0])
     header = kind(raw[: kind.template_dtype.itemsize], check=False)
     header.check_fix(logger=_quiet, error_level=40)
@@ -126,9 +123,7 @@ def read_header(stream: BinaryIO, size: int, where: str, *, is_packed: bool) -> 
     if not 0 <= offset <= MAX_OFFSET:
         raise FileError(f"{where}: its voxels begin at byte {offset}, too far. {REPLACE}")
     if min(shape, default=1) < 1:
-        raise FileError(
-            f"{where}: expected one pixel or more on every axis, got {format_shape(shape)}. Give an image with pixels."
-        )
+        raise FileError(f"{where}: expected one pixel or more on every axis, got {format_shape(shape)}. {REPLACE}")
     claimed = offset + prod(map(int, shape)) * header.get_data_dtype().itemsize
     if not is_packed and claimed > size:
         raise FileError(f"{where}: claims {claimed} bytes, the file has {size}. {REPLACE}")
@@ -173,7 +168,7 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
         header = read_header(plain, size, where, is_packed=is_packed)
         shape, dtype = header.get_data_shape(), header.get_data_dtype()
         if dtype.kind not in "uif" and int(header["datatype"]) not in COLOURS:
-            raise UnsupportedError(f"{where}: expected integers, floats or 8-bit colours, got {dtype}. Convert it.")
+            raise UnsupportedError(f"{where}: expected integers, floats or 8-bit colours, got {dtype}. Convert them.")
         is_scaled = header.get_slope_inter()[0] not in (None, 1)
         check_pixels(shape, 8 if is_scaled else dtype.itemsize, where)
         proxy = nibabel.arrayproxy.ArrayProxy(plain, header, mmap=False)

@@ -49,9 +49,6 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     """Pixels (..., H, W, C) as they are to be looked at.
 
     Source: TIFF 6.0 and Exif 3.0, tag 274: which sides of the picture the first row and the first column are.
-
-    >>> upright(np.array([[[1], [2], [3]]]), 6)[..., 0].tolist()
-    [[1], [2], [3]]
     """
     if orientation in (5, 6, 7, 8):
         pixels = np.swapaxes(pixels, -3, -2)
@@ -68,9 +65,7 @@ def to_channels(pixels: NDArray[Any], channels: int, where: str) -> NDArray[Any]
     if have == channels:
         return pixels
     if have not in (1, 3, 4) or channels not in (1, 3, 4):
-        raise ShapeError(
-            f"{where}: the model takes {channels} channels, the image has {have}. Convert the image first."
-        )
+        raise ShapeError(f"{where}: the model takes {channels} channels, the image has {have}. Convert the image.")
     if have == 4:
         _log.info("%s: the alpha channel is left out", where)
         pixels, have = pixels[..., :3], 3

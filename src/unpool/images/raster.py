@@ -58,13 +58,17 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
         try:
             image = Image.open(stream, formats=FORMATS)
         except UnidentifiedImageError as error:
-            raise FileError(
-                f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it."
-            ) from error
+            text = f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it."
+            raise FileError(text) from error
         with image:
             is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
             deep_channels = PNG_CHANNELS.get(header[25], 0) if is_deep else 0  # which Pillow would cut to 8 bits
-            _check_size(image, deep_channels, size, where)
+            width, height = image.size
+            is_wide = image.mode.startswith("I")
+            channels = deep_channels or (1 if image.mode in ("1", "L") or is_wide else 4)
+            if image.format == "PNG":
+                check_claim(height * width // 8, size, where)
+            check_pixels((height, width, channels), 2 if deep_channels or is_wide else 1, where)
             is_photograph = image.format == "MPO"  # followed by smaller copies
             is_animation = getattr(image, "is_animated", False) and not is_photograph
             notes = ("an animation: its first picture is taken",) if is_animation else ()
@@ -100,15 +104,6 @@ def _plain_mode(image: "Image.Image") -> "Image.Image":
     return image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
 
 
-def _check_size(image: "Image.Image", deep_channels: int, size: int, where: str) -> None:
-    width, height = image.size
-    channels = deep_channels or (1 if image.mode in ("1", "L") or image.mode.startswith("I") else 4)
-    itemsize = 2 if deep_channels or image.mode.startswith("I") else 1
-    if image.format == "PNG":
-        check_claim(height * width // 8, size, where)
-    check_pixels((height, width, channels), itemsize, where)
-
-
 @dataclass(frozen=True)
 class Sheet:
     """The size and kind of a picture: 1, 3 or 4 channels of 8 or 16 bits; a palette has colours for one of 8 bits."""
@@ -130,7 +125,17 @@ def write_pages(stream: BinaryIO, form: str, pages: Iterable[tuple[Sheet, Iterab
 
     with tifffile.TiffWriter(stream) as file:
         for sheet, bands in pages:
-            _write_page(file, sheet, bands)
+            rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
+            file.write(
+                _tiles(_regroup(bands, rows), rows),
+                shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
+                dtype=np.uint16 if sheet.depth == 16 else np.uint8,
+                photometric="rgb" if sheet.channels > 1 else "minisblack",
+                compression="zlib",
+                tile=(rows, TILE),
+                maxworkers=1,
+                metadata=None,
+            )
 
 
 def write_rows(
@@ -148,27 +153,12 @@ def write_rows(
         write_pages(stream, form, [(sheet, bands)])
 
 
-def _write_page(file: Any, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
-    rows = max(16, min(TILE, BAND // sheet.width // 16 * 16))
-    file.write(
-        _tiles(_regroup(bands, rows), rows),
-        shape=(sheet.height, sheet.width, *((sheet.channels,) if sheet.channels > 1 else ())),
-        dtype=np.uint16 if sheet.depth == 16 else np.uint8,
-        photometric="rgb" if sheet.channels > 1 else "minisblack",
-        compression="zlib",
-        tile=(rows, TILE),
-        maxworkers=1,
-        metadata=None,
-    )
-
-
 def _write_jpeg(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]], quality: int) -> None:
     from PIL import Image
 
     if max(sheet.height, sheet.width) > MAX_JPEG_SIDE:
-        raise ShapeError(
-            f".jpg: holds {MAX_JPEG_SIDE} pixels along a side, got {sheet.height}x{sheet.width}. Write .png or .tif."
-        )
+        size = f"{sheet.height}x{sheet.width}"
+        raise ShapeError(f".jpg: holds {MAX_JPEG_SIDE} pixels along a side, got {size}. Write .png or .tif.")
     picture, top = Image.new("L" if sheet.channels == 1 else "RGB", (sheet.width, sheet.height)), 0
     for band in bands:
         picture.paste(Image.fromarray(np.ascontiguousarray(band)), (0, top))
@@ -221,10 +211,8 @@ def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str
     """The size and kind of a picture of pixels (H, W, C), which the format has to hold."""
     channels, counts = ((1, 3, 4), "1, 3 or 4") if form == "png" else ((1, 3), "1 or 3")
     if len(shape) != 3 or shape[-1] not in channels or not min(shape):
-        raise ShapeError(
-            f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}. "
-            "Write .tif or .npy."
-        )
+        text = f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}."
+        raise ShapeError(f"{text} Write .tif or .npy.")
     if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
         return Sheet(*shape, depth=8 * dtype.itemsize)
     kinds = "uint8, or uint16 grey" if form == "png" else "uint8"

@@ -98,9 +98,7 @@ def cast_source(source: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
         return source
     if dtype.kind in "biufc" and stored.kind in "biufc" and np.can_cast(stored, dtype, "safe"):
         return CastSource(source, dtype)
-    raise UnpoolError(
-        f"input {name!r}: expected {dtype}, or a type that fits into it, got {stored}. Convert the file first."
-    )
+    raise UnpoolError(f"input {name!r}: expected {dtype}, or a type that fits into it, got {stored}. Convert the file.")
 
 
 def fingerprint_source(source: Any) -> str:

@@ -57,9 +57,7 @@ def read_tiff(
         check_pages(file, stream, size, where)
         full_size = [series for series in file.series if not series.keyframe.is_reduced]
         if len(full_size) > 1:
-            raise ShapeError(
-                f"{where}: expected pages of one size and type, got {len(full_size)} kinds. Split the pages."
-            )
+            raise ShapeError(f"{where}: expected pages of one size and type, got {len(full_size)} kinds. Split them.")
         series = full_size[0] if full_size else file.series[0]
         page = series.keyframe
         if _is_for_pillow(page, spatial_rank, where):
@@ -127,10 +125,8 @@ def _interpret(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     """Pixels (..., C) with the meaning that the file gives them."""
     pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
     if pixels.dtype.kind not in "uifb" or not isinstance(page.bitspersample, int):
-        raise UnsupportedError(
-            f"{where}: expected integers or floats of one size, got {page.dtype} of {page.bitspersample} bits. "
-            "Convert the image first."
-        )
+        kind = f"{page.dtype} of {page.bitspersample} bits"
+        raise UnsupportedError(f"{where}: expected integers or floats of one size, got {kind}. Convert the image.")
     bits = page.bitspersample
     if pixels.dtype.kind == "b":
         pixels, bits = pixels.astype(np.uint8) * np.uint8(255), 8
@@ -140,7 +136,7 @@ def _interpret(pixels: NDArray[Any], page: Any, where: str) -> Picture:
         return _from_inks(pixels, page, where)
     if page.photometric == MIN_IS_WHITE:
         if pixels.dtype.kind != "u":
-            raise UnsupportedError(f"{where}: 0 is white, of {page.dtype} it is not known what is black. Convert it.")
+            raise UnsupportedError(f"{where}: 0 is white, but {page.dtype} does not say what is black. Convert it.")
         pixels = pixels.dtype.type(2**bits - 1) - pixels
     white = _white_level(pixels.dtype, bits, page)
     if white is not None and pixels.max(initial=0) > white:
@@ -163,9 +159,7 @@ def _with_alpha(pixels: NDArray[Any], page: Any, where: str) -> NDArray[Any]:
     kinds = [int(kind) for kind in page.extrasamples]
     opaque = float(2**page.bitspersample - 1) if pixels.dtype.kind == "u" else 1.0
     if ASSOCIATED in kinds and (pixels[..., -1] != opaque).any():
-        raise UnsupportedError(
-            f"{where}: its colours are multiplied by their alpha. Flatten the image, or save it without alpha."
-        )
+        raise UnsupportedError(f"{where}: its colours are multiplied by their alpha. Save it without alpha.")
     has_alpha = len(kinds) == 1 and kinds[0] != 0
     if page.photometric in (MIN_IS_WHITE, MIN_IS_BLACK) and has_alpha and pixels.shape[-1] == 2:
         return pixels.take([0, 0, 0, 1], axis=-1)
@@ -188,10 +182,8 @@ def _look_up(pixels: NDArray[Any], page: Any, where: str) -> Picture:
 def _from_inks(pixels: NDArray[Any], page: Any, where: str) -> Picture:
     """RGB of cyan, magenta, yellow and black inks: the light that passes two inks is the product."""
     if pixels.dtype.kind != "u" or pixels.shape[-1] != 4:
-        raise UnsupportedError(
-            f"{where}: expected 4 inks of whole numbers, got {pixels.shape[-1]} samples of {page.dtype}. "
-            "Convert the image to RGB first."
-        )
+        samples = f"{pixels.shape[-1]} samples of {page.dtype}"
+        raise UnsupportedError(f"{where}: expected 4 inks of whole numbers, got {samples}. Convert the image to RGB.")
     full = np.iinfo(pixels.dtype).max
     light = (full - pixels).astype(np.float64)
     colours = np.rint(light[..., :3] * light[..., 3:] / full)
@@ -207,10 +199,8 @@ def _is_for_pillow(page: Any, spatial_rank: int, where: str) -> bool:
         return False
     if (kind == YCBCR or is_inks) and page.bitspersample == 8:
         return is_inks or spatial_rank == 2 or not is_jpeg
-    raise UnsupportedError(
-        f"{where}: its colours are {_word(page.photometric)} of {page.bitspersample} bits, which are not read. "
-        "Convert the image to RGB first."
-    )
+    colours = f"{_word(page.photometric)} of {page.bitspersample} bits"
+    raise UnsupportedError(f"{where}: its colours are {colours}, which are not read. Convert the image to RGB.")
 
 
 def _decompress(stream: BinaryIO, page: Any, spatial_rank: int, where: str, error: Exception) -> Picture:
@@ -255,9 +245,8 @@ def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
         check_pages(file, file.filehandle, file.filehandle.size, str(path))
         series = next((series for series in file.series if not series.keyframe.is_reduced), file.series[0])
         if wanted.level >= len(series.levels):
-            raise FileError(
-                f"{path}: expected a level from 0 to {len(series.levels) - 1}, got {wanted.level}. Choose one of them."
-            )
+            last = len(series.levels) - 1
+            raise FileError(f"{path}: expected a level from 0 to {last}, got {wanted.level}. Choose one of them.")
         page: Any = series.levels[wanted.level].keyframe
         _require_plain(page, path)
         try:
@@ -377,10 +366,8 @@ def check_decoding(page: Any, where: str) -> None:
 def _require_compression(page: Any, where: str) -> None:
     """Refuse a compression that is not in the list: any decoder that is installed would run."""
     if int(page.compression) not in COMPRESSIONS:
-        raise UnsupportedError(
-            f"{where}: its compression, {_word(page.compression)}, is not read. "
-            "Save the image with deflate, LZW or JPEG."
-        )
+        compression = _word(page.compression)
+        raise UnsupportedError(f"{where}: its compression, {compression}, is not read. Use deflate, LZW or JPEG.")
 
 
 def _require_jpeg_size(data: bytes, page: Any, where: str) -> None:

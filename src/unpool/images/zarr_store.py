@@ -90,9 +90,7 @@ def open_zarr_array(path: Path, level: int = 0, *, is_writable: bool = False) ->
             folder = path / str(level)
             document, version = _document(folder)
             if version is None:
-                raise FileError(
-                    f"{folder}: expected a Zarr array as a level of the group, got a group. Name the array."
-                )
+                raise FileError(f"{folder}: expected an array as a level of the group, got a group. Name the array.")
         elif level:
             raise FileError(f"{path}: expected a group of levels, got a single array. Leave the level out.")
         check = _checked_v3 if version == 3 else _checked_v2
@@ -130,19 +128,16 @@ class ChunkStore(LocalStore):
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """The bytes of a file, or of a part of it; None where there is no file."""
-        place = self.root / key
-        if not _is_file(place, byte_range, self.chunk_spec):
+        place, spec = self.root / key, self.chunk_spec
+        if not _is_file(place, byte_range, spec):
             return None
         chunk = await super().get(key, prototype, byte_range)
-        if chunk is not None and not self._is_index(byte_range):
-            _check_chunk(chunk, self.chunk_spec, place)
+        is_index = spec.is_in_shard  # a request may be for the index of a shard, or for a shard with it
+        if is_index and isinstance(byte_range, RangeByteRequest):
+            is_index = byte_range.start == 0 and byte_range.end - spec.index < HEADER_BYTES
+        if chunk is not None and not is_index:
+            _check_chunk(chunk, spec, place)
         return chunk
-
-    def _is_index(self, byte_range: ByteRequest | None) -> bool:
-        """True if a request may be for the index of a shard, or for a shard with it."""
-        if not self.chunk_spec.is_in_shard or not isinstance(byte_range, RangeByteRequest):
-            return self.chunk_spec.is_in_shard
-        return byte_range.start == 0 and byte_range.end - self.chunk_spec.index < HEADER_BYTES
 
 
 def _is_file(place: Path, byte_range: ByteRequest | None, chunk_spec: ChunkSpec) -> bool:
@@ -215,7 +210,15 @@ def _document(folder: Path) -> tuple[dict[str, Any], int | None]:
         file = folder / name
         if not file.exists():
             continue
-        document = _read_json(file)
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise FileError(f"{file}: expected a file of metadata, got a folder or a device. {REPLACE}")
+        with file.open("rb") as stream:
+            content = stream.read(MAX_METADATA_BYTES + 1)
+        if len(content) > MAX_METADATA_BYTES:
+            raise FileError(f"{file}: has more than {MAX_METADATA_BYTES >> 20} MiB. Store its attributes elsewhere.")
+        document = json.loads(content)
+        if not isinstance(document, dict):
+            raise FileError(f"{file}: expected a JSON object, got {type(document).__name__}. {REPLACE}")
         is_group = name == ".zgroup" or document.get("node_type") == "group"
         return document, None if is_group else 3 if name == "zarr.json" else 2
     raise FileError(
@@ -223,26 +226,8 @@ def _document(folder: Path) -> tuple[dict[str, Any], int | None]:
     )
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    status = file.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise FileError(f"{file}: expected a file of metadata, got a folder or a device. {REPLACE}")
-    with file.open("rb") as stream:
-        content = stream.read(MAX_METADATA_BYTES + 1)
-    if len(content) > MAX_METADATA_BYTES:
-        raise FileError(f"{file}: has more than {MAX_METADATA_BYTES >> 20} MiB. Store its attributes elsewhere.")
-    document = json.loads(content)
-    if not isinstance(document, dict):
-        raise FileError(f"{file}: expected a JSON object, got {type(document).__name__}. {REPLACE}")
-    return document
-
-
 def _checked_v2(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], ChunkSpec]:
-    kind = document.get("dtype")
-    if not isinstance(kind, str) or not TYPE_V2.fullmatch(kind):
-        raise UnsupportedError(
-            f"{where}: elements are of type {_text(kind)}, only numbers are read. Convert the array."
-        )
+    kind = _element_type(document.get("dtype"), TYPE_V2.fullmatch, where)
     shape, chunks = _sizes(document, "shape", where), _sizes(document, "chunks", where, least=1)
     filters, compressor = document.get("filters") or [], document.get("compressor")
     _require(isinstance(filters, list) and len(filters) <= MAX_CODECS, "filters", filters, where)
@@ -282,11 +267,7 @@ def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
         raise UnsupportedError(
             f"{where}: has the extension {_text(extension)}, which is not read. Save the array without it."
         )
-    kind = document.get("data_type")
-    if not isinstance(kind, str) or kind not in TYPES_V3:
-        raise UnsupportedError(
-            f"{where}: elements are of type {_text(kind)}, only numbers are read. Convert the array."
-        )
+    kind = _element_type(document.get("data_type"), TYPES_V3.__contains__, where)
     shape = _sizes(document, "shape", where)
     grid, encoding = _named(document.get("chunk_grid"), where), _named(document.get("chunk_key_encoding"), where)
     if grid["name"] != "regular":
@@ -308,6 +289,12 @@ def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
         "attributes": {},
     }
     return plain, _chunk_spec(codecs, chunks, np.dtype(kind).itemsize, where)
+
+
+def _element_type(kind: Any, is_number: Callable[[str], object], where: str) -> str:
+    if not isinstance(kind, str) or not is_number(kind):
+        raise UnsupportedError(f"{where}: elements are of type {_text(kind)}, only numbers are read. Convert them.")
+    return kind
 
 
 def _codecs(codecs: Any, where: str, depth: int = 0) -> list[dict[str, Any]]:
@@ -336,9 +323,8 @@ def _chunk_spec(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], item
         _require(is_divisor, "chunk_shape of a shard", inner, where)
         count = prod(size // part for size, part in pairs)
         if count > MAX_INNER_CHUNKS:
-            raise UnsupportedError(
-                f"{where}: a shard has {count} chunks, at most {MAX_INNER_CHUNKS} are read. Save it in larger chunks."
-            )
+            limit = f"at most {MAX_INNER_CHUNKS} are read"
+            raise UnsupportedError(f"{where}: a shard has {count} chunks, {limit}. Save it in larger chunks.")
         index, is_in_shard = index or 16 * count, True
         codecs, chunks = words["codecs"], inner
     last = codecs[-1]["name"].removeprefix("numcodecs.")

@@ -104,9 +104,8 @@ class Journal:
             self.settings, self.finished = parse_journal(content)
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise FileError(
-                f"{path}: is not a journal that this version reads ({reason}). Delete {path.parent} to start over."
-            ) from error
+            text = f"{path}: is not a journal that this version reads ({reason})."
+            raise FileError(f"{text} Delete {path.parent} to start over.") from error
         with write_errors(path):
             self._file: BinaryIO = path.open("r+b")
         self._file.seek(content.rfind(b"\n") + 1)

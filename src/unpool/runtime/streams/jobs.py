@@ -148,9 +148,7 @@ class ExactTilePlan:
         cell = earlier["cell"]
         if isinstance(cell, list) and cell and all(type(size) is int and 1 <= size <= MAX_SIZE for size in cell):
             return cell
-        raise FileError(
-            f"earlier run: {str(cell)[:80]} are not the sizes of a tile. Delete what it left to start over."
-        )
+        raise FileError(f"earlier run: {str(cell)[:80]} are not the sizes of a tile. Delete its files to start over.")
 
     def _tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
         """The spec of an output for the full image; one that is equal for every tile is refused."""
@@ -250,20 +248,16 @@ def _require_band_memory(
     used, needed = rss(), held + buffers + PIPELINE_DEPTH * batch * (read + outputs) + RUNTIME_OVERHEAD_BYTES
     if used + needed > max_memory:
         limit = memory_limit_message("max_memory", max_memory, used, needed)
-        raise ShapeError(
-            f"blend: {limit} A band of windows takes that over the width of the image. Windows that are shorter along "
-            "the first axis take less."
-        )
+        advice = "Windows that are shorter along the first axis take less."
+        raise ShapeError(f"blend: {limit} A band of windows takes that over the width of the image. {advice}")
 
 
 def _open_sources(session: "InferenceSession", feed: Mapping[str, Any], layout: str) -> dict[str, Any]:
     """By input, an object with a shape and a type that returns windows; a missing input is an error."""
     values = {value.name: value for value in session.get_inputs()}
     if set(values) != set(feed):
-        raise UnpoolError(
-            f"feed: expected the inputs {', '.join(values)}; got {', '.join(feed) or 'none'}. "
-            "Give a source for each of them, and no other."
-        )
+        names = f"expected the inputs {', '.join(values)}; got {', '.join(feed) or 'none'}"
+        raise UnpoolError(f"feed: {names}. Give a source for each of them, and no other.")
     sources: dict[str, Any] = {}
     for name, source in feed.items():
         if isinstance(source, (str, Path)):
@@ -276,11 +270,8 @@ def _open_sources(session: "InferenceSession", feed: Mapping[str, Any], layout: 
 
 def _load_uncut(sources: Mapping[str, Any], cut: Collection[str]) -> dict[str, Any]:
     """The sources; those that are not cut into tiles become arrays."""
-
-    def load(source: Any) -> Array:
-        return source if isinstance(source, np.ndarray) else np.asarray(source[full_slices(tuple(source.shape))])
-
-    return {name: source if name in cut else load(source) for name, source in sources.items()}
+    others = [name for name, source in sources.items() if name not in cut and not isinstance(source, np.ndarray)]
+    return {**sources, **{name: np.asarray(sources[name][full_slices(sources[name].shape)]) for name in others}}
 
 
 def _spatial_header(sources: Mapping[str, Any]) -> Any:

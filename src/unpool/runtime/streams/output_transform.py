@@ -50,10 +50,8 @@ class ScoreFormat:
         channels, text = 0 if channel is None else shape[channel], format_shape(shape)
         if self.threshold is not None:
             if channels != 1:
-                raise ShapeError(
-                    f"{where}: a threshold is for one channel of scores, got {text}. For several, take the best class "
-                    "with argmax."
-                )
+                advice = "For several, take the best class with argmax."
+                raise ShapeError(f"{where}: a threshold is for one channel of scores, got {text}. {advice}")
             return 2
         if not 2 <= channels <= MAX_CLASSES or 0 in shape:
             result = "softmax" if self.softmax else "the best class"

@@ -176,10 +176,8 @@ def require_distinct(targets: Sequence[Path]) -> None:
     for paths in (targets, [resolve_link(target) for target in targets]):
         folders, names = ({path.parent.absolute() for path in paths}, {path.name for path in paths})
         if len(folders) > 1 or len(names) < len(targets):
-            raise FileError(
-                f"outputs: expected names of their own in one folder, got {', '.join(map(str, paths))}. "
-                "Put all of them into one folder, each under a name of its own."
-            )
+            text = f"outputs: expected names of their own in one folder, got {', '.join(map(str, paths))}."
+            raise FileError(f"{text} Put all of them into one folder, each under a name of its own.")
 
 
 def require_apart(targets: Iterable[Path], sources: Iterable[Path]) -> None:
@@ -203,17 +201,13 @@ def require_replaceable(targets: Mapping[str, Path]) -> None:
 
 
 def _require_zarr_array(folder: Path) -> None:
+    advice = "Move it, or choose another output."
     if not is_zarr_array(folder):
-        raise FileError(
-            f"{folder}: is a folder, but not a single Zarr array, and is not replaced. Move it, or choose another "
-            "output."
-        )
+        raise FileError(f"{folder}: is a folder, but not a single Zarr array, and is not replaced. {advice}")
     member = other_member(resolve_link(folder))
     if member is not None:
-        raise FileError(
-            f"{folder}: holds {member.relative_to(resolve_link(folder))}, which is not of the Zarr array and would be "
-            "deleted. Move it, or choose another output."
-        )
+        name = member.relative_to(resolve_link(folder))
+        raise FileError(f"{folder}: holds {name}, which is not of the Zarr array and would be deleted. {advice}")
     if not os.access(folder, os.W_OK):
         raise WriteError(f"{folder}: cannot be written (the folder is write-protected). Choose another place.")
 
@@ -242,6 +236,4 @@ def _remove_stale(folder: Path) -> None:
     elif is_folder and not any(folder.iterdir()):
         folder.rmdir()
     else:
-        raise FileError(
-            f"{folder}: is needed for this run, and was not made by one. Move it, or choose another output."
-        )
+        raise FileError(f"{folder}: was not made by a run, which needs the name. Move it, or choose another output.")
