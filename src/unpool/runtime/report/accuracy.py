@@ -16,7 +16,7 @@ from unpool.execute import available_cores
 from unpool.geometry import Axis
 from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
 from unpool.operators import max_pool, resolve
-from unpool.operators.attributes import ACTIVATION_PARAMS, Activation
+from unpool.operators.attributes import ACTIVATION_PARAMS
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.graph import Graph
@@ -31,13 +31,11 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import StepTrace
 from unpool.runtime.session.session import PreparedGraph
 
-_ACTIVATION_INPUT = "/before the activation"
-"""Suffix of the name of a value between a node and the activation that the step has fused into it."""
+_ACTIVATION_INPUT = "/before the activation"  # suffix of the value between a node and a fused activation
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 FLOAT_DTYPES = tuple(helper.tensor_dtype_to_np_dtype(kind) for kind in FLOATS)
-TYPE_ATTRIBUTES = ("to", "dtype")
-"""Attributes that name the type of an output."""
+TYPE_ATTRIBUTES = ("to", "dtype")  # of an output
 
 
 @dataclass(frozen=True)
@@ -86,23 +84,19 @@ def _step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
     model = cut(graph, step, types, with_data_inside)
     for node in list(model.graph.node):
         activation = graph.activations.get(node.output[0]) if node.output else None
-        if activation is not None:
-            _append_activation(model, node, activation, graph.opsets[""])
+        if activation is None:
+            continue
+        name = node.output[0]
+        node.output[0] = name + _ACTIVATION_INPUT
+        attributes: dict[str, Any] = dict(zip(ACTIVATION_PARAMS[activation.name], activation.params, strict=True))
+        inputs = [node.output[0]]
+        if activation.name == "Clip" and graph.opsets[""] >= FIRST_CLIP_WITH_INPUTS:
+            for word in list(attributes):
+                bound = np.array(attributes.pop(word), np.float32)
+                inputs.append(f"{name}/{word}")
+                model.graph.initializer.append(numpy_helper.from_array(bound, inputs[-1]))
+        model.graph.node.append(helper.make_node(activation.name, inputs, [name], **attributes))
     return model
-
-
-def _append_activation(model: onnx.ModelProto, node: onnx.NodeProto, activation: Activation, opset: int) -> None:
-    name = node.output[0]
-    node.output[0] = name + _ACTIVATION_INPUT
-    attributes: dict[str, Any] = dict(zip(ACTIVATION_PARAMS[activation.name], activation.params, strict=True))
-    inputs = [node.output[0]]
-    if activation.name == "Clip" and opset >= FIRST_CLIP_WITH_INPUTS:
-        bounds = {f"{name}/{word}": value for word, value in attributes.items()}
-        model.graph.initializer.extend(
-            numpy_helper.from_array(np.array(value, np.float32), bound) for bound, value in bounds.items()
-        )
-        inputs, attributes = [*inputs, *bounds], {}
-    model.graph.node.append(helper.make_node(activation.name, inputs, [name], **attributes))
 
 
 def _diff(trace: StepTrace, evaluation: Callable[[], Sequence[Any]]) -> tuple[ArrayDiff | None, str]:

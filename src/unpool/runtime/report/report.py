@@ -1,33 +1,86 @@
-"""A report about a model: one run, step by step, with times, accuracy, findings, memory and feature maps."""
+"""A report about a model, as a few lines and as one HTML page that needs no other file and no network.
 
+One run, step by step, gives times, accuracy, findings, memory and feature maps.
+"""
+
+import base64
+import hashlib
 import os
 import platform
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpool.display import display_line
 from unpool.execute import available_cores
+from unpool.files import write
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.weights import serialize
 from unpool.runtime.lint.lint import lint
+from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
-from unpool.runtime.report.page import Report
-from unpool.runtime.report.tracer import Feed, StepTracer, describe
+from unpool.runtime.plan.plan import Plan, PlanRow
+from unpool.runtime.report.accuracy import StepAccuracy
+from unpool.runtime.report.feature_maps import MapPair
+from unpool.runtime.report.tracer import MODEL_INPUT, Feed, MemoryUse, StepTracer, describe, node_title
+from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset, drawing_context, script, templates
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
 from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 DEFAULT_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)
-MAX_MAPS = 12
-"""Pairs of feature maps on a page."""
+MAX_MAPS = 12  # pairs of feature maps on a page
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report about a model and one set of inputs; `print` shows its summary, `save` writes its page.
+
+    `inputs` are type and shape by name, `times` None without timing, and `accuracy` empty without the check of every
+    step. `maps` are the first of `map_count` pairs, before and after poolings and unpoolings; `windows` have titles.
+    """
+
+    model: str
+    opsets: Mapping[str, int]
+    inputs: Mapping[str, str]
+    plan: Plan
+    times: ModelTimes | None
+    accuracy: tuple[StepAccuracy, ...]
+    findings: Findings
+    memory: MemoryUse
+    maps: tuple[MapPair, ...]
+    map_count: int
+    windows: Mapping[str, WindowSettings]
+    machine: str
+    date: datetime
+    has_random_inputs: bool
+
+    @property
+    def html(self) -> str:
+        """The page, which needs no other file and no network."""
+        return _page(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file in an existing folder."""
+        write(Path(path), self.html.encode())
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the summary."""
+        facts = [f"{self.model}: opset {_opsets(self)}", *map(str, _summary(self))]
+        return [display_line(fact) for fact in facts]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 @dataclass(frozen=True)
@@ -94,11 +147,14 @@ def report(
         # a second run, in which unpool has every MaxPool, so that the input of each can be drawn
         pools = StepTracer(_session(source, {**settings, "exact": True}), source, inputs)
         pools.run()
-    count = threads or available_cores()
+    described, count = ((name, describe(value)) for name, value in inputs.items()), threads or available_cores()
     return Report(
         model=Path(source).name if isinstance(source, str | os.PathLike) else "a model in memory",
         opsets=tracer.opsets,
-        inputs={name: _type_and_shape(value) for name, value in inputs.items()},
+        inputs={
+            name: kind if shape is None else f"{kind} {'×'.join(map(str, shape)) or 'scalar'}"
+            for name, (kind, shape, _) in described
+        },
         plan=tracer.plan,
         times=None if options.effort is None else _times(source, inputs, options.effort, settings),
         accuracy=tuple(tracer.accuracy),
@@ -122,16 +178,143 @@ def _session(source: ModelSource, settings: Mapping[str, Any]) -> InferenceSessi
         return InferenceSession(source, **settings)
 
 
-def _type_and_shape(value: Any) -> str:
-    kind, shape, _ = describe(value)
-    return kind if shape is None else f"{kind} {'×'.join(map(str, shape)) or 'scalar'}"
-
-
 def _times(source: ModelSource, feed: Feed, effort: Effort, settings: Mapping[str, Any]) -> ModelTimes:
-    """The times of a model; the processes that measure them read it from a file."""
+    """The times of a model, which the processes that measure them read from a file."""
     if isinstance(source, str | os.PathLike):
         return bench(source, feed, effort, **settings)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(serialize(load(source), "report"))
         return bench(path, feed, effort, **settings)
+
+
+class Fact(NamedTuple):
+    """A fact at the beginning of a report, with a value of a few words."""
+
+    title: str
+    value: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.value}" + (f" ({self.detail})" if self.detail else "")
+
+
+def _page(report: Report) -> str:
+    """The page; its content security policy blocks everything outside the file, and every script but its own."""
+    environment, filters = templates().overlay(), (milliseconds, percent, scientific, format_bytes, node_title)
+    environment.filters = {**environment.filters, **{function.__name__: function for function in filters}}
+    html = environment.get_template("page.html.jinja").render(
+        report=report,
+        facts=list(_summary(report)),
+        opsets=_opsets(report),
+        steps=_step_rows(report),
+        has_times=report.times is not None and bool(report.times.steps),
+        other_times=_other_times(report.times),
+        model_input=MODEL_INPUT,
+        style=asset("page.css") + asset("drawing.css"),
+        script=script(),
+        script_digest=base64.b64encode(hashlib.sha256(script().encode()).digest()).decode(),
+        **drawing_context(report.windows or EXAMPLES),
+    )
+    return html.lstrip() + "\n"
+
+
+def _step_rows(report: Report) -> list[dict[str, Any]]:
+    by_step: dict[int, list[PlanRow]] = {}
+    for row in report.plan:
+        by_step.setdefault(row.step, []).append(row)
+    steps = () if report.times is None else report.times.steps
+    times = steps if len(steps) == len(by_step) else (None,) * len(by_step)
+    table = []
+    for (number, rows), time in zip(by_step.items(), times, strict=True):
+        reasons = "; ".join(dict.fromkeys(row.reason for row in rows if row.reason))
+        table.append({"number": number, "rows": rows, "reasons": reasons, "time": time})
+    return table
+
+
+def _other_times(times: ModelTimes | None) -> str:
+    """The time of the steps that onnxruntime's profile does not name, in both runtimes."""
+    if times is None or times.onnxruntime is None:
+        return ""
+    own = sum(step.seconds for step in times.steps if step.onnxruntime is None)
+    theirs = max(0.0, times.onnxruntime.median - sum(step.onnxruntime or 0 for step in times.steps))
+    return f"All other steps together: unpool {milliseconds(own)} ms, onnxruntime about {milliseconds(theirs)} ms."
+
+
+def _summary(report: Report) -> Iterator[Fact]:
+    """The facts at the beginning of a report: time, check, accuracy, memory and steps."""
+    if report.times is not None:
+        yield _speed(report.times)
+    count = len(report.findings)
+    yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
+    if report.accuracy:
+        yield _worst_accuracy(report.accuracy)
+    live = f"{format_bytes(max(report.memory.live_bytes, default=0))} of values between steps"
+    peak = report.memory.peak_bytes
+    parts = (live,) if peak is None else (f"about {format_bytes(peak)}", f"at the peak of a run; {live}")
+    yield Fact("memory", *parts)
+    runners = Counter(step.runner for step in report.plan.steps)
+    counts = ", ".join(f"{count} on {name}" for name, count in runners.most_common())
+    yield Fact("steps", str(len(report.plan.steps)), counts)
+
+
+def _opsets(report: Report) -> str:
+    return ", ".join(f"{name or 'ai.onnx'} {number}" for name, number in report.opsets.items())
+
+
+def _speed(times: ModelTimes) -> Fact:
+    own = f"{milliseconds(times.unpool.median)} ms"
+    if times.onnxruntime is None or times.ratio is None:
+        return Fact("time", own, f"onnxruntime cannot run it: {times.refusal}")
+    ratio = f"{times.ratio:.2f} times faster" if times.ratio >= 1 else f"{1 / times.ratio:.2f} times slower"
+    return Fact("time", own, f"{ratio} than onnxruntime, {milliseconds(times.onnxruntime.median)} ms")
+
+
+def _worst_accuracy(steps: Sequence[StepAccuracy]) -> Fact:
+    """The largest error of a step, against float64 on the values that the step read."""
+    errors = [(step.float64.error, step.node) for step in steps if step.float64 is not None]
+    failures = len(steps) - len(errors)
+    note = f"{failures} of {len(steps)} steps not evaluated" if failures else ""
+    if not errors:
+        return Fact("accuracy", "unknown", note)
+    error, node = max(errors, key=lambda pair: pair[0])
+    if not error:
+        return Fact("accuracy", "no element is off", note)
+    where = f"of the largest value, the worst of all steps: {node}"
+    return Fact("accuracy", scientific(error), "; ".join(filter(None, (where, note))))
+
+
+def milliseconds(seconds: float) -> str:
+    """Milliseconds with three decimals, or fewer for long times.
+
+    >>> milliseconds(0.0012345), milliseconds(0.5)
+    ('1.234', '500')
+    """
+    value = seconds * 1e3
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, without decimals.
+
+    >>> percent(0.004), percent(0.0), percent(0.25)
+    ('<1 %', '0 %', '25 %')
+    """
+    return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def scientific(value: float) -> str:
+    """A small number in two digits."""
+    return f"{value:.1e}" if value else "0"
+
+
+def format_bytes(count: int) -> str:
+    """Bytes with their unit.
+
+    >>> format_bytes(64), format_bytes(3 << 20)
+    ('64 bytes', '3.0 MiB')
+    """
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f} {unit}"
+    return f"{count} bytes"
