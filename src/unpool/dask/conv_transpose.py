@@ -96,10 +96,11 @@ def conv_transpose_chunk(
 ) -> AnyArray:
     """One chunk of the output."""
     output, source = chunks.chunk_spans(plan, block_id)
-    pairs = list(zip(output[2:], axes, strict=True))
-    data = [chunks.clip(span_reaching(span, axis.window, axis.begin), axis.small) for span, axis in pairs]
-    covered = [span_read(span, axis.window, axis.begin) for span, axis in zip(data, axes, strict=True)]
-    reached = [Span(max(a.first, b.first), min(a.stop, b.stop)) for a, b in zip(output[2:], covered, strict=True)]
+    data, covered, reached = [], [], []
+    for span, axis in zip(output[2:], axes, strict=True):
+        data.append(chunks.clip(span_reaching(span, axis.window, axis.begin), axis.small))
+        covered.append(span_read(data[-1], axis.window, axis.begin))
+        reached.append(Span(max(span.first, covered[-1].first), min(span.stop, covered[-1].stop)))
     if min(chunks.shape_of(data)) == 0 or min(chunks.shape_of(reached)) <= 0:
         return _only_bias(x, w, b, chunks.shape_of(output), options)
     cut = list(zip(reached, covered, strict=True))
@@ -122,7 +123,6 @@ def conv_transpose_chunk(
 def _only_bias(
     x: AnyArray, w: AnyArray, b: AnyArray | None, shape: tuple[int, ...], options: dict[str, Any]
 ) -> AnyArray:
-    """A part of the output that no element of x reaches."""
     no_x = np.empty((*x.shape[:2], *(0,) * (x.ndim - 2)), x.dtype)
     return cast(AnyArray, functional.conv_transpose(no_x, w, b, output_shape=shape[2:], **options))
 

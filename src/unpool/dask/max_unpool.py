@@ -24,7 +24,6 @@ from unpool.geometry import Axis, Span, corners
 from unpool.indices import Indices, out_of_range, rebase
 from unpool.operators import max_unpool as operator
 from unpool.operators.attributes import plain, shape_tensor
-from unpool.operators.max_unpool import MaxUnpoolCall
 from unpool.operators.tensors import index_type
 
 
@@ -129,7 +128,15 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
         *map(chunks.pointwise_chunks, x.chunks[:2]),
         *(chunks.upsampling_chunks(*each, covers_input=True) for each in zip(x.chunks[2:], call.axes, strict=True)),
     ]
-    geometry = _geometry(call)
+    if call.index_space == "auto":
+        raise UnpoolError(
+            f"{spec.row.label}: index_space: expected 'output' or 'inferred', because output_shape "
+            f"{list(call.large.spatial)} is not the inferred shape {list(call.inferred)} and no chunk has all "
+            "indices; got 'auto'. Pass the one that the indices count in."
+        )
+    small, large = call.small.in_onnx_order(), call.large.in_onnx_order()
+    counted = (*small[:2], *call.inferred) if call.index_space == "inferred" else large
+    geometry = UnpoolGeometry(spec.row.label, call.axes, small, large, counted)
     arrays = [chunks.read_chunks(x, plan), chunks.read_chunks(indices, plan)]
     if not local:
         arrays.append(_stray_elements(x, indices, plan, geometry))
@@ -168,8 +175,13 @@ def max_unpool_chunk(
     arriving = None if moved is None else moved.get(block_id)
     options: dict[str, Any] = {"index_space": "output", "threads": 1, **activation_options}
     if arriving is None and in_chunk.all():
-        y = functional.max_unpool(x, targets, shape, **_windows(geometry, output, source), **options)
-        return cast(AnyArray, y)
+        pads = []  # that keep the alignment of the windows
+        for axis, span, part in zip(geometry.axes, output[2:], source[2:], strict=True):
+            begin = int(corners(part, axis.window, axis.begin)[0]) if part.first < part.stop else span.first
+            pads.append(max(0, span.first - begin))
+        options["kernel_shape"] = [axis.window.size for axis in geometry.axes]
+        options["strides"] = [axis.window.stride for axis in geometry.axes]
+        return cast(AnyArray, functional.max_unpool(x, targets, shape, pads=pads + [0] * len(pads), **options))
     elements = StrayElements.from_chunk(in_chunk, source, geometry, targets[in_chunk], x[in_chunk])
     if arriving is not None:
         elements = StrayElements.concatenate([elements, arriving])
@@ -177,33 +189,6 @@ def max_unpool_chunk(
     values, flat_targets = elements.values[None, None], elements.targets[None, None]
     y = functional.max_unpool(values, flat_targets, (1, 1, prod(shape)), kernel_shape=1, **options)
     return cast(AnyArray, y.reshape(shape))
-
-
-def _geometry(call: MaxUnpoolCall) -> UnpoolGeometry:
-    if call.index_space == "auto":
-        raise UnpoolError(
-            f"{call.spec.row.label}: index_space: expected 'output' or 'inferred', because output_shape "
-            f"{list(call.large.spatial)} is not the inferred shape {list(call.inferred)} and no chunk has all "
-            "indices; got 'auto'. Pass the one that the indices count in."
-        )
-    counted = call.inferred if call.index_space == "inferred" else call.large.spatial
-    outer = (call.small.batch, call.small.channels)
-    return UnpoolGeometry(
-        call.spec.row.label, call.axes, call.small.in_onnx_order(), call.large.in_onnx_order(), outer + counted
-    )
-
-
-def _windows(geometry: UnpoolGeometry, output: Sequence[Span], source: Sequence[Span]) -> dict[str, Any]:
-    """The windows of a chunk as attributes, with pads that keep their alignment."""
-    begins = [
-        span.first - int(corners(part, axis.window, axis.begin)[0]) if part.first < part.stop else 0
-        for axis, span, part in zip(geometry.axes, output[2:], source[2:], strict=True)
-    ]
-    return {
-        "kernel_shape": [axis.window.size for axis in geometry.axes],
-        "strides": [axis.window.stride for axis in geometry.axes],
-        "pads": [max(0, begin) for begin in begins] + [0] * len(begins),
-    }
 
 
 def _locate(indices: Indices, source: Sequence[Span], geometry: UnpoolGeometry) -> tuple[list[Indices], AnyArray]:
@@ -221,7 +206,6 @@ def _locate(indices: Indices, source: Sequence[Span], geometry: UnpoolGeometry) 
 
 
 def _refuse_stray(in_window: AnyArray, indices: Indices, source: Sequence[Span], geometry: UnpoolGeometry) -> None:
-    """The error about the first index outside the window of its element."""
     _check_range(~in_window, indices, source, geometry)
     position = int(np.flatnonzero(~in_window)[0])
     at = [int(each) + span.first for each, span in zip(np.unravel_index(position, indices.shape), source, strict=True)]

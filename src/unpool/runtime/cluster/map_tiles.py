@@ -112,12 +112,12 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
     arrays = {name: array if hasattr(array, "shape") else np.asarray(array) for name, array in feed.items()}
     for name, array in arrays.items():
         if array.dtype != expected[name]:
-            raise UnpoolError(f"map_tiles: input {name!r}: expected {expected[name]}, got {array.dtype}. Convert it.")
+            raise UnpoolError(f"map_tiles: input {name!r}: expected {expected[name]}, got {array.dtype}. Use astype.")
     return arrays
 
 
 def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
-    """The session for workers: with this number of threads, and from bytes where the model is a single file."""
+    """The session for workers, from bytes where the model is a single file."""
     config, source = session._config, session._config.source
     if isinstance(source, str) and not external_files(Path(source)).used:
         source = Path(source).read_bytes()

@@ -109,7 +109,6 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
 
 
 def _runtime_names(against: Sequence[str] | None, other: ModelSource | None) -> tuple[str, ...]:
-    """The names in `against`, each once; torch is only for one model."""
     names = (UNPOOL if other is not None else "onnxruntime",) if against is None else tuple(dict.fromkeys(against))
     for name in names:
         if name not in NAMES:
@@ -126,7 +125,6 @@ def _runtime_names(against: Sequence[str] | None, other: ModelSource | None) -> 
 def _run_first(
     model: align.ComparableModel, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]
 ) -> tuple[Feed, RuntimeValues]:
-    """The inputs, and unpool's results for them."""
     executor = load_as_session(model.model, semantics)
     inputs, results = next(runs(executor, sizes)) if feed is None else (feed, executor.run(None, feed))
     outputs = dict(zip((value.name for value in model.model.graph.output), results, strict=True))

@@ -158,7 +158,6 @@ def _max_pool(spec: max_pool.MaxPoolSpec, x: AnyArray) -> list[AnyArray]:
 
 
 def _windows(axis: Axis, *, ceil: bool) -> int:
-    """Number of torch's windows along an axis."""
     return pooled_size(axis.large, axis.window, axis.begin, axis.begin, ceil=ceil)
 
 
@@ -192,7 +191,6 @@ def _conv_transpose(spec: conv_transpose.ConvTransposeSpec, inputs: Arrays) -> A
 
 
 def _pool(name: str, axes: Sequence[Axis]) -> Any:
-    """One of torch's pools with the windows of the axes."""
     return partial(_function(name, axes), kernel_size=[axis.window.size for axis in axes], **_strides_and_pads(axes))
 
 

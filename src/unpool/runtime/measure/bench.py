@@ -83,7 +83,6 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
 
 
 def _run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function that is called in a process of its own."""
     context, ending = get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a message
     with ProcessPoolExecutor(1, context, initializer=signal.signal, initargs=ending) as pool:
         script = sys.modules["__main__"]

@@ -115,7 +115,6 @@ def _feature_map(
 
 
 def _argmax_marks(node: onnx.NodeProto, x: AnyArray, channel: int, compat: str) -> NDArray[np.bool_]:
-    """The positions of the maxima in one channel of the first image."""
     options = {name: value for name, value in attributes(node).items() if name != "storage_order"}
     plane = np.ascontiguousarray(x[:1, channel : channel + 1])
     _, indices = functional.max_pool(plane, **options, return_indices=True, compat=compat)

@@ -302,7 +302,6 @@ class Bands:
         return tuple(slices)
 
     def _with_sizes(self, sizes: Sequence[int], images: int = 1) -> Shape:
-        """A shape of the output with these sizes along the axes of the image."""
         along = dict(zip(self.windows.axes, sizes, strict=True))
         return (images, *(along.get(axis, size) for axis, size in enumerate(self.sample_shape, 1)))
 
@@ -364,7 +363,6 @@ class BandAverage:
         return tuple(size if axis in self._axes else 1 for axis, size in enumerate(shape))
 
     def _expand_slices(self, window: Sequence[slice]) -> Slices:
-        """Slices of the sums, from those along the axes of the image."""
         spans = dict(zip(self._axes, window, strict=True))
         return tuple(spans.get(axis, slice(None)) for axis in range(self._sums.ndim))
 

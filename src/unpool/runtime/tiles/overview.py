@@ -96,6 +96,5 @@ def overview(session: "InferenceSession", sizes: Mapping[str, int], layout: str 
 
 
 def _fixed_axes(session: "InferenceSession", images: Mapping[str, Axes]) -> set[int | None]:
-    """The spatial axes of the image along which an input has a fixed size."""
     inputs = [(images.get(info.name, ()), info.shape or ()) for info in session.get_inputs()]
     return {axis for pair in inputs for axis, size in zip(*pair, strict=False) if isinstance(size, int)}

@@ -185,7 +185,6 @@ class Tiler:
     def _require_same_geometry(
         self, shapes: Mapping[str, Shape], geometry: Geometry, cells: Sequence[AxisCell]
     ) -> None:
-        """Refuse a graph that treats a tile differently from the image."""
         tiled, whole, axes = geometry
         expected = {}  # by value, its shape in the image less the elements that the tile lacks
         for name, field in whole.fields.items():

@@ -141,6 +141,5 @@ def mat_mul(walk: GraphWalk, node: onnx.NodeProto) -> None:
 
 
 def _require_no_spatial_axis(node: onnx.NodeProto, field: Field, axes: Sequence[int] | set[int]) -> None:
-    """Refuse an operator whose axes are spatial axes of the image."""
     if any(field.axes[axis] is not None for axis in axes):
         raise refusal(node, "works on all positions of the image at once")
