@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask.array as da
 import numpy as np
@@ -27,6 +27,10 @@ class AxisChunks:
     def sizes(self) -> tuple[int, ...]:
         """Elements of the output in each chunk."""
         return shape_of(self.output)
+
+
+Plan: TypeAlias = Sequence[AxisChunks]
+"""The chunks of all axes of an array."""
 
 
 def spans_of(sizes: Sequence[int]) -> tuple[Span, ...]:
@@ -108,13 +112,13 @@ def slices(spans: Sequence[Span], origins: Sequence[Span]) -> tuple[slice, ...]:
     return tuple(slice(span.first - origin.first, span.stop - origin.first) for span, origin in pairs)
 
 
-def chunk_spans(plan: Sequence[AxisChunks], block_id: Sequence[int]) -> tuple[list[Span], list[Span]]:
+def chunk_spans(plan: Plan, block_id: Sequence[int]) -> tuple[list[Span], list[Span]]:
     """The output and the input of one chunk, by axis."""
     pairs = list(zip(plan, block_id, strict=True))
     return [axis.output[number] for axis, number in pairs], [axis.input[number] for axis, number in pairs]
 
 
-def read_chunks(x: Any, plan: Sequence[AxisChunks]) -> Any:
+def read_chunks(x: Any, plan: Plan) -> Any:
     """A dask array whose chunks are the inputs of the chunks of the output; only slices of chunks are moved."""
     for axis, each in enumerate(plan):
         if each.input == spans_of(x.chunks[axis]):

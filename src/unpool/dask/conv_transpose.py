@@ -15,7 +15,7 @@ from unpool.execute.arrays import check_type
 from unpool.geometry import Axis, Span, span_reaching, span_read
 from unpool.operators import conv_transpose as operator
 from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.tensors import same_type
+from unpool.operators.tensors import Shape, same_type
 
 
 def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX attribute
@@ -85,14 +85,7 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
 
 
 def conv_transpose_chunk(
-    x: AnyArray,
-    w: AnyArray,
-    b: AnyArray | None,
-    *,
-    plan: Sequence[chunks.AxisChunks],
-    axes: Sequence[Axis],
-    options: dict[str, Any],
-    block_id: tuple[int, ...],
+    x: AnyArray, w: AnyArray, b: Any, *, plan: chunks.Plan, axes: Sequence[Axis], options: Any, block_id: Shape
 ) -> AnyArray:
     """One chunk of the output."""
     output, source = chunks.chunk_spans(plan, block_id)

@@ -82,7 +82,7 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
 def max_pool_chunk(
     x: AnyArray,
     *,
-    plan: Sequence[chunks.AxisChunks],
+    plan: chunks.Plan,
     axes: Sequence[Axis],
     indexed_shape: tuple[int, ...] | None,
     is_column_major: bool,

@@ -157,7 +157,7 @@ def max_unpool_chunk(
     indices: AnyArray,
     moved: Mapping[tuple[int, ...], StrayElements] | None = None,
     *,
-    plan: Sequence[chunks.AxisChunks],
+    plan: chunks.Plan,
     geometry: UnpoolGeometry,
     activation_options: Mapping[str, Any],
     block_id: tuple[int, ...],
@@ -215,7 +215,7 @@ def _refuse_stray(in_window: AnyArray, indices: Indices, source: Sequence[Span],
     )
 
 
-def _stray_elements(x: Any, indices: Any, plan: Sequence[chunks.AxisChunks], geometry: UnpoolGeometry) -> Any:
+def _stray_elements(x: Any, indices: Any, plan: chunks.Plan, geometry: UnpoolGeometry) -> Any:
     """Elements with indices outside their windows, by number of the chunk of the output, in an array without axes."""
     own = [chunks.pointwise_chunks(sizes) for sizes in x.chunks]
     numbered = [[1] * len(sizes) for sizes in x.chunks]
@@ -225,12 +225,7 @@ def _stray_elements(x: Any, indices: Any, plan: Sequence[chunks.AxisChunks], geo
 
 
 def max_unpool_collect(
-    x: AnyArray,
-    indices: Indices,
-    *,
-    plan: Sequence[chunks.AxisChunks],
-    geometry: UnpoolGeometry,
-    block_id: tuple[int, ...],
+    x: AnyArray, indices: Indices, *, plan: chunks.Plan, geometry: UnpoolGeometry, block_id: tuple[int, ...]
 ) -> StrayElements:
     """The elements of one chunk whose indices are outside their windows; one outside the tensor is refused."""
     _, source = chunks.chunk_spans(plan, block_id)
@@ -241,7 +236,7 @@ def max_unpool_collect(
 
 
 def max_unpool_sort(
-    parts: Iterable[Any], *, plan: Sequence[chunks.AxisChunks], geometry: UnpoolGeometry
+    parts: Iterable[Any], *, plan: chunks.Plan, geometry: UnpoolGeometry
 ) -> dict[tuple[int, ...], StrayElements]:
     """The elements of all chunks by their chunk of the output, with targets that count in that chunk."""
     elements = StrayElements.concatenate(list(flatten(parts)))

@@ -310,9 +310,11 @@ class BandAverage:
     """The averages of one output; memory holds those of one band."""
 
     def __init__(self, bands: Bands) -> None:
-        self.bands, self._axes, options, roi = bands, bands.windows.axes, bands.windows.blending, bands.windows.roi
+        axes, options, roi = bands.windows.axes, bands.windows.blending, bands.windows.roi
+        self.bands, self._before = bands, (slice(None),) * (axes[0] - 1)  # axes between the batch and the image's
         self._sums = np.zeros(bands.buffer_shape, bands.dtype)
-        self._totals = np.zeros([bands.buffer_shape[axis] for axis in self._axes], bands.dtype)
+        ones = (1,) * (self._sums.ndim - axes[-1] - 1)  # for axes after the image's
+        self._totals = np.zeros([*(bands.buffer_shape[axis] for axis in axes), *ones], bands.dtype)
         weights = window_weights(roi, options.mode, options.per_axis(options.sigma_scale, len(roi)))
         if bands.sizes != weights.shape:  # the weights of the nearest elements of the window
             pairs = zip(bands.sizes, roi, strict=True)
@@ -320,7 +322,7 @@ class BandAverage:
                 ((np.arange(size) + 0.5) * length / size).astype(int).clip(max=length - 1) for size, length in pairs
             ]
             weights = weights[np.ix_(*places)]
-        self._weights, self._band = weights.astype(bands.dtype), -1
+        self._weights, self._band = weights.astype(bands.dtype).reshape(*weights.shape, *ones), -1
 
     def add(self, batch: WindowBatch, results: Array) -> None:
         """Add the results of some windows, which must have the shape of earlier ones."""
@@ -328,11 +330,10 @@ class BandAverage:
         if results.shape != (len(batch.starts), *bands.sample_shape):
             raise _no_image(bands.name, results)
         self._begin(batch.band)
-        weights = self._weights.reshape(self._along(results.shape)[1:])
         for start, result in zip(batch.starts, results, strict=True):
             begins = (0, *(int(first * rate) for first, rate in zip(start[1:], bands.rates[1:], strict=True)))
             window = tuple(slice(first, first + size) for first, size in zip(begins, bands.sizes, strict=True))
-            self._sums[0][self._expand_slices(window)[1:]] += result * weights
+            self._sums[(0, *self._before, *window)] += result * self._weights
             self._totals[window] += self._weights
 
     def final(self) -> Array:
@@ -340,8 +341,7 @@ class BandAverage:
         bands = self.bands
         rows, first = bands.final_rows(self._band), bands.row(bands.windows.begin(self._band))
         spans = (slice(rows.start - first, rows.stop - first), *bands.image_spans[1:])
-        sums, totals = self._sums[self._expand_slices(spans)], self._totals[spans]
-        averages: Array = sums / totals.reshape(self._along(sums.shape))
+        averages: Array = self._sums[(slice(None), *self._before, *spans)] / self._totals[spans]
         return averages
 
     def _begin(self, band: int) -> None:
@@ -352,19 +352,11 @@ class BandAverage:
         rows, windows = bands.sizes[0], bands.windows
         if self._band == band - 1 and band % len(windows.starts[0]) > 0:
             remaining = max(0, rows - bands.row(windows.begin(band)) + bands.row(windows.begin(band - 1)))
-        for buffer, axis in ((self._sums, self._axes[0]), (self._totals, 0)):
+        for buffer, axis in ((self._sums, bands.windows.axes[0]), (self._totals, 0)):
             along = np.moveaxis(buffer, axis, 0)
             along[:remaining] = along[rows - remaining :].copy()
             along[remaining:] = 0
         self._band = band
-
-    def _along(self, shape: Sequence[int]) -> Shape:
-        """A shape with one element on the axes that are none of the image."""
-        return tuple(size if axis in self._axes else 1 for axis, size in enumerate(shape))
-
-    def _expand_slices(self, window: Sequence[slice]) -> Slices:
-        spans = dict(zip(self._axes, window, strict=True))
-        return tuple(spans.get(axis, slice(None)) for axis in range(self._sums.ndim))
 
 
 class BlendAccumulator:

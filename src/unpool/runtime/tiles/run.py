@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Progress = Callable[[Iterable[Tile]], Iterable[Tile]]
+BufferBytes = Callable[[Tiling], int]
 
 FREE_SHARE = 0.5  # of the free memory that a run may take by default
 FORECAST_MARGIN = 0.25  # share by which a run may exceed its forecast
@@ -177,10 +178,7 @@ class TilingFit(NamedTuple):
 
 
 def fit_tiling(
-    tiler: Tiler,
-    shapes: Mapping[str, Shape],
-    max_memory: int | None,
-    buffer_bytes: Callable[[Tiling], int] | None = None,
+    tiler: Tiler, shapes: Mapping[str, Shape], max_memory: int | None, buffer_bytes: BufferBytes | None = None
 ) -> TilingFit:
     """The tiling with the largest tiles that fit: the whole image, or else cells of about equal length on all axes.
 
@@ -218,7 +216,7 @@ def fit_tiling(
     return _fit(tiler, shapes, [balance_length(*axis) for axis in zip(sizes, best.tile, strides, strict=True)])
 
 
-def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], buffer_bytes: Callable[[Tiling], int] | None = None) -> int:
+def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], buffer_bytes: BufferBytes | None = None) -> int:
     """Bytes that a run in the smallest tiles takes in addition to the process; arguments as for `fit_tiling`."""
     strides, buffers = tiler.strides(shapes), buffer_bytes or tiler.output_bytes
     return min(_peak_bytes(_fit(tiler, shapes, [size] * len(strides)), buffers) for size in (max(strides), MAX_SIZE))
@@ -244,5 +242,5 @@ def _fit(tiler: Tiler, shapes: Mapping[str, Shape], tile: Sequence[int]) -> Tili
     return TilingFit(tiling, tiler.run_bytes(shapes, tiling.max_input_shapes()), tuple(tile))
 
 
-def _peak_bytes(fit: TilingFit, buffers: Callable[[Tiling], int]) -> int:
+def _peak_bytes(fit: TilingFit, buffers: BufferBytes) -> int:
     return int(fit.bytes * (1 + FORECAST_MARGIN)) + buffers(fit.tiling)

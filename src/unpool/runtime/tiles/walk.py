@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError, suggest_name
-from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import Graph, evaluate_outputs
 from unpool.runtime.graph.nodes import domain, node_name, reads, subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shapes import Types, static_dims
 from unpool.runtime.graph.weights import LARGE, array_of, is_large
 from unpool.runtime.tiles.links import Edge, Link, Strides
 
@@ -80,12 +80,7 @@ class GraphWalk:
     """The state of a walk, which the rules of the operators read and extend."""
 
     def __init__(
-        self,
-        graph: Graph,
-        types: shapes.Types,
-        semantics: Semantics,
-        inputs: Mapping[str, Shape],
-        tiled: Mapping[str, Axes],
+        self, graph: Graph, types: Types, semantics: Semantics, inputs: Mapping[str, Shape], tiled: Mapping[str, Axes]
     ) -> None:
         count = 1 + max(axis for axes in tiled.values() for axis in axes if axis is not None)
         self.opsets, self.semantics = graph.opsets, semantics
@@ -126,7 +121,7 @@ class GraphWalk:
         constant = self._constants.get(name) or self._sparse.get(name)
         if constant is not None:
             return tuple(constant.dims)
-        dims = self._inputs.get(name, shapes.static_dims(self._types.get(name)))
+        dims = self._inputs.get(name, static_dims(self._types.get(name)))
         return None if dims is None or None in dims else tuple(size for size in dims if size is not None)
 
     def known_shape(self, node: onnx.NodeProto, name: str) -> Shape:
