@@ -26,23 +26,20 @@ CELL = 14  # pixels along the side of an element in a close-up
 COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 """From the smallest to the largest element: five colours of Matplotlib's viridis, blended in between."""
 
-SHADES = 64
-MARK = (255, 87, 34)
-RIM = (255, 255, 255)
+SHADES, MARK, RIM = 64, (255, 87, 34), (255, 255, 255)
 
 
 @dataclass(frozen=True)
 class Area:
     """A part of a plane, rows first: its first element, and its number of elements along each axis."""
 
-    begin: tuple[int, int]
-    size: tuple[int, int]
+    begin: tuple[int, ...]
+    size: tuple[int, ...]
 
     @property
-    def slices(self) -> tuple[slice, slice]:
+    def slices(self) -> tuple[slice, ...]:
         """The index of the part in the plane."""
-        rows, columns = (slice(start, start + count) for start, count in zip(self.begin, self.size, strict=True))
-        return rows, columns
+        return tuple(slice(start, start + count) for start, count in zip(self.begin, self.size, strict=True))
 
 
 @dataclass(frozen=True)
@@ -108,9 +105,10 @@ def map_pair(node: onnx.NodeProto, prepared: PreparedGraph, values: Mapping[str,
 def _feature_map(
     name: str, shape: tuple[int, ...], plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None
 ) -> FeatureMap:
-    pictures, count = (_plane_uri(plane, area), _close_up_uri(plane, area, marks)), None
-    if marks is not None:
-        count = int(np.count_nonzero(marks))
+    pictures, count = (
+        (_plane_uri(plane, area), _close_up_uri(plane, area, marks)),
+        None if marks is None else int(marks.sum()),
+    )
     return FeatureMap(name, shape, *_range(plane), area, *pictures, count)
 
 
@@ -135,8 +133,7 @@ def _close_up_area(large: AnyArray, small: AnyArray) -> Area:
     for position, more, less in zip(largest, large.shape, small.shape, strict=True):
         start = int(np.clip(position - min(MAX_CLOSE_UP, more) // 2, 0, max(0, more - MAX_CLOSE_UP)))
         begin.append(start - start % max(1, round(more / less)))
-    rows, columns = (min(MAX_CLOSE_UP, size) for size in large.shape)
-    return Area((begin[0], begin[1]), (rows, columns))
+    return Area(tuple(begin), tuple(min(MAX_CLOSE_UP, size) for size in large.shape))
 
 
 def _scale_area(area: Area, large: AnyArray, small: AnyArray) -> Area:
@@ -146,7 +143,7 @@ def _scale_area(area: Area, large: AnyArray, small: AnyArray) -> Area:
         first = min(start * less // more, less - 1)
         begin.append(first)
         size.append(max(1, min(-(-(start + part) * less // more), less) - first))
-    return Area((begin[0], begin[1]), (size[0], size[1]))
+    return Area(tuple(begin), tuple(size))
 
 
 def _plane_uri(plane: AnyArray, area: Area) -> str:

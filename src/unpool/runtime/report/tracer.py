@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,18 +18,14 @@ from unpool.runtime.session.session import InferenceSession, PreparedGraph, exec
 from unpool.runtime.tiles.tiler import Tiler
 
 Feed = Mapping[str, Any]
-_Description: TypeAlias = tuple[str, tuple[int, ...] | None, int]
 
-MODEL_INPUT = -1
-"""`ValueLifetime.producer` of the inputs of the model."""
+MODEL_INPUT = -1  # the producer of the inputs of the model
 
 
 @dataclass(frozen=True)
 class ValueLifetime:
-    """A value that one step hands to another, or to the caller; `shape` is None for anything but an array.
-
-    `producer` and `last_reader` are positions of steps: `MODEL_INPUT` is the producer of an input, and the last step of
-    all reads an output.
+    """A value that one step hands to another, or to the caller, and the positions of the steps that make and last read
+    it: `MODEL_INPUT` makes an input, and the last step of all reads an output.
     """
 
     name: str
@@ -70,7 +66,8 @@ class StepTracer:
         self.accuracy: list[StepAccuracy] = []
         self.maps: list[MapPair] = []
         self.windows: list[tuple[str, WindowSettings]] = []
-        self._steps: list[tuple[tuple[str, ...], dict[str, _Description]]] = []
+        self._values = {name: (MODEL_INPUT, *describe(value)) for name, value in feed.items()}
+        self._last_readers, self._count = dict[str, int](), 0
 
     def checker(self, threads: int | None) -> AccuracyChecker:
         """Evaluates the steps once more, with at most this number of threads; None for all cores."""
@@ -79,8 +76,9 @@ class StepTracer:
     def run(self, checker: AccuracyChecker | None = None) -> None:
         """Run the model once, and check every step."""
         for trace in self._executor.trace(self._feed):
-            outputs = {name: describe(value) for name, value in trace.outputs.items()}
-            self._steps.append((tuple(trace.inputs), outputs))
+            self._last_readers |= dict.fromkeys(trace.inputs, self._count)
+            self._values |= {name: (self._count, *describe(value)) for name, value in trace.outputs.items()}
+            self._count += 1
             if checker is not None:
                 self.accuracy.append(checker.check(trace))
             node = self._prepared.graph.nodes[trace.entry.step.nodes[0]]
@@ -95,31 +93,24 @@ class StepTracer:
 
     def memory(self) -> MemoryUse:
         """The memory of the run."""
-        last_step = max(len(self._steps) - 1, 0)
-        values = {name: (MODEL_INPUT, *describe(value)) for name, value in self._feed.items()}
-        last_readers: dict[str, int] = {}
-        for number, (inputs, outputs) in enumerate(self._steps):
-            last_readers |= dict.fromkeys(inputs, number)
-            values |= {name: (number, *described) for name, described in outputs.items()}
-        last_readers |= {value.name: last_step for value in self._session.get_outputs()}
+        outputs = dict.fromkeys((value.name for value in self._session.get_outputs()), max(self._count - 1, 0))
+        last_readers = {**self._last_readers, **outputs}
         lifetimes = tuple(
             ValueLifetime(name, kind, shape, size, producer, last_readers.get(name, producer))
-            for name, (producer, kind, shape, size) in values.items()
+            for name, (producer, kind, shape, size) in self._values.items()
         )
         live_bytes = tuple(
             sum(value.bytes for value in lifetimes if value.producer <= step <= value.last_reader)
-            for step in range(len(self._steps))
+            for step in range(self._count)
         )
+        shapes = {value.name: value.shape for value in lifetimes if value.producer < 0 and value.shape is not None}
         try:
-            shapes = {
-                name: shape for name, (_, _, shape, _) in values.items() if name in self._feed and shape is not None
-            }
             return MemoryUse(lifetimes, live_bytes, Tiler(self._session).run_bytes(shapes))
         except UnpoolError as error:
             return MemoryUse(lifetimes, live_bytes, reason=str(error))
 
 
-def describe(value: Any) -> _Description:
+def describe(value: Any) -> tuple[str, tuple[int, ...] | None, int]:
     """The type, the shape and the bytes of a value; the shape is None for anything but an array."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.nbytes

@@ -29,8 +29,7 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 SAME = Link()
 LAYOUTS = ("NCHW", "NHWC")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-_SHAPE_INPUT = {"ConstantOfShape": 0, "Expand": 1}
-"""Operators that fill a tensor, by the number of the input that is its shape."""
+_SHAPE_INPUT = {"ConstantOfShape": 0, "Expand": 1}  # the input of an operator that is the shape of a filled tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +101,6 @@ class GraphWalk:
         """The result, after the last node."""
         edges, indices = tuple(map(tuple, self._edges)), frozenset(self.pool_indices)
         return Trace(self.fields, edges, self._strides, indices, self.indexed_values, self._numbers, self._nodes)
-
-    def is_tiled(self, node: onnx.NodeProto) -> bool:
-        """True if a node reads a field."""
-        return any(name in self.fields for name in reads(node))
 
     def field(self, node: onnx.NodeProto) -> Field:
         """The field that a node works on, its first input; a node that reads a field as a parameter is refused."""

@@ -27,8 +27,7 @@ _HALF = (b"half_pixel", b"pytorch_half_pixel", b"half_pixel_symmetric")
 _TAPS = {b"nearest": 0, b"linear": 1, b"bilinear": 1, b"cubic": 2}
 """Elements on either side of a position that a mode reads; "nearest" reads one in all."""
 
-MAX_LENGTH = 2**23
-"""Maximum number of elements of an axis for which float32 holds p + 1/2 for every p."""
+MAX_LENGTH = 2**23  # elements of an axis for which float32 holds p + 1/2 for every p
 
 
 class _Axis(NamedTuple):
@@ -50,11 +49,6 @@ class _Placement(NamedTuple):
     def is_half(self) -> bool:
         """True if the centre of an element is half an element from its begin."""
         return self.transform in _HALF
-
-    @property
-    def rounds(self) -> bool:
-        """True if "nearest" may also read the element after the position."""
-        return self.is_half or self.nearest != b"floor"
 
 
 def resize(walk: GraphWalk, node: onnx.NodeProto) -> None:
@@ -205,6 +199,7 @@ def _link(axis: _Axis, placement: _Placement) -> Link:
         return Link(Window(2 * taps, stride), begin, least=least)
     stride = rate.numerator
     if placement.mode == b"nearest":
-        wide = Window(3 * stride, stride) if placement.rounds else Window(stride, stride)
-        return Link(wide, stride if placement.rounds else 0, True)
+        if placement.is_half or placement.nearest != b"floor":  # it may also read the element after the position
+            return Link(Window(3 * stride, stride), stride, True)
+        return Link(Window(stride, stride), 0, True)
     return Link(Window(2 * taps * stride, stride), taps * stride - (stride // 2 if placement.is_half else 0), True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from unpool.runtime.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op
+from unpool.runtime.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op, reads
 from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import GraphWalk, refusal
 
@@ -102,23 +102,23 @@ vectors, and the last few of an array one by one, with another rounding."""
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), "pools the whole image"),
-        **dict.fromkeys(
-            ("GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization"), "normalises over the image"
-        ),
-        **dict.fromkeys(("Attention", "Einsum", "Gemm"), "multiplies positions of the image with each other"),
-        "DynamicQuantizeLinear": "scales by the extremes of the image",
-        **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool"), "reads at positions from another input"),
-        **dict.fromkeys(
-            ("NonZero", "NonMaxSuppression", "Unique"), "makes a number of elements that depends on their values"
-        ),
+        operator: reason
+        for reason, operators in {
+            "pools the whole image": "GlobalAveragePool GlobalLpPool GlobalMaxPool",
+            "normalises over the image": "GroupNormalization InstanceNormalization MeanVarianceNormalization",
+            "multiplies positions of the image with each other": "Attention Einsum Gemm",
+            "scales by the extremes of the image": "DynamicQuantizeLinear",
+            "reads at positions from another input": "GridSample RoiAlign MaxRoiPool",
+            "makes a number of elements that depends on their values": "NonZero NonMaxSuppression Unique",
+        }.items()
+        for operator in operators.split()
     }
 )
 
 
 def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Record the outputs of a node; one that cannot be tiled exactly is refused with the reason."""
-    if not walk.is_tiled(node):
+    if walk.fields.keys().isdisjoint(reads(node)):
         walk.evaluate(node)
     elif has_subgraphs(node):
         raise refusal(node, "has subgraphs")
@@ -127,11 +127,7 @@ def apply(walk: GraphWalk, node: onnx.NodeProto) -> None:
         sizes = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
         numbers = np.prod(shape, dtype=np.int64) if node.op_type == "Size" else np.array(sizes, np.int64)
         walk.set_numbers(node.output[0], np.asarray(numbers), is_sized=True)
-    elif any(
-        name in walk.pool_indices
-        for number, name in enumerate(node.input)
-        if (node.op_type, number) != ("MaxUnpool", 1)
-    ):
+    elif not walk.pool_indices.keys().isdisjoint(node.input[::2] if node.op_type == "MaxUnpool" else node.input):
         windows.plane_indices(walk, node)
     elif node.op_type in RULES and (domain(node) == "" or is_unpool_op(node)):
         unknown = [attribute.name for attribute in node.attribute if attribute.name not in ATTRIBUTES[node.op_type]]

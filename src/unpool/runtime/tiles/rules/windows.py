@@ -34,11 +34,6 @@ class PoolIndices:
     call: max_pool.MaxPoolCall
     is_plane: bool = False
 
-    @property
-    def plane(self) -> int:
-        """Elements of a plane of the pooled tensor."""
-        return prod(self.call.large.spatial)
-
 
 def plane_indices(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Mod and Add of indices: place = index mod size, index = place + plane * size, for planes of `size` elements.
@@ -63,14 +58,14 @@ def plane_indices(walk: GraphWalk, node: onnx.NodeProto) -> None:
 def _gives_place(source: PoolIndices, divisor: np.ndarray[Any, Any]) -> bool:
     """True if the remainder is the index in a plane; a window without data has the index -1, and no remainder."""
     has_data = all((pooling_walk(axis).count > 0).all() for axis in source.call.axes)
-    return has_data and divisor.size == 1 and int(divisor.reshape(-1)[0]) == source.plane
+    return has_data and divisor.size == 1 and int(divisor.reshape(-1)[0]) == prod(source.call.large.spatial)
 
 
 def _gives_index(source: PoolIndices, offsets: np.ndarray[Any, Any]) -> bool:
     """True if every plane gets its own offset in the pooled tensor."""
     large = source.call.large
     shape = (large.batch, large.channels, *(1,) * len(large.spatial))
-    expected = np.arange(large.batch * large.channels).reshape(shape) * source.plane
+    expected = np.arange(large.batch * large.channels).reshape(shape) * prod(large.spatial)
     return offsets.ndim == len(shape) and np.array_equal(np.broadcast_to(offsets, shape), expected)
 
 
