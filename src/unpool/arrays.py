@@ -37,7 +37,11 @@ def to_numpy(x: Any, name: str) -> AnyArray:
     try:
         if _is_torch(x) and x.is_cpu:
             return _from_torch(x, name)
-        _check_device(x, name)
+        kind, number = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (_CPU_DEVICES[0], 0)
+        if int(kind) not in _CPU_DEVICES:
+            raise UnpoolError(
+                f"{name}: expected memory on the CPU, got DLPack device ({int(kind)}, {number}). Copy it to the host."
+            )
         return _from_dlpack(x)
     except UnpoolError:
         raise
@@ -77,15 +81,6 @@ def _from_dlpack(x: Any) -> AnyArray:
         if not hasattr(x, "__array__"):
             raise
         return np.asarray(x)
-
-
-def _check_device(x: Any, name: str) -> None:
-    if hasattr(x, "__dlpack_device__"):
-        kind, number = x.__dlpack_device__()
-        if int(kind) not in _CPU_DEVICES:
-            raise UnpoolError(
-                f"{name}: expected memory on the CPU, got DLPack device ({int(kind)}, {number}). Copy it to the host."
-            )
 
 
 def _is_torch(x: Any) -> bool:

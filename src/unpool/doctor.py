@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from unpool.display import display_line
-from unpool.extras import EXTRAS, install_line
+from unpool.extras import EXTRAS, install_line, missing_modules
+from unpool.memory import read_text
 
+CPU_INFO = Path("/proc/cpuinfo")
 PACKAGES = (
     *("numpy", "numba", "llvmlite", "ml_dtypes", "onnx", "onnxruntime"),
     *("torch", "onnxscript", "openvino", "dask", "triton"),
@@ -64,13 +66,8 @@ def examine() -> Diagnosis:
         problems.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
     if sys.maxsize < 2**32:
         problems.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
-    topics = {
-        "versions": versions,
-        "processor": _processor(),
-        "cache": cache,
-        "extras": _extras(),
-        "devices": _devices(),
-    }
+    topics = {"versions": versions, "processor": _processor(), "cache": cache}
+    topics |= {"extras": _extras(), "devices": _devices()}
     return Diagnosis(topics, tuple(problems))
 
 
@@ -87,23 +84,16 @@ def _processor() -> dict[str, Any]:
     from unpool.kernels.cpu.machine import host
 
     features = binding.get_host_cpu_features()
+    lines = read_text(CPU_INFO).splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "name": _processor_name(),
+        "name": names[0] if names else platform.processor() or platform.machine(),
         "LLVM CPU name": binding.get_host_cpu_name(),
         "features": [name for name in FEATURES if features.get(name)],
         "vector width in bytes": host.vector_bytes(),
         "cores of the machine": os.cpu_count(),
         "cores for this process": host.available_cores(),
     }
-
-
-def _processor_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _cache() -> dict[str, Any]:
@@ -125,9 +115,8 @@ def _cache() -> dict[str, Any]:
 def _extras() -> dict[str, Any]:
     values = {}
     for name, (purpose, modules) in EXTRAS.items():
-        missing = [module for module in modules if find_spec(module) is None]
-        install = install_line(name) if missing else ""
-        values[name] = {"for": purpose, "missing": missing, "install": install}
+        missing = missing_modules(modules)
+        values[name] = {"for": purpose, "missing": missing, "install": install_line(name) if missing else ""}
     return values
 
 

@@ -76,7 +76,16 @@ class _PlaneCall:
         storage, gathers, sums = storage_type(dtype, f"{where}: values"), where in _GATHERS, where in _SUMS
         if not storage.is_float:
             raise UnpoolError(f"{where}: expected a float type, got {storage.name}. Convert it.")
-        _check_shapes(where, shape, small, spatial, gathers=gathers)
+        if gathers and (shape[:2] != small[:2] or len(shape) != len(small) or len(shape) < 3):
+            raise ShapeError(
+                f"{where}: grad and indices need one rank, N and C, got {format_shape(shape)} and "
+                f"{format_shape(small)}. Pass the gradient of the unpooling's result."
+            )
+        if not gathers and (shape != small or len(shape) != len(spatial) + 2):
+            raise ShapeError(
+                f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {format_shape(shape)} and "
+                f"{format_shape(small)}. Pass the indices of the same pool."
+            )
         result = small if gathers else (*shape[:2], *spatial)
         self._where, self._plane, self._is_last = where, math.prod(spatial), is_channels_last
         self._dtype, self._compute = storage.dtype, np.dtype(storage.compute if sums else storage.bits)
@@ -129,18 +138,3 @@ def _call(where: str, x: AnyArray, indices: AnyArray, spatial: tuple[int, ...], 
 def _is_channels_last(x: AnyArray) -> bool:
     """True if an array is channels-last; an array in neither order counts as row-major, and is copied."""
     return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
-
-
-def _check_shapes(
-    where: str, x: tuple[int, ...], indices: tuple[int, ...], spatial: tuple[int, ...], *, gathers: bool
-) -> None:
-    if gathers and (x[:2] != indices[:2] or len(x) != len(indices) or len(x) < 3):
-        raise ShapeError(
-            f"{where}: grad and indices need one rank, N and C, got {format_shape(x)} and {format_shape(indices)}. "
-            "Pass the gradient of the unpooling's result."
-        )
-    if not gathers and (x != indices or len(x) != len(spatial) + 2):
-        raise ShapeError(
-            f"{where}: values and indices need one shape of {len(spatial) + 2} axes, got {format_shape(x)} and "
-            f"{format_shape(indices)}. Pass the indices of the same pool."
-        )

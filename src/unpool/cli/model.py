@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,14 +14,14 @@ from unpool.cli.options import Provider
 from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnpoolError, UnsupportedError
 from unpool.extras import missing_extra
+from unpool.runtime.backends import openvino_backend
+from unpool.runtime.backends.ort_options import CUDA, OPENVINO
 from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.tiles.overview import Overview, overview
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.walk import Shape
-
-if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
@@ -88,16 +88,12 @@ class Slot:
 
 def open_session(
     path: Path, *, provider: str = Provider.ONNXRUNTIME, is_lean: bool = False, **arguments: Any
-) -> "InferenceSession":
+) -> InferenceSession:
     """The session of a model file; `arguments` are those of `unpool.InferenceSession`.
 
     `is_lean`: without the memory pattern of onnxruntime, which takes memory once more for a shape that repeats.
     """
-    from unpool.runtime.backends.openvino_backend import is_installed
-    from unpool.runtime.backends.ort_options import CUDA, OPENVINO
-    from unpool.runtime.session.session import InferenceSession
-
-    if provider == Provider.OPENVINO and not is_installed():
+    if provider == Provider.OPENVINO and not openvino_backend.is_installed():
         raise missing_extra("--provider openvino", "openvino", ["openvino"])
     if provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
         raise MissingExtraError(
@@ -110,7 +106,7 @@ def open_session(
     return InferenceSession(str(path), lean if is_lean else None, providers=names, **arguments)
 
 
-def slots(session: "InferenceSession") -> dict[str, Slot]:
+def slots(session: InferenceSession) -> dict[str, Slot]:
     """The inputs of the model by name, in its order."""
     by_name = {}
     for value in session.get_inputs():
@@ -124,7 +120,7 @@ def slots(session: "InferenceSession") -> dict[str, Slot]:
     return by_name
 
 
-def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape], layout: str) -> str | None:
+def smallest_size_error(session: InferenceSession, shapes: Mapping[str, Shape], layout: str) -> str | None:
     """The message about an image that is smaller than the model runs on; None if it is not, or this is unknown."""
     try:
         if Tiler(session, layout=layout.upper()).accepts(shapes):
@@ -137,7 +133,7 @@ def smallest_size_error(session: "InferenceSession", shapes: Mapping[str, Shape]
     return _too_small(tuple(axis.least for axis in geometry.smallest), image)
 
 
-def size_error(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+def size_error(session: InferenceSession, arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
     """The message about an image on which a run has failed, if another size is known, or found, to run."""
     geometry = overview(session, {}, layout.upper())
     if geometry.smallest is None:
@@ -169,7 +165,7 @@ def _too_small(least: Shape, image: Shape) -> str | None:
     return f"the model runs from {sizes}. Enlarge it, nothing is resized here."
 
 
-def _try_sizes(session: "InferenceSession", arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+def _try_sizes(session: InferenceSession, arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
     """The message about a larger size that runs, if the image does not even run as zeros."""
     axes = slice(2, None) if layout == "nchw" else slice(1, -1)
     image = next((array.shape[axes] for array in arrays.values() if array.ndim > 2), ())

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,10 @@ from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
+from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import Progress, ProgressCallback
-
-if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
 
 _T = TypeVar("_T")
 KEPT = 16  # divisor of --max-memory: the share of it that a session may keep between two items
@@ -119,7 +117,7 @@ def _class_style(config: RunConfig, metadata: Metadata) -> ClassStyle:
     return ClassStyle(*names, with_class_0(CLEAR, config.palette or metadata.palette()))
 
 
-def _open(config: RunConfig) -> "InferenceSession":
+def _open(config: RunConfig) -> InferenceSession:
     is_lean, threads = config.needs_windows or config.tile is not None, config.threads
     return open_session(config.model, provider=config.provider, is_lean=is_lean, threads=threads, **config.semantics)
 

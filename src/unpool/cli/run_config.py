@@ -1,5 +1,6 @@
 """The options of `unpool run`, checked as far as that is possible without the model."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -110,15 +111,12 @@ class RunConfig:
         if self.softmax and self.makes_classes:
             raise UsageError("--softmax writes probabilities, --argmax, --overlay and --threshold classes. Drop one.")
         if self.makes_classes and not self.overlay and self.format == "jpg":
-            raise UsageError(
-                f"-o {self.output}: .jpg changes numbers a little, which makes other classes of them. Write .png, "
-                "or add --overlay."
-            )
+            fact = ".jpg changes numbers a little, which makes other classes of them"
+            raise UsageError(f"-o {self.output}: {fact}. Write .png, or add --overlay.")
         if self.needs_windows and not self.may_take_windows:
             option = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
-            raise UsageError(
-                f"{option}: works for .npy, .tif, .zarr and .nii, without --overlay and -o -. Leave them out."
-            )
+            fact = "works for .npy, .tif, .zarr and .nii, without --overlay and -o -"
+            raise UsageError(f"{option}: {fact}. Leave them out.")
         for option, value in (("--classes names", self.classes), ("--palette colours", self.palette)):
             if value is not None and not self.makes_classes:
                 raise UsageError(f"{option} the classes of --argmax, --overlay or --threshold. Add one of them.")
@@ -151,11 +149,9 @@ def tile_options(tile: str | None, memory: str | None, blend: str | None, overla
 def _bytes(text: str) -> int:
     number = text.strip().rstrip("bBiIkKmMgG ")
     unit = _UNITS.get(text.strip()[len(number) :].strip().upper())
-    try:
+    with suppress(ValueError, ZeroDivisionError):
         if unit is not None and Fraction(number) > 0:
             return int(Fraction(number) * unit)
-    except (ValueError, ZeroDivisionError):
-        pass
     raise UsageError(f"--max-memory: expected a size such as 2GiB or 500MB, got {text!r}.")
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,10 @@ from unpool.images.axes import AxisMapping, Shape, Slices, channel_axis, spatial
 from unpool.images.pixels import Backdrop, Picture, to_channels
 from unpool.images.source import BATCH, TiledSource, fingerprint_array
 from unpool.memory import rss, trim_heap
+from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest
 from unpool.runtime.tiles.blending import BlendOptions
 from unpool.runtime.tiles.run import memory_limit_message
-
-if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
 
 WRITTEN_TYPES = tuple(f"tensor({kind}" for kind in ("float", "double", "float16", "uint", "int", "bool"))
 PACKED = ".nii.gz"
@@ -46,7 +44,7 @@ class ModelRun:
     """A model opened for one command line."""
 
     config: RunConfig
-    session: "InferenceSession"  # replaced by another one when it holds too much memory
+    session: InferenceSession  # replaced by another one when it holds too much memory
     slots: Mapping[str, Slot]  # the inputs by name
     outputs: Mapping[str, str]  # the types of the wanted outputs by name, in the words of a session
     rule: PixelRule

@@ -151,17 +151,14 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
         seen = f"{name!r} sees {field} of the input, and has an element every {step}"
         lines.append(f"receptive field: {seen}; halo {before} before and {after} after")
     shapes = ", ".join(f"{name} of {format_shape(shape)}" for name, shape in tiles["shapes"].items())
+    smallest = f"not known, because the model does not take {shapes}. Give sizes that it takes with --size"
+    if (axes := tiles["smallest"]) is not None:
+        least, steps = (format_shape([axis[key] for axis in axes]) for key in ("least", "step"))
+        is_open = any(axis["step"] for axis in axes)
+        smallest = f"{least}, {f'then in steps of {steps}' if is_open else 'the only one that it takes'}"
     return [
         *lines,
-        f"smallest input: {_smallest(tiles['smallest'], shapes)}",
+        f"smallest input: {smallest}",
         f"memory: a run on {shapes} takes about {round(tiles['bytes'] / 2**20)} MiB, plus its inputs and the session",
         f"tiles: exact, at multiples of {format_shape(tiles['stride'])}",
     ]
-
-
-def _smallest(axes: Sequence[Mapping[str, int]] | None, shapes: str) -> str:
-    if axes is None:
-        return f"not known, because the model does not take {shapes}. Give sizes that it takes with --size"
-    least, steps = (format_shape([axis[key] for axis in axes]) for key in ("least", "step"))
-    is_open = any(axis["step"] for axis in axes)
-    return f"{least}, then in steps of {steps}" if is_open else f"{least}, the only one that it takes"

@@ -8,6 +8,7 @@ import typer
 
 from unpool.cli import options
 from unpool.cli.errors import UsageError, guard
+from unpool.errors import MissingFileError
 
 
 def report(
@@ -31,11 +32,19 @@ def report(
         from unpool.cli import console
         from unpool.cli.feed import one_feed
         from unpool.cli.model import open_session, slots
+        from unpool.cli.outputs import refuse_stdout
+        from unpool.files import is_same
         from unpool.runtime.measure.timing import Effort
         from unpool.runtime.report.report import ReportOptions
         from unpool.runtime.report.report import report as report_model
 
-        check_page(output, model)
+        refuse_stdout(output)
+        if output.is_dir() or output.suffix.lower() not in (".html", ".htm"):
+            raise UsageError(f"-o {output}: expected a file for a page such as report.html.")
+        if is_same(output, model):
+            raise UsageError(f"-o {output}: is the model that is read. Choose another file.")
+        if not output.parent.is_dir():
+            raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")
         arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
         sizes = options.parse_sizes(size)
         feed = one_feed(inputs, slots(open_session(model, **arguments))) if inputs else None
@@ -44,18 +53,3 @@ def report(
         page.save(output)
         for line in (*page.lines, f"{output}: written"):
             console.say(line, quiet)
-
-
-def check_page(output: Path, model: Path) -> None:
-    """Refuse an output that cannot be written, or that is the model, before any work is done."""
-    from unpool.cli.outputs import refuse_stdout
-    from unpool.errors import MissingFileError
-    from unpool.files import is_same
-
-    refuse_stdout(output)
-    if output.is_dir() or output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {output}: expected a file for a page such as report.html.")
-    if is_same(output, model):
-        raise UsageError(f"-o {output}: is the model that is read. Choose another file.")
-    if not output.parent.is_dir():
-        raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")

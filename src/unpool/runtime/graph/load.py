@@ -46,8 +46,15 @@ def read_external_data(
         if stays and folder in (None, data.file.folder):
             folder = data.file.folder
             weights.keep_in_file(tensor, data.file)
-        else:
-            _read_tensor(tensor, data, path)
+            continue
+        try:
+            with data.file.open() as stream:
+                stream.seek(data.offset)
+                tensor.raw_data = stream.read(data.length)
+        except Exception as error:
+            raise FileError(f"{_where(tensor, path)}, got: {short_message(error)}. {_ADVICE}") from error
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -98,10 +105,8 @@ def _data_range(
         file, size = files[entry.location]
     except weights.OutsideFolderError as error:
         advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS_ENTRY}."
-        raise FileError(
-            f"{where}. External data path validation failed: {short_message(error)}. "
-            f"{advice if error.is_link else _ADVICE}"
-        ) from error
+        fact = f"External data path validation failed: {short_message(error)}"
+        raise FileError(f"{where}. {fact}. {advice if error.is_link else _ADVICE}") from error
     except FileNotFoundError as error:
         raise MissingFileError(f"{where}, got no such file. {_ADVICE}") from error
     except (OSError, ValueError) as error:
@@ -111,17 +116,6 @@ def _data_range(
     if min(offset, length) < 0 or offset + length > size:
         raise FileError(f"{where}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}")
     return _DataRange(file, offset, length)
-
-
-def _read_tensor(tensor: onnx.TensorProto, data: _DataRange, path: Path) -> None:
-    try:
-        with data.file.open() as stream:
-            stream.seek(data.offset)
-            tensor.raw_data = stream.read(data.length)
-    except Exception as error:
-        raise FileError(f"{_where(tensor, path)}, got: {short_message(error)}. {_ADVICE}") from error
-    tensor.data_location = onnx.TensorProto.DEFAULT
-    del tensor.external_data[:]
 
 
 def _where(tensor: onnx.TensorProto, path: Path) -> str:

@@ -69,11 +69,19 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], sema
 
 def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
     """Check the types of the nodes of unpool as far as they are known."""
-    for node in with_subgraph_nodes(graph.nodes):
-        if is_unpool_op(node):
-            row = spec_of(node, graph.opsets, semantics).row
-            with naming(node):
-                _check_types(node, row, types)
+    for node in filter(is_unpool_op, with_subgraph_nodes(graph.nodes)):
+        row = spec_of(node, graph.opsets, semantics).row
+        known = {place: shapes.dtype(types.get(name)) for place, name in enumerate(node.input) if name}
+        first = known.get(0)
+        with naming(node):
+            for place, name in VALUE_INPUTS[row.operator].items():
+                if (dtype := known.get(place)) is not None:
+                    tensors.value_type(row, name, dtype)
+                    if first is not None:
+                        tensors.same_type(row, f"X and {name}", first, dtype)
+            for place, name in INT64_INPUTS.get(row.operator, {}).items():
+                if (dtype := known.get(place)) is not None:
+                    tensors.index_type(row.label, name, dtype)
 
 
 def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantics) -> Spec:
@@ -81,10 +89,9 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantic
     with naming(node):
         where = domain(node)
         if where not in opsets:
-            raise ModelError(
-                f"{node.op_type}: the model does not import domain {where or 'ai.onnx'!r}, only "
-                f"{', '.join(map(repr, opsets)) or 'none'}. Add an opset_import."
-            )
+            fact = f"the model does not import domain {where or 'ai.onnx'!r}"
+            known = ", ".join(map(repr, opsets)) or "none"
+            raise ModelError(f"{node.op_type}: {fact}, only {known}. Add an opset_import.")
         _check_arity(node, contract.row(node.op_type, where, opsets[where]))
         meaning = {"compat": semantics.compat, "index_space": semantics.index_space}
         spec = resolve.spec(node.op_type, attributes(node), domain=where, opset=opsets[where], **meaning)
@@ -94,27 +101,11 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantic
 def _check_arity(node: onnx.NodeProto, row: Row) -> None:
     inputs, outputs = len(node.input), len(node.output)
     if not row.min_inputs <= inputs <= row.max_inputs or not all(node.input[: row.min_inputs]):
-        raise ModelError(
-            f"{row.label}: expected {row.min_inputs} to {row.max_inputs} inputs, got {list(node.input)}. Export the "
-            "model again."
-        )
+        expected = f"{row.min_inputs} to {row.max_inputs} inputs"
+        raise ModelError(f"{row.label}: expected {expected}, got {list(node.input)}. Export the model again.")
     if not any(node.output[:1]):
         raise ModelError(f"{row.label}: its first output has no name. Name it.")
     if outputs > row.max_outputs:
         advice = "Indices exist from opset 8 on" if row.operator == "MaxPool" else "Drop the others"
-        raise UnsupportedError(
-            f"{row.label}: expected {row.max_outputs} output, got {outputs}: {list(node.output)}. {advice}."
-        )
-
-
-def _check_types(node: onnx.NodeProto, row: Row, types: Types) -> None:
-    known = {place: shapes.dtype(types.get(name)) for place, name in enumerate(node.input) if name}
-    first = known.get(0)
-    for place, name in VALUE_INPUTS[row.operator].items():
-        if (dtype := known.get(place)) is not None:
-            tensors.value_type(row, name, dtype)
-            if first is not None:
-                tensors.same_type(row, f"X and {name}", first, dtype)
-    for place, name in INT64_INPUTS.get(row.operator, {}).items():
-        if (dtype := known.get(place)) is not None:
-            tensors.index_type(row.label, name, dtype)
+        names = f"{outputs}: {list(node.output)}"
+        raise UnsupportedError(f"{row.label}: expected {row.max_outputs} output, got {names}. {advice}.")
