@@ -124,10 +124,8 @@ def numpy_views(inputs: tuple[Any, ...]) -> tuple[AnyArray | None, ...]:
 def _check_strings(mode: CallMode) -> None:
     operator, layout, compat, index_space, _ = mode
     if not isinstance(layout, str) or not isinstance(compat, str) or not isinstance(index_space, str):
-        raise UnpoolError(
-            f"{operator}: layout, compat and index_space are strings, got {layout!r}, {compat!r} and {index_space!r}. "
-            "Pass strings."
-        )
+        fact = f"layout, compat and index_space are strings, got {layout!r}, {compat!r} and {index_space!r}"
+        raise UnpoolError(f"{operator}: {fact}. Pass strings.")
 
 
 def _targets(row: Row, mode: CallMode, out: Any) -> tuple[Any, ...]:

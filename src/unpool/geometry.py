@@ -192,10 +192,8 @@ def element_count(sizes: Iterable[int], where: str) -> int:
     sizes = tuple(sizes)
     count = math.prod(sizes)
     if count > INT64_MAX or (count == 0 and math.prod(size for size in sizes if size) > INT64_MAX):
-        raise ShapeError(
-            f"{where}: a tensor has at most 2**63 - 1 elements, this call asks for {format_shape(sizes)}. "
-            "Reduce sizes or strides."
-        )
+        fact = f"a tensor has at most 2**63 - 1 elements, this call asks for {format_shape(sizes)}"
+        raise ShapeError(f"{where}: {fact}. Reduce sizes or strides.")
     return count
 
 

@@ -105,10 +105,8 @@ def outside_its_plane(where: str, plane: int, value: int, place: Iterable[int]) 
 
 def _plane_size(indices: Indices, spatial: tuple[int, ...]) -> int:
     if indices.ndim != len(spatial) + 2:
-        raise ShapeError(
-            f"spatial_shape: {indices.ndim - 2} sizes expected for indices of rank {indices.ndim}, "
-            f"got {list(spatial)}. Give the spatial shape that the indices count in."
-        )
+        fact = f"{indices.ndim - 2} sizes expected for indices of rank {indices.ndim}, got {list(spatial)}"
+        raise ShapeError(f"spatial_shape: {fact}. Give the spatial shape that the indices count in.")
     return math.prod(spatial)
 
 

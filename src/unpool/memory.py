@@ -118,9 +118,8 @@ _pool = _BlockPool(int(_setting) if _setting.isascii() and _setting.isdigit() el
 def set_pool_limit(size: int) -> None:
     """Limit the pool of freed outputs to `size` bytes; 0 frees it and turns it off."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise UnpoolError(
-            f"set_pool_limit: size is a number of bytes, 0 or more; got {size!r}. Pass 0 to keep nothing."
-        )
+        fact = f"size is a number of bytes, 0 or more; got {size!r}"
+        raise UnpoolError(f"set_pool_limit: {fact}. Pass 0 to keep nothing.")
     _pool.limit = size
     _pool.trim()
 

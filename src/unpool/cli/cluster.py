@@ -39,10 +39,8 @@ def run(config: RunConfig, scheduler: str) -> Outcome:
     try:
         connection = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise UnpoolError(
-            f"--scheduler {scheduler}: no Dask scheduler answers at this address ({error}). "
-            "Start one with: dask scheduler"
-        ) from error
+        fact = f"no Dask scheduler answers at this address ({error})"
+        raise UnpoolError(f"--scheduler {scheduler}: {fact}. Start one with: dask scheduler") from error
     with connection as client:
         arrays = session.map_tiles(
             feed,

@@ -95,10 +95,9 @@ def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArr
     with np.errstate(invalid="ignore"):
         cast = values.astype(slot.dtype, copy=False)
     if is_exact and not np.array_equal(cast, values):
-        raise UnpoolError(
-            f"{where}: input {slot.name!r} takes {slot.dtype}, got {values.min():g} to {values.max():g}, "
-            "which it cannot hold exactly. Change --white, --scale, --mean and --std, or convert the image."
-        )
+        fact = f"takes {slot.dtype}, got {values.min():g} to {values.max():g}, which it cannot hold exactly"
+        advice = "Change --white, --scale, --mean and --std, or convert the image."
+        raise UnpoolError(f"{where}: input {slot.name!r} {fact}. {advice}")
     batch = cast if picture.is_batch else cast[None]
     return np.ascontiguousarray(np.moveaxis(batch, -1, 1) if rule.layout == "nchw" else batch)
 
@@ -145,10 +144,8 @@ def _of_type(array: NDArray[Any], slot: Slot, where: str) -> NDArray[Any]:
         is_exact = np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
     if is_exact:
         return cast
-    raise UnpoolError(
-        f"{where}: input {slot.name!r} takes {slot.dtype}, got {array.dtype} from {array.min():g} to {array.max():g}, "
-        "which it cannot represent exactly. Convert it first."
-    )
+    fact = f"takes {slot.dtype}, got {array.dtype} from {array.min():g} to {array.max():g}"
+    raise UnpoolError(f"{where}: input {slot.name!r} {fact}, which it cannot represent exactly. Convert it first.")
 
 
 @dataclass(frozen=True)

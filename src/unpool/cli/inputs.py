@@ -120,9 +120,8 @@ def split_name(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     if equals and name in names:
         return name, Path(rest)
     if equals and not Path(text).exists():
-        raise UnpoolError(
-            f"-i {text}: the model has no input {name!r}, it has {', '.join(names)}. Use one of these names."
-        )
+        fact = f"the model has no input {name!r}, it has {', '.join(names)}"
+        raise UnpoolError(f"-i {text}: {fact}. Use one of these names.")
     return None, Path(text)
 
 
@@ -151,10 +150,8 @@ def collect(
             sources[name].append(source)
     absent = [name for name in names if not sources[name]]
     if absent:
-        raise UnpoolError(
-            f"-i: the model takes {', '.join(names)}, "
-            f"nothing is given for {', '.join(absent)}. Add -i {absent[0]}=FILE."
-        )
+        fact = f"the model takes {', '.join(names)}, nothing is given for {', '.join(absent)}"
+        raise UnpoolError(f"-i: {fact}. Add -i {absent[0]}=FILE.")
     by_stem = {name: _by_stem(files, name, failed if keep_going else None) for name, files in sources.items()}
     return _match(by_stem), failed
 
@@ -205,9 +202,8 @@ def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[s
     input_names = {safe: plain for plain, safe in safe_names(names).items()} | {plain: plain for plain in names}
     extra = [member for member in members if member not in input_names]
     if extra:
-        raise UnpoolError(
-            f"{path}: the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}. Remove them."
-        )
+        fact = f"the model has inputs {', '.join(names)}, the file also holds {', '.join(extra)}"
+        raise UnpoolError(f"{path}: {fact}. Remove them.")
     return [(input_names[member], InputFile(path, member)) for member in members]
 
 
@@ -233,10 +229,8 @@ def _by_stem(sources: Sequence[InputFile], name: str, failed: list[Failure] | No
             clashes.append((by_stem[result_name], source))
     if clashes and failed is None:
         pairs = "; ".join(f"{first} and {second}" for first, second in clashes)
-        raise UsageError(
-            f"-i: files of input {name!r} would share a result: {pairs}. Rename one of each, run them apart, or add "
-            "--keep-going to leave out the second."
-        )
+        advice = "Rename one of each, run them apart, or add --keep-going to leave out the second."
+        raise UsageError(f"-i: files of input {name!r} would share a result: {pairs}. {advice}")
     for first, second in clashes:
         assert failed is not None
         failed.append(Failure(str(second), f"{second}: would share the result of {first}. Rename one of them."))
@@ -272,7 +266,6 @@ def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
     for signature, suffix in SIGNATURES.items():
         if content.startswith(signature):
             return content, suffix
-    raise FileError(
-        f"standard input: expected one array or image ({', '.join(dict.fromkeys(SIGNATURES.values()))}, .webp), "
-        f"got {'other bytes' if content else 'nothing'}. Give a file."
-    )
+    kinds = ", ".join(dict.fromkeys(SIGNATURES.values()))
+    fact = f"expected one array or image ({kinds}, .webp), got {'other bytes' if content else 'nothing'}"
+    raise FileError(f"standard input: {fact}. Give a file.")

@@ -187,9 +187,8 @@ def entries(texts: Mapping[str, str | None]) -> dict[str, str]:
         stripped[PALETTE] = ",".join(palette)
         names = split_names(stripped[CLASSES]) if CLASSES in stripped else palette
         if len(names) != len(palette):
-            raise UsageError(
-                f"--palette: expected a colour for each of the {len(names)} classes, got {len(palette)}. Name them all."
-            )
+            expected = f"a colour for each of the {len(names)} classes"
+            raise UsageError(f"--palette: expected {expected}, got {len(palette)}. Name them all.")
     return stripped
 
 
@@ -197,9 +196,8 @@ def colours(option: str, text: str) -> tuple[str, ...]:
     """Colours of classes as web pages write them; `option` is what the error message begins with."""
     texts = tuple(part.strip().lower() for part in text.split(","))
     if not all(map(_COLOUR.fullmatch, texts)):
-        raise UsageError(
-            f"{option}: expected colours such as #000000,#e69f00, got {text[:40]!r}. Write # and six digits for each."
-        )
+        expected = "colours such as #000000,#e69f00"
+        raise UsageError(f"{option}: expected {expected}, got {text[:40]!r}. Write # and six digits for each.")
     return texts
 
 

@@ -47,15 +47,12 @@ class Slot:
         """Raise ShapeError unless an array of this shape fits."""
         if self.shape is None or self.fits(shape):
             return
+        fact = f"{format_shape(self.shape)}, got {format_shape(shape)}"
+        advice = "Resize or cut it first: nothing is resized here."
         if self.batch and shape and self.fits((self.batch, *shape[1:])):
-            raise ShapeError(
-                f"{where}: input {self.name!r} takes a batch of {self.batch}, got {shape[0]}. Split it, or export the "
-                "model with an open batch."
-            )
-        raise ShapeError(
-            f"{where}: input {self.name!r} takes {format_shape(self.shape)}, got {format_shape(shape)}. "
-            "Resize or cut it first: nothing is resized here."
-        )
+            fact = f"a batch of {self.batch}, got {shape[0]}"
+            advice = "Split it, or export the model with an open batch."
+        raise ShapeError(f"{where}: input {self.name!r} takes {fact}. {advice}")
 
     @property
     def batch(self) -> int | None:
@@ -75,10 +72,8 @@ class Slot:
             return 2
         rank = len(self.shape) - 2
         if rank not in AXES[layout]:
-            raise ShapeError(
-                f"input {self.name!r}: images fill ({AXES[layout][2]}) or ({AXES[layout][3]}), "
-                f"this input is {format_shape(self.shape)}. Give a .npy file."
-            )
+            fact = f"images fill ({AXES[layout][2]}) or ({AXES[layout][3]}), this input is {format_shape(self.shape)}"
+            raise ShapeError(f"input {self.name!r}: {fact}. Give a .npy file.")
         return rank
 
     def channels(self, layout: str) -> int | None:
@@ -96,10 +91,8 @@ def open_session(
     if provider == Provider.OPENVINO and not openvino_backend.is_installed():
         raise missing_extra("--provider openvino", "openvino", ["openvino"])
     if provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
-        raise MissingExtraError(
-            "--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. "
-            "Run: pip uninstall onnxruntime && pip install onnxruntime-gpu"
-        )
+        advice = "Run: pip uninstall onnxruntime && pip install onnxruntime-gpu"
+        raise MissingExtraError(f"--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. {advice}")
     lean = onnxruntime.SessionOptions()
     lean.enable_mem_pattern = False
     names = {Provider.OPENVINO: [OPENVINO], Provider.CUDA: [CUDA]}.get(Provider(provider))
@@ -112,9 +105,8 @@ def slots(session: InferenceSession) -> dict[str, Slot]:
     for value in session.get_inputs():
         dtype = numpy_type(value.type)
         if dtype is None:
-            raise UnsupportedError(
-                f"input {value.name!r}: expected a tensor of numbers, got {value.type}. Use unpool.InferenceSession."
-            )
+            fact = f"expected a tensor of numbers, got {value.type}"
+            raise UnsupportedError(f"input {value.name!r}: {fact}. Use unpool.InferenceSession.")
         shape = tuple(size if isinstance(size, int) else None for size in value.shape) if value.shape else None
         by_name[value.name] = Slot(value.name, dtype, shape)
     return by_name

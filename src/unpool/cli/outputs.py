@@ -111,10 +111,8 @@ def check_kind(name: str, kind: str, form: str) -> None:
         if form != "npz":
             raise UsageError(f"output {name!r} is a sequence of tensors: one .{form} holds one. Write .npz.")
     else:
-        raise UnsupportedError(
-            f"output {name!r} is {kind}: files hold tensors and sequences of tensors. "
-            "Choose another with --output-name, or use unpool.InferenceSession."
-        )
+        advice = "Choose another with --output-name, or use unpool.InferenceSession."
+        raise UnsupportedError(f"output {name!r} is {kind}: files hold tensors and sequences of tensors. {advice}")
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -154,9 +152,8 @@ def writable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     array = np.asarray(array)
     if array.dtype == object:
         if any(str(text).endswith("\0") for text in array.ravel()):
-            raise UnsupportedError(
-                f"{name}: a text ends in NUL, which .npy does not keep. Use unpool.InferenceSession."
-            )
+            fact = "a text ends in NUL, which .npy does not keep"
+            raise UnsupportedError(f"{name}: {fact}. Use unpool.InferenceSession.")
         return array.astype(np.str_)
     if array.dtype.type.__module__ != ml_dtypes.bfloat16.__module__:
         return array

@@ -46,10 +46,8 @@ def class_map(
     """
     axis = 1 if layout == "nchw" else scores.ndim - 1
     if scores.ndim < 3:
-        raise ShapeError(
-            f"{where}: a class at each position needs a batch, channels and spatial axes, "
-            f"got {format_shape(scores.shape)}. Write .npy as it is."
-        )
+        fact = "a class at each position needs a batch, channels and spatial axes"
+        raise ShapeError(f"{where}: {fact}, got {format_shape(scores.shape)}. Write .npy as it is.")
     is_whole = scores.dtype.kind in "iub" and score_format.threshold is None
     if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
         return _stored_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
@@ -109,9 +107,8 @@ class ClassStyle:
         names = self.model_names if self.names is None else self.names
         if names is not None and len(names) < count:
             if self.names is not None:
-                raise UsageError(
-                    f"--classes: expected {count} names, got {len(names)} ({', '.join(names)}). Name every class."
-                )
+                fact = f"expected {count} names, got {len(names)} ({', '.join(names)})"
+                raise UsageError(f"--classes: {fact}. Name every class.")
             _log.info("the model names %d classes but tells %d apart: the names are not used", len(names), count)
             names = None
         return overlay.legend_for(count if names is None else len(names), names, self.palette or ())
@@ -169,16 +166,14 @@ def write_drawn(
         shape = (len(bases), *bases[0].sizes)
         if shape != classes.shape:
             start = 1 if shape[0] == classes.shape[0] else 0
-            raise ShapeError(
-                f"--overlay: the image is {format_shape(shape[start:])}, the classes are "
-                f"{format_shape(classes.shape[start:])}: they need the same sizes. Use --argmax."
-            )
+            image, drawn = (format_shape(sizes[start:]) for sizes in (shape, classes.shape))
+            fact = f"the image is {image}, the classes are {drawn}: they need the same sizes"
+            raise ShapeError(f"--overlay: {fact}. Use --argmax.")
         pages = (_overlaid(config, *page, legend, present) for page in zip(bases, classes.pages, strict=True))
     else:
         if len(classes.shape) != 3:
-            raise ShapeError(
-                f"{name}: .png holds flat pictures, got {format_shape(classes.shape[1:])}. Write a .tif or .npy."
-            )
+            fact = f".png holds flat pictures, got {format_shape(classes.shape[1:])}"
+            raise ShapeError(f"{name}: {fact}. Write a .tif or .npy.")
         pages = (overlay.mask_rows(page, legend) for page in classes.pages)
     write_pages(stream, config.format, pages)
     return specs_of({name: classes}), class_shares(counts, legend.names)
@@ -235,17 +230,14 @@ def _images(batch: NDArray[Any], name: str, form: str) -> NDArray[Any]:
 def _planes(array: NDArray[Any], layout: str, name: str, form: str) -> NDArray[Any]:
     """(H, W, C) or (D, H, W, C) of a batch of one, or (N, H, W, C) of grey or colour for the pages of a .tif."""
     if array.ndim not in (4, 5):
-        raise ShapeError(
-            f"{name}: a picture needs (N, C, H, W) or (N, C, D, H, W), got {format_shape(array.shape)}. Write .npy."
-        )
+        fact = f"a picture needs (N, C, H, W) or (N, C, D, H, W), got {format_shape(array.shape)}"
+        raise ShapeError(f"{name}: {fact}. Write .npy.")
     _require_room(name, array.shape, form)
     last = np.moveaxis(array, 1, -1) if layout == "nchw" else array
     if array.shape[0] == 1:
         return np.squeeze(last, 0)
     is_colour = last.shape[-1] in (3, 4) and last.dtype in (np.uint8, np.uint16)
     if array.ndim != 4 or not (last.shape[-1] == 1 or is_colour):
-        raise ShapeError(
-            f"{name}: the pages of a .tif are pictures in grey or colour, got {format_shape(array.shape)}. "
-            "Write a .npy, or add --argmax."
-        )
+        fact = f"the pages of a .tif are pictures in grey or colour, got {format_shape(array.shape)}"
+        raise ShapeError(f"{name}: {fact}. Write a .npy, or add --argmax.")
     return last

@@ -63,10 +63,8 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
     read += [path for item in items for path in item.paths]
     overlap = None if config.is_stdout else find_overlap(written, read)
     if overlap is not None:
-        raise UsageError(
-            f"-o: {overlap} is read by this command, lies in what it reads or contains it, and would be overwritten. "
-            "Choose another place."
-        )
+        fact = "is read by this command, lies in what it reads or contains it, and would be overwritten"
+        raise UsageError(f"-o: {overlap} {fact}. Choose another place.")
     _check_pixel_options(config, items)
     for item in items:
         runner.takes_windows(item)
@@ -257,10 +255,8 @@ def _wanted_outputs(config: RunConfig, kinds: Mapping[str, str]) -> dict[str, st
 
 def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[str]) -> dict[str, Files]:
     if len(items) > 1 and not config.is_folder:
-        raise UsageError(
-            f"-o {config.output}: expected a folder for {len(items)} results, got a place for one. "
-            "Give a folder, with / at its end if it is new, and --format."
-        )
+        fact = f"expected a folder for {len(items)} results, got a place for one"
+        raise UsageError(f"-o {config.output}: {fact}. Give a folder, with / at its end if it is new, and --format.")
     files: dict[str, Files] = {}
     for item in items:
         place = config.output / f"{item.stem}.{config.format}" if config.is_folder else config.output
@@ -280,10 +276,8 @@ def _check_tile(config: RunConfig, inputs: Iterable[Slot]) -> None:
     if rank > 0 and len(size) != rank:
         advice = format_shape((*size, *size[-1:] * rank)[:rank])
         kind = {1: "signals", 2: "pictures", 3: "volumes"}.get(rank, "images")
-        raise UsageError(
-            f"--tile {'x'.join(map(str, size))}: the model takes {kind}, whose tiles have {rank} "
-            f"size{'' if rank == 1 else 's'}. Write --tile {advice}."
-        )
+        fact = f"the model takes {kind}, whose tiles have {rank} size{'' if rank == 1 else 's'}"
+        raise UsageError(f"--tile {format_shape(size)}: {fact}. Write --tile {advice}.")
 
 
 def _check_pixel_options(config: RunConfig, items: Sequence[Item]) -> None:
@@ -327,8 +321,6 @@ def _join_batches(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return dict(runs[0])
     for name in runs[0]:
         if any(not isinstance(run[name], np.ndarray) or run[name].ndim == 0 for run in runs):
-            raise ShapeError(
-                f"output {name!r}: has no batch, so that pages cannot be run one after another. Choose another output, "
-                "or export the model with an open batch."
-            )
+            advice = "Choose another output, or export the model with an open batch."
+            raise ShapeError(f"output {name!r}: has no batch, so that pages cannot be run one after another. {advice}")
     return {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}

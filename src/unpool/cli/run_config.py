@@ -168,7 +168,5 @@ def named_format(text: str) -> str | None:
     if form is not None:
         return form
     folder = "" if suffix else f" For a new folder, write {path}{SEPARATORS[0]}"
-    raise UsageError(
-        f"-o {text}: expected a name that ends in {', '.join(SUFFIXES)}, a folder, or - for standard output, "
-        f"got {suffix or 'no suffix'}.{folder}"
-    )
+    expected = f"a name that ends in {', '.join(SUFFIXES)}, a folder, or - for standard output"
+    raise UsageError(f"-o {text}: expected {expected}, got {suffix or 'no suffix'}.{folder}")

@@ -51,10 +51,8 @@ def spools(run: ModelRun) -> bool:
     if config.max_memory is None:
         return False
     name, kind = next(iter(run.outputs.items()))
-    raise UnsupportedError(
-        f"--max-memory: output {name!r}, {kind}, would be held whole to become .{config.format}. "
-        "Leave --max-memory out, or write .npy without --argmax."
-    )
+    fact = f"output {name!r}, {kind}, would be held whole to become .{config.format}"
+    raise UnsupportedError(f"--max-memory: {fact}. Leave --max-memory out, or write .npy without --argmax.")
 
 
 def _holds_classes(run: ModelRun) -> bool:

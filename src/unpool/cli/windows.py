@@ -70,10 +70,8 @@ class ModelRun:
         config = self.config
         if config.needs_windows or any(source.is_for_windows for source in item.sources.values()):
             if not config.may_take_windows:
-                raise UsageError(
-                    f"-o {config.output}: such inputs are read in windows, which go to .npy, .tif, .zarr or .nii "
-                    "without --overlay. Choose another output."
-                )
+                fact = "such inputs are read in windows, which go to .npy, .tif, .zarr or .nii without --overlay"
+                raise UsageError(f"-o {config.output}: {fact}. Choose another output.")
             return True
         return config.tile is not None and config.may_take_windows and self.are_outputs_plain
 
@@ -103,10 +101,8 @@ class PixelSource:
         picture = self.picture(slices)
         is_of_file = self.white is not None and self.white == self.source.white_level
         if self.rule.white is None and is_of_file and picture.pixels.max(initial=0) > self.white:
-            raise UnpoolError(
-                f"{self.source.path}: expected pixels up to {self.white:g}, which the file says is white, "
-                f"got {picture.pixels.max()}. Say with --white what is white."
-            )
+            expected = f"pixels up to {self.white:g}, which the file says is white, got {picture.pixels.max()}"
+            raise UnpoolError(f"{self.source.path}: expected {expected}. Say with --white what is white.")
         return to_input(picture, self.slot, self.rule, str(self.source.path))
 
     def picture(self, slices: Slices) -> Picture:

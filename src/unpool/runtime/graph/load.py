@@ -265,10 +265,8 @@ def _check_elements(graph: onnx.GraphProto) -> None:
         for value in (*each.input, *each.output, *each.value_info):
             unknown = set(_elements(value.type)) - _ELEMENTS
             if unknown:
-                raise ModelError(
-                    f"model: value {value.name!r}: expected an element type of ONNX, from 0 to {max(_ELEMENTS)}, "
-                    f"got {unknown.pop()}. Export it again."
-                )
+                expected = f"an element type of ONNX, from 0 to {max(_ELEMENTS)}, got {unknown.pop()}"
+                raise ModelError(f"model: value {value.name!r}: expected {expected}. Export it again.")
 
 
 def _elements(type_: onnx.TypeProto) -> Iterator[int]:

@@ -107,10 +107,8 @@ class ModelWriter:
             data = self._output.parent / name
             size = os.path.getsize(data) if os.path.exists(data) else 0
             if size > used:
-                raise FileError(
-                    f"{data}: has {size} bytes, of which {self._output} uses at most {used}. "
-                    "Choose another place for the model."
-                )
+                fact = f"has {size} bytes, of which {self._output} uses at most {used}"
+                raise FileError(f"{data}: {fact}. Choose another place for the model.")
 
     def _refuse_other(self, source: Path) -> None:
         """Refuse to replace a data file, except that of a model which is replaced together with it."""
@@ -120,9 +118,8 @@ class ModelWriter:
             return
         of_source = [] if is_same(source, self._output) else self._outside.paths(source)
         if is_any(data, of_source) or not is_any(data, external_files(self._output).paths(self._output)):
-            raise FileError(
-                f"{data}: exists, and is no data file of {self._output} alone. Move it, or choose another name."
-            )
+            fact = f"exists, and is no data file of {self._output} alone"
+            raise FileError(f"{data}: {fact}. Move it, or choose another name.")
 
 
 def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

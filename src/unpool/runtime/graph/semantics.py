@@ -33,9 +33,8 @@ class Semantics:
     def __post_init__(self) -> None:
         for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
             if value not in allowed:
-                raise UnpoolError(
-                    f"{name}: expected one of {', '.join(allowed)}; got {value!r}. {suggest_name(value, allowed)}"
-                )
+                fact = f"expected one of {', '.join(allowed)}; got {value!r}"
+                raise UnpoolError(f"{name}: {fact}. {suggest_name(value, allowed)}")
 
 
 @contextmanager
@@ -61,10 +60,9 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], sema
         if is_unpool_op(node):
             spec_of(node, opsets, semantics)
         elif node.domain == NHWC:
-            raise UnsupportedError(
-                f"node {node_name(node)!r}: domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}. "
-                "Save the model before ONNX Runtime changes its layout."
-            )
+            fact = f"domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}"
+            advice = "Save the model before ONNX Runtime changes its layout."
+            raise UnsupportedError(f"node {node_name(node)!r}: {fact}. {advice}")
 
 
 def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:

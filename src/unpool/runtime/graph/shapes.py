@@ -79,10 +79,8 @@ def check_size_names(sizes: Mapping[str, int], dims: Iterable[int | str | None])
     names = sorted({dim for dim in dims if isinstance(dim, str) and dim})
     unknown = sorted(set(sizes) - set(names))
     if unknown:
-        raise UnpoolError(
-            f"sizes: expected names from {', '.join(names) or 'none'}, the dynamic dimensions of the inputs, "
-            f"got {', '.join(unknown)}. {suggest_name(unknown[0], names)}"
-        )
+        expected = f"names from {', '.join(names) or 'none'}, the dynamic dimensions of the inputs"
+        raise UnpoolError(f"sizes: expected {expected}, got {', '.join(unknown)}. {suggest_name(unknown[0], names)}")
 
 
 _NUMBERS = {word.lower(): number for word, number in TensorProto.DataType.items()}

@@ -78,10 +78,8 @@ def build_subgraphs(
     for name, subgraph in subgraphs(node):
         fed, carried = _fed(node, subgraph, types, around.opsets[""])
         if len(fed) != len(subgraph.input):
-            raise ModelError(
-                f"{node.op_type} node {node_name(node)!r}: expected {len(fed)} inputs of its {name}, "
-                f"got {len(subgraph.input)}. Export the model again."
-            )
+            fact = f"expected {len(fed)} inputs of its {name}, got {len(subgraph.input)}"
+            raise ModelError(f"{node.op_type} node {node_name(node)!r}: {fact}. Export the model again.")
         graph, known = _infer_carried(around, subgraph, types, semantics, fed, carried)
         before = _outputs_before_indices(graph, subgraph, carried, has_indices_after=has_indices_after)
         captured = tuple(value.name for value in graph.inputs[len(fed) :])
