@@ -12,9 +12,7 @@ from typing import Any
 
 from unpool.display import display_line
 from unpool.extras import EXTRAS, install_line, missing_modules
-from unpool.memory import read_text
 
-CPU_INFO = Path("/proc/cpuinfo")
 PACKAGES = (
     *("numpy", "numba", "llvmlite", "ml_dtypes", "onnx", "onnxruntime"),
     *("torch", "onnxscript", "openvino", "dask", "triton"),
@@ -84,16 +82,23 @@ def _processor() -> dict[str, Any]:
     from unpool.kernels.cpu.machine import host
 
     features = binding.get_host_cpu_features()
-    lines = read_text(CPU_INFO).splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "name": names[0] if names else platform.processor() or platform.machine(),
+        "name": _processor_name(),
         "LLVM CPU name": binding.get_host_cpu_name(),
         "features": [name for name in FEATURES if features.get(name)],
         "vector width in bytes": host.vector_bytes(),
         "cores of the machine": os.cpu_count(),
         "cores for this process": host.available_cores(),
     }
+
+
+def _processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def _cache() -> dict[str, Any]:

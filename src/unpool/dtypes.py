@@ -51,8 +51,6 @@ TYPES = {
         _integer("uint8", np.uint8),
     )
 }
-
-
 _BY_DTYPE = {storage.dtype: storage for storage in TYPES.values()}
 
 

@@ -108,10 +108,7 @@ def same_pooled_size(large: int, stride: int) -> int:
 
 
 def same_pool_begin(large: int, small: int, window: Window, odd: OddSide, *, keep_negative: bool) -> int:
-    """Padding before the first element that lets `small` windows cover the axis.
-
-    A negative total, where windows skip elements, counts as 0, or with `keep_negative` is halved toward zero.
-    """
+    """Padding that lets `small` windows cover an axis; a negative total is 0, or halved with `keep_negative`."""
     total = (small - 1) * window.stride + window.reach - large
     if total < 0 and not keep_negative:
         return 0

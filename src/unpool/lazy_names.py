@@ -7,30 +7,22 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-_ALL = """
-    AdapterFormat ExecutionMode ExecutionOrder GraphOptimizationLevel LoraAdapter ModelCompiler ModelPackage
-    ModelPackageComponentContext ModelPackageContext ModelPackageOptions ModelPackageWriteMode OrtAllocatorType
-    OrtArenaCfg OrtCompileApiFlags OrtDevice OrtDeviceMemoryType OrtDeviceVendorId OrtEpAssignedNode
-    OrtEpAssignedSubgraph OrtEpContextData OrtEpContextDataBuffer OrtEpDevice OrtExecutionProviderDevicePolicy
-    OrtExternalInitializerInfo OrtHardwareDevice OrtHardwareDeviceType OrtMemType OrtMemoryInfo
-    OrtMemoryInfoDeviceType OrtSparseFormat OrtSyncStream OrtValue RunOptions SessionIOBinding SessionOptions
-    SparseTensor capi copy_tensors create_and_register_allocator create_and_register_allocator_v2
-    disable_telemetry_events enable_telemetry_events get_build_info get_device get_ep_devices get_version_string
-    has_collective_ops preload_dlls print_debug_info register_execution_provider_library
-    set_default_logger_callback set_default_logger_verbosity set_global_thread_pool_sizes set_seed
-    unregister_execution_provider_library
-"""
-
-ONNXRUNTIME_NAMES = frozenset(_ALL.split())  # names of onnxruntime; older releases lack some of them
-
 _CORE = """
-    AdapterFormat ExecutionMode ExecutionOrder GraphOptimizationLevel LoraAdapter OrtAllocatorType OrtDevice
-    OrtMemType OrtMemoryInfo OrtValue RunOptions SessionIOBinding SessionOptions SparseTensor capi
-    get_build_info get_device get_version_string set_seed disable_telemetry_events enable_telemetry_events
-    set_default_logger_verbosity
+    AdapterFormat ExecutionMode ExecutionOrder GraphOptimizationLevel LoraAdapter OrtAllocatorType OrtDevice OrtMemType
+    OrtMemoryInfo OrtValue RunOptions SessionIOBinding SessionOptions SparseTensor capi get_build_info get_device
+    get_version_string set_seed disable_telemetry_events enable_telemetry_events set_default_logger_verbosity
 """
-
 CORE_ONNXRUNTIME_NAMES = frozenset(_CORE.split())  # names that every release of onnxruntime has; `dir` lists them
+_NEWER = """
+    ModelCompiler ModelPackage ModelPackageComponentContext ModelPackageContext ModelPackageOptions
+    ModelPackageWriteMode OrtArenaCfg OrtCompileApiFlags OrtDeviceMemoryType OrtDeviceVendorId OrtEpAssignedNode
+    OrtEpAssignedSubgraph OrtEpContextData OrtEpContextDataBuffer OrtEpDevice OrtExecutionProviderDevicePolicy
+    OrtExternalInitializerInfo OrtHardwareDevice OrtHardwareDeviceType OrtMemoryInfoDeviceType OrtSparseFormat
+    OrtSyncStream copy_tensors create_and_register_allocator create_and_register_allocator_v2 get_ep_devices
+    has_collective_ops preload_dlls print_debug_info register_execution_provider_library set_default_logger_callback
+    set_global_thread_pool_sizes unregister_execution_provider_library
+"""
+ONNXRUNTIME_NAMES = CORE_ONNXRUNTIME_NAMES.union(_NEWER.split())  # older releases lack some of them
 
 UNPOOL_NAMES = {
     "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),

@@ -19,9 +19,7 @@ from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 
-ROUNDING_LIMITS = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""The default of `Tolerance.relative` by type."""
-
+ROUNDING_LIMITS = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # default relative limits
 _BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 
 
@@ -55,14 +53,12 @@ class Tolerance:
 
 BITWISE = Tolerance(relative=0.0)  # equal bit for bit, except for the sign of zeros and the payload of NaNs
 ROUNDING = Tolerance()  # the same arithmetic in another order: rewritten models, and other runtimes
+# models with MaxPools on other kernels: where two elements almost tie, rounding decides, and a value moves
 LOWERING = Tolerance(share=0.05)
-"""Models with MaxPools on other kernels: where two elements almost tie, rounding decides, and a value moves."""
-
+# runtimes among which tuning of a session chooses; where two elements of a pool differ by rounding, either can win
 TUNING = Tolerance(relative=1e-3, share=1e-3, integers=True)
-"""Runtimes among which tuning of a session chooses; where two elements of a pool differ by rounding, either can win."""
-
+# torch and onnxruntime on a whole network: sums in other orders, and indices where two elements almost tie
 EXPORT = Tolerance({"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}, share=1e-3)
-"""torch and onnxruntime on a whole network: sums in other orders, and indices where two elements almost tie."""
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,17 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.errors import UsageError
 from unpool.cli.options import number, numbers, positive_numbers
+from unpool.cli.run_config import RunConfig
 from unpool.errors import UnpoolError
 from unpool.images.overlay import Colour
 from unpool.images.pixels import WHITE_LEVEL, Picture
-
-if TYPE_CHECKING:
-    from unpool.cli.run_config import RunConfig
 
 DEEPEST = 65535.0  # white of 16-bit files, most of which hold fewer bits without saying so
 SCALE, MEAN, STD = "unpool.input_scale", "unpool.input_mean", "unpool.input_std"
@@ -40,14 +38,11 @@ _log = logging.getLogger("unpool.cli")
 
 @dataclass(frozen=True)
 class PixelRule:
-    """Conversion of pixels, (pixel * 255 / white * scale - mean) / std per channel, as options and model have it.
-
-    None leaves a step out; mean and std have one value, or one per channel.
-    """
+    """Conversion of pixels, (pixel * 255 / white * scale - mean) / std per channel, as options and model have it."""
 
     white: float | None = None  # of the options; None: what the file says, or the pixels as they are
-    scale: float | None = None
-    mean: tuple[float, ...] | None = None
+    scale: float | None = None  # None leaves a step out
+    mean: tuple[float, ...] | None = None  # one value, or one per channel
     std: tuple[float, ...] | None = None
     layout: str = "nchw"
     model_white: float | None = None  # of the pictures that the model is for
@@ -133,7 +128,7 @@ class Metadata:
     entries: Mapping[str, str]
     where: str
 
-    def pixel_rule(self, config: "RunConfig") -> PixelRule:
+    def pixel_rule(self, config: RunConfig) -> PixelRule:
         """Each step as the options say, else as the model says; UnpoolError if an entry is not what it should be."""
         texts = {name: text for name in _PARSERS if (text := self._text(name)) is not None}
         if texts:

@@ -84,10 +84,7 @@ class Slot:
 def open_session(
     path: Path, *, provider: str = Provider.ONNXRUNTIME, is_lean: bool = False, **arguments: Any
 ) -> InferenceSession:
-    """The session of a model file; `arguments` are those of `unpool.InferenceSession`.
-
-    `is_lean`: without the memory pattern of onnxruntime, which takes memory once more for a shape that repeats.
-    """
+    """The session of a model file; if `is_lean`, without the memory pattern, which takes more when a shape repeats."""
     if provider == Provider.OPENVINO and not openvino_backend.is_installed():
         raise missing_extra("--provider openvino", "openvino", ["openvino"])
     if provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():

@@ -88,6 +88,9 @@ def text_option(metavar: str, text: str, default: str | bool = False) -> Any:
 
 Flag = partial(typer.Option, metavar="")  # an option that takes no value, and whose help shows none
 Choice = partial(typer.Option, case_sensitive=False)  # an option that takes one of a few words, in any case of letters
+INDEX_SPACE_HELP = "Tensor that the indices of MaxUnpool count in when output_shape is given."
+PROVIDER_HELP = "Runtime for the other operators: onnxruntime, openvino, or cuda (unpool's kernels on the GPU too)."
+
 SizeOption = partial(typer.Option, "--size", metavar="NAME=NUMBER")
 OutputOption = partial(typer.Option, "-o", "--output", show_default=False)
 
@@ -97,21 +100,11 @@ Quiet = Annotated[bool, Flag("--quiet", "-q", help="Print errors and warnings on
 Verbose = Annotated[bool, Flag("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")]
 Json = Annotated[bool, Flag("--json", help="Print the result as JSON on stdout.")]
 Force = Annotated[bool, Flag("--force", help="Overwrite the input model and its data files.")]
-Exact = Annotated[
-    bool, Flag("--exact", help="Let unpool run every MaxPool, and compute every product as the model writes it.")
-]
+Exact = Annotated[bool, Flag("--exact", help="Run every MaxPool in unpool, and every product as the model writes it.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
 CompatWord = Annotated[Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")]
-IndexWord = Annotated[
-    IndexSpace, Choice("--index-space", help="Tensor that the indices of MaxUnpool count in, with output_shape.")
-]
-ProviderWord = Annotated[
-    Provider,
-    Choice(
-        "--provider",
-        help="Runtime for the other operators: onnxruntime, openvino, or cuda (unpool's kernels on the GPU too).",
-    ),
-]
+IndexWord = Annotated[IndexSpace, Choice("--index-space", help=INDEX_SPACE_HELP)]
+ProviderWord = Annotated[Provider, Choice("--provider", help=PROVIDER_HELP)]
 Size = Annotated[list[str] | None, SizeOption(help="Value of a dynamic dimension.")]
 VerifySize = Annotated[list[str] | None, SizeOption(help="Value of a dynamic dimension, for verification.")]
 RunInputs = Annotated[

@@ -64,10 +64,9 @@ def refuse_stdout(output: Path) -> None:
 
 def refuse_terminal() -> None:
     """Refuse to write the bytes of a file to a terminal, or to a closed stream."""
-    if sys.stdout is None:
-        raise UsageError("-o -: standard output is closed, results need a place. Send it to a file or a program.")
-    if sys.stdout.isatty():
-        raise UsageError("-o -: standard output is a terminal, results are bytes. Send it to a file or a program.")
+    if sys.stdout is None or sys.stdout.isatty():
+        fact = "closed, results need a place" if sys.stdout is None else "a terminal, results are bytes"
+        raise UsageError(f"-o -: standard output is {fact}. Send it to a file or a program.")
 
 
 def safe_names(names: Iterable[str]) -> dict[str, str]:

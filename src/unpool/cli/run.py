@@ -41,10 +41,7 @@ Files: TypeAlias = Mapping[Path, Sequence[str]]  # the files of an item, and the
 
 
 def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
-    """Run the model on every item, and write one file per result; nothing is written on an error or an interruption.
-
-    With `keep_going`, items that cannot be read or do not fit are left out instead.
-    """
+    """Run the model on every item and write one file per result, or none on an error; `keep_going` leaves items out."""
     config.check()
     session = _open(config)
     inputs = slots(session)

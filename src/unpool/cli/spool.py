@@ -108,10 +108,7 @@ class TemporaryOutputs:
 
 @contextmanager
 def spool(run: ModelRun, item: Item, folder: Path | None, undo: Callable[[], None]) -> Iterator[TemporaryOutputs]:
-    """The outputs of one item in temporary files in `folder`, by default the system's, until the end of the block.
-
-    `undo` removes what else an interrupted command would leave.
-    """
+    """The outputs of one item in temporary files in `folder`, or the system's; `undo` is called on an interruption."""
     config, request = run.config, run.request
     if _holds_classes(run):
         request = replace(request, scores=ScoreFormat())

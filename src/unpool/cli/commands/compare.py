@@ -10,36 +10,26 @@ from unpool.cli import options
 from unpool.cli.errors import FINDINGS, UNSUPPORTED, UsageError, guard
 from unpool.errors import suggest_name
 
+OTHER_HELP = "A second ONNX file, to compare with the first."
+AGAINST_HELP = (
+    "Comma-separated: onnxruntime, reference (of onnx), openvino, torch, unpool. torch runs no ONNX file: it computes "
+    "each MaxPool, MaxUnpool and ConvTranspose by itself, from the inputs that unpool gives it."
+)
+AGAINST_DEFAULT = "onnxruntime; unpool for two models"
+TOLERANCE_HELP = "Tolerance of floats, relative to the largest element of the value. Integers must be equal."
+TOLERANCE_DEFAULT = "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05"
+SHARE_HELP = "Share of the elements of a value that may exceed the tolerance."
+
 
 def compare(
     model: options.ModelPath,
-    other: Annotated[
-        Path | None,
-        typer.Argument(metavar="[OTHER]", help="A second ONNX file, to compare with the first.", show_default=False),
-    ] = None,
-    against: Annotated[
-        str | None,
-        options.text_option(
-            "RUNTIMES",
-            "Comma-separated: onnxruntime, reference (of onnx), openvino, torch, unpool. torch runs no ONNX file: "
-            "it computes each MaxPool, MaxUnpool and ConvTranspose by itself, from the inputs that unpool gives it.",
-            "onnxruntime; unpool for two models",
-        ),
-    ] = None,
+    other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help=OTHER_HELP, show_default=False)] = None,
+    against: Annotated[str | None, options.text_option("RUNTIMES", AGAINST_HELP, AGAINST_DEFAULT)] = None,
     inputs: options.RunInputs = None,
     size: options.Size = None,
-    tolerance: Annotated[
-        str | None,
-        options.text_option(
-            "NUMBER",
-            "Tolerance of floats, relative to the largest element of the value. Integers must be equal.",
-            "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05",
-        ),
-    ] = None,
+    tolerance: Annotated[str | None, options.text_option("NUMBER", TOLERANCE_HELP, TOLERANCE_DEFAULT)] = None,
     ulp: Annotated[int, typer.Option(min=0, help="Tolerance of floats in units of the last place, in addition.")] = 0,
-    share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the elements of a value that may exceed the tolerance.")
-    ] = 0.0,
+    share: Annotated[float, typer.Option(min=0, max=1, help=SHARE_HELP)] = 0.0,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,

@@ -12,30 +12,24 @@ from unpool.cli.errors import UsageError, guard
 
 _INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
+OPERATOR_HELP = "MaxPool, MaxUnpool or ConvTranspose."
+SETTINGS_HELP = (
+    "size, the spatial sizes of X, such as size=7x9; and attributes such as kernel_shape=3 strides=2,2 pads=0,1,0,1 "
+    "auto_pad=SAME_UPPER. One integer stands for all axes."
+)
+OPSET_HELP = "The opset that selects the version."
+TO_HELP = "Another opset: what changed up to its version."
+LAYOUT_HELP = "NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc."
+
 
 def explain(
-    operator: Annotated[
-        str,
-        typer.Argument(metavar="OPERATOR", help="MaxPool, MaxUnpool or ConvTranspose.", show_default=False),
-    ],
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help=OPERATOR_HELP, show_default=False)],
     settings: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...",
-            help="size, the spatial sizes of X, such as size=7x9; and attributes such as kernel_shape=3 strides=2,2 "
-            "pads=0,1,0,1 auto_pad=SAME_UPPER. One integer stands for all axes.",
-            show_default=False,
-        ),
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=SETTINGS_HELP, show_default=False)
     ] = None,
-    opset: Annotated[
-        int | None, typer.Option(min=1, help="The opset that selects the version.", show_default="the newest version")
-    ] = None,
-    to: Annotated[
-        int | None, typer.Option(min=1, help="Another opset: what changed up to its version.", show_default=False)
-    ] = None,
-    layout: Annotated[
-        options.Layout, options.Choice(help="NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc.")
-    ] = options.Layout.NCHW,
+    opset: Annotated[int | None, typer.Option(min=1, help=OPSET_HELP, show_default="the newest version")] = None,
+    to: Annotated[int | None, typer.Option(min=1, help=TO_HELP, show_default=False)] = None,
+    layout: Annotated[options.Layout, options.Choice(help=LAYOUT_HELP)] = options.Layout.NCHW,
     compat: options.CompatWord = options.Compat.SPEC,
     as_json: options.Json = False,
 ) -> None:

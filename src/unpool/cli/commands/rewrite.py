@@ -42,9 +42,8 @@ def fix(
         fixed = fix_model(load_for_command(model, MIN_SPILLED_BYTES), **arguments)
         place, document = _write(fixed, None if dry_run else writer, model, output)
         count = len(fixed.changes)
-        summary = f"{count} change{'s' * (count > 1)}, verified on random inputs"
-        if not count:
-            summary = "nothing to change" if dry_run else "nothing to change, the model as it was"
+        unchanged = "nothing to change" if dry_run else "nothing to change, the model as it was"
+        summary = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else unchanged
         place = "dry run, nothing written" if dry_run else place
         lines = [*map(str, (*fixed.changes, *fixed.problems, *fixed.notes)), f"{place}: {summary}"]
         document |= {"problems": [asdict(problem) for problem in fixed.problems], "notes": list(fixed.notes)}
@@ -53,9 +52,7 @@ def fix(
 
 def lower(
     model: options.ModelPath,
-    target: Annotated[
-        options.TargetName, options.Choice("--for", help="Runtime that will run the model.", show_default=False)
-    ],
+    target: Annotated[options.TargetName, options.Choice("--for", help="Runtime of the model.", show_default=False)],
     output: options.ModelOutput,
     force: options.Force = False,
     size: options.VerifySize = None,

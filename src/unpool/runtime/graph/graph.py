@@ -19,10 +19,7 @@ FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in topological order and the values around them. Graphs share their protos, which are never changed.
-
-    `folded_nodes`, `activations` and `origins` go by the first output of a node.
-    """
+    """Nodes in topological order and the values around them. Graphs share their protos, which are never changed."""
 
     nodes: tuple[onnx.NodeProto, ...]
     constants: Mapping[str, onnx.TensorProto]  # that no caller can override
@@ -33,9 +30,9 @@ class Graph:
     declared: Mapping[str, onnx.TypeProto]  # types that the model states for values in between
     opsets: Mapping[str, int]  # version by domain, "" for ONNX
     ir_version: int
-    folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of the nodes folded into it
-    activations: Mapping[str, Activation] = field(default_factory=dict)  # that a node of unpool applies at its end
-    origins: Mapping[str, str] = field(default_factory=dict)  # the nodes that a node of unpool replaced, as a text
+    folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by first output: names of nodes in it
+    activations: Mapping[str, Activation] = field(default_factory=dict)  # by first output: what ends a node of unpool
+    origins: Mapping[str, str] = field(default_factory=dict)  # by first output: text about what it replaced
     outputs_before_indices: frozenset[str] = frozenset()  # of a subgraph: Indices outside of it depend on them
 
     @classmethod
@@ -141,7 +138,7 @@ def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
-DEEPEST = 16  # nodes that are followed back from a value to its constants
+DEEPEST = 16  # nodes followed back from a value to constants; torch's older exporter writes the pads of a Pad with 7
 _MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 _TYPE_OF_ATTRIBUTE: Mapping[str, Any] = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
 
@@ -184,10 +181,7 @@ def prune(graph: Graph) -> Graph:
 
 
 def constant_array(graph: Graph, name: str) -> AnyArray | None:
-    """The small array that a value is in every run; None if it is large or unknown.
-
-    Nodes may make it of constants: torch's exporter with dynamo=False writes the pads of a Pad with seven of them.
-    """
+    """The small array that a value is in every run, as constants make it; None if it is large or unknown."""
     makers = {output: node for node in graph.nodes for output in writes(node)}
     return _constant_array(graph, makers, name, DEEPEST)
 

@@ -195,10 +195,8 @@ def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
 
 
 def _missing_data(tensor: onnx.TensorProto, file: DataFile, error: Exception) -> FileError:
-    return FileError(
-        f"{file.path}: the data of tensor {tensor.name!r} cannot be read: {short_message(error)}. Leave the file where "
-        "it was."
-    )
+    fact = f"the data of tensor {tensor.name!r} cannot be read: {short_message(error)}"
+    return FileError(f"{file.path}: {fact}. Leave the file where it was.")
 
 
 def byte_size(tensor: onnx.TensorProto) -> int:
@@ -245,9 +243,9 @@ def serialize(model: onnx.ModelProto, where: str) -> bytes:
     """The bytes of a model, which errors call `where`; it has to fit into one message."""
     content = try_serialize(model)
     if content is None:
+        advice = "Save it with its weights in a data file (onnx.save, save_as_external_data=True), and pass its path."
         raise UnsupportedError(
-            f"{where}: the model exceeds 2 GiB, weights included, the limit of an ONNX file. Save it with its weights "
-            "in a data file (onnx.save, save_as_external_data=True), and pass its path."
+            f"{where}: the model exceeds 2 GiB, weights included, the limit of an ONNX file. {advice}"
         )
     return content
 
