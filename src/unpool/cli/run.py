@@ -108,8 +108,8 @@ def _class_style(config: RunConfig, metadata: Metadata) -> ClassStyle:
     def with_class_0(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
         return [first, *values] if values is not None and len(values) == 1 and config.threshold is not None else values
 
-    names = (with_class_0("background", names) for names in (config.classes, metadata.classes()))
-    return ClassStyle(*names, with_class_0(CLEAR, config.palette or metadata.palette()))
+    names, model_names = (with_class_0("background", names) for names in (config.classes, metadata.classes()))
+    return ClassStyle(names, model_names, with_class_0(CLEAR, config.palette or metadata.palette()))
 
 
 def _open(config: RunConfig) -> InferenceSession:
