@@ -22,7 +22,7 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import HOST, Plan, Step
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.ort_compat.adapters import Adapters, without_adapters
+from unpool.runtime.session.ort_compat.probes import adapter_parameters, without_adapters
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.signature import ModelMetadata, Signature
 
@@ -58,7 +58,7 @@ class Executor:
         self.plan, self.types, self.refused = loaded_plan.plan, loaded_plan.types, loaded_plan.refused
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
         self.signature.cuda, self.signature.owner = options.cuda, self
-        self._adapters = Adapters(self.signature.tensors)
+        self._tensors = self.signature.tensors
         self._constant_outputs = constant_outputs(graph)
         self._schedules = Schedules(loaded_plan)
         self._loaded_plan = loaded_plan
@@ -122,7 +122,7 @@ class Executor:
         caller_options, profile = run_options, self.profile
         if run_options is not None:
             require_run_options(run_options)
-            parameters = self._adapters.parameters(run_options)
+            parameters = adapter_parameters(self._tensors, run_options)
             if not is_bound:  # onnxruntime applies no adapter to a bound run
                 values |= {name: self.signature.accept(name, value) for name, value in parameters.items()}
             run_options = without_adapters(run_options) if parameters else run_options

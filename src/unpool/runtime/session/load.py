@@ -20,11 +20,10 @@ from unpool.runtime.graph.weights import folder_of, with_data_inside
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.ort_compat import session_options
 from unpool.runtime.session.ort_compat.model_files import save_optimized, to_onnx_format
+from unpool.runtime.session.ort_compat.probes import Overrides, apply_overrides, options_in_metadata, read_overrides
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.ort_compat.providers import cuda_memory
-from unpool.runtime.session.ort_compat.session_options import Overrides
 from unpool.runtime.session.passthrough import OrtModel, try_passthrough
 
 _BUILT_IN = (
@@ -158,20 +157,20 @@ def _load_with_overrides(
     def override(model: onnx.ModelProto) -> onnx.ModelProto:
         nonlocal overrides
         if reads_model_config():
-            overrides = Overrides({}, {}, session_options.options_in_metadata(model))
+            overrides = Overrides({}, {}, options_in_metadata(model))
             return model
         if config_entry(options, _NO_CPU) == "1":
             raise error_class(UnsupportedError, "Fail")(
                 f"SessionOptions: the entry {_NO_CPU} = 1 forbids the CPU, on which unpool runs. Remove the entry or "
                 "set it to 0."
             )
-        overrides = session_options.read_overrides(options, model, data_folder)
+        overrides = read_overrides(options, model, data_folder)
         if overrides.is_empty:
             return model
         if model is source:  # which is the caller's
             model = onnx.ModelProto()
             model.CopyFrom(source)
-        session_options.apply_overrides(model, overrides)
+        apply_overrides(model, overrides)
         return model
 
     model = load(source, override, folder, link_folders, leaves_weights=True)

@@ -1,17 +1,21 @@
-"""Reads from SessionOptions what they do not tell: initializers, sizes of axes, and options in a model's metadata.
+"""Reads from options of onnxruntime what they do not tell, by running a small model with them, the probe.
 
-onnxruntime loads a small model with the options, the probe, and says what it sees. The probe has no nodes. Its outputs
-are tensors named like those of the model, and its inputs have the model's axes: outputs and sizes are those of the
-options or, where the options set none, the probe's own.
+SessionOptions: initializers, sizes of axes, and options in a model's metadata. The outputs of the probe are tensors
+named like those of the model, and its inputs have the model's axes: outputs and sizes are those of the options or,
+where the options set none, the probe's own. External initializers have to be exactly those of the model, or onnxruntime
+refuses the probe. Then the probe gets the model's own external tensors.
 
-External initializers have to be exactly those of the model, or onnxruntime refuses the probe. Then the probe gets the
-model's own external tensors.
+RunOptions: parameters of active LoRA adapters, which onnxruntime feeds together with the caller's inputs, in place of
+those with the same name; it refuses a name that the model does not have. A partition has only some inputs of a model,
+so partitions run without adapters, and the parameters become inputs of the whole model. The probe returns its inputs;
+those that no adapter has keep their shape.
 """
 
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnxruntime.capi import _pybind_state
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import (
     CONFIG_KEY,
     CONFIG_VARIABLE,
@@ -28,41 +33,46 @@ from unpool.runtime.backends.ort_options import (
     TINY_MODEL,
     clone_private,
     config_metadata,
+    run_config_entry,
     set_config_entry,
     silence,
     with_attributes_of,
 )
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
+from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import domain, subgraphs
 from unpool.runtime.graph.weights import serialize
 from unpool.runtime.requirements import onnxruntime
 
-_OPSET, _IR = 14, 8
+_OPSET, _IR = 16, 8
 _UNSET_SHAPE = (1, 1, 1, 1, 1, 1, 1, 0)
 """The shape of a tensor that the options do not set."""
 
 _OUTPUT = "unpool.probe"
 """A tensor of a probe without others: it needs an output."""
 
+_UNKNOWN = "Invalid input name"
+"""Onnxruntime's message where an adapter has a parameter that the model lacks."""
+
+_RUN_ATTRIBUTES = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches")
+_RUN_ENTRIES = (
+    *("disable_synchronize_execution_providers", "gpu_graph_id", "memory.enable_memory_arena_shrinkage"),
+    *("qnn.htp_perf_mode", "qnn.htp_perf_mode_post_run", "qnn.lora_config", "qnn.rpc_control_latency"),
+)
+"""The config entries of RunOptions that are copied; onnxruntime cannot list those that are set."""
+
 
 @dataclass(frozen=True)
 class Overrides:
-    """Parts of a model that SessionOptions replace.
+    """Parts of a model that SessionOptions replace."""
 
-    Attributes:
-        tensors: in place of the model's own, by name.
-        sizes: of axes, by the axis as the model writes it.
-        options: the options without external initializers, which onnxruntime accepts for one model only.
-        has_external: whether there were any.
-    """
-
-    tensors: Mapping[str, Any]
-    sizes: Mapping[bytes, int]
-    options: onnxruntime.SessionOptions
-    has_external: bool = False
+    tensors: Mapping[str, Any]  # by name
+    sizes: Mapping[bytes, int]  # by the axis as the model writes it
+    options: onnxruntime.SessionOptions  # without external initializers, which onnxruntime accepts for one model only
+    has_external: bool = False  # whether there were any
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +92,7 @@ def read_overrides(options: onnxruntime.SessionOptions, model: onnx.ModelProto, 
     constants = (name for node in model.graph.node if _is_constant(node) for name in node.output)
     names = list(dict.fromkeys(name for name in (*(tensor.name for tensor in tensors), *constants) if name))
     files = list(dict.fromkeys(ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)))
-    tensors_unset = [_unset_tensor(name) for name in names]
+    tensors_unset = [helper.make_tensor(name, TensorProto.UINT8, _UNSET_SHAPE, b"", raw=True) for name in names]
     refusal: Exception | None = None
     try:
         overrides = _run_probe(options, tensors_unset, axes)
@@ -124,24 +134,20 @@ def _run_probe(
     options: onnxruntime.SessionOptions, tensors: Sequence[TensorProto], axes: Sequence[bytes], folder: str = ""
 ) -> Overrides:
     """The tensors and sizes of a probe with these options; its data files are in `folder`."""
-    model = onnx.ModelProto(ir_version=_IR, graph=onnx.GraphProto(name="probe"))
-    model.opset_import.append(helper.make_opsetid("", _OPSET))
-    model.graph.initializer.extend(tensors or [_unset_tensor(_OUTPUT)])
-    for tensor in model.graph.initializer:
-        model.graph.output.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    names = [tensor.name for tensor in model.graph.initializer]
+    tensors = tensors or [helper.make_tensor(_OUTPUT, TensorProto.UINT8, _UNSET_SHAPE, b"", raw=True)]
+    outputs = [helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in tensors]
+    names = [tensor.name for tensor in tensors]
     fresh = FreshNames([*names, _OUTPUT])
     inputs = {fresh.fresh(f"{_OUTPUT}.{number}"): axis for number, axis in enumerate(axes)}
-    dims = {}
+    values = [helper.make_tensor_value_info(name, TensorProto.INT8, [0, None]) for name in inputs]
+    dims = {value.name: value.type.tensor_type.shape.dim[1] for value in values}
     for name, axis in inputs.items():
-        value = helper.make_tensor_value_info(name, TensorProto.INT8, [0, None])
-        dims[name] = value.type.tensor_type.shape.dim[1]
         dims[name].ParseFromString(axis)
-        model.graph.input.append(value)
     own = silence(clone_private(options))
     if folder:
         set_config_entry(own, DATA_FOLDER, folder)
-    content = serialize(model, "the tensors of the model")
+    graph = helper.make_graph([], "probe", values, outputs, tensors)
+    content = serialize(_model(graph), "the tensors of the model")
     session = onnxruntime.InferenceSession(content, own, providers=["CPUExecutionProvider"])
     sizes = {info.name: info.shape[1] for info in session.get_inputs()}
     empty = {name: np.zeros((0, size if isinstance(size, int) else 1), np.int8) for name, size in sizes.items()}
@@ -170,6 +176,10 @@ def _has_file(options: onnxruntime.SessionOptions, file: str) -> bool:
     return True
 
 
+def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+
+
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """The initializers of a graph and of its subgraphs."""
     yield from graph.initializer
@@ -184,10 +194,6 @@ def _axis(dim: onnx.TensorShapeProto.Dimension) -> bytes:
 
 def _is_constant(node: onnx.NodeProto) -> bool:
     return node.op_type == "Constant" and domain(node) == ""
-
-
-def _unset_tensor(name: str) -> TensorProto:
-    return helper.make_tensor(name, TensorProto.UINT8, _UNSET_SHAPE, b"", raw=True)
 
 
 def _replace(tensor: TensorProto, array: Any) -> None:
@@ -209,8 +215,12 @@ def _replace(tensor: TensorProto, array: Any) -> None:
 def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
     """The options in a model's metadata; those that it does not set are as in new options."""
     text = next((entry.value for entry in model.metadata_props if entry.key == CONFIG_KEY), "{}")
+    key, enables_profiling = "enable_profiling", False
     try:
-        config, enables_profiling = _split_profiling(json.loads(text))
+        config = json.loads(text)
+        entries = config.get("session_options") if isinstance(config, dict) else None
+        if isinstance(entries, dict) and entries.get(key) in (0, 1) and entries[key] is not True:
+            enables_profiling = bool(entries.pop(key))  # with it, onnxruntime would begin its file at once
         content = TINY_MODEL + config_metadata(config)
         session = _pybind_state.InferenceSession(onnxruntime.SessionOptions(), content, False, True)
         options: onnxruntime.SessionOptions = session.session_options
@@ -223,9 +233,50 @@ def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
     return options
 
 
-def _split_profiling(config: Any) -> tuple[Any, bool]:
-    """The config without `enable_profiling`, with which onnxruntime would begin its file at once; and its value."""
-    key, options = "enable_profiling", config.get("session_options") if isinstance(config, dict) else None
-    if not isinstance(options, dict) or options.get(key) not in (0, 1) or options[key] is True:
-        return config, False
-    return config | {"session_options": {k: v for k, v in options.items() if k != key}}, bool(options[key])
+def adapter_parameters(inputs: Mapping[str, str], run_options: onnxruntime.RunOptions) -> dict[str, Any]:
+    """The parameters of active adapters by the names of inputs, of which these are the tensors and their types."""
+    try:
+        _parameter_probe(()).run(None, {}, run_options)
+        return {}
+    except Exception as error:
+        if _UNKNOWN not in str(error):
+            return {}
+    probe = _parameter_probe(tuple(inputs.items()))
+    try:
+        values = probe.run_with_ort_values([info.name for info in probe.get_outputs()], {}, run_options)
+    except Exception as error:
+        raise error_class(UnpoolError, type(error))(
+            f"RunOptions: expected adapters whose parameters are inputs of the model, {', '.join(inputs)}; "
+            f"got: {ort_message(error)}. Deactivate the adapter."
+        ) from error
+    pairs = zip(inputs, values, strict=True)
+    return {name: from_ort_value(value) for name, value in pairs if tuple(value.shape()) != _UNSET_SHAPE}
+
+
+def without_adapters(run_options: onnxruntime.RunOptions) -> onnxruntime.RunOptions:
+    """A copy of options with their attributes and known entries, and without adapters."""
+    copy = onnxruntime.RunOptions()
+    for name in _RUN_ATTRIBUTES:
+        setattr(copy, name, getattr(run_options, name))
+    for key in _RUN_ENTRIES:
+        value = run_config_entry(run_options, key)
+        if value is not None:
+            copy.add_run_config_entry(key, value)
+    return copy
+
+
+@lru_cache(8)
+def _parameter_probe(inputs: tuple[tuple[str, str], ...]) -> onnxruntime.InferenceSession:
+    """A session that returns its inputs, given by name and type, in their order; each has a default value."""
+    graph, fresh = onnx.GraphProto(name="probe"), FreshNames(name for name, _ in inputs)
+    for name, type_name in inputs:
+        type_ = shapes.parse_type(type_name)
+        assert type_ is not None, "the names are those of tensors"
+        graph.input.append(helper.make_value_info(name, type_))
+        graph.initializer.append(TensorProto(name=name, data_type=type_.tensor_type.elem_type, dims=_UNSET_SHAPE))
+        graph.node.append(helper.make_node("Identity", [name], [fresh.fresh(name)]))
+    if not inputs:
+        graph.node.append(helper.make_node("Constant", [], ["nothing"], value_int=0))
+    graph.output.extend(onnx.ValueInfoProto(name=node.output[0]) for node in graph.node)
+    options = silence(onnxruntime.SessionOptions())
+    return onnxruntime.InferenceSession(_model(graph).SerializeToString(), options, providers=["CPUExecutionProvider"])
