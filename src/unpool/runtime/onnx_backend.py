@@ -129,10 +129,7 @@ run = run_model
 
 
 def _set_options(options: Any, values: Mapping[str, Any], permitted: frozenset[str], others: Iterable[str]) -> None:
-    """Set attributes of SessionOptions or RunOptions; one that is not permitted is refused, also as a RuntimeError.
-
-    `others` are further known keywords, for the warning about an unknown one.
-    """
+    """Set permitted attributes of options; warn about a name that is none of these and of the `others`."""
     for name, value in values.items():
         kind = type(options).__name__
         if name in permitted:
@@ -169,7 +166,8 @@ def run_node(
     """
     opset = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
     feed = _node_feed(node, inputs)
-    graph = helper.make_graph([node], "node", [_value(name, value) for name, value in feed.items()], [])
+    values = [helper.make_value_info(name, _type(value)) for name, value in feed.items()]
+    graph = helper.make_graph([node], "node", values, [])
     imports = {"": opset, domain(node): opset}
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*entry) for entry in imports.items()])
     model.graph.output.extend(_outputs(model, node, feed, outputs_info))
@@ -220,24 +218,20 @@ def _outputs(
     if is_unpool_op(node) and node.input and node.input[0] in feed:
         kinds = (feed[node.input[0]].dtype, np.dtype(np.int64), *([np.dtype(np.float32)] * len(node.output)))
         known = dict(zip(node.output, kinds, strict=False))
-        return [_value(name, np.empty(0, known[name])) for name in names]
+        return [helper.make_value_info(name, _type(np.empty(0, known[name]))) for name in names]
     inferred = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
     missing = [name for name in names if name not in inferred]
     if missing:
         raise UnpoolError(
-            f"run_node: {node.op_type}: expected outputs whose type can be inferred, got {', '.join(missing)} of "
-            "unknown type. Pass outputs_info."
+            f"run_node: {node.op_type}: the type of {', '.join(missing)} cannot be inferred. Pass outputs_info."
         )
     return [inferred[name] for name in names]
 
 
-def _value(name: str, value: Any) -> onnx.ValueInfoProto:
-    """An input or output of the value's type, with dynamic sizes."""
-    return helper.make_value_info(name, _type(value))
-
-
 def _type(value: Any) -> onnx.TypeProto:
+    """The type of a value, with dynamic sizes."""
     if isinstance(value, list):
         return helper.make_sequence_type_proto(_type(value[0] if value else np.empty(0, np.float32)))
-    dtype = np.dtype(object) if np.asarray(value).dtype.kind in "US" else np.asarray(value).dtype
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), None)
+    dtype = np.asarray(value).dtype
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(object) if dtype.kind in "US" else dtype)
+    return helper.make_tensor_type_proto(element, None)

@@ -240,7 +240,8 @@ class OpenVinoPartition(Partition):
 
 
 def _dtype(port: Any) -> np.dtype[Any]:
-    return np.dtype(port.element_type.to_dtype())
+    dtype: np.dtype[Any] = np.dtype(port.element_type.to_dtype())
+    return dtype
 
 
 _LOWEST = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

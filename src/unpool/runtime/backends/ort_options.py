@@ -15,7 +15,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
@@ -45,11 +45,8 @@ ATTRIBUTES = (
 )
 """The attributes of SessionOptions."""
 
-LOAD_FORMAT = "session.load_model_format"
-"""The config entry with the format of a model: ONNX or ORT."""
-
-DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-"""The config entry with the folder of a model's data files."""
+LOAD_FORMAT = "session.load_model_format"  # the config entry with the format of a model: ONNX or ORT
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"  # that with the folder of its data files
 
 FATAL, UNSET = 4, -1
 """Levels of a log: only fatal errors, because errors come back as exceptions; and none chosen."""
@@ -144,19 +141,16 @@ class PartitionOptions:
         copy.add_external_initializers(list(weights), list(weights.values()))
         return replace(self, copy=copy)
 
-    @contextmanager
-    def session_options(self) -> Iterator[onnxruntime.SessionOptions]:
+    def session_options(self) -> AbstractContextManager[onnxruntime.SessionOptions]:
         """The object to make the session of a partition with, valid inside the block."""
-        if self.caller_options is None and self.traces is None:
-            yield self.copy
-            return
         attributes: dict[str, Any] = {}
         if self.caller_options is not None:
             attributes = {name: getattr(self.copy, name) for name in ATTRIBUTES}
         if self.traces is not None:
             attributes |= {"enable_profiling": True, "profile_file_prefix": next(self.traces.prefixes)}
-        with temporary_attributes(self.caller_options or self.copy, attributes) as options:
-            yield options
+        return (
+            temporary_attributes(self.caller_options or self.copy, attributes) if attributes else nullcontext(self.copy)
+        )
 
 
 def partition_options(user: onnxruntime.SessionOptions | None, threads: int | None) -> PartitionOptions:
@@ -288,10 +282,8 @@ def reads_model_config() -> bool:
 
 def with_model_config(model: bytes, options: onnxruntime.SessionOptions) -> bytes:
     """The model of a partition with the options in its metadata, where they are read from there."""
-    if not reads_model_config():
-        return model
     attributes = {name: int(getattr(options, name)) for name in _CONFIG_ATTRIBUTES}
-    return model + config_metadata({"session_options": attributes})
+    return model + config_metadata({"session_options": attributes}) if reads_model_config() else model
 
 
 def config_metadata(config: object) -> bytes:
@@ -316,5 +308,5 @@ def _tiny_ort_model() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tiny.ort")
         options.optimized_model_filepath = str(path)
-        onnxruntime.InferenceSession(TINY_MODEL, options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(TINY_MODEL, options, providers=[CPU])
         return path.read_bytes()

@@ -105,8 +105,9 @@ def ort_value_sharing(x: Any, uint8: Any, *, is_bool: bool) -> onnxruntime.OrtVa
 
 @cache
 def _has_dlpack_bool() -> bool:
+    array: AnyArray = np.zeros(1, np.bool_)
     try:
-        _pybind_state.OrtValue.from_dlpack(np.zeros(1, np.bool_).__dlpack__())
+        _pybind_state.OrtValue.from_dlpack(array.__dlpack__())
     except (TypeError, RuntimeError, ValueError):
         return False
     return True

@@ -17,7 +17,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -30,7 +30,6 @@ from unpool.execute import autotune
 from unpool.numerics import TUNING, diff_arrays
 from unpool.runtime.backends.openvino_backend import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
-from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.weights import try_serialize
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
@@ -59,7 +58,7 @@ _log = logging.getLogger("unpool")
 
 def build_session(config: SessionConfig) -> BuiltSession:
     """The model of a session; with tuning, by the fastest runtimes. All but the usual ones may fail to load."""
-    configs = candidates(config)
+    configs = _candidates(config)
     if len(configs) == 1:
         return build(config)
     key = _key(config)
@@ -68,7 +67,8 @@ def build_session(config: SessionConfig) -> BuiltSession:
         return build(configs[name])
     end = time.perf_counter() + config.tuning
     usual = build(config)
-    configs = distinct_candidates(configs, usual.model.plan if isinstance(usual.model, Executor) else None)
+    if not isinstance(usual.model, Executor) or not _has_indices(usual.model.plan):
+        configs.pop(BEFORE_INDICES, None)
     if len(configs) == 1:
         return usual
     try:
@@ -84,12 +84,13 @@ def build_session(config: SessionConfig) -> BuiltSession:
                 sessions[name] = build(replace(candidate, tuning=max(seconds, MIN_TUNING)))
             except UnpoolError as error:
                 _log.info("tuning: %s does not load: %s", name, error)
-    models = {name: session.model for name, session in sessions.items()}
-    name = fastest(config, models, feed, end - time.perf_counter())
+    calls: dict[str, Callable[[], Any]]
+    calls = {name: partial(session.model.run, None, feed) for name, session in sessions.items()}
+    name = _fastest(key, calls, end - time.perf_counter())
     return sessions[name]._replace(config=configs[name])
 
 
-def candidates(config: SessionConfig) -> dict[str, SessionConfig]:
+def _candidates(config: SessionConfig) -> dict[str, SessionConfig]:
     """The configs of all candidates by name, the usual one first.
 
     The usual one is the only candidate without tuning, with `exact`, with the caller's SessionOptions, and with
@@ -101,36 +102,30 @@ def candidates(config: SessionConfig) -> dict[str, SessionConfig]:
         return configs
     if config.providers is None:
         configs[BEFORE_INDICES] = replace(config, openvino_conv_transpose=False, convert_conv_before_indices=True)
-    if config.providers is None and is_installed():
-        openvino = replace(config, providers=Providers((OPENVINO, CPU), ({}, {})))
-        configs[OPENVINO_PARTITIONS] = replace(openvino, openvino_conv_transpose=False)
-        configs[OPENVINO_ALL] = replace(openvino, openvino_conv_transpose=True)
+        if is_installed():
+            openvino = replace(config, providers=Providers((OPENVINO, CPU), ({}, {})))
+            configs[OPENVINO_PARTITIONS] = replace(openvino, openvino_conv_transpose=False)
+            configs[OPENVINO_ALL] = replace(openvino, openvino_conv_transpose=True)
     elif is_installed() and config.all_providers.openvino is not None:
         configs[OPENVINO_ALL] = replace(config, openvino_conv_transpose=True)
     return configs
 
 
-def distinct_candidates(configs: Mapping[str, SessionConfig], plan: Plan | None) -> dict[str, SessionConfig]:
-    """The candidates that differ for a model; `plan` is None where onnxruntime runs the whole model."""
-    pools = {record.step for record in plan or () if record.operator == "MaxPool" and record.runner == "unpool"}
-    has_indices = plan is not None and any(len(plan.steps[step].outputs) > 1 for step in pools)
-    return {name: config for name, config in configs.items() if name != BEFORE_INDICES or has_indices}
+def _has_indices(plan: Plan) -> bool:
+    """True if a MaxPool of unpool has its Indices among the outputs of its step."""
+    pools = {record.step for record in plan if record.operator == "MaxPool" and record.runner == "unpool"}
+    return any(len(plan.steps[step].outputs) > 1 for step in pools)
 
 
-def fastest(config: SessionConfig, models: Mapping[str, Any], feed: Mapping[str, Any], seconds: float) -> str:
-    """The name of the fastest model; the usual one unless another is faster by a margin.
-
-    `models` are loaded candidates by name. Those that `seconds` are too short for are not timed.
-    """
-    if len(models) == 1:
-        return USUAL
-    calls = _eligible({name: partial(model.run, None, feed) for name, model in models.items()}, seconds)
+def _fastest(key: str | None, calls: dict[str, Callable[[], Any]], seconds: float) -> str:
+    """The name of the fastest candidate, which is stored; the usual one unless another is faster by a margin."""
+    if len(calls) > 1:
+        calls = _eligible(calls, seconds)
     if len(calls) == 1:
         return USUAL
     times = autotune.time_calls(calls, seconds, SETTLE, median)  # the minimum of so few whole runs is noise
     name = autotune.fastest(times, USUAL, MARGIN)
     _log.info("tuning: the model goes by %s: %s.", name, autotune.format_times(times))
-    key = _key(config)
     if key is not None:
         autotune.store_result(key, name)
     return name
@@ -139,7 +134,7 @@ def fastest(config: SessionConfig, models: Mapping[str, Any], feed: Mapping[str,
 def _eligible(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Callable[[], Any]]:
     """The candidates that there is time for, the usual one first; OpenVINO's only where results agree.
 
-    Candidates of unpool's own are not compared. They only round differently, which may change an index, and a single
+    Candidates of unpool's own are not compared: they only round differently, which may change an index, and a single
     index may change many outputs (docs/decisions/0011).
     """
     start = time.perf_counter()
@@ -147,7 +142,7 @@ def _eligible(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, 
     count = int(seconds / (MIN_RUNS * (time.perf_counter() - start)))
     skipped = list(calls)[max(count, 1) :]
     if skipped:
-        _log.info("tuning: untimed, as a run takes too long for the time that is left: %s.", ", ".join(skipped))
+        _log.info("tuning: not timed, because a run takes too long: %s.", ", ".join(skipped))
     compared = (OPENVINO_PARTITIONS, OPENVINO_ALL)
     return {
         name: call
@@ -171,18 +166,18 @@ def _agrees(name: str, call: Callable[[], Any], expected: list[Any]) -> bool:
 
 def _key(config: SessionConfig) -> str | None:
     """The key of the stored result; None where the model has no bytes to make a digest of."""
-    digest = _digest(config.source)
-    arguments = (config.semantics, config.threads, config.providers, sorted(config.disabled_optimizers))
-    versions = onnxruntime.__version__, package().__version__ if is_installed() else ""
-    return None if digest is None else repr((digest, arguments, *versions))
-
-
-def _digest(source: ModelSource) -> str | None:
+    source = config.source
     if isinstance(source, (str, os.PathLike)):
         try:
             with open(source, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:  # loading the model raises it again
             return None
-    content = try_serialize(source) if isinstance(source, onnx.ModelProto) else bytes(source)
-    return None if content is None else hashlib.sha256(content).hexdigest()
+    else:
+        content = try_serialize(source) if isinstance(source, onnx.ModelProto) else bytes(source)
+        if content is None:
+            return None
+        digest = hashlib.sha256(content).hexdigest()
+    arguments = (config.semantics, config.threads, config.providers, sorted(config.disabled_optimizers))
+    versions = onnxruntime.__version__, package().__version__ if is_installed() else ""
+    return repr((digest, arguments, *versions))

@@ -35,30 +35,18 @@ ENTRIES = (
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """The arguments of a session.
-
-    Attributes:
-        source: the model: a path, bytes or a ModelProto.
-        options, providers: None where the caller gave none.
-        threads: maximum number of threads; None for all cores.
-        reads_config: whether options in the model count; None where the environment decides.
-        disabled_optimizers: names of onnxruntime's.
-        tuning: maximum seconds for timing runtimes and algorithms; 0 for no tuning.
-        openvino_conv_transpose: whether OpenVINO also computes ConvTranspose in its partitions; None where tuning may
-            choose the runtimes.
-        convert_conv_before_indices: whether unpool may also compute a Conv on which Indices depend.
-    """
+    """The arguments of a session; options and providers are None where the caller gave none."""
 
     source: ModelSource
     options: onnxruntime.SessionOptions | None
     providers: Providers | None
     semantics: Semantics
-    threads: int | None
-    reads_config: bool | None
-    disabled_optimizers: frozenset[str]
-    tuning: float = 0.0
-    openvino_conv_transpose: bool | None = None
-    convert_conv_before_indices: bool = False
+    threads: int | None  # at most; None for all cores
+    reads_config: bool | None  # whether options in the model count; None where the environment decides
+    disabled_optimizers: frozenset[str]  # names of onnxruntime's
+    tuning: float = 0.0  # maximum seconds for timing runtimes and algorithms; 0 for no tuning
+    openvino_conv_transpose: bool | None = None  # whether OpenVINO computes it too; None where tuning may choose
+    convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
 
     @property
     def all_providers(self) -> Providers:
@@ -87,9 +75,9 @@ class SessionConfig:
         state = {name: value for name, value in vars(self).items() if name != "options"}
         if self.options is None:
             return state | {"options": None}
-        entries = {key: config_entry(options, key) for key in ENTRIES}
-        attributes = {name: getattr(options, name) for name in ATTRIBUTES}
-        return state | {"options": (attributes, {key: value for key, value in entries.items() if value is not None})}
+        pairs = ((key, config_entry(options, key)) for key in ENTRIES)
+        entries = {key: value for key, value in pairs if value is not None}
+        return state | {"options": ({name: getattr(options, name) for name in ATTRIBUTES}, entries)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "SessionConfig":

@@ -149,8 +149,8 @@ def _load_with_overrides(
             f"Unset {CONFIG_VARIABLE}."
         )
     folder = config_entry(options, DATA_FOLDER) or ""
-    is_file = isinstance(source, (str, os.PathLike))
-    data_folder = os.path.dirname(os.path.abspath(source)) if is_file else folder or os.getcwd()
+    path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
+    data_folder = folder or os.getcwd() if path is None else os.path.dirname(path)
     link_folders = [name for name in (config_entry(options, FOLDERS_ENTRY) or "").split(os.pathsep) if name]
     overrides = Overrides({}, {}, options)
 

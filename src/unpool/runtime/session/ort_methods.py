@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
 from unpool.runtime.errors import RUNNING, as_onnxruntime, error_class
-from unpool.runtime.plan.plan import PlanRow
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
@@ -20,8 +18,7 @@ RECORDS = "session.record_ep_graph_assignment_info"
 """The config entry with which onnxruntime records the provider of every node."""
 
 
-@dataclass(frozen=True)
-class AssignedNode:
+class AssignedNode(NamedTuple):
     """A node that a provider runs."""
 
     name: str
@@ -29,20 +26,19 @@ class AssignedNode:
     op_type: str
 
 
-@dataclass(frozen=True)
-class AssignedSubgraph:
+class AssignedSubgraph(NamedTuple):
     """The nodes that a provider runs in one step of the plan."""
 
     ep_name: str
-    nodes: tuple[AssignedNode, ...]
+    nodes: list[AssignedNode]
 
     def get_nodes(self) -> list[AssignedNode]:
-        """Its nodes."""
-        return list(self.nodes)
+        """The same nodes."""
+        return self.nodes
 
 
 class OrtSessionMethods:
-    """The part of a session that answers for its providers, and passes calls on to its sessions of onnxruntime."""
+    """Methods of a session about its inputs, outputs, providers and profile."""
 
     _config: SessionConfig
     _model: Executor | OrtModel
@@ -95,9 +91,8 @@ class OrtSessionMethods:
     ) -> onnxruntime.OrtValue:
         """An OrtValue that only this session may use."""
         if isinstance(self._model, OrtModel):
-            return self._model.session.create_ortvalue_from_shape_and_type(
-                shape, element_type, device_type, device_id, vendor_id
-            )
+            arguments = shape, element_type, device_type, device_id, vendor_id
+            return self._model.session.create_ortvalue_from_shape_and_type(*arguments)
         vendor = [] if vendor_id == -1 else [vendor_id]
         value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, *vendor)
         value._session = self._sess
@@ -116,10 +111,10 @@ class OrtSessionMethods:
         return [_memory_info(self._model) for _ in self.get_outputs()]
 
     def get_input_epdevices(self) -> list[Any]:
-        """The device that reads each input; None where it is none of onnxruntime's."""
+        """The device of onnxruntime that reads each input; None in a session that unpool plans."""
         if isinstance(self._model, OrtModel):
             return list(self._model.session.get_input_epdevices())
-        return [None for _ in self.get_inputs()]
+        return [None] * len(self.get_inputs())
 
     def get_provider_graph_assignment_info(self) -> Sequence[Any]:
         """The provider of every node, one entry per step of the plan.
@@ -134,18 +129,16 @@ class OrtSessionMethods:
                 f"get_provider_graph_assignment_info: Session configuration entry '{RECORDS}' must be set to \"1\", "
                 f"got {config_entry(self._options, RECORDS)!r}. Add it by SessionOptions.add_session_config_entry."
             )
-        by_step: dict[int, list[PlanRow]] = {}
-        for record in self._model.plan:
-            by_step.setdefault(record.step, []).append(record)
         ort_provider = self._config.all_providers.of_onnxruntime.names[0]
         providers = {"unpool": UNPOOL, "onnxruntime": ort_provider, "openvino": OPENVINO}
-        assigned = []
-        for number, records in by_step.items():
-            nodes = [AssignedNode(record.node, record.domain, record.operator) for record in records]
+        assigned: dict[int, AssignedSubgraph] = {}
+        for row in self._model.plan:
+            subgraph = assigned.setdefault(row.step, AssignedSubgraph(providers.get(row.runner, CPU), []))
+            subgraph.nodes.append(AssignedNode(row.node, row.domain, row.operator))
+        for number, subgraph in assigned.items():
             folded = self._model.folded.get(self._model.plan.steps[number], ())
-            nodes += [AssignedNode(name, "", operator) for name, operator in folded]
-            assigned.append(AssignedSubgraph(providers.get(records[0].runner, CPU), tuple(nodes)))
-        return assigned
+            subgraph.nodes.extend(AssignedNode(name, "", operator) for name, operator in folded)
+        return list(assigned.values())
 
     def get_tuning_results(self) -> list[Any]:
         """The tuning results of the providers of partitions."""

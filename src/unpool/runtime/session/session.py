@@ -252,9 +252,8 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         """
         with session_errors():
             if isinstance(self._model, OrtModel):
-                self._model.session.run_with_ortvaluevector(
-                    run_options, feed_names, feeds, fetch_names, fetches, fetch_devices
-                )
+                arguments = run_options, feed_names, feeds, fetch_names, fetches, fetch_devices
+                self._model.session.run_with_ortvaluevector(*arguments)
                 return
             feed = {name: onnxruntime.OrtValue(value) for name, value in zip(feed_names, feeds, strict=True)}
             names = self._model.signature.choose(fetch_names)
@@ -348,11 +347,10 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         except UnpoolError as error:
             raise as_onnxruntime(error, LOADING) from error.__cause__
         source = stable_source(config.source)
-        self._config = config if source is config.source else replace(config, source=source)
-        self._model, self._options = model, options
+        self._config, self._model, self._options = replace(config, source=source), model, options
         self._sess = model.session._sess if isinstance(model, OrtModel) else model
-        self._model_path = self._config.source if isinstance(self._config.source, str) else None
-        self._model_bytes = self._config.source if isinstance(self._config.source, bytes) else None
+        self._model_path = source if isinstance(source, str) else None
+        self._model_bytes = source if isinstance(source, bytes) else None
         self._threads = thread_budget(options, config.threads) or available_cores()
         self._async_pool = ThreadPoolExecutor(min(self._threads, MAX_ASYNC_RUNS), "unpool-async")
         self.__dict__.update(self._private_attributes())

@@ -56,17 +56,11 @@ class ModelMetadata:
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """An input or output of the model.
-
-    Attributes:
-        name: as in `run`.
-        shape: an int, a symbolic name or None per axis; empty for a scalar, and when the rank is unknown.
-        type: onnxruntime's name of it, such as "tensor(float)".
-    """
+    """An input or output of the model."""
 
     name: str
-    shape: list[int | str | None]
-    type: str
+    shape: list[int | str | None]  # sizes and names of dimensions; empty for a scalar, and where the rank is unknown
+    type: str  # onnxruntime's name of it, such as "tensor(float)"
 
     def __str__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
@@ -74,23 +68,14 @@ class ValueInfo:
 
 @dataclass(frozen=True)
 class AcceptedInput:
-    """The arrays that an input accepts.
-
-    Attributes:
-        info: name, shape and type, for the caller.
-        dtype: None for an input that is no tensor, whose values pass unchecked.
-        sizes: None where the rank is dynamic.
-    """
+    """The arrays that an input accepts."""
 
     info: ValueInfo
-    dtype: np.dtype[Any] | None
-    sizes: tuple[int | None, ...] | None
+    dtype: np.dtype[Any] | None  # None for an input that is no tensor, whose values pass unchecked
+    sizes: tuple[int | None, ...] | None  # None where the rank is dynamic
 
-    def accept(self, value: Any, cuda: "CudaMemory | None" = None) -> Any:
-        """The value as the array that nodes read, without a copy where that is possible.
-
-        A value in the session's GPU memory, `cuda`, becomes a tensor.
-        """
+    def accept(self, value: Any, cuda: "CudaMemory | None") -> Any:
+        """The value as the array that nodes read, if possible without a copy; a tensor if it is in GPU memory."""
         if self.dtype is None:
             return value
         tensor = None if cuda is None else cuda.as_tensor(value, f"input {self.info.name!r}")
@@ -132,49 +117,38 @@ class AcceptedInput:
 
 
 class Signature:
-    """The inputs and outputs of a model; `defaults` are values of the inputs that may be omitted.
-
-    Attributes:
-        owner: of the OrtValues that no other session may read; set by the session.
-        cuda: the session's GPU memory; None where there is none.
-    """
+    """The inputs and outputs of a model; `defaults` are values of the inputs that may be omitted."""
 
     cuda: "CudaMemory | None" = None
+    owner: object = None  # of the OrtValues that no other session may read
 
     def __init__(
         self, inputs: Mapping[str, AcceptedInput], defaults: Mapping[str, Any], outputs: Sequence[ValueInfo]
     ) -> None:
-        self._accepted_inputs = dict(inputs)
-        self._defaults = dict(defaults)
+        self._accepted_inputs, self._defaults = dict(inputs), dict(defaults)
         self._required = [name for name in inputs if name not in defaults]
         self._optional = {name: None for name, accepted in inputs.items() if accepted.info.type.startswith("optional(")}
         self.outputs = list(outputs)
-        self.owner: object = None
 
     @classmethod
     def of_graph(cls, graph: Graph, types: Types) -> "Signature":
         """The signature of a graph, with the types of its values."""
-        types_of_inputs = {value.name: value.type for value in graph.inputs}
-        inputs = {
-            name: AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.static_dims(type_))
-            for name, type_ in types_of_inputs.items()
-        }
+        inputs = {}
+        for name, type_ in ((value.name, value.type) for value in graph.inputs):
+            inputs[name] = AcceptedInput(_info(name, type_), shapes.dtype(type_), shapes.static_dims(type_))
         defaults = {name: numpy_helper.to_array(tensor) for name, tensor in graph.defaults.items()}
         return cls(inputs, defaults, [_info(value.name, _declared(value, types)) for value in graph.outputs])
 
     @classmethod
     def of_session(cls, session: onnxruntime.InferenceSession) -> "Signature":
         """The signature of a session of onnxruntime; inputs that may be omitted have the default None."""
-        required, optional = session.get_inputs(), session.get_overridable_initializers()
-        infos = [ValueInfo(info.name, list(info.shape), info.type) for info in (*required, *optional)]
+        optional = session.get_overridable_initializers()
         inputs = {}
-        for info in infos:
-            type_ = shapes.parse_type(info.type)
+        for info in _infos((*session.get_inputs(), *optional)):
             sizes = tuple(size if isinstance(size, int) else None for size in info.shape)
-            dtype = None if type_ is None else shapes.dtype(type_)
+            dtype = shapes.dtype(shapes.parse_type(info.type))
             inputs[info.name] = AcceptedInput(info, dtype, sizes or None)  # a scalar looks like a dynamic rank
-        outputs = [ValueInfo(info.name, list(info.shape), info.type) for info in session.get_outputs()]
-        return cls(inputs, dict.fromkeys(info.name for info in optional), outputs)
+        return cls(inputs, dict.fromkeys(info.name for info in optional), _infos(session.get_outputs()))
 
     @property
     def inputs(self) -> list[ValueInfo]:
@@ -206,12 +180,9 @@ class Signature:
     def require_all(self, feed: Mapping[str, Any]) -> None:
         """Refuse a feed that lacks an input, or has an unknown one."""
         if not isinstance(feed, Mapping):
-            raise UnpoolError(
-                f"run: expected a dict of arrays by input name, got {type(feed).__name__}. "
-                f"Pass {{{self.inputs[0].name!r}: x}}."
-                if self.inputs
-                else f"run: expected an empty dict, the model has no inputs, got {type(feed).__name__}."
-            )
+            example = f"{{{self.inputs[0].name!r}: x}}" if self.inputs else "{}, because the model needs no input"
+            kind = type(feed).__name__
+            raise UnpoolError(f"run: expected a dict of arrays by input name, got {kind}. Pass {example}.")
         missing = [name for name in self._required if feed.get(name) is None and name not in self._optional]
         unknown = [name for name in feed if name not in self._accepted_inputs]
         if missing:
@@ -265,6 +236,10 @@ class Signature:
         """The end of an error about the names in a feed."""
         optional = f" (and, optionally, {_names(self._defaults)})" if self._defaults else ""
         return f"Feed exactly {_names(self._required)}{optional}." if self._required or optional else "Feed nothing."
+
+
+def _infos(values: Iterable[Any]) -> list[ValueInfo]:
+    return [ValueInfo(value.name, list(value.shape), value.type) for value in values]
 
 
 def _info(name: str, type_: onnx.TypeProto) -> ValueInfo:
