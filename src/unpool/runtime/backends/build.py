@@ -37,9 +37,7 @@ from unpool.runtime.requirements import onnxruntime
 if TYPE_CHECKING:
     from unpool.runtime.backends.cuda import CudaMemory
 
-MAX_THREAD_POOLS = 64
-"""Partitions with threads of their own; further ones run in the caller's thread."""
-
+MAX_THREAD_POOLS = 64  # partitions with threads of their own; further ones run in the caller's thread
 SLOW_SUBGRAPHS = "unpool does not run the bodies of this operator"
 
 FUSED_UNPOOL = Semantics("spec", "output")  # the indices of a ScatterND count in its output, however the model is read

@@ -38,15 +38,12 @@ from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values
 from unpool.runtime.backends.unpool_backend import NodeStep
 from unpool.runtime.requirements import onnxruntime
 
-NAME = "cuda"
-"""The name of such devices in onnxruntime and torch."""
-
+NAME = "cuda"  # the name of such devices in onnxruntime and torch
 _NUMPY = {getattr(torch, kind.name): kind for kind in KINDS.values()}
 _TORCH = {kind: torch_type for torch_type, kind in _NUMPY.items()}
 _COUNTS = ("tensor(int64)", "tensor(int32)", "tensor(bool)")
 
-FIRST_ON_HOST = 2
-"""First of MaxUnpool's inputs that stays on the host: `output_shape` decides how much memory is taken."""
+FIRST_ON_HOST = 2  # first of MaxUnpool's inputs that stays on the host: `output_shape` decides how much memory is taken
 
 
 class CudaMemory:

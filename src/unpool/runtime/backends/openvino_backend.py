@@ -5,11 +5,13 @@ shapes, but then checks no sizes that have to fit together, and reads and writes
 """
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
@@ -41,20 +43,14 @@ MAX_SHAPES = 8
 
 _DEFAULTS = {
     "PERFORMANCE_HINT": "LATENCY",
-    "NUM_STREAMS": "1",
-    "INFERENCE_PRECISION_HINT": "f32",
-    "ENABLE_CPU_PINNING": "NO",
+    "NUM_STREAMS": "1",  # one run at a time on all threads
+    "ENABLE_CPU_PINNING": "NO",  # threads share the cores with unpool's
+    "INFERENCE_PRECISION_HINT": "f32",  # where OpenVINO itself would compute float32 as bfloat16
 }
-"""One run at a time on all threads, which share the cores with unpool's and are bound to none; and float32 computed as
-float32, where OpenVINO itself would take bfloat16."""
 
-_CORE_PROPERTIES = {"CACHE_DIR"}
-"""Properties that the device accepts and does not list."""
-
+_CORE_PROPERTIES = {"CACHE_DIR"}  # properties that the device accepts and does not list
 _TELEMETRY = "openvino_telemetry"
-_LOCATION_PREFIXES = (
-    *("Exception from ", "Check '", "While validating", "FrontEnd API", "-- ", "Summary:", "To facilitate", "Failed"),
-)
+_LOCATIONS = "Exception from |Check '|While validating|FrontEnd API|-- |Summary:|To facilitate|Failed"
 _MAX_MESSAGE = 200
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -74,11 +70,10 @@ def package() -> Any:
     if is_first:
         sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # how Python writes that a module cannot be imported
     try:
-        import openvino
+        return import_module("openvino")
     finally:
         if is_first:
             del sys.modules[_TELEMETRY]
-    return openvino
 
 
 @cache
@@ -116,7 +111,7 @@ def openvino_message(error: Exception) -> str:
     'x is negative'
     """
     lines = [" ".join(line.split()) for line in str(error).splitlines()]
-    telling = [line for line in lines if line and not line.startswith(_LOCATION_PREFIXES)]
+    telling = [line for line in lines if line and not re.match(_LOCATIONS, line)]
     return (" ".join(telling[:2]) or (lines or [""])[0] or type(error).__name__)[:_MAX_MESSAGE].rstrip(". ")
 
 
@@ -233,7 +228,7 @@ class OpenVinoPartition(Partition):
             model.reshape(dict(zip(self._names[0], map(list, key), strict=True)))
         if model.is_dynamic():
             raise UnfitError("sizes depend on values")
-        sources = [result.input_value(0).get_node() for result in model.get_results()]
+        sources = (result.input_value(0).get_node() for result in model.get_results())
         if any(str(source.get_type_name()) == "Parameter" for source in sources):
             raise UnfitError("an output is an input as it is, which it would not write")
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)

@@ -48,9 +48,7 @@ ATTRIBUTES = (
 LOAD_FORMAT = "session.load_model_format"  # the config entry with the format of a model: ONNX or ORT
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"  # that with the folder of its data files
 
-FATAL, UNSET = 4, -1
-"""Levels of a log: only fatal errors, because errors come back as exceptions; and none chosen."""
-
+FATAL, UNSET = 4, -1  # levels of a log: only fatal errors, because errors come back as exceptions; and none chosen
 _SILENT = {
     "enable_profiling": False,
     "optimized_model_filepath": "",
@@ -66,13 +64,9 @@ _SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op
 _SPIN = "20"
 """Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: next to another busy
 process, longer waits make runs slower (docs/decisions/0007)."""
-_FIRST_WITH_DURATION = (1, 26)
-"""The first onnxruntime that has a duration; with an older one threads sleep at once."""
-
+_FIRST_WITH_DURATION = (1, 26)  # the first onnxruntime that has a duration; with an older one threads sleep at once
 CONFIG_VARIABLE = "ORT_LOAD_CONFIG_FROM_MODEL"
-CONFIG_KEY = "ort_config"
-"""The metadata entry of a model: JSON with an object `session_options`."""
-
+CONFIG_KEY = "ort_config"  # the metadata entry of a model: JSON with an object `session_options`
 _CONFIG_ATTRIBUTES = ("intra_op_num_threads", "inter_op_num_threads", "execution_mode", "graph_optimization_level")
 """The attributes that the metadata may set."""
 

@@ -12,18 +12,10 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.plan import Plan, PlanRow, Step
 from unpool.runtime.requirements import onnxruntime
 
-Constants: TypeAlias = Mapping[str, AnyArray]
-"""Constant inputs of nodes, by name."""
-
-Values: TypeAlias = Sequence[Any]
-"""Inputs of a step, in its order."""
-
-Targets: TypeAlias = Sequence[AnyArray | None]
-"""For every output of a step, memory to write it to, or None."""
-
-RunOptions: TypeAlias = onnxruntime.RunOptions
-"""The caller's options of a run."""
-
+Constants: TypeAlias = Mapping[str, AnyArray]  # constant inputs of nodes, by name
+Values: TypeAlias = Sequence[Any]  # inputs of a step, in its order
+Targets: TypeAlias = Sequence[AnyArray | None]  # for every output of a step, memory to write it to, or None
+RunOptions: TypeAlias = onnxruntime.RunOptions  # the caller's options of a run
 STOPPED = "the run was stopped, because RunOptions.terminate is True. Set it to False to run again."
 
 

@@ -20,8 +20,7 @@ from unpool.runtime.graph.semantics import named
 ERROR_CLASSES = {IndicesError: "InvalidArgument", UnsupportedError: "NotImplemented", UnpoolError: "Fail"}
 """Onnxruntime's error where a node refuses its values, by unpool's class."""
 
-MAX_CALLS = 8
-"""Prepared calls that a step keeps, one for each combination of shapes of its inputs."""
+MAX_CALLS = 8  # prepared calls that a step keeps, one for each combination of shapes of its inputs
 
 
 class NodeStep(ABC):

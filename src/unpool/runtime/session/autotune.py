@@ -44,14 +44,9 @@ OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
 MARGIN = 0.03
 """Share of the usual time by which a candidate must be faster; whole runs are timed, so nothing is lost elsewhere."""
 
-MIN_TUNING = 1e-9
-"""Seconds of tuning that are enough to find a stored result, and too few to time anything."""
-
-MIN_RUNS = 4
-"""Runs of each candidate in a trial."""
-
-SETTLE = 0.002
-"""Seconds until the threads of other candidates sleep."""
+MIN_TUNING = 1e-9  # seconds of tuning that are enough to find a stored result, and too few to time anything
+MIN_RUNS = 4  # runs of each candidate in a trial
+SETTLE = 0.002  # seconds until the threads of other candidates sleep
 
 _log = logging.getLogger("unpool")
 

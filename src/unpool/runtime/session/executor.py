@@ -138,9 +138,9 @@ class Executor:
             for name in entry.last_uses:
                 del values[name]
             if profile is not None:
-                profile.add_step(entry, self.folded.get(entry.step, ()), start)
+                profile.add_step(entry, self.folded[entry.step], start)
         if profile is not None:
-            profile.add_run(begin)
+            profile.add("Session", "model_run", begin)
         return [self._copy(values[name]) if name in not_computed else values[name] for name in names]
 
     def _run_step(
@@ -230,8 +230,7 @@ def _folded(plan: Plan, graph: Graph, model: onnx.ModelProto) -> dict[Step, tupl
     operators = {node_name(node): node.op_type for node in model.graph.node}
     folded = {}
     for step in plan.steps:
-        outputs = [graph.nodes[position].output[0] for position in step.nodes]
+        outputs = (graph.nodes[position].output[0] for position in step.nodes)
         names = [name for output in outputs for name in graph.folded_nodes.get(output, ())]
-        if names:
-            folded[step] = tuple((name, operators.get(name, "")) for name in names)
+        folded[step] = tuple((name, operators.get(name, "")) for name in names)
     return folded

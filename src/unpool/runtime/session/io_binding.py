@@ -1,7 +1,7 @@
 """IOBinding: memory for inputs and outputs, bound once, that runs of a session read and write."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx import helper
@@ -13,10 +13,7 @@ from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor, require_memory
-from unpool.runtime.session.signature import Signature, ValueInfo
-
-if TYPE_CHECKING:
-    from unpool.runtime.backends.cuda import CudaMemory
+from unpool.runtime.session.signature import ValueInfo
 
 NAME = "cuda"
 
@@ -36,9 +33,10 @@ class PlanBinding(IOBinding):
 
     def __init__(self, session: Any) -> None:
         self._session: Executor = session._sess
+        self._signature, self._cuda = self._session.signature, self._session.cuda
         self._inputs: dict[str, Any] = {}
         self._targets: dict[str, Any] = {}
-        self._on_gpu: set[str] = set()
+        self._on_gpu: dict[str, bool] = {}
         self._values: dict[str, onnxruntime.OrtValue] = {}
         self._outputs: dict[str, Any] = {}
 
@@ -50,9 +48,9 @@ class PlanBinding(IOBinding):
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
-        """Read an input from the memory at an address; elements have a type of NumPy or a number of ONNX."""
+        """Read an input from the memory at an address."""
         self._require_input(name)
-        self._inputs[name] = self._at(device_type, device_id, buffer_ptr, shape, _kind(element_type))
+        self._inputs[name] = self._at(device_type, device_id, buffer_ptr, shape, element_type)
 
     def bind_ortvalue_input(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
         """Read an input from an OrtValue, which is not copied."""
@@ -75,14 +73,11 @@ class PlanBinding(IOBinding):
         """Write an output to the memory at an address; without an address, every run allocates memory."""
         self._require_output(name)
         if buffer_ptr is None:
-            is_on_gpu = self._is_on_gpu(device_type, device_id)
-            self._bind_target(name, None)
-            if is_on_gpu:
-                self._on_gpu.add(name)
+            self._bind_target(name, None, is_on_gpu=self._is_on_gpu(device_type, device_id))
             return
         if element_type is None or shape is None:
-            raise UnpoolError("bind_output: expected element_type and shape of the memory, got none. Give both.")
-        self._bind_target(name, self._at(device_type, device_id, buffer_ptr, shape, _kind(element_type)))
+            raise UnpoolError("bind_output: element_type or shape of the memory is missing. Give both.")
+        self._bind_target(name, self._at(device_type, device_id, buffer_ptr, shape, element_type))
 
     def bind_ortvalue_output(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
         """Write an output to the memory of an OrtValue."""
@@ -158,16 +153,8 @@ class PlanBinding(IOBinding):
             if target is None:
                 self._values.pop(name, None)
                 if self._cuda is not None:
-                    move = self._cuda.to_device if name in self._on_gpu else self._cuda.to_host
+                    move = self._cuda.to_device if self._on_gpu[name] else self._cuda.to_host
                     self._outputs[name] = move(self._outputs[name])
-
-    @property
-    def _signature(self) -> Signature:
-        return self._session.signature
-
-    @property
-    def _cuda(self) -> "CudaMemory | None":
-        return self._session.cuda
 
     def _is_on_gpu(self, device_type: str, device_id: int) -> bool:
         """True if a device is the session's GPU and not the CPU; other devices are refused."""
@@ -180,14 +167,17 @@ class PlanBinding(IOBinding):
             raise _binding_error(f"expected memory of the device {devices}, got {device_type!r}, number {device_id}")
         return True
 
-    def _at(self, device_type: str, device_id: int, address: int, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
+    def _at(self, device_type: str, device_id: int, address: int, shape: Sequence[int], element_type: Any) -> Any:
+        """The array or tensor at an address; elements have a type of NumPy or a number of ONNX."""
+        is_number = isinstance(element_type, int)
+        kind = np.dtype(helper.tensor_dtype_to_np_dtype(element_type) if is_number else element_type)
         if self._is_on_gpu(device_type, device_id) and self._cuda is not None:
             return self._cuda.at(address, shape, kind)
         return array_at(address, shape, kind)
 
-    def _bind_target(self, name: str, target: Any) -> None:
+    def _bind_target(self, name: str, target: Any, *, is_on_gpu: bool = False) -> None:
         self._targets[name] = target
-        self._on_gpu.discard(name)
+        self._on_gpu[name] = is_on_gpu
         self._values.pop(name, None)
         self._outputs.pop(name, None)
 
@@ -206,12 +196,6 @@ def _require_known(role: str, name: str, infos: Sequence[ValueInfo]) -> None:
 
 def _binding_error(text: str) -> UnpoolError:
     return error_class(UnpoolError, RuntimeError)(f"IOBinding: {text}")
-
-
-def _kind(element_type: Any) -> np.dtype[Any]:
-    """The type of elements, from NumPy's type or ONNX's number."""
-    is_number = isinstance(element_type, int)
-    return np.dtype(helper.tensor_dtype_to_np_dtype(element_type) if is_number else element_type)
 
 
 def _is_of_numbers(value: onnxruntime.OrtValue) -> bool:

@@ -57,7 +57,7 @@ def build(config: SessionConfig) -> BuiltSession:
         if options.optimized_model_filepath:
             save_optimized(model, options, config.semantics, providers)
     if profile is not None:
-        profile.add_loading()
+        profile.add("Session", "session_initialization")
         traces = (partition.trace for partition in executor.ort_partitions)
         profile.traces = [trace for trace in traces if trace is not None]
         executor.profile = profile

@@ -136,7 +136,7 @@ class OrtSessionMethods:
             subgraph = assigned.setdefault(row.step, AssignedSubgraph(providers.get(row.runner, CPU), []))
             subgraph.nodes.append(AssignedNode(row.node, row.domain, row.operator))
         for number, subgraph in assigned.items():
-            folded = self._model.folded.get(self._model.plan.steps[number], ())
+            folded = self._model.folded[self._model.plan.steps[number]]
             subgraph.nodes.extend(AssignedNode(name, "", operator) for name, operator in folded)
         return list(assigned.values())
 

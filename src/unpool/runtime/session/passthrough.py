@@ -30,11 +30,8 @@ from unpool.runtime.session.signature import ModelMetadata, Signature
 NAMES = (*(name.encode() for name in OPERATORS), b"ScatterND")
 """Unpool's operators, and the one that torch's exporter writes for an unpooling."""
 
-CONV = b"Conv"
-"""The operator that is converted into a ConvTranspose where that is faster."""
-
-OLDEST_OPSET = 7
-"""The first opset that onnxruntime guarantees."""
+CONV = b"Conv"  # the operator that is converted into a ConvTranspose where that is faster
+OLDEST_OPSET = 7  # the first opset that onnxruntime guarantees
 
 
 class OrtModel:

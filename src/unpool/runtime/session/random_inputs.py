@@ -11,8 +11,7 @@ from unpool.runtime.graph.shapes import check_size_names, dtype, parse_type
 from unpool.runtime.session.signature import ValueInfo
 
 SEED = 7
-MAX_BATCH = 2
-"""Maximum size of the first axis of an input, where it is dynamic."""
+MAX_BATCH = 2  # maximum size of the first axis of an input, where it is dynamic
 
 
 def random_feed(
@@ -23,8 +22,8 @@ def random_feed(
     `sizes` are of dynamic dimensions, by name; `open_size` is that of all others, None refuses them.
     """
     check_size_names(sizes, [size for info in inputs for size in info.shape])
-    if open_size is None:
-        _require_sizes(inputs, sizes)
+    for info in inputs if open_size is None else ():
+        _require_sizes(info, sizes)
     rng = np.random.default_rng(seed)
     shapes = feed_shapes(inputs, sizes, open_size or 1)
     return {info.name: random_array(info, shapes[info.name], rng) for info in inputs}
@@ -32,7 +31,16 @@ def random_feed(
 
 def feed_shapes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int], open_size: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays that `random_feed` makes, by the name of the input."""
-    return {info.name: tuple(_size(info, axis, sizes, open_size) for axis in range(len(info.shape))) for info in inputs}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for info in inputs:
+        shape = []
+        for axis, size in enumerate(info.shape):
+            multiple = MULTIPLE.fullmatch(size) if isinstance(size, str) else None
+            factor = int(multiple[1]) if multiple else 1
+            rounded = -(-(open_size if axis else min(open_size, MAX_BATCH)) // factor) * factor
+            shape.append(size if isinstance(size, int) else sizes.get(size or "", rounded))
+        shapes[info.name] = tuple(shape)
+    return shapes
 
 
 def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator) -> AnyArray:
@@ -47,29 +55,17 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
     return rng.standard_normal(shape).astype(kind)
 
 
-def _require_sizes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> None:
+def _require_sizes(info: ValueInfo, sizes: Mapping[str, int]) -> None:
     """Refuse dynamic dimensions without a size; the error has them as options of the command and as an argument."""
-    for info in inputs:
-        missing = [size for size in info.shape if not isinstance(size, int) and size not in sizes]
-        named = [size for size in missing if size is not None]
-        if len(named) < len(missing):
-            raise UnpoolError(
-                f"input {info.name!r}: expected sizes with names or numbers, got one without. Give the input itself."
-            )
-        if named:
-            options = " ".join(f"--size {name}={64 if n else 1}" for n, name in enumerate(info.shape) if name in named)
-            raise UnpoolError(
-                f"input {info.name!r}: expected sizes for {', '.join(named)}, got none. Give the input itself, or "
-                f"numbers such as {options} (sizes={{{named[-1]!r}: 64, ...}})."
-            )
-
-
-def _size(info: ValueInfo, axis: int, sizes: Mapping[str, int], open_size: int) -> int:
-    size = info.shape[axis]
-    if isinstance(size, int):
-        return size
-    if size is not None and size in sizes:
-        return sizes[size]
-    multiple = MULTIPLE.fullmatch(size or "")
-    factor = int(multiple[1]) if multiple else 1
-    return -(-(open_size if axis else min(open_size, MAX_BATCH)) // factor) * factor
+    missing = [size for size in info.shape if not isinstance(size, int) and size not in sizes]
+    named = [size for size in missing if size is not None]
+    if len(named) < len(missing):
+        raise UnpoolError(
+            f"input {info.name!r}: expected sizes with names or numbers, got one without. Give the input itself."
+        )
+    if named:
+        options = " ".join(f"--size {name}={64 if n else 1}" for n, name in enumerate(info.shape) if name in named)
+        raise UnpoolError(
+            f"input {info.name!r}: expected sizes for {', '.join(named)}, got none. Give the input itself, or "
+            f"numbers such as {options} (sizes={{{named[-1]!r}: 64, ...}})."
+        )

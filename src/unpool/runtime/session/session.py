@@ -34,8 +34,7 @@ from unpool.runtime.session.ort_compat.providers import select_providers
 from unpool.runtime.session.ort_methods import OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
 
-MAX_ASYNC_RUNS = 4
-"""Asynchronous runs at the same time: each uses several cores itself."""
+MAX_ASYNC_RUNS = 4  # asynchronous runs at the same time: each uses several cores itself
 
 
 class FallbackWarning(UserWarning):

@@ -21,9 +21,7 @@ from unpool.runtime.requirements import onnxruntime
 if TYPE_CHECKING:
     from unpool.runtime.backends.cuda import CudaMemory
 
-NO_VERSION = 2**63 - 1
-"""Onnxruntime's version of a model that states none."""
-
+NO_VERSION = 2**63 - 1  # onnxruntime's version of a model that states none
 _STRING = np.dtype(object)
 
 

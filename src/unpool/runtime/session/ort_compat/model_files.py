@@ -35,16 +35,12 @@ SAVE_FORMAT = "session.save_model_format"
 DATA_FILE = "session.optimized_model_external_initializers_file_name"
 MIN_DATA_BYTES = "session.optimized_model_external_initializers_min_size_in_bytes"
 
-_MAGIC = slice(4, 8), b"ORTM"
 _SUFFIX = ".ort"
 _METADATA = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
 
 def to_onnx_format(source: ModelSource, options: onnxruntime.SessionOptions) -> ModelSource:
-    """The source, or the bytes of an ONNX model where the source is in onnxruntime's format.
-
-    The name of a file, the first bytes or the options tell the format.
-    """
+    """The source, or the bytes of an ONNX model where its name, its first bytes or the options tell another format."""
     if not _is_ort_source(source, options):
         return source
     own = silence(clone(options), model_format="ORT")
@@ -72,8 +68,7 @@ def _is_ort_source(source: ModelSource, options: onnxruntime.SessionOptions) -> 
         return stated_format == "ORT"
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source).endswith(_SUFFIX) and os.path.exists(source)
-    where, magic = _MAGIC
-    return isinstance(source, (bytes, bytearray, memoryview)) and bytes(source[where]) == magic
+    return isinstance(source, (bytes, bytearray, memoryview)) and bytes(source[4:8]) == b"ORTM"
 
 
 def save_optimized(
@@ -110,7 +105,6 @@ def _save_by_onnxruntime(model: onnx.ModelProto, options: onnxruntime.SessionOpt
 
 
 def _save(model: onnx.ModelProto, target: Path, options: onnxruntime.SessionOptions) -> None:
-    """Write the model as it is."""
     data_file = config_entry(options, DATA_FILE) or (f"{target.name}.data" if is_too_large(model) else "")
     min_bytes = int(config_entry(options, MIN_DATA_BYTES) or LARGE)
     with FileSet() as files:

@@ -48,15 +48,9 @@ from unpool.runtime.graph.weights import serialize
 from unpool.runtime.requirements import onnxruntime
 
 _OPSET, _IR = 16, 8
-_UNSET_SHAPE = (1, 1, 1, 1, 1, 1, 1, 0)
-"""The shape of a tensor that the options do not set."""
-
-_OUTPUT = "unpool.probe"
-"""A tensor of a probe without others: it needs an output."""
-
-_UNKNOWN = "Invalid input name"
-"""Onnxruntime's message where an adapter has a parameter that the model lacks."""
-
+_UNSET_SHAPE = (1, 1, 1, 1, 1, 1, 1, 0)  # the shape of a tensor that the options do not set
+_OUTPUT = "unpool.probe"  # a tensor of a probe without others: it needs an output
+_UNKNOWN = "Invalid input name"  # onnxruntime's message where an adapter has a parameter that the model lacks
 _RUN_ATTRIBUTES = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches")
 _RUN_ENTRIES = (
     *("disable_synchronize_execution_providers", "gpu_graph_id", "memory.enable_memory_arena_shrinkage"),

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
@@ -18,61 +18,41 @@ from unpool.files import write
 from unpool.runtime.backends.ort_backend import OrtPartition, PartitionTrace
 from unpool.runtime.backends.ort_options import OPENVINO, UNPOOL
 from unpool.runtime.backends.step import ScheduledStep
-from unpool.runtime.plan.placement import RunnerName
 
 REFERENCE = "ReferenceEvaluator"
-KERNEL_TIME = "_kernel_time"
-"""Onnxruntime's suffix of the name of a node's event."""
-
-PARTITION_TIME = "_partition_time"
-"""The suffix of the name of a partition's event."""
+KERNEL_TIME = "_kernel_time"  # onnxruntime's suffix of the name of a node's event
+PARTITION_TIME = "_partition_time"  # the suffix of the name of a partition's event
 
 
 class Profile:
-    """Events of all runs since the session was made; threads may add events at the same time.
+    """Events of all runs since the session was made; threads may add events at the same time."""
 
-    Attributes:
-        start: of the profile, in nanoseconds of `time.monotonic_ns`.
-        traces: the profiles of partitions, which are read at the end.
-    """
-
-    traces: Sequence[PartitionTrace] = ()
+    traces: Sequence[PartitionTrace] = ()  # the profiles of partitions, which are read at the end
 
     def __init__(self, prefix: str, provider: str) -> None:
         self._prefix = prefix
-        self._providers: dict[RunnerName, str] = {
-            "unpool": UNPOOL,
-            "onnxruntime": provider,
-            "openvino": OPENVINO,
-            "reference": REFERENCE,
-        }
+        self._providers = {"unpool": UNPOOL, "onnxruntime": provider, "openvino": OPENVINO, "reference": REFERENCE}
         self._events: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._is_open = True
         self._begin = time.perf_counter_ns()
         self.start = time.monotonic_ns()
 
-    def add_loading(self) -> None:
-        """Add the loading of the session, from the start of the profile until now."""
-        self._add("Session", "session_initialization", self._begin, {})
-
-    def add_run(self, begin: int) -> None:
-        """Add a run, from `begin`, in nanoseconds of `time.perf_counter_ns`, until now."""
-        self._add("Session", "model_run", begin, {})
-
     def add_step(self, step: ScheduledStep, folded: Iterable[tuple[str, str]], begin: int) -> None:
         """Add a step, from `begin` until now, and name and operator of the nodes folded into it, without duration."""
         provider = self._providers[step.step.runner]
         words = {"op_name": step.operators, "provider": provider}
         if isinstance(step.loaded, OrtPartition) and step.loaded.trace is not None:
-            self._add("Session", f"{step.name}{PARTITION_TIME}", begin, words)
+            self.add("Session", f"{step.name}{PARTITION_TIME}", begin, words)
         else:
-            self._add("Node", f"{step.name}{KERNEL_TIME}", begin, words)
+            self.add("Node", f"{step.name}{KERNEL_TIME}", begin, words)
         for node, operator in folded:
             words = {"op_name": operator, "provider": provider, "folded_into": step.name}
-            self._add("Node", f"{node}{KERNEL_TIME}", time.perf_counter_ns(), words)
+            self.add("Node", f"{node}{KERNEL_TIME}", time.perf_counter_ns(), words)
 
-    def _add(self, kind: str, name: str, begin: int, words: dict[str, str]) -> None:
+    def add(self, kind: str, name: str, begin: int | None = None, words: Mapping[str, str] | None = None) -> None:
+        """Add an event from `begin`, in nanoseconds of `time.perf_counter_ns`, by default the start, until now."""
+        begin = self._begin if begin is None else begin
         event = {
             "cat": kind,
             "ph": "X",
@@ -81,7 +61,7 @@ class Profile:
             "dur": (time.perf_counter_ns() - begin) // 1000,
             "pid": os.getpid(),
             "tid": threading.get_native_id(),
-            "args": words,
+            "args": words or {},
         }
         with self._lock:
             if self._is_open:
