@@ -12,7 +12,7 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import unpool.torch as ours
-from unpool.torch.ops.library import can_bypass_dispatcher
+from unpool.torch.ops.register import can_bypass_dispatcher
 
 SETTINGS = {"kernel_size": 3, "stride": 2, "padding": 1}
 GRADIENTS = [

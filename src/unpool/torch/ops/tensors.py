@@ -19,27 +19,23 @@ from unpool.memory import memory_error
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
 from unpool.shape_cache import on_eviction
+from unpool.torch.ops.arguments import hashable
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def is_channels_last(x: torch.Tensor) -> bool:
-    """True if torch treats a batched tensor as channels-last, and gives its results that format.
+def has_channels_last(x: torch.Tensor) -> bool:
+    """True if torch treats a batched tensor as channels-last, and gives its results that format; not for tracing.
 
     Its strides then increase from the channels over the last spatial axis to the batch; gaps are allowed. Axes of one
     element can have any stride; they are treated as torch treats them.
     """
-    return x.dim() in _FORMATS and _has_channels_last_strides(x.shape, x.stride())
+    return x.dim() in _FORMATS and _cached_channels_last(x.shape, x.stride())
 
 
-def has_channels_last(x: torch.Tensor) -> bool:
-    """As `is_channels_last`, with a cache, for real tensors, whose strides are numbers."""
-    return x.dim() in _FORMATS and _has_channels_last_cached(x.shape, x.stride())
-
-
-def _has_channels_last_strides(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    if strides[1] == 0:
+def _is_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    if len(sizes) not in _FORMATS or strides[1] == 0:
         return False
     least = 0
     for axis in (1, *range(len(sizes) - 1, 1, -1), 0):
@@ -50,7 +46,7 @@ def _has_channels_last_strides(sizes: Sequence[int], strides: Sequence[int]) -> 
     return True
 
 
-_has_channels_last_cached = lru_cache(maxsize=CACHE_SIZE)(_has_channels_last_strides)
+_cached_channels_last = lru_cache(maxsize=CACHE_SIZE)(_is_channels_last)
 
 
 def domain_of(x: torch.Tensor) -> str:
@@ -61,20 +57,14 @@ def domain_of(x: torch.Tensor) -> str:
 def empty(
     model: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None = None, other: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """An uninitialised tensor like the result of a kernel, for tracing: with the memory format of `model`.
-
-    It is also channels-last if `other` is.
-    """
-    is_last = is_channels_last(model) or (other is not None and is_channels_last(other))
-    memory_format = _FORMATS[model.dim()] if is_last else torch.contiguous_format
+    """An uninitialised tensor like a result, for tracing, channels-last if `model` or `other` is."""
+    is_last = any(_is_channels_last(each.shape, each.stride()) for each in (model, other) if each is not None)
+    memory_format = _FORMATS[len(shape)] if is_last else torch.contiguous_format
     return torch.empty(shape, dtype=dtype or model.dtype, device=model.device, memory_format=memory_format)
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """A batched tensor in torch's channels_last format, copied only if its elements are in another order.
-
-    Axes of one element get the strides of the format, too.
-    """
+    """A batched tensor in torch's channels_last format, also on axes of one element; copied only from another order."""
     dense = x.contiguous(memory_format=_FORMATS[x.dim()])
     strides, step = [0] * x.dim(), 1
     for axis in (1, *range(x.dim() - 1, 1, -1), 0):
@@ -98,8 +88,7 @@ def in_format_of(y: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
 
 def array(x: torch.Tensor) -> AnyArray:
     """A tensor without gradient as an array that shares its memory."""
-    found: AnyArray = x.numpy() if x.dtype != torch.bfloat16 else x.view(torch.int16).numpy().view(_BFLOAT16)
-    return found
+    return x.numpy() if x.dtype != torch.bfloat16 else x.view(torch.int16).numpy().view(_BFLOAT16)
 
 
 def tensor(x: AnyArray) -> torch.Tensor:
@@ -112,22 +101,13 @@ def tensor(x: AnyArray) -> torch.Tensor:
 def run(
     resolve: Callable[..., Spec], settings: tuple[Any, ...], inputs: Sequence[torch.Tensor | None], outputs: int = 1
 ) -> tuple[torch.Tensor, ...]:
-    """Run an operator on torch.get_num_threads() threads.
+    """Outputs of an operator on torch.get_num_threads() threads; the first has the memory format of the first input.
 
-    Of several NaN in a window the last one is the maximum, and indices count inside their own plane.
-
-    Args:
-        resolve: checks (*inputs, *settings), and returns their Spec; called once for the same settings, shapes, strides
-            and types.
-        settings: the key of the call, with shapes, strides and types.
-        inputs: on the CPU or a GPU; None for an omitted one.
-        outputs: their number.
-
-    Returns:
-        The outputs; the first one has the memory format of the first input.
+    Of several NaN in a window the last one is the maximum, and indices count inside their own plane. `resolve` checks
+    (*inputs, *settings), and returns their Spec; it is called once for the same settings, shapes, strides and types.
     """
     key = (
-        resolve, outputs, is_on_gpu(inputs[0]), *map(_hashable, settings),
+        resolve, outputs, is_on_gpu(inputs[0]), *map(hashable, settings),
         *[None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs],
     )  # fmt: skip
     try:
@@ -142,10 +122,6 @@ def run(
         raise memory_error("unpool.torch", inputs, cause) from cause
 
 
-def _hashable(setting: Any) -> Any:
-    return tuple(setting) if isinstance(setting, list) else setting
-
-
 class _Call:
     """A resolved operator for tensors of the same shapes, strides and types."""
 
@@ -155,8 +131,7 @@ class _Call:
         self.order = (0, *range(2, x.dim()), 1) if spec.row.is_channels_last else None
         self.back = (0, x.dim() - 1, *range(1, x.dim() - 1))
         self.targets = (None,) * outputs
-        self.model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-        self.needs_channels_last = self.order is None and has_channels_last(self.model)
+        self.needs_channels_last = self.order is None and has_channels_last(x)
         self.spec, self.is_on_gpu = spec, is_on_gpu(x)
         self.on_gpu: Any = None
         if not self.is_on_gpu:
@@ -166,25 +141,24 @@ class _Call:
         if self.is_on_gpu:
             first, *others = self.run_on_gpu(inputs)
         else:
-            found = self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads())
-            first, *others = map(tensor, found)
+            first, *others = map(tensor, self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads()))
         if self.order:
             return first.permute(self.back), *others
-        return in_format_of(first, self.model) if self.needs_channels_last else first, *others
+        return channels_last(first) if self.needs_channels_last and first.numel() else first, *others
 
     def run_on_gpu(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
         """The outputs in the layout of the spec."""
         from unpool.execute import gpu
 
         gpu.raise_known()
-        given = [None if each is None else each.detach() for each in inputs]
+        operands = [None if each is None else each.detach() for each in inputs]
         if self.order:
-            given[0] = given[0].permute(self.order)  # type: ignore[union-attr]  # never optional
-        gpu.check_devices(self.spec.row, given)
+            operands[0] = operands[0].permute(self.order)  # type: ignore[union-attr]  # never optional
+        gpu.check_devices(self.spec.row, operands)
         if self.on_gpu is None:
-            self.on_gpu = gpu.prepare(self.spec, given, len(self.targets), nan_last=True, per_plane=True)
-        found: tuple[torch.Tensor, ...] = self.on_gpu.run(given, self.targets, "later")
-        return found
+            self.on_gpu = gpu.prepare(self.spec, operands, len(self.targets), nan_last=True, per_plane=True)
+        results: tuple[torch.Tensor, ...] = self.on_gpu.run(operands, self.targets, "later")
+        return results
 
     def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
         """The inputs as arrays for the kernels."""
