@@ -131,7 +131,7 @@ def _conv_transpose(function: Any, rank: int, x: Tensor, weight: Tensor, bias: T
             pass  # the call below raises unpool's error
     stride, padding, output_padding, groups, dilation = settings
     batch, is_unbatched = arguments.add_batch_axis(where, arguments.in_autocast_type(x), rank)
-    y = (conv_transpose.call_kernel if bypasses else torch.ops.unpool.conv_transpose)(
+    y: Tensor = (conv_transpose.call_kernel if bypasses else torch.ops.unpool.conv_transpose)(
         batch,
         arguments.in_autocast_type(weight),
         None if bias is None else arguments.in_autocast_type(bias),
@@ -155,7 +155,7 @@ def _is_small(rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, setting
     return not _has_disjoint_windows(x.shape[2:], weight.shape[2:], stride, padding, dilation)
 
 
-def _product_rule(operator: Any, ctx: Any, saved: Sequence[Tensor], *tangents: Any) -> Tensor:
+def _product_rule(operator: Any, ctx: Any, saved: Sequence[Tensor], *tangents: Any) -> Any:
     """The tangent of a result: one part for each of the two tensors with a tangent, and other tangents as they are."""
     first, second, *others = tangents
     parts: list[Tensor] = []
@@ -241,7 +241,7 @@ def _weight_backward(ctx: Any, tangent: Tensor) -> Any:
 @_bilinear_operator(
     f"Tensor x, Tensor grad, SymInt[] window, {_SETTINGS}", _weight_fake, gradient=_weight_backward, batch=_map_weights
 )
-def conv_transpose_weight_gradient(x: Tensor, grad: Tensor, window: Sequence[int], *settings: Any) -> Tensor:
+def conv_transpose_weight_gradient(x: Tensor, grad: Tensor, window: Sequence[int], *settings: Any) -> Any:
     """The gradient of a transposed convolution by its weight of the given window."""
     if is_on_gpu(x):
         return _on_gpu("weight_gradient", x, grad, window, settings)
@@ -249,7 +249,7 @@ def conv_transpose_weight_gradient(x: Tensor, grad: Tensor, window: Sequence[int
     return _torch_gradients(grad, x, weight, settings, None, [False, True, False])[1].contiguous()
 
 
-def _on_gpu(name: str, first: Tensor, second: Tensor, sizes: Sequence[int], settings: Sequence[Any]) -> Tensor:
+def _on_gpu(name: str, first: Tensor, second: Tensor, sizes: Sequence[int], settings: Sequence[Any]) -> Any:
     from unpool.execute.gpu import gradients
 
     stride, padding, _, groups, dilation = settings
@@ -371,7 +371,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:
     return x, weight
 
 
-def _tangent(operator: Any, ctx: Any, saved: Sequence[Tensor], *tangents: Any) -> Tensor:
+def _tangent(operator: Any, ctx: Any, saved: Sequence[Tensor], *tangents: Any) -> Any:
     *products, bias = tangents[:3]
     if bias is not None:
         sizes = _shape(*saved, None, *ctx.settings)

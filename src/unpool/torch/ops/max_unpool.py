@@ -110,7 +110,7 @@ def _max_unpool(function: Any, rank: int, x: Tensor, indices: Tensor, *settings:
         None if output_size is None else tuple(output_size),
     )
     places = indices.unsqueeze(0) if is_unbatched else indices
-    y = (max_unpool.call_kernel if bypasses else torch.ops.unpool.max_unpool)(batch, places, size)
+    y: Tensor = (max_unpool.call_kernel if bypasses else torch.ops.unpool.max_unpool)(batch, places, size)
     return y.squeeze(0) if is_unbatched else y
 
 
@@ -134,7 +134,8 @@ def _unpool_fake(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tens
 @lru_cache(maxsize=256)
 def _check(x: tuple[Any, torch.dtype], indices: tuple[Any, torch.dtype], output_size: tuple[int, ...]) -> None:
     """As `_unpool_fake`, with a cache, for the shapes and types of tensors."""
-    _unpool_fake(*(torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in (x, indices)), output_size)
+    values, places = (torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in (x, indices))
+    _unpool_fake(values, places, output_size)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> tuple[Tensor, ...]:

@@ -188,7 +188,7 @@ def _recorder(kernel: Function, save: Function, gradient: Function) -> Function:
 
 def _single_level(function: type[torch.autograd.Function]) -> Function:
     """`apply` without the support of transforms of `torch.func`, for callers that have checked that there are none."""
-    return super(torch.autograd.Function, function).apply  # type: ignore[misc]  # Function.apply handles transforms first
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]  # Function.apply handles transforms
 
 
 def _differentiable(overload: Any, save: Function, gradient: Function, tangent: Function) -> Function:
