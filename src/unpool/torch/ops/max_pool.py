@@ -15,7 +15,7 @@ from torch import Tensor
 from unpool.operators import resolve
 from unpool.operators.resolve import Spec
 from unpool.torch.ops import arguments, tensors
-from unpool.torch.ops.arguments import Ints
+from unpool.torch.ops.arguments import Ints, hashable
 from unpool.torch.ops.eager_fallback import MAX_POOL, TORCH_FUNCTIONS, call_override, is_small
 from unpool.torch.ops.max_unpool import max_pool_backward, max_unpool_backward
 from unpool.torch.ops.register import can_bypass_dispatcher, operator
@@ -101,8 +101,8 @@ def _max_pool(function: Any, rank: int, x: Tensor, *settings: Any) -> Any:
         if result is not NotImplemented:
             return result
     elif is_small(x.numel(), MAX_POOL, x):
-        key = tuple(map(arguments.hashable, settings[:-1]))
-        if _has_full_windows(where, rank, x.shape, *key):
+        key = hashable(kernel_size), hashable(stride), hashable(padding), hashable(dilation), ceil_mode
+        if _has_full_windows(where, x.shape, *key):
             return TORCH_FUNCTIONS[where](x, *key, return_indices)
     x = arguments.in_full_precision(x) if rank == 3 and not return_indices else x
     batch, is_unbatched = arguments.add_batch_axis(where, x, rank)
@@ -124,9 +124,9 @@ def _max_pool(function: Any, rank: int, x: Tensor, *settings: Any) -> Any:
 
 
 @lru_cache(maxsize=256, typed=True)  # 2.0 equals 2, and is no size
-def _has_full_windows(where: str, rank: int, shape: torch.Size, *settings: Any) -> bool:
+def _has_full_windows(where: str, shape: torch.Size, *settings: Any) -> bool:
     """True if no window of a valid pool holds padding."""
-    kernel_size, stride, padding, dilation, ceil_mode = settings
+    rank, (kernel_size, stride, padding, dilation, ceil_mode) = int(where[-2]), settings
     if len(shape) not in (rank + 1, rank + 2):
         return False
     sizes = arguments.window_sizes(where, kernel_size, stride, rank)
