@@ -26,6 +26,17 @@ from unpool.runtime.rewrite.window_forms import WindowedNode, axes_of, window_di
 
 FIX, CANONICALISE = "unpool fix", "unpool canonicalise"
 SAME = ("SAME_UPPER", "SAME_LOWER")
+ASKED_SIZES = {
+    "larger": (
+        "1.1",
+        "onnxruntime counts indices in output_shape; onnx's ReferenceEvaluator counts in the size that follows, "
+        "or refuses; unpool uses the one of the two that they fit",
+    ),
+    "smaller": (
+        "1.4",
+        "onnxruntime refuses it if it has fewer elements, onnx's ReferenceEvaluator always; unpool counts in it",
+    ),
+}  # of output_shape against the size that follows from the attributes: the rule, and the affected runtimes
 
 
 @dataclass(frozen=True)
@@ -89,18 +100,8 @@ def index_findings(flow: DimFlow, node: Unpooling) -> Iterator[Finding]:
         repair = "Leave output_shape out and put a Pad after it: its indices count in the size that follows"
     else:
         repair = "Choose attributes from which output_shape follows, or leave it out"
-    rule, word, affected = (
-        "1.4",
-        "smaller",
-        "onnxruntime refuses it if it has fewer elements, onnx's ReferenceEvaluator always; unpool counts in it",
-    )
-    if all(big >= small >= 0 for big, small in zip(shape, inferred, strict=True)):
-        rule, word, affected = (
-            "1.1",
-            "larger",
-            "onnxruntime counts indices in output_shape; onnx's ReferenceEvaluator counts in the size that follows, "
-            "or refuses; unpool uses the one of the two that they fit",
-        )
+    word = "larger" if all(big >= small >= 0 for big, small in zip(shape, inferred, strict=True)) else "smaller"
+    rule, affected = ASKED_SIZES[word]
     follows = f"the {list(inferred)} that follows from the attributes"
     yield finding(rule, f"output_shape {list(shape)} is {word} than {follows}", affected, repair)
 
@@ -162,7 +163,6 @@ def _has_empty_window(node: WindowedNode) -> bool:
 
 
 def _skips_last_window(node: WindowedNode) -> bool:
-    """True if ceil_mode leaves out a window."""
     spec = _pool(node)
     if spec.padding != "NOTSET" or not spec.ceil:
         return False
@@ -216,7 +216,7 @@ class WindowRule(NamedTuple):
     applies: Callable[[WindowedNode], bool]
     problem: Words
     affected: Words
-    repair: Words
+    repair: Words = CANONICALISE
 
 
 POOL_RULES = (
@@ -232,21 +232,18 @@ POOL_RULES = (
         lambda node: node.spec.padding == "VALID" and _pool(node).ceil and _differs(node),
         "ceil_mode next to auto_pad VALID, which has no effect in the standard",
         "onnxruntime and OpenVINO obey it and may give one element more per axis",
-        CANONICALISE,
     ),
     WindowRule(
         "3.6",
         lambda node: node.spec.padding in SAME and any(each.reach != each.size for each in _pool(node).windows),
         lambda node: f"auto_pad {node.spec.padding} with dilation",
         "onnxruntime counts the window without its dilation and gives another shape",
-        CANONICALISE,
     ),
     WindowRule(
         "3.7",
         lambda node: node.spec.padding in SAME and _differs(node),
         lambda node: f"auto_pad {node.spec.padding} with a stride beyond the window",
         "onnxruntime and onnx's ReferenceEvaluator start the windows inside the data",
-        CANONICALISE,
     ),
     WindowRule(
         "3.1",
@@ -283,21 +280,18 @@ CONV_TRANSPOSE_RULES = (
         lambda node: _conv_transpose(node).output_shape is None and node.spec.padding in SAME and _differs(node),
         lambda node: f"auto_pad {node.spec.padding} with a stride beyond the window",
         "onnxruntime and OpenVINO give a shorter output, onnx's ReferenceEvaluator places it elsewhere",
-        CANONICALISE,
     ),
     WindowRule(
         "4.7",
         lambda node: _crops_odd_number(node, swapped=True),
         "output_shape cuts an odd number of cells, whose side changed between ConvTranspose-1 and -11",
         "onnxruntime cuts at the side of version 11, OpenVINO does unless auto_pad is SAME_UPPER",
-        CANONICALISE,
     ),
     WindowRule(
         "4.7",
         lambda node: node.spec.padding == "SAME_UPPER" and _crops_odd_number(node, swapped=False),
         "output_shape next to auto_pad SAME_UPPER cuts an odd number of cells",
         "OpenVINO cuts the odd one at the begin",
-        CANONICALISE,
     ),
     WindowRule(
         "4.8",
@@ -305,7 +299,6 @@ CONV_TRANSPOSE_RULES = (
         "output_shape is larger than what the windows reach",
         "onnxruntime refuses it, or not, depending on how much; onnx's ReferenceEvaluator refuses or places it "
         "elsewhere",
-        CANONICALISE,
     ),
     WindowRule(
         "4.11",

@@ -178,7 +178,6 @@ def _large_shape(writer: GraphWriter, pooling: Pooling, values: str) -> str:
 
 
 def _tile_counts(writer: GraphWriter, pooling: Pooling, values: str) -> str:
-    """Number of blocks along every axis."""
     if pooling.blocks is not None:
         return writer.constant([1, 1, *pooling.blocks], "tiles")
     ones = writer.constant([1, 1], "ones")

@@ -138,10 +138,8 @@ class _Draft:
         for parent in self.model.graph.node:
             for node in subgraph_nodes(parent):
                 if is_unpool_op(node) and (node.op_type == "MaxUnpool" or domain(node) != ""):
-                    raise UnsupportedError(
-                        f"{node.op_type} node {node_name(node)!r}: expected it outside of the subgraphs of If, Loop "
-                        f"and Scan, got it in {parent.op_type} node {node_name(parent)!r}. Move it out."
-                    )
+                    where = f"a subgraph of {parent.op_type} node {node_name(parent)!r}"
+                    raise UnsupportedError(f"{node.op_type} node {node_name(node)!r} is in {where}. Move it out.")
 
     def put_explicit_pads(self) -> None:
         """Write auto_pad and output_shape as pads, wherever these are the same for all sizes."""

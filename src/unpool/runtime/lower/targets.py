@@ -205,7 +205,6 @@ def unsupported_nodes(model: onnx.ModelProto, target: LoweringTarget) -> Iterato
 
 
 def _restrictions(node: onnx.NodeProto, target: LoweringTarget) -> Iterator[str]:
-    """The restrictions of the target that a node does not keep."""
     values = attributes(node)
     rank, ranks = len(values.get("kernel_shape", ())), target.ranks.get(node.op_type, ())
     if ranks and rank and rank not in ranks:

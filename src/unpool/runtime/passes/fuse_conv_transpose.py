@@ -76,8 +76,8 @@ def fold(graph: Graph) -> Graph:
         weights, *arrays = [array_of(tensor) for tensor in tensors if tensor is not None]
         bias = arrays.pop(0) if len(arrays) > len(others) else None
         group = attributes(conv).get("group", 1)
-        extra = [array.astype(np.float64) for array in arrays]
-        scaling = _scaling(node, extra, weights.shape[1] * group, weights.ndim)
+        wide = [array.astype(np.float64) for array in arrays]
+        scaling = _scaling(node, wide, weights.shape[1] * group, weights.ndim)
         scaled = None if scaling is None else _scaled(weights, bias, scaling, group)
         if scaled is None:
             return False

@@ -11,7 +11,7 @@ also writes a second pool that only finds where every plane begins; a Mod takes 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -141,7 +141,7 @@ class _UnpoolWriter(GraphWriter):
         large, small = (sizes[scatter.lead :] for sizes in (scatter.sizes, self._flow.dims(x) or ()))
         pooled = windows_undoing(scatter.source.pool, self._flow.graph.opsets, len(large))
         windows = list(map(window_between, map(as_int, small), map(as_int, large), pooled))
-        given = short_attributes(windows)
+        given: dict[str, Any] = {**short_attributes(windows)}
         shape = scatter.shape or self.constant([as_int(size) for size in scatter.sizes], "shape")
         if scatter.lead == 1:
             x, output, known = self._unsqueeze(x), self.names.fresh(f"{output}_batch"), as_ints(scatter.sizes)

@@ -27,25 +27,12 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    _check_growth(model)
-    _check_outputs(model)
+    _check_functions(model)
     try:
         flat = inliner.inline_local_functions(_with_own_outputs(strip_initializers(model)))
     except Exception as error:
         raise ModelError(f"model: a function cannot be inlined: {one_line(error)}. Export it again.") from error
     return restore_initializers(flat, model)
-
-
-def _check_outputs(model: onnx.ModelProto) -> None:
-    """Refuse a function that returns a value which nothing in it makes."""
-    for function in model.functions:
-        values = {*function.input, *(name for node in function.node for name in node.output)}
-        missing = [name for name in function.output if name not in values]
-        if missing:
-            raise ModelError(
-                f"model: no node of the function {_text(_name(function))} makes its output {missing[0]!r}. "
-                "Export it again."
-            )
 
 
 def _with_own_outputs(skeleton: onnx.ModelProto) -> onnx.ModelProto:
@@ -63,8 +50,8 @@ def _with_own_outputs(skeleton: onnx.ModelProto) -> onnx.ModelProto:
     return skeleton
 
 
-def _check_growth(model: onnx.ModelProto) -> None:
-    """Refuse a model whose functions call themselves, or become more than what can be loaded."""
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Refuse functions that call themselves, become more than can be loaded, or return a value that no node makes."""
     functions = {_name(function): function for function in model.functions}
 
     def calls_in(nodes: Iterable[onnx.NodeProto]) -> list[FunctionName]:
@@ -88,6 +75,13 @@ def _check_growth(model: onnx.ModelProto) -> None:
             f"{nodes} nodes of {size // 2**20} MiB, most of them from {_text(largest)}. "
             "Export it without functions that call functions."
         )
+    for function in model.functions:
+        values = {*function.input, *(name for node in function.node for name in node.output)}
+        missing = [output for output in function.output if output not in values]
+        if missing:
+            raise ModelError(
+                f"model: no node of the function {_text(_name(function))} makes its output {missing[0]!r}."
+            )
 
 
 def _name(proto: onnx.NodeProto | onnx.FunctionProto) -> FunctionName:

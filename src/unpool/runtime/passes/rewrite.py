@@ -58,9 +58,7 @@ def copy_node(node: onnx.NodeProto, without: Collection[str] = (), **attributes:
 def apply_to_graph(graph: Graph, edits: Iterable[Rewrite]) -> Graph:
     """The graph with the edits in it, not pruned."""
     by_output = {edit.output: edit for edit in edits}
-    constants = dict(graph.constants)
-    for edit in by_output.values():
-        constants |= {name: numpy_helper.from_array(array, name) for name, array in edit.constants.items()}
+    constants = {**graph.constants, **{tensor.name: tensor for tensor in _tensors(by_output.values())}}
     reasons = {edit.fused_output: edit.reason for edit in by_output.values() if edit.fused_output}
     nodes = tuple(chain.from_iterable(_in_place(node, by_output) for node in graph.nodes))
     return replace(graph, nodes=nodes, constants=constants, origins=dict(graph.origins) | reasons)
@@ -72,9 +70,7 @@ def apply_to_model(model: onnx.ModelProto, edits: Iterable[Rewrite]) -> None:
     graph = model.graph
     needed = _needed(graph)
     set_items(graph.node, chain.from_iterable(_in_place(node, by_output) for node in graph.node))
-    constants = [
-        numpy_helper.from_array(array, name) for edit in by_output.values() for name, array in edit.constants.items()
-    ]
+    constants = _tensors(by_output.values())
     graph.initializer.extend(constants)
     if model.ir_version < FIRST_IR_WITH_DEFAULTS:
         graph.input.extend(map(as_input, constants))
@@ -84,6 +80,10 @@ def apply_to_model(model: onnx.ModelProto, edits: Iterable[Rewrite]) -> None:
     set_items(graph.initializer, tensors)
     known = fed.union((tensor.name for tensor in tensors), *(node.output for node in graph.node))
     set_items(graph.value_info, (value for value in graph.value_info if value.name in known))
+
+
+def _tensors(edits: Iterable[Rewrite]) -> list[onnx.TensorProto]:
+    return [numpy_helper.from_array(array, name) for edit in edits for name, array in edit.constants.items()]
 
 
 def _in_place(node: onnx.NodeProto, edits: Mapping[str, Rewrite]) -> tuple[onnx.NodeProto, ...]:

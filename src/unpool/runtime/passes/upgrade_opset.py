@@ -231,11 +231,8 @@ def _align(subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], names
 def _missing_axes(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> int:
     """Number of axes of size 1 that the second operand lacks at its end; an error if a rank is unknown."""
     given = attributes(node)
-    if node.op_type == "PRelu":
-        axis = 1
-    elif given.get("broadcast", 0) and "axis" in given:
-        axis = given["axis"]
-    else:
+    axis = 1 if node.op_type == "PRelu" else given.get("axis") if given.get("broadcast", 0) else None
+    if axis is None:
         return 0
     first, second = (shapes.dims(types.get(name)) for name in node.input)
     if first is None or second is None:

@@ -49,6 +49,7 @@ def windowed_node(editable: EditableModel, resolved: ResolvedNode) -> WindowedNo
     spec = resolved.spec
     assert not isinstance(spec, MaxUnpoolSpec)
     window: Dims
+    sizes: Dims
     if isinstance(spec, MaxPoolSpec):
         window, takes_zeros = tuple(axis.size for axis in spec.windows), False
     else:

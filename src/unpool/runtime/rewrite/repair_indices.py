@@ -1,4 +1,4 @@
-"""Repairs MaxUnpool nodes whose indices do not count where it counts, if it is certain what the indices mean.
+"""Repairs of MaxUnpool nodes whose indices do not count in its output, if it is certain what the indices mean.
 
 Indices that count inside a plane get the offset of their plane. A window from which another size than output_shape
 follows is replaced by one from which output_shape follows, if the indices are known to count in output_shape.
@@ -37,7 +37,7 @@ class Unpooling:
     @property
     def pool(self) -> onnx.NodeProto | None:
         """The MaxPool of its indices."""
-        return self.source and self.source.pool
+        return None if self.source is None else self.source.pool
 
     @property
     def inferred(self) -> tuple[int, ...] | None:

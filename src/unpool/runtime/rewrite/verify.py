@@ -61,9 +61,7 @@ def verify(
         try:
             outputs = second.run(None, feed)
         except UnpoolError as error:
-            raise UnsupportedError(
-                f"the rewritten model: expected it to run as the first one does, got: {error}"
-            ) from error
+            raise UnsupportedError(f"the rewritten model does not run as the first one does: {error}") from error
         for info, own, other in zip(first.signature.outputs, expected, outputs, strict=True):
             require_equal(info.name, own, other, tolerance)
     return feeds
@@ -163,8 +161,8 @@ def verify_in_onnxruntime(
         second, second_weights = _load_in_onnxruntime(after)
     except RefusedError as error:
         raise UnsupportedError(
-            f"the new model: expected onnxruntime to run it as it runs the first one, got: {error}. "
-            "Keep the first model; unpool.InferenceSession raises what is decomposed while it loads it."
+            f"the new model: onnxruntime runs the first one, but not this one: {error}. Keep the first model; "
+            "unpool.InferenceSession fuses decomposed unpoolings while it loads it."
         ) from error
     messages, count = list[str](), 0
     for feed in feeds:

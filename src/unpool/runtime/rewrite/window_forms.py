@@ -47,11 +47,7 @@ def axes_of(spec: WindowedSpec, window_sizes: Shape) -> list[AxisOf]:
 
 
 def sizes_of(spec: WindowedSpec, window_sizes: Shape, number: int, size: Dim) -> Sequence[int]:
-    """The known size of an axis of X; for an unknown one, all sizes until positions repeat with the stride.
-
-    Raises:
-        UnsupportedError: these are too many.
-    """
+    """The known size of an axis of X; for an unknown one, all until positions repeat, or an UnsupportedError."""
     if isinstance(size, int):
         return (size,)
     if isinstance(spec, MaxPoolSpec):
@@ -141,8 +137,7 @@ def explicit_pads_form(node: WindowedNode, row: Row) -> Form:
 def form_in_version(node: WindowedNode, row: Row) -> Form:
     """The form of a node in another version: the same, else with explicit pads, else with the other side of auto_pad.
 
-    Raises:
-        UnsupportedError: none of these has the same windows; the message has the reason.
+    An UnsupportedError has the reason if none of these has the same windows.
     """
     plain = Form(_normalize_attributes(node))
     if _form_difference(node, plain, row, "spec") is None:
@@ -158,7 +153,6 @@ def form_in_version(node: WindowedNode, row: Row) -> Form:
 
 
 def _form_difference(node: WindowedNode, form: Form, row: Row, compat: str) -> str | None:
-    """The difference of a form from the node; None if there is none."""
     spec = node.spec
     try:
         after = resolve.from_row(row, form.attributes, compat=compat, index_space="auto")
@@ -300,7 +294,8 @@ def _pad(node: onnx.NodeProto, zeros: Shape, opset: int, output: str, names: Fre
     outer = [0, *zeros, 0] if domain(node) else [0, 0, *zeros]
     pads = [0] * len(outer) + outer
     if opset < FIRST_PAD_INPUT:
-        return [helper.make_node("Pad", [node.input[0]], [output], **{"pads" if opset > 1 else OLD_PAD: pads})]
+        given: dict[str, Any] = {"pads" if opset > 1 else OLD_PAD: pads}
+        return [helper.make_node("Pad", [node.input[0]], [output], **given)]
     amounts = names.fresh(f"{output}_by")
     tensor = numpy_helper.from_array(np.array(pads, np.int64), amounts)
     constant = helper.make_node("Constant", [], [amounts], value=tensor)
@@ -317,9 +312,8 @@ def describe_attributes(row: Row, given: Attributes, other: Attributes) -> str:
     'ConvTranspose-1 (auto_pad=SAME_UPPER)'
     """
     shown = ("auto_pad", "pads", "output_padding", "output_shape", "ceil_mode")
-    words = {name: _format_value(given[name]) for name in shown if name in given}
-    same = {name for name in words if name in other and _format_value(other[name]) == words[name]}
-    parts = [f"{name}={word}" for name, word in words.items() if name not in same]
+    words, others = ({name: _format_value(form[name]) for name in shown if name in form} for form in (given, other))
+    parts = [f"{name}={word}" for name, word in words.items() if others.get(name) != word]
     return row.label + (f" ({', '.join(parts)})" if parts else "")
 
 

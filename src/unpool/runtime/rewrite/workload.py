@@ -62,7 +62,7 @@ class Workload(NamedTuple):
 
 
 class Trials:
-    """Sizes to try in turn for the axes that a model leaves open: all runs together stay within `_most`.
+    """Sizes to try in turn for the axes that a model leaves open: all runs together stay within the limits above.
 
     Sizes that leave an image without elements come last. Where a model and a caller leave nothing open, there is one
     size, which means nothing, and no limit. `refusal` has the reason of the last size that was left out, or "".
@@ -78,7 +78,8 @@ class Trials:
         if self._shapes(1) == self._shapes(WIDEST_STRIDE):
             yield 1
             return
-        elements, products = self._most()
+        weights = sum(math.prod(tensor.dims) for tensor in self._graph.constants.values())
+        elements, products = MOST_ELEMENTS + weights, max(MOST_PRODUCTS, PRODUCTS_PER_WEIGHT * weights)
         for size, work in self._workloads():
             if work.elements <= elements and work.products <= products:
                 elements, products = elements - work.elements, products - work.products
@@ -118,11 +119,6 @@ class Trials:
 
     def _shapes(self, open_size: int) -> Shapes:
         return feed_shapes(self._inputs, self._sizes, open_size)
-
-    def _most(self) -> tuple[int, int]:
-        """Limits of the elements and the products of all runs together."""
-        weights = sum(math.prod(tensor.dims) for tensor in self._graph.constants.values())
-        return MOST_ELEMENTS + weights, max(MOST_PRODUCTS, PRODUCTS_PER_WEIGHT * weights)
 
     def _total_stride(self) -> int:
         """Elements of an input per element of the value that shrinks most."""
