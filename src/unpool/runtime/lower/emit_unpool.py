@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import add, mul
-from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -64,7 +63,7 @@ class Pooling:
 
     @property
     def margins(self) -> tuple[int, ...]:
-        """Blocks of one stride into which the last window reaches, besides its own."""
+        """Blocks of one stride into which the last window reaches, in addition to its own."""
         return tuple(len(taps_by_shift(window)) - 1 for window in self.windows)
 
     @property
@@ -116,10 +115,6 @@ def _slice_covered(writer: GraphWriter, pooling: Pooling, padded: str) -> str:
     return writer.slice(padded, starts, writer.node("Add", [steps, rest], "spans"))
 
 
-Layer: TypeAlias = tuple[str, str, AnyArray]
-"""For one shift the taps, the values, and the tap of each phase."""
-
-
 def emit_where_unpool(
     writer: GraphWriter, pooling: Pooling, taps: str, values: str, output: str, *, broadcasts: bool
 ) -> None:
@@ -150,8 +145,8 @@ def emit_where_unpool(
     _fit(writer, pooling, large, output)
 
 
-def _layers(writer: GraphWriter, pooling: Pooling, taps: str, values: str) -> Iterator[Layer]:
-    """The layers of all shifts; where several have a value for a cell, the last of them wins."""
+def _layers(writer: GraphWriter, pooling: Pooling, taps: str, values: str) -> Iterator[tuple[str, str, AnyArray]]:
+    """For each shift the taps, the values, and the tap of each phase; of several values of a cell the last one wins."""
     tables, margins = [taps_by_shift(window) for window in pooling.windows], pooling.margins
     sizes = [window.size for window in pooling.windows]
     padded_taps = writer.pad(taps, margins, margins, NO_TAP, pooling.dtype)

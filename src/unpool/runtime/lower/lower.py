@@ -219,5 +219,5 @@ def _require_run(result: LoweringResult) -> None:
         is_own = result.target.runtime and check.runtime.startswith(result.target.runtime)
         if check.reason and (is_own or not runs_anywhere):
             raise UnsupportedError(
-                f"the lowered model: expected {check.runtime} to run it, got: {check.reason}. Keep the first model."
+                f"the lowered model does not run in {check.runtime}: {check.reason}. Keep the first model."
             )

@@ -1,1 +1,1 @@
-"""Commands on files: a model put right, written out plainly, or brought to a newer opset, and verified."""
+"""Commands on files: a model repaired, written with explicit pads, or brought to a newer opset, and verified."""

@@ -33,7 +33,6 @@ from unpool.runtime.session.random_inputs import random_feed
 RUNS = 2
 FATAL = 4  # onnxruntime's log level for fatal errors only
 Feed: TypeAlias = Mapping[str, AnyArray]
-Load: TypeAlias = Callable[[onnx.ModelProto, Semantics], Executor]
 
 
 def verify(
@@ -41,7 +40,7 @@ def verify(
     after: onnx.ModelProto,
     semantics: Semantics,
     sizes: Mapping[str, int],
-    load_first: Load = load_as_session,
+    load_first: Callable[[onnx.ModelProto, Semantics], Executor] = load_as_session,
 ) -> list[Feed]:
     """The random inputs on which all outputs of both models agree, pools and integers bit for bit.
 
@@ -51,9 +50,8 @@ def verify(
     space = "output" if semantics.compat == "ort" and semantics.index_space == "auto" else semantics.index_space
     first = load_first(before, replace(semantics, exact=True))
     second = load_as_session(after, Semantics("spec", space, exact=True))
-    is_exact = all(
-        is_unpool_op(node) and node.op_type != "ConvTranspose" for node in with_subgraph_nodes(before.graph.node)
-    )
+    nodes = with_subgraph_nodes(before.graph.node)
+    is_exact = all(is_unpool_op(node) and node.op_type != "ConvTranspose" for node in nodes)
     tolerance = BITWISE if is_exact else ROUNDING
     feeds = []
     for feed, expected in runs(first, sizes):
@@ -86,8 +84,8 @@ def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, l
             return
     if not done:
         raise UnsupportedError(
-            f"the model: expected it to run on random inputs, to compare it with its new form; got: "
-            f"{reason or trials.refusal} Give sizes that it takes, such as --size height=64 (sizes={{'height': 64}})."
+            f"the model: no random inputs to compare it with its new form were accepted: {reason or trials.refusal} "
+            "Give sizes that it takes, such as --size height=64 (sizes={'height': 64})."
         )
     for seed in range(RUNS - len(done), 0, -1):
         with suppress(UnpoolError):

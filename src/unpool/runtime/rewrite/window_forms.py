@@ -59,7 +59,7 @@ def sizes_of(spec: WindowedSpec, window_sizes: Shape, number: int, size: Dim) ->
     if last > MAX_SIZES:
         raise UnsupportedError(
             f"{spec.row.label}: spatial axis {number} needs a known size where the window, the pads or output_shape "
-            f"are as large as here ({last} elements). Fix the size."
+            f"are as large as here ({last} elements). {FIX_SIZE}."
         )
     return range(1, last + 2)
 
@@ -116,7 +116,7 @@ class WindowedNode:
     def window_sizes(self) -> Shape:
         """The sizes of the window, or an UnsupportedError if one is not known."""
         if not all(isinstance(size, int) for size in self.window):
-            raise UnsupportedError(f"{self.spec.row.label}: needs W of known shape, got {list(self.window)}. Fix it.")
+            raise UnsupportedError(f"{self.spec.row.label}: the shape of W is not fixed: {list(self.window)}.")
         return tuple(size for size in self.window if isinstance(size, int))
 
 

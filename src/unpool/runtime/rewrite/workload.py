@@ -87,7 +87,7 @@ class Trials:
             else:
                 self.refusal = (
                     f"with {size} for the sizes that it leaves open, a run takes {work.elements:,} elements and "
-                    f"{work.products:,} products, more than are taken unasked."
+                    f"{work.products:,} products, which is above the limit."
                 )
 
     def workload(self, feed: Shapes) -> Workload | None:
@@ -148,7 +148,7 @@ def _workload(graph: Graph, semantics: Semantics) -> Workload:
         try:
             inner = _workload(_subgraph_as_graph(flow.graph, subgraph, types), semantics)
         except UnpoolError:
-            continue  # the run itself reports what onnx refuses of it
+            continue  # the run itself reports the error of onnx
         times = _times(flow, parent)
         elements += times * inner.elements
         products += times * inner.products
