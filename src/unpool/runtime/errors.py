@@ -21,14 +21,11 @@ LOADING: Mapping[type[UnpoolError], str] = {
 }
 RUNNING: Mapping[type[UnpoolError], str] = {UnsupportedError: "NotImplemented", UnpoolError: "InvalidArgument"}
 
-
 _combined: dict[tuple[Any, Any], type[UnpoolError]] = {}
 
 
 def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[UnpoolError]:
-    """The class of errors that are unpool's and another one's, with unpool's name.
-
-    `other` may name one of onnxruntime's. If there is none, or it needs more than a message, the result is `ours`.
+    """The class of errors that are both, with unpool's name; `ours` where onnxruntime has no such class.
 
     >>> error = error_class(UnpoolError, TypeError)("run: expected a list")
     >>> isinstance(error, UnpoolError), isinstance(error, TypeError), type(error).__name__

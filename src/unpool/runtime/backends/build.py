@@ -78,10 +78,7 @@ class LoadOptions:
 
 
 def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
-    """Plan a graph and load its steps.
-
-    ModelError: onnxruntime calls a partition invalid, and onnx agrees. UnsupportedError: no runtime knows a node.
-    """
+    """Plan a graph and load its steps; a ModelError if onnxruntime calls a partition invalid, and onnx agrees."""
     folder = next((name for name in map(weights.folder_of, graph.constants.values()) if name is not None), None)
     if folder is not None and options.options.caller_options is not None:  # the caller's own options get no folder
         constants = {name: weights.with_data_inside(tensor) for name, tensor in graph.constants.items()}

@@ -19,7 +19,7 @@ from onnx import helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.backends.step import LoadedPlan, LoadedStep, RunOptions, Schedules, Targets, Values, check_cancelled
+from unpool.runtime.backends.step import LoadedPlan, LoadedStep, RunOptions, Targets, Values, check_cancelled
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, to_dense
@@ -39,7 +39,7 @@ class LoadedSubgraph:
         self._inputs, self._captured = body.fed, body.captured
         self._types = [loaded.types.get(value.name, value.type) for value in graph.outputs]
         self._constants = constant_outputs(graph)
-        self._schedule = Schedules(loaded).for_outputs(self.outputs)
+        self._schedule = loaded.schedule(self.outputs)
 
     def run(self, inputs: Sequence[Any], outer_values: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
         """The outputs in order; one may be, or share memory with, an input or a captured value of `outer_values`."""
@@ -131,12 +131,9 @@ class IfStep(ControlStep):
 
 
 class LoopStep(ControlStep):
-    """Runs the subgraph up to a trip count, or while a condition holds.
+    """Runs the subgraph up to a trip count, or while a condition holds."""
 
-    An omitted condition is true, and then the subgraph's own condition does not end the loop, except in onnxruntime.
-    """
-
-    always_tests_condition = False
+    always_tests_condition = False  # else the subgraph's condition cannot end the loop where the node has none
 
     def _compute(self, inputs: Sequence[Any], scope: OuterScope) -> Iterable[Any]:
         body = self.subgraphs["body"]

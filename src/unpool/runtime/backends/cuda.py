@@ -24,16 +24,10 @@ from unpool.arrays import is_on_gpu, like, to_numpy
 from unpool.errors import UnpoolError
 from unpool.execute import gpu
 from unpool.operators.resolve import Spec
+from unpool.runtime.backends import ort_values
 from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers, run_config_entry
-from unpool.runtime.backends.ort_values import (
-    KINDS,
-    Memory,
-    binding_of,
-    binding_type,
-    from_ort_value,
-    ort_value_sharing,
-)
+from unpool.runtime.backends.ort_values import KINDS, from_ort_value
 from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values
 from unpool.runtime.backends.unpool_backend import NodeStep
 from unpool.runtime.requirements import onnxruntime
@@ -82,7 +76,7 @@ class CudaMemory:
 
     def bytes_at(self, address: int, size: int, owner: object) -> torch.Tensor:
         """A tensor of bytes in existing memory; it holds the owner."""
-        return torch.as_tensor(Memory(address, size, owner, "__cuda_array_interface__"), device=self.device)
+        return torch.as_tensor(ort_values.Memory(address, size, owner, "__cuda_array_interface__"), device=self.device)
 
     @contextmanager
     def running(self, run_options: RunOptions | None = None) -> Iterator[None]:
@@ -168,7 +162,7 @@ class CudaMemory:
 
     def binding(self, x: torch.Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
         """Arguments of onnxruntime's bindings for a contiguous tensor: device, number, type, shape and address."""
-        return *self.place, binding_type(self.kind(x)), tuple(x.shape), x.data_ptr()
+        return *self.place, ort_values.binding_type(self.kind(x)), tuple(x.shape), x.data_ptr()
 
 
 def tensor_of(value: onnxruntime.OrtValue) -> torch.Tensor:
@@ -179,16 +173,12 @@ def tensor_of(value: onnxruntime.OrtValue) -> torch.Tensor:
 
 def ort_value_of(x: torch.Tensor) -> onnxruntime.OrtValue:
     """An OrtValue that shares and holds the memory of a tensor."""
-    return ort_value_sharing(x.contiguous(), torch.uint8, is_bool=x.dtype == torch.bool)
+    return ort_values.ort_value_sharing(x.contiguous(), torch.uint8, is_bool=x.dtype == torch.bool)
 
 
 @cache
 def can_share(type_name: str) -> bool:
-    """True if onnxruntime and torch share tensors of this type, by the name that onnxruntime gives it.
-
-    >>> can_share("tensor(float)"), can_share("tensor(string)")
-    (True, False)
-    """
+    """True if onnxruntime and torch share tensors of this type, by the name that onnxruntime gives it."""
     kind = KINDS.get(type_name)
     if kind is None:
         return False
@@ -226,7 +216,7 @@ class CudaPartition(OrtPartition):
                 for value in values
             ]
             for name, value in zip(self._inputs, inputs, strict=True):
-                arguments = binding_of(value) if isinstance(value, np.ndarray) else memory.binding(value)
+                arguments = ort_values.binding_of(value) if isinstance(value, np.ndarray) else memory.binding(value)
                 binding.bind_input(name, *arguments)
             binding.synchronize_inputs()
             for name, stays in self._stays_on_gpu.items():

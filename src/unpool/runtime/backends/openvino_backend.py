@@ -128,7 +128,6 @@ class CompiledPartition:
     """A partition compiled for inputs of certain shapes; it runs on arrays without copies.
 
     A request of OpenVINO serves one run at a time. Runs at the same time get requests of their own, which are kept.
-    `names` are those of the inputs and of the outputs. UnfitError: OpenVINO does not compile it.
     """
 
     def __init__(
@@ -168,9 +167,9 @@ def _tensor(value: AnyArray) -> Any:
 
 
 class OpenVinoPartition(Partition):
-    """A loaded partition, which runs on arrays without copies. `RunOptions` are only read before a run.
+    """A loaded partition; `load_in_onnxruntime` loads it for shapes that OpenVINO does not get.
 
-    `load_in_onnxruntime` loads the same model for shapes that OpenVINO does not get. UnfitError: OpenVINO refuses it.
+    UnfitError: OpenVINO refuses the model.
     """
 
     def __init__(
@@ -243,10 +242,7 @@ _LOWEST = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 class OpenVinoLoader:
-    """Loads partitions of one graph in OpenVINO, with as many threads as onnxruntime's `options` say.
-
-    `unfit` has the reason for every partition that was not loaded.
-    """
+    """Loads partitions of one graph in OpenVINO; `unfit` has the reason for every one that was not loaded."""
 
     def __init__(
         self, graph: Graph, properties: Mapping[str, str], options: PartitionOptions, providers: Providers

@@ -43,10 +43,7 @@ class RefusedError(Exception):
 
 
 class OrtPartition(Partition):
-    """A partition that a session of onnxruntime runs on arrays without copies. Types that NumPy lacks are OrtValues.
-
-    Its `trace` is the profile that onnxruntime writes of it; None if it writes none.
-    """
+    """A partition that a session of onnxruntime runs on arrays without copies; `trace` is its profile, if any."""
 
     stops_itself = True
 

@@ -24,14 +24,8 @@ from unpool.runtime.graph.errors import short_message
 from unpool.runtime.requirements import onnxruntime
 
 NUMPY_LACKS = {
-    f"tensor({word})": np.dtype(kind)
-    for word, kind in (
-        ("bfloat16", ml_dtypes.bfloat16),
-        ("float8e4m3fn", ml_dtypes.float8_e4m3fn),
-        ("float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz),
-        ("float8e5m2", ml_dtypes.float8_e5m2),
-        ("float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz),
-    )
+    f"tensor({name.replace('_', '')})": np.dtype(getattr(ml_dtypes, name))
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 }
 _INTS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 KINDS = NUMPY_LACKS | {
@@ -44,10 +38,7 @@ _SHARED_KINDS = "biuf"  # of NumPy's types, those that DLPack has and onnxruntim
 
 
 def to_ort_value(value: Any) -> onnxruntime.OrtValue:
-    """The array as an OrtValue on the CPU that lives on its own.
-
-    It shares the memory of a writable array in row-major order; others, and types that NumPy lacks, are copied.
-    """
+    """The array as an OrtValue of its own: it shares memory that is writable and in row-major order, or is a copy."""
     array = np.asarray(value, order="C")
     is_shared = array.dtype.kind in _SHARED_KINDS and array.dtype not in NUMPY_LACKS.values() and array.flags.writeable
     try:
@@ -124,10 +115,7 @@ def _copied(array: AnyArray) -> onnxruntime.OrtValue:
 
 
 def make_ort_value(value: Any, type_name: str, where: str) -> onnxruntime.OrtValue:
-    """The value, an output of `run`, as an independent OrtValue, which shares the memory of an array of numbers.
-
-    Only a session of onnxruntime makes OrtValues of strings and of sequences: that of a model of one node.
-    """
+    """An output of `run` as an OrtValue of its own; only a session makes those of strings and sequences."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return to_ort_value(value)
     try:

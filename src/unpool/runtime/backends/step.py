@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from unpool.dtypes import AnyArray
@@ -27,16 +27,6 @@ class LoadedStep(Protocol):
 
 
 @dataclass(frozen=True)
-class LoadedPlan:
-    """A plan with its steps, ready to run."""
-
-    plan: Plan
-    steps: tuple[LoadedStep, ...]
-    refused: Mapping[str, str]  # the reason by the name of each node that neither onnxruntime nor unpool runs
-    types: Types  # completed by what onnxruntime inferred
-
-
-@dataclass(frozen=True)
 class ScheduledStep:
     """One step of a run; name and operators of its nodes are for profiles."""
 
@@ -47,25 +37,27 @@ class ScheduledStep:
     last_uses: tuple[str, ...]  # values that no later step reads
 
 
-class Schedules:
-    """The steps that a choice of outputs needs, computed once per choice."""
+@dataclass(frozen=True)
+class LoadedPlan:
+    """A plan with its steps, ready to run."""
 
-    def __init__(self, loaded: LoadedPlan) -> None:
-        self._loaded = loaded
-        self._schedules: dict[tuple[str, ...], tuple[ScheduledStep, ...]] = {}
+    plan: Plan
+    steps: tuple[LoadedStep, ...]
+    refused: Mapping[str, str]  # the reason by the name of each node that neither onnxruntime nor unpool runs
+    types: Types  # completed by what onnxruntime inferred
+    _schedules: dict[tuple[str, ...], tuple[ScheduledStep, ...]] = field(default_factory=dict)
 
-    def for_outputs(self, names: tuple[str, ...]) -> tuple[ScheduledStep, ...]:
-        """The steps that these outputs need, in order."""
+    def schedule(self, names: tuple[str, ...]) -> tuple[ScheduledStep, ...]:
+        """The steps that these outputs need, in order; computed once."""
         if names in self._schedules:
             return self._schedules[names]
         alive, needed = set(names), set(names)
-        plan = self._loaded.plan
-        rows_by_step: list[list[PlanRow]] = [[] for _ in plan.steps]
-        for row in plan.records:
+        rows_by_step: list[list[PlanRow]] = [[] for _ in self.steps]
+        for row in self.plan.records:
             if not row.subgraph_steps:
                 rows_by_step[row.step].append(row)
         entries = []
-        for step, loaded, rows in reversed(list(zip(plan.steps, self._loaded.steps, rows_by_step, strict=True))):
+        for step, loaded, rows in reversed(list(zip(self.plan.steps, self.steps, rows_by_step, strict=True))):
             if needed.isdisjoint(step.outputs):
                 continue
             needed.update(step.inputs)

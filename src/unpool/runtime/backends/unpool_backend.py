@@ -34,13 +34,10 @@ class NodeStep(ABC):
 
     def run(self, values: Values, run_options: RunOptions | None, targets: Targets | None = None) -> list[Any]:
         """The wanted outputs; a long call stops early when its options say so. An UnpoolError names the node."""
-        if run_options is None:
-            return self._run_node(values, targets)
-        check_cancelled(run_options)
-        with execute.cancellation_scope(partial(check_cancelled, run_options)):
-            return self._run_node(values, targets)
-
-    def _run_node(self, values: Values, targets: Targets | None) -> list[Any]:
+        if run_options is not None:
+            check_cancelled(run_options)
+            with execute.cancellation_scope(partial(check_cancelled, run_options)):
+                return self.run(values, None, targets)
         try:
             outputs = self._compute(values, targets)
         except UnpoolError as error:

@@ -14,7 +14,7 @@ from unpool.runtime.backends.build import LoadOptions, build_plan
 from unpool.runtime.backends.control_flow import all_steps, constant_outputs
 from unpool.runtime.backends.ort_backend import OrtPartition
 from unpool.runtime.backends.ort_options import CPU_ONLY, partition_options
-from unpool.runtime.backends.step import RunOptions, ScheduledStep, Schedules, check_cancelled, require_run_options
+from unpool.runtime.backends.step import RunOptions, ScheduledStep, check_cancelled, require_run_options
 from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, drop_constant_data
 from unpool.runtime.graph.nodes import node_name
@@ -41,12 +41,9 @@ class StepTrace(NamedTuple):
 
 
 class Executor:
-    """A model, all tensors inside, with a plan and loaded steps; many threads may run it at the same time.
+    """A model with a plan and loaded steps; many threads may run it at the same time."""
 
-    `folded` has, for a step, name and operator of every node that was folded into it. Runs are recorded in `profile`.
-    """
-
-    profile: Profile | None = None
+    profile: Profile | None = None  # of all runs
 
     def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
         self.metadata = ModelMetadata.of_model(model)
@@ -54,14 +51,12 @@ class Executor:
         self.graph = drop_constant_data(graph) if keeps_graph else None  # after all passes, without large weights
         self.semantics = options.semantics
         self.cuda = options.cuda  # in whose memory values stay; None where they are arrays of the host
-        loaded_plan = build_plan(graph, types, options)
+        self._loaded_plan = loaded_plan = build_plan(graph, types, options)
         self.plan, self.types, self.refused = loaded_plan.plan, loaded_plan.types, loaded_plan.refused
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
         self.signature.cuda, self.signature.owner = options.cuda, self
-        self._tensors = self.signature.tensors
+        self._input_infos = [*self.signature.inputs, *self.signature.optional_inputs]
         self._constant_outputs = constant_outputs(graph)
-        self._schedules = Schedules(loaded_plan)
-        self._loaded_plan = loaded_plan
         self.folded = _folded(loaded_plan.plan, graph, model)
 
     @property
@@ -84,7 +79,7 @@ class Executor:
     def trace(self, feed: Mapping[str, Any]) -> Iterator[StepTrace]:
         """Run the model, and yield every step as soon as it has run."""
         values = self.signature.bind(feed) | self._constant_outputs
-        for entry in self._schedules.for_outputs(self.signature.choose(None)):
+        for entry in self._loaded_plan.schedule(self.signature.choose(None)):
             inputs = {name: values[name] for name in entry.step.inputs}
             outputs = self._run_step(entry, list(inputs.values()), None, NO_TARGETS)
             values.update(zip(entry.step.outputs, outputs, strict=True))
@@ -122,14 +117,14 @@ class Executor:
         caller_options, profile = run_options, self.profile
         if run_options is not None:
             require_run_options(run_options)
-            parameters = adapter_parameters(self._tensors, run_options)
+            parameters = adapter_parameters(self._input_infos, run_options)
             if not is_bound:  # onnxruntime applies no adapter to a bound run
                 values |= {name: self.signature.accept(name, value) for name, value in parameters.items()}
             run_options = without_adapters(run_options) if parameters else run_options
         not_computed = {*values, *self._constant_outputs}
         values |= self._constant_outputs
         begin = time.perf_counter_ns()
-        for entry in self._schedules.for_outputs(names):
+        for entry in self._loaded_plan.schedule(names):
             start = time.perf_counter_ns()
             if caller_options is not None and caller_options is not run_options:  # only the caller's is ever terminated
                 check_cancelled(caller_options)
@@ -144,11 +139,7 @@ class Executor:
         return [self._copy(values[name]) if name in not_computed else values[name] for name in names]
 
     def _run_step(
-        self,
-        entry: ScheduledStep,
-        inputs: list[Any],
-        run_options: RunOptions | None,
-        targets: Mapping[str, AnyArray],
+        self, entry: ScheduledStep, inputs: list[Any], run_options: RunOptions | None, targets: Mapping[str, AnyArray]
     ) -> Sequence[Any]:
         try:
             if self.cuda is not None and entry.step.device == HOST:

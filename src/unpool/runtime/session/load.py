@@ -65,10 +65,7 @@ def build(config: SessionConfig) -> BuiltSession:
 
 
 def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.SessionOptions, LoadOptions]:
-    """The model with the overrides of the options, the options as they were, and the options of its steps.
-
-    The model has all its tensors; large ones may stay in files.
-    """
+    """The model with all its tensors, large ones maybe in files; the options as they were; those of its steps."""
     default = onnxruntime.SessionOptions()
     source = to_onnx_format(config.source, default if config.options is None else config.options)
     user_options = caller_options = None

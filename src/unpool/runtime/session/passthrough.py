@@ -105,10 +105,7 @@ class OrtModel:
 
 
 def try_passthrough(config: SessionConfig) -> OrtModel | None:
-    """The model as one session of onnxruntime, with the caller's arguments unchanged.
-
-    None where unpool may have to run a part of the model, or onnxruntime refuses it.
-    """
+    """The model as one session of onnxruntime; None where unpool may run a part of it, or onnxruntime refuses it."""
     source, providers = config.source, config.all_providers
     if config.threads is not None or providers.openvino is not None or _may_have_unpool_op(config):
         return None

@@ -17,10 +17,7 @@ MAX_BATCH = 2  # maximum size of the first axis of an input, where it is dynamic
 def random_feed(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, int], *, open_size: int | None = None, seed: int = SEED
 ) -> dict[str, AnyArray]:
-    """A random array for every input of a session.
-
-    `sizes` are of dynamic dimensions, by name; `open_size` is that of all others, None refuses them.
-    """
+    """A random array for every input, with `sizes` of dimensions by name; an `open_size` of None refuses others."""
     check_size_names(sizes, [size for info in inputs for size in info.shape])
     for info in inputs if open_size is None else ():
         _require_sizes(info, sizes)

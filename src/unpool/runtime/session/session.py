@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.execute import available_cores
 from unpool.runtime.backends.ort_options import Provider, thread_budget
+from unpool.runtime.backends.step import RunOptions
 from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph
@@ -161,10 +162,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         return self._model.plan
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run_options: onnxruntime.RunOptions | None = None,
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
         """The outputs, as NumPy arrays of their own, in the order of their names.
 
@@ -188,7 +186,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         input_feed: Mapping[str, Any],
         callback: Callable[[Any, Any, str], Any],
         user_data: Any,
-        run_options: onnxruntime.RunOptions | None = None,
+        run_options: RunOptions | None = None,
     ) -> None:
         """Run on another thread, which calls `callback(results, user_data, error)`; `error` is "" after success.
 
@@ -216,7 +214,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         self,
         output_names: Sequence[str] | None,
         input_dict_ort_values: Mapping[str, onnxruntime.OrtValue],
-        run_options: onnxruntime.RunOptions | None = None,
+        run_options: RunOptions | None = None,
     ) -> list[onnxruntime.OrtValue]:
         """As `run`, from and to `onnxruntime.OrtValue` on the CPU.
 

@@ -158,12 +158,6 @@ class Signature:
         """The inputs with default values."""
         return [self._accepted_inputs[name].info for name in self._defaults]
 
-    @property
-    def tensors(self) -> dict[str, str]:
-        """Onnxruntime's type of every input that is a tensor, by name."""
-        tensors = (accepted.info for accepted in self._accepted_inputs.values() if accepted.dtype is not None)
-        return {info.name: info.type for info in tensors}
-
     def accept(self, name: str, value: Any) -> Any:
         """The value of an input as nodes read it."""
         return self._accepted_inputs[name].accept(value, self.cuda)

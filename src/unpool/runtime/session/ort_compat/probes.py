@@ -13,7 +13,7 @@ those that no adapter has keep their shape.
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -25,19 +25,9 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnxruntime.capi import _pybind_state
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.runtime.backends import ort_options
 from unpool.runtime.backends.ort_backend import ort_message
-from unpool.runtime.backends.ort_options import (
-    CONFIG_KEY,
-    CONFIG_VARIABLE,
-    DATA_FOLDER,
-    TINY_MODEL,
-    clone_private,
-    config_metadata,
-    run_config_entry,
-    set_config_entry,
-    silence,
-    with_attributes_of,
-)
+from unpool.runtime.backends.ort_options import CONFIG_KEY, CONFIG_VARIABLE, TINY_MODEL, silence
 from unpool.runtime.backends.ort_values import from_ort_value
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
@@ -75,10 +65,7 @@ class Overrides:
 
 
 def read_overrides(options: onnxruntime.SessionOptions, model: onnx.ModelProto, folder: str) -> Overrides:
-    """The overrides that the options have for a model, whose data files are in `folder`.
-
-    No other code holds `options`; the model's external tensors need not exist.
-    """
+    """The overrides for a model, whose data files are in `folder`, of options that no other code holds."""
     tensors, initializers = list(_tensors(model.graph)), {tensor.name for tensor in model.graph.initializer}
     values = (value for value in model.graph.input if value.name not in initializers)
     dims = (dim for value in values for dim in value.type.tensor_type.shape.dim)
@@ -137,9 +124,9 @@ def _run_probe(
     dims = {value.name: value.type.tensor_type.shape.dim[1] for value in values}
     for name, axis in inputs.items():
         dims[name].ParseFromString(axis)
-    own = silence(clone_private(options))
+    own = silence(ort_options.clone_private(options))
     if folder:
-        set_config_entry(own, DATA_FOLDER, folder)
+        ort_options.set_config_entry(own, ort_options.DATA_FOLDER, folder)
     graph = helper.make_graph([], "probe", values, outputs, tensors)
     content = serialize(_model(graph), "the tensors of the model")
     session = onnxruntime.InferenceSession(content, own, providers=["CPUExecutionProvider"])
@@ -151,7 +138,7 @@ def _run_probe(
     return Overrides(
         {name: array for name, array in zip(names, arrays, strict=True) if array.shape != _UNSET_SHAPE},
         {inputs[name]: sizes[name] for name in fixed},
-        with_attributes_of(options, session.get_session_options()),
+        ort_options.with_attributes_of(options, session.get_session_options()),
     )
 
 
@@ -215,7 +202,7 @@ def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
         entries = config.get("session_options") if isinstance(config, dict) else None
         if isinstance(entries, dict) and entries.get(key) in (0, 1) and entries[key] is not True:
             enables_profiling = bool(entries.pop(key))  # with it, onnxruntime would begin its file at once
-        content = TINY_MODEL + config_metadata(config)
+        content = TINY_MODEL + ort_options.config_metadata(config)
         session = _pybind_state.InferenceSession(onnxruntime.SessionOptions(), content, False, True)
         options: onnxruntime.SessionOptions = session.session_options
     except Exception as error:
@@ -227,14 +214,15 @@ def options_in_metadata(model: onnx.ModelProto) -> onnxruntime.SessionOptions:
     return options
 
 
-def adapter_parameters(inputs: Mapping[str, str], run_options: onnxruntime.RunOptions) -> dict[str, Any]:
-    """The parameters of active adapters by the names of inputs, of which these are the tensors and their types."""
+def adapter_parameters(infos: Iterable[Any], run_options: onnxruntime.RunOptions) -> dict[str, Any]:
+    """The parameters of active adapters, by the names of the model's inputs, which `infos` are."""
     try:
         _parameter_probe(()).run(None, {}, run_options)
         return {}
     except Exception as error:
         if _UNKNOWN not in str(error):
             return {}
+    inputs = {info.name: info.type for info in infos if info.type.startswith("tensor(")}
     probe = _parameter_probe(tuple(inputs.items()))
     try:
         values = probe.run_with_ort_values([info.name for info in probe.get_outputs()], {}, run_options)
@@ -253,7 +241,7 @@ def without_adapters(run_options: onnxruntime.RunOptions) -> onnxruntime.RunOpti
     for name in _RUN_ATTRIBUTES:
         setattr(copy, name, getattr(run_options, name))
     for key in _RUN_ENTRIES:
-        value = run_config_entry(run_options, key)
+        value = ort_options.run_config_entry(run_options, key)
         if value is not None:
             copy.add_run_config_entry(key, value)
     return copy
