@@ -61,7 +61,6 @@ def arguments_of(call_args: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[st
 
 
 def _hint(dim: Dim) -> Any:
-    """The hint for every size in the range of a Dim."""
     bounds = {"min": dim.min or None, "max": dim.max if isinstance(dim.max, int) else None}
     hint: Any = Dim.DYNAMIC
     return hint(**bounds) if any(bounds.values()) else hint

@@ -88,7 +88,7 @@ def _convolution_translation() -> Callable[..., Any] | None:
         largest = [max(pair) - 1 for pair in zip(strides, dilations, strict=True)]
         words = {"strides": strides, "pads": pads * 2, "dilations": dilations, "group": groups}
         large = op.ConvTranspose(x, w, b, output_padding=largest, **words)
-        return _crop(large, largest, output_padding)
+        return _crop(large, largest, _as_vectors(output_padding))
 
     return convolution
 
@@ -96,7 +96,7 @@ def _convolution_translation() -> Callable[..., Any] | None:
 def _crop(large: Any, largest: Sequence[int], needed: Sequence[Any]) -> Any:
     """Crop `largest - needed` elements from the end of every spatial axis."""
     writer, rank = _ProgramWriter(), len(largest)
-    excess = op.Sub(writer.constant(np.array(largest, np.int64)), writer.vector(_as_vectors(needed)))
+    excess = op.Sub(writer.constant(np.array(largest, np.int64)), writer.vector(needed))
     ends = op.Sub(op.Shape(large, start=2), excess)
     axes = writer.constant(np.arange(2, 2 + rank, dtype=np.int64))
     return op.Slice(large, writer.constant(np.zeros(rank, np.int64)), ends, axes)
@@ -145,9 +145,6 @@ class _ProgramWriter(nodes.NodeWriter):
             return self.constant(np.array(sizes, dtype=np.int64))
         return op.Concat(*(self.vector([size]) if isinstance(size, int) else size for size in sizes), axis=0)
 
-    def reshape(self, x: Any, sizes: Sequence[Any]) -> Any:
-        return op.Reshape(x, self.vector(sizes))
-
     def arange(self, count: Any) -> Any:
         return op.Range(0, count if isinstance(count, int) else op.Squeeze(count), 1)
 
@@ -164,12 +161,6 @@ class _ProgramWriter(nodes.NodeWriter):
         large, small = sizes
         indices.producer().meta[PLANES] = nodes.static_planes(small, large)
         return [values, indices]
-
-    def indices_in_plane(self, indices: Any, plane: Any) -> Any:
-        return op.Mod(indices, plane)
-
-    def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:  # noqa: ARG002
-        return op.MaxUnpool(*inputs, **attributes)
 
     def source_pool(self, indices: Any, rank: int) -> nodes.SourcePool | None:
         path = _path_to_pool(indices)

@@ -2,7 +2,6 @@
 
 import inspect
 import io
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,8 @@ from unpool.torch.exporting.dynamic_shapes import name_dynamic_dims, read_dynami
 from unpool.torch.exporting.dynamo import translation_table
 from unpool.torch.exporting.nodes import check_opset, check_type
 from unpool.torch.exporting.opset_downgrade import downgrade_opset
+from unpool.torch.exporting.torchscript import legacy_translations
+from unpool.torch.exporting.verify import verify
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,8 +104,16 @@ def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.
             check_type(node.op_type, opset or program.model.opset_imports[""], x.dtype.numpy().name)
     if opset is not None:
         program.model = downgrade_opset(program.model, opset)
-    if f is not None:
-        _save(program, f, call_args)
+    if isinstance(f, io.BytesIO):
+        warn_caller("export: torch deprecates a BytesIO as file. Give a path.", DeprecationWarning)
+        onnx.save(program.model_proto, f)
+    elif f is not None:
+        program.save(
+            f,
+            include_initializers=call_args.get("export_params", True),
+            keep_initializers_as_inputs=call_args.get("keep_initializers_as_inputs", False),
+            external_data=call_args.get("external_data", True),
+        )
     if call_args.get("verify"):
         _verify(call_args, f, program)
     return program
@@ -112,44 +121,24 @@ def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.
 
 def _verify(call_args: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | None) -> None:
     """Compare the file with the module; without a file, a temporary one."""
-    from unpool.torch.exporting.verify import verify
-
     if not call_args.get("export_params", True):
         raise UnsupportedError("export: verify=True needs a file with weights. Leave out export_params=False.")
     if f is not None:
         verify(call_args, f.getvalue() if isinstance(f, io.BytesIO) else f, program)
-        return
-    assert program is not None
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        program.save(path, external_data=True)
-        verify(call_args, path, program)
-
-
-def _save(program: torch.onnx.ONNXProgram, f: str | os.PathLike[str] | io.BytesIO, call_args: dict[str, Any]) -> None:
-    """Write the file as torch.onnx.export does."""
-    if isinstance(f, io.BytesIO):
-        warn_caller("export: torch deprecates a BytesIO as file. Give a path.", DeprecationWarning)
-        onnx.save(program.model_proto, f)
-        return
-    program.save(
-        f,
-        include_initializers=call_args.get("export_params", True),
-        keep_initializers_as_inputs=call_args.get("keep_initializers_as_inputs", False),
-        external_data=call_args.get("external_data", True),
-    )
+    elif program is not None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            program.save(path, external_data=True)
+            verify(call_args, path, program)
 
 
 def _export_traced(call_args: dict[str, Any], opset: int | None) -> None:
-    """Export with dynamo=False."""
     newest = torch_internal("torch.onnx._constants.ONNX_MAX_OPSET")
     if opset is not None and newest is not None and opset > newest:
         raise UnsupportedError(
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
-    from unpool.torch.exporting.torchscript import legacy_translations
-
     with legacy_translations(), _hide_internal_warnings():
         torch.onnx.export(**call_args | {"verify": False})
     if call_args.get("verify"):

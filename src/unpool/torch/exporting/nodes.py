@@ -181,6 +181,7 @@ class NodeWriter(Protocol):
 
     def reshape(self, x: Any, sizes: Sequence[Any]) -> Any:
         """The value in another shape; one of the sizes may be -1."""
+        return self.node("Reshape", x, self.vector(sizes))
 
     def arange(self, count: Any) -> Any:
         """The numbers from 0 to `count` - 1."""
@@ -199,9 +200,11 @@ class NodeWriter(Protocol):
 
     def indices_in_plane(self, indices: Any, plane: Any) -> Any:
         """Indices of a MaxPool, counted inside planes of `plane` elements."""
+        return self.node("Mod", indices, plane)
 
-    def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:
+    def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:  # noqa: ARG002
         """The output of a MaxUnpool, with the sizes `large` along its spatial axes."""
+        return self.node("MaxUnpool", *inputs, **attributes)
 
     def source_pool(self, indices: Any, rank: int) -> SourcePool | None:
         """The MaxPool that computed the indices of an unpooling over `rank` axes, or None."""

@@ -30,8 +30,8 @@ def shape(node: ir.Node) -> str | None:
         return None
     if x is None or x.shape is None:
         return "start or end and an unknown rank"
-    axes = _constant(node, list(range(len(x.shape))[start:end]))
-    _replace(node, "Gather", _insert_before(node, "Shape", [x]), axes)
+    axes = list(range(len(x.shape))[start:end])
+    _replace(node, "Gather", _insert_before(node, "Shape", [x]), _constant(node, axes))
     return None
 
 

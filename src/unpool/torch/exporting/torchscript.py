@@ -164,7 +164,7 @@ class _TracedWriter(nodes.NodeWriter):
     def size(self, x: Any, axis: int) -> Any:
         sizes = self.static_sizes(x)
         length = sizes[axis]
-        return self.gather(self.g.op("Shape", x), axis % len(sizes)) if length is None else length
+        return self.node("Gather", self.node("Shape", x), axis % len(sizes), axis=0) if length is None else length
 
     def sizes_in(self, output_size: Any, rank: int) -> list[Any]:
         """ATen's output_size."""
@@ -174,10 +174,9 @@ class _TracedWriter(nodes.NodeWriter):
             known_sizes = map(_known_size, values)
             return [value if known is None else known for value, known in zip(values, known_sizes, strict=True)]
         sizes = torch_internal(f"{helper}._maybe_get_const")(output_size, "is")
-        return sizes if isinstance(sizes, list) else [self.gather(output_size, axis) for axis in range(rank)]
-
-    def gather(self, sizes: Any, axis: int) -> Any:
-        return self.g.op("Gather", sizes, self.constant(axis), axis_i=0)
+        if isinstance(sizes, list):
+            return sizes
+        return [self.node("Gather", output_size, axis, axis=0) for axis in range(rank)]
 
     def node(self, op_type: str, *inputs: Any, **attributes: Any) -> Any:
         """The output of a new node whose attributes are ints or lists of ints."""
@@ -188,21 +187,17 @@ class _TracedWriter(nodes.NodeWriter):
         return self.g.op("Constant", value_t=torch.as_tensor(numbers, dtype=torch.int64))
 
     def vector(self, sizes: Sequence[Any]) -> Any:
-        if all(isinstance(length, int) for length in sizes):
+        if all(isinstance(size, int) for size in sizes):
             return self.constant(list(sizes))
         one = self.constant([1])
-        parts = [
-            self.constant([length]) if isinstance(length, int) else self.g.op("Reshape", length, one)
-            for length in sizes
-        ]
-        return self.g.op("Concat", *parts, axis_i=0)
+        parts = [self.constant([size]) if isinstance(size, int) else self.node("Reshape", size, one) for size in sizes]
+        return self.node("Concat", *parts, axis=0)
 
     def reshape(self, x: Any, sizes: Sequence[Any]) -> Any:
         # Reshape is the same in all opsets, unlike Squeeze and Unsqueeze.
         if self.static_sizes(x) == list(sizes):
             return x
-        y = self.g.op("Reshape", x, self.vector(sizes))
-        return _set_sizes(y, x, [length if length != -1 else None for length in sizes])
+        return _set_sizes(super().reshape(x, sizes), x, [length if length != -1 else None for length in sizes])
 
     def arange(self, count: Any) -> Any:
         if self.opset >= 11:
@@ -229,14 +224,14 @@ class _TracedWriter(nodes.NodeWriter):
     def indices_in_plane(self, indices: Any, plane: Any) -> Any:
         plane = self.constant(plane) if isinstance(plane, int) else plane
         if self.opset >= 10:
-            remainder = self.node("Mod", indices, plane)
+            remainder = super().indices_in_plane(indices, plane)
         else:  # the same, as no index is negative
             remainder = self.node("Sub", indices, self.node("Mul", self.node("Div", indices, plane), plane))
         return _set_sizes(remainder, indices, self.static_sizes(indices))
 
     def max_unpool(self, inputs: Sequence[Any], attributes: dict[str, Any], large: Sequence[Any]) -> Any:
         x = inputs[0]
-        return _set_sizes(self.node("MaxUnpool", *inputs, **attributes), x, [*self.static_sizes(x)[:2], *large])
+        return _set_sizes(super().max_unpool(inputs, attributes, large), x, [*self.static_sizes(x)[:2], *large])
 
     def source_pool(self, indices: Any, rank: int) -> nodes.SourcePool | None:
         pool, _ = _source_pool(indices)
