@@ -16,9 +16,7 @@ from unpool.indices import Indices, from_part
 
 @dataclass(frozen=True)
 class AxisChunks:
-    """The chunks of one axis: the elements of the output in each, together all, and those of the input that it reads,
-    which may overlap, and are only empty if the input is.
-    """
+    """The chunks of one axis: the output in each, and the input that it reads, which is only empty if the input is."""
 
     output: tuple[Span, ...]
     input: tuple[Span, ...]

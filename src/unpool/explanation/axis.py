@@ -25,9 +25,7 @@ DATA, PADDING, GAP, OUTSIDE = "#", "o", "-", "."
 
 @dataclass(frozen=True)
 class SizeStep:
-    """One line of arithmetic, such as `room = large + begin + end - reach = 7 + 1 + 0 - 3 = 5`: the rule has the names
-    of earlier results, and `numbers` their values.
-    """
+    """A line of arithmetic, such as `room = large + begin + end - reach = 7 + 1 + 0 - 3 = 5`, in names and numbers."""
 
     name: str
     rule: str
@@ -140,9 +138,7 @@ class TapPositions:
 
 @dataclass(frozen=True)
 class AxisDrawing:
-    """The first and the last windows of an axis, or all if they are few; the large positions in no window, and the
-    number of windows over each large position.
-    """
+    """The first and last windows of an axis, the large positions in no window, and the windows over each of them."""
 
     windows: tuple[TapPositions, ...]
     uncovered: tuple[Span, ...]

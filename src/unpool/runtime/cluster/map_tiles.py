@@ -296,10 +296,7 @@ _loading = Lock()
 
 
 def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> Arrays:
-    """Run a tile of a job on a worker, with the parts of inputs that the client has cut, and write its results.
-
-    The outputs that are equal for every tile are returned: the client writes them.
-    """
+    """Run a tile of a job on a worker, and write its results; the client writes the constant outputs, returned here."""
     job = _jobs[name]
     tile = job.tiling[number]
     feed = {**job.feed, **{input_name: InputPart(part) for input_name, part in parts.items()}}

@@ -31,9 +31,8 @@ class IndexTies:
 
 @dataclass(frozen=True)
 class ValueDiff:
-    """One value of a node in two runtimes, or an output of the model as a whole, whose node is "".
-
-    The operator has its version. A first difference is one although all inputs of the node agree.
+    """One value of a node in two runtimes, or with "" an output of the model as a whole; it is a first difference if
+    all inputs of the node agree.
     """
 
     node: str
@@ -140,9 +139,7 @@ class RuntimeReport:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of one or two models in a first runtime, by its name and version, and in others; `notes` name the
-    parts of the model that were not compared.
-    """
+    """One or two models in a first runtime and in others; `notes` name the parts that were not compared."""
 
     models: tuple[str, ...]
     runtime: str

@@ -49,9 +49,7 @@ _OPENVINO_NOISE = re.compile(
 
 @dataclass(frozen=True)
 class RuntimeValues:
-    """The results of a model in a runtime, by name: its outputs, None where it cannot be run as it is, and values of
-    the nodes before the first one that is not supported.
-    """
+    """The outputs of a model by name, None where it cannot be run, and the values before the first unsupported node."""
 
     outputs: Mapping[str, Any] | None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -150,9 +148,9 @@ def _max_pool(spec: max_pool.MaxPoolSpec, x: AnyArray) -> list[AnyArray]:
             raise UnsupportedError(
                 f"torch pads both ends alike, here by {axis.begin}, and has no {axis.small} windows then"
             )
-    y, indices = _pool("max_pool", axes)(
-        _tensor(x), dilation=[axis.window.dilation for axis in axes], ceil_mode=ceil, return_indices=True
-    )
+    dilation, sizes = [axis.window.dilation for axis in axes], [axis.window.size for axis in axes]
+    pool = _function("max_pool", axes)
+    y, indices = pool(_tensor(x), sizes, dilation=dilation, ceil_mode=ceil, return_indices=True)
     whole = to_onnx(to_numpy(indices, "indices"), x.shape[2:])
     return [to_numpy(y, "y"), to_column_major(whole, x.shape[2:]) if spec.is_column_major else whole]
 
@@ -169,9 +167,9 @@ def _max_unpool(spec: max_unpool.MaxUnpoolSpec, inputs: Arrays) -> AnyArray:
     call = max_unpool.call(spec, x.shape, indices.shape, output_shape)
     if call.index_space == "inferred":
         raise UnsupportedError("torch's indices count in the output, here they count in the inferred shape")
-    large = call.large.spatial
-    y = _pool("max_unpool", call.axes)(_tensor(x), _tensor(to_torch(indices, large)), output_size=list(large))
-    return to_numpy(y, "output")
+    large, sizes = call.large.spatial, [axis.window.size for axis in call.axes]
+    unpool = _function("max_unpool", call.axes)
+    return to_numpy(unpool(_tensor(x), _tensor(to_torch(indices, large)), sizes, output_size=list(large)), "output")
 
 
 def _conv_transpose(spec: conv_transpose.ConvTransposeSpec, inputs: Arrays) -> AnyArray:
@@ -187,23 +185,15 @@ def _conv_transpose(spec: conv_transpose.ConvTransposeSpec, inputs: Arrays) -> A
             )
     tensors = [None if array is None else _tensor(array) for array in (x, w, b)]
     options = {"output_padding": extra, "groups": spec.group, "dilation": [axis.window.dilation for axis in axes]}
-    return to_numpy(_function("conv_transpose", axes)(*tensors, **_strides_and_pads(axes), **options), "Y")
-
-
-def _pool(name: str, axes: Sequence[Axis]) -> Any:
-    return partial(_function(name, axes), kernel_size=[axis.window.size for axis in axes], **_strides_and_pads(axes))
-
-
-def _strides_and_pads(axes: Sequence[Axis]) -> dict[str, list[int]]:
-    return {"stride": [axis.window.stride for axis in axes], "padding": [axis.begin for axis in axes]}
+    return to_numpy(_function("conv_transpose", axes)(*tensors, **options), "Y")
 
 
 def _function(name: str, axes: Sequence[Axis]) -> Any:
-    """The function of torch for this number of axes, unless a script has replaced it by unpool's."""
+    """Torch's function with the strides and pads of these axes, unless a script has replaced it by unpool's."""
     function = getattr(import_module("torch.nn.functional"), f"{name}{len(axes)}d")
     if function.__module__.startswith("unpool."):
         raise UnsupportedError(f"torch.nn.functional.{function.__name__} is unpool's own function in this process")
-    return function
+    return partial(function, stride=[axis.window.stride for axis in axes], padding=[axis.begin for axis in axes])
 
 
 def _tensor(array: AnyArray) -> Any:

@@ -37,10 +37,7 @@ Feed = Mapping[str, AnyArray]
 
 @dataclass(frozen=True)
 class StepTime:
-    """The median time of one step of the plan, its share, from 0 to 1, and the seconds of the node in onnxruntime.
-
-    A partition is named by its first and last node, and has no time in onnxruntime, nor has a node without profile.
-    """
+    """The median time of one step of the plan, its share, from 0 to 1, and that in onnxruntime, if it has one."""
 
     node: str
     runner: str

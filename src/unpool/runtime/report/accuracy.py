@@ -13,7 +13,7 @@ from onnx.reference.op_run import OpRun
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
-from unpool.geometry import Axis
+from unpool.geometry import Axis, upsampled_size
 from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
 from unpool.operators import max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
@@ -118,7 +118,10 @@ def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], semantics: Semanti
     wide.CopyFrom(model)
     _widen_graph(wide.graph)
     evaluator = ReferenceEvaluator(wide, new_ops=[*operators, Conv])
-    inputs = {name: _widen(value) if isinstance(value, np.ndarray) else value for name, value in feed.items()}
+    inputs = dict(feed)
+    for name, value in feed.items():
+        if isinstance(value, np.ndarray) and value.dtype in FLOAT_DTYPES:
+            inputs[name] = value.astype(np.float64)
     with np.errstate(all="ignore"):
         return list(evaluator.run(None, inputs))
 
@@ -140,11 +143,7 @@ def _widen_graph(graph: onnx.GraphProto) -> None:
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:
     if tensor.data_type in FLOATS:
-        tensor.CopyFrom(numpy_helper.from_array(_widen(numpy_helper.to_array(tensor)), tensor.name))
-
-
-def _widen(array: AnyArray) -> AnyArray:
-    return array.astype(np.float64) if array.dtype in FLOAT_DTYPES else array
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
 
 
 class Conv(OpRun):
@@ -158,16 +157,13 @@ class Conv(OpRun):
             options["pads"] = attributes.get("pads")
         spec = cast(max_pool.MaxPoolSpec, resolve.spec("MaxPool", {**options, "kernel_shape": w.shape[2:]}))
         axes = max_pool.call(spec, x.shape).axes
-        padded = np.pad(x, [(0, 0), (0, 0), *((axis.begin, max(0, _read(axis) - axis.large)) for axis in axes)])
+        covered = [upsampled_size(axis.small, axis.window, padding=axis.begin) for axis in axes]
+        ends = [max(0, size - axis.large) for size, axis in zip(covered, axes, strict=True)]
+        padded = np.pad(x, [(0, 0), (0, 0), *zip((axis.begin for axis in axes), ends, strict=True)])
         count = attributes.get("group") or 1
         groups = zip(np.split(padded, count, axis=1), np.split(w, count), strict=True)
         y = np.concatenate([_convolve(part, weights, axes) for part, weights in groups], axis=1)
         return (y if b is None else y + b.reshape(-1, *[1] * len(axes)),)
-
-
-def _read(axis: Axis) -> int:
-    """The number of elements from the first of an axis to the last that a window covers."""
-    return (axis.small - 1) * axis.window.stride + axis.window.reach - axis.begin
 
 
 def _convolve(x: AnyArray, w: AnyArray, axes: Sequence[Axis]) -> AnyArray:

@@ -44,10 +44,7 @@ class Area:
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """One plane of a value of this shape, and a close-up of one area, as data URIs.
-
-    `low` and `high` are the extreme finite elements of the plane; `mark_count` is None for the small side.
-    """
+    """One plane of a value, its extreme finite elements, and a close-up; `mark_count` is None for the small side."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,9 +58,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class MapPair:
-    """The input and the output of a MaxPool or a MaxUnpool, in the channel of the first image whose small side varies
-    most; `depth` is the position along the axes before the last two, for volumes.
-    """
+    """The input and output of a MaxPool or MaxUnpool, in the channel that varies most and one slice of a volume."""
 
     node: str
     operator: str

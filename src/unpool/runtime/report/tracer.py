@@ -51,9 +51,7 @@ class MemoryUse:
 
 
 class StepTracer:
-    """Runs a model step by step, and collects facts: accuracy with a checker, and the feature maps and windows of nodes
-    that unpool ran.
-    """
+    """Runs a model step by step, and collects facts; feature maps and windows are those of nodes that unpool ran."""
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
         self._session, self._feed, self._executor = session, feed, executor_of(session)

@@ -221,9 +221,7 @@ def _step(strides: Strides, name: str, inputs: tuple[str, ...], sizes: Mapping[s
 
 
 def _require_same_trace(whole: Trace, part: Trace, expected: Mapping[str, tuple[int | Fraction, ...]]) -> None:
-    """Refuse a graph in which a value has another shape than expected in a tile, or whose padding, factors or numbers
-    change with the size.
-    """
+    """Refuse a graph with another shape than expected in a tile, or whose padding, factors or numbers change there."""
     for name, field in whole.fields.items():
         node, tile = whole.nodes.get(name, name), part.fields[name]
         if tile.axes != field.axes:

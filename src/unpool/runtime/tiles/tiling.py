@@ -58,9 +58,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class AxisCell:
-    """One cell of the grid along one axis: the distances of its tile from both ends of the image, in elements, and by
-    output, the elements that the tile gives, as the whole output counts them.
-    """
+    """A cell along one axis: the distances of its tile from both ends of the image, and the span of each output."""
 
     begin: int
     end: int
@@ -84,28 +82,23 @@ def extent(axis: AxisGeometry, output: str) -> Extent:
 
 
 def axis_cells(axis: AxisGeometry, length: int) -> Iterator[AxisCell]:
-    """The cells along one axis, each of `length` elements of the image, a multiple of the total stride; the last cell
-    has all elements of an output that remain.
-    """
+    """The cells along one axis, each of `length` elements, a multiple of the total stride; the last has the rest."""
+    stride = axis.stride
     for first in range(0, axis.size, length):
         is_last, spans = first + length >= axis.size, {}
         for name in axis.outputs:
             step, size = axis.steps[name], axis.sizes[name]
             stop = size if is_last else min(size, int((first + length) / step))
             spans[name] = Span(min(size, int(first / step)), stop)
-        if any(span.first < span.stop for span in spans.values()):
-            yield _cell(axis, spans)
-
-
-def _cell(axis: AxisGeometry, spans: Mapping[str, Span]) -> AxisCell:
-    """The smallest tile with everything on which the elements of a cell depend, in which no value is empty."""
-    outputs = {name: span for name, span in spans.items() if span.first < span.stop}
-    wanted = {name: span if name in outputs else Span(span.first - 1, span.first) for name, span in spans.items()}
-    read = required_spans(axis.edges, wanted, axis.sizes)
-    begin = min(span.first * axis.steps[name] for name, span in read.items())
-    end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in read.items())
-    stride = axis.stride
-    return AxisCell(int(begin // stride) * stride, int(end // stride) * stride, outputs)
+        outputs = {name: span for name, span in spans.items() if span.first < span.stop}
+        if not outputs:
+            continue
+        # the smallest tile with everything on which the cell depends, and in which no value is empty
+        wanted = {name: outputs.get(name, Span(span.first - 1, span.first)) for name, span in spans.items()}
+        read = required_spans(axis.edges, wanted, axis.sizes)
+        begin = min(span.first * axis.steps[name] for name, span in read.items())
+        end = min((axis.sizes[name] - span.stop) * axis.steps[name] for name, span in read.items())
+        yield AxisCell(int(begin // stride) * stride, int(end // stride) * stride, outputs)
 
 
 def equal_length_cells(cells: Sequence[AxisCell]) -> list[AxisCell]:

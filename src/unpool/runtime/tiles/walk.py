@@ -228,9 +228,7 @@ def refusal(node: onnx.NodeProto, why: str) -> UnsupportedError:
 
 
 def image_inputs(shapes: Mapping[str, Shape], layout: str, names: Iterable[str] | None) -> dict[str, Axes]:
-    """The spatial axis of the image that each axis is, for every input that is cut: by default, those of the highest
-    rank that have more than one element on a spatial axis.
-    """
+    """The spatial axis that each axis is, for every input that is cut: by default, the images of the highest rank."""
     if layout not in LAYOUTS:
         raise UnpoolError(
             f"layout: expected one of {', '.join(LAYOUTS)}; got {layout!r}. {suggest_name(layout, LAYOUTS)}"

@@ -81,7 +81,8 @@ def _channel_axes(walk: GraphWalk, node: onnx.NodeProto, field: Field) -> list[i
 def along_axis(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Operators along one axis, or from one axis to the last, that keep the shape: y[:, s] = f(x[:, s])."""
     field = walk.field(node)
-    is_flattening = node.op_type in _FLATTENING and walk.opsets[""] < 13
+    # before opset 13, all axes from the given one are one axis
+    is_flattening = node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and walk.opsets[""] < 13
     if node.op_type == "CumSum":
         (axis,) = walk.ints(node, 1) or [0]
     else:
@@ -94,10 +95,6 @@ def along_axis(walk: GraphWalk, node: onnx.NodeProto) -> None:
     for name in filter(None, node.input[1:]):
         _check_operand(walk, node, name, field)
     per_channel(walk, node)
-
-
-_FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
-"""Operators that before opset 13 took all axes from the given one for one axis."""
 
 
 def reduce(walk: GraphWalk, node: onnx.NodeProto) -> None:
