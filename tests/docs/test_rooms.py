@@ -93,7 +93,7 @@ INNER = {
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "register", "eager_fallback", "tensors", "max_unpool", "max_pool", "conv_transpose"),
-    "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "tiler", "run", "overview"),
+    "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "tiler", "run"),
     "runtime/streams": ("checkpoint", "partial_output", "output_transform", "runner", "jobs", "run"),
     "runtime/cluster": ("map_tiles", "__init__"),
     "torch/exporting": (

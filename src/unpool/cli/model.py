@@ -19,8 +19,7 @@ from unpool.runtime.backends.ort_options import CUDA, OPENVINO
 from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.session import InferenceSession
-from unpool.runtime.tiles.overview import Overview, overview
-from unpool.runtime.tiles.tiler import Tiler
+from unpool.runtime.tiles.tiler import Overview, Tiler, overview
 from unpool.runtime.tiles.walk import Shape
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)

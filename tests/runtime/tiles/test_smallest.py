@@ -7,7 +7,7 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.tiles.overview import SizeRange, overview
+from unpool.runtime.tiles.tiler import SizeRange, overview
 
 HEAD = "net (float[1, 1, h, w] x) => (float[n, c, a, b] y)"
 POOL = "kernel_shape = [2, 2], strides = [2, 2]"

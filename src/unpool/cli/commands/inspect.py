@@ -75,7 +75,7 @@ def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, 
     import onnx
 
     from unpool.runtime.graph.shapes import check_size_names
-    from unpool.runtime.tiles.overview import overview
+    from unpool.runtime.tiles.tiler import overview
 
     check_size_names(sizes, [size for value in session.get_inputs() for size in value.shape or ()])
     imports = onnx.load(path, load_external_data=False).opset_import

@@ -168,10 +168,9 @@ def _report(
     tolerance: Tolerance,
     pairs: Mapping[str, str] | None,
 ) -> RuntimeReport:
-    """The results of a runtime, compared with those of unpool, which ran the first model on these inputs and constants.
+    """The results of a runtime, compared with those of unpool on these inputs and constants.
 
-    `pairs` are the values of another model by the names of the first one's, compared where type and shape are the same;
-    None for the same model.
+    `pairs` are the values of another model by the names of the first one's; those of other type or shape are left out.
     """
     own, values = expected.values, result.values
     if pairs is not None:

@@ -29,13 +29,13 @@ from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
 from unpool.runtime.plan.plan import Plan, PlanRow
-from unpool.runtime.report.accuracy import StepAccuracy
+from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair
 from unpool.runtime.report.tracer import MODEL_INPUT, Feed, MemoryUse, StepTracer, describe, node_title
 from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset, drawing_context, script, templates
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
-from unpool.runtime.session.session import FallbackWarning, InferenceSession
+from unpool.runtime.session.session import FallbackWarning, InferenceSession, executor_of
 
 DEFAULT_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)
 MAX_MAPS = 12  # pairs of feature maps on a page
@@ -142,7 +142,8 @@ def report(
         inputs = {name: value if isinstance(value, list) else np.asarray(value) for name, value in feed.items()}
     findings = lint(source)
     tracer = pools = StepTracer(session, source, inputs)
-    tracer.run(tracer.checker(threads) if options.accuracy else None)
+    checker = AccuracyChecker(tracer.prepared, executor_of(session).types, threads)
+    tracer.run(checker if options.accuracy else None)
     if any(record.runner != "unpool" for record in tracer.plan if record.operator == "MaxPool"):
         # a second run, in which unpool has every MaxPool, so that the input of each can be drawn
         pools = StepTracer(_session(source, {**settings, "exact": True}), source, inputs)
@@ -295,11 +296,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, without decimals.
-
-    >>> percent(0.004), percent(0.0), percent(0.25)
-    ('<1 %', '0 %', '25 %')
-    """
+    """A share in percent, without decimals."""
     return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
 
 

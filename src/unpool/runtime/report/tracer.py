@@ -55,21 +55,17 @@ class StepTracer:
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
         self._session, self._feed, self._executor = session, feed, executor_of(session)
-        self._prepared: PreparedGraph = prepared_graph(session)
+        self.prepared: PreparedGraph = prepared_graph(session)
         nodes = [node for node in load(source).graph.node if node.input]
         self._conv_inputs = {node.input[0] for node in nodes if node.op_type == "Conv"}
         self._conv_inputs -= {node.input[0] for node in nodes if node.op_type == "ConvTranspose"}
         self.plan = self._executor.plan
-        self.opsets = dict(self._prepared.graph.opsets)
+        self.opsets = dict(self.prepared.graph.opsets)
         self.accuracy: list[StepAccuracy] = []
         self.maps: list[MapPair] = []
         self.windows: list[tuple[str, WindowSettings]] = []
         self._values = {name: (MODEL_INPUT, *describe(value)) for name, value in feed.items()}
         self._last_readers, self._count = dict[str, int](), 0
-
-    def checker(self, threads: int | None) -> AccuracyChecker:
-        """Evaluates the steps once more, with at most this number of threads; None for all cores."""
-        return AccuracyChecker(self._prepared, self._executor.types, threads)
 
     def run(self, checker: AccuracyChecker | None = None) -> None:
         """Run the model once, and check every step."""
@@ -79,12 +75,12 @@ class StepTracer:
             self._count += 1
             if checker is not None:
                 self.accuracy.append(checker.check(trace))
-            node = self._prepared.graph.nodes[trace.entry.step.nodes[0]]
+            node = self.prepared.graph.nodes[trace.entry.step.nodes[0]]
             if trace.entry.step.runner == "unpool" and is_unpool_op(node):
-                constants = self._prepared.graph.constants
+                constants = self.prepared.graph.constants
                 own = {name: array_of(constants[name]) for name in reads(node) if name in constants}
                 values = {**own, **trace.inputs, **trace.outputs}
-                pair = map_pair(node, self._prepared, values)
+                pair = map_pair(node, self.prepared, values)
                 self.maps += [] if pair is None else [pair]
                 if node.op_type != "ConvTranspose" or node.input[0] not in self._conv_inputs:
                     self.windows += _window_settings(node, self.opsets[""], values)

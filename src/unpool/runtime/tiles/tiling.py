@@ -21,9 +21,8 @@ Slices: TypeAlias = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class AxisGeometry:
-    """One spatial axis of a graph: its size in the image, and by value, its size and the step in elements of the image.
-
-    `edges` are in the order of the nodes, `inputs` are those that are cut, and `outputs` those that are requested.
+    """One spatial axis of a graph: its size in the image, by value its size and step in elements of the image, edges in
+    the order of the nodes, the inputs that are cut, and the requested outputs.
     """
 
     size: int
