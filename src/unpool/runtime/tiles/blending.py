@@ -333,7 +333,7 @@ class BandAverage:
         for start, result in zip(batch.starts, results, strict=True):
             begins = (0, *(int(first * rate) for first, rate in zip(start[1:], bands.rates[1:], strict=True)))
             window = tuple(slice(first, first + size) for first, size in zip(begins, bands.sizes, strict=True))
-            self._sums[(0, *self._before, *window)] += result * self._weights
+            self._sums[0][(*self._before, *window)] += result * self._weights
             self._totals[window] += self._weights
 
     def final(self) -> Array:
