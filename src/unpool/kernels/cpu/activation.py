@@ -40,9 +40,7 @@ PLAIN = Epilogue()  # channels first, no activation
 
 
 def activate(values, name: str, params: tuple[float, ...]):
-    """The activated values, which may be overwritten; NaN stays NaN.
-
-    Values are float32 or float64, or int8 or uint8 for Relu and Clip. Parameters are alpha; min and max; alpha, beta.
+    """The activated values, which may be overwritten; NaN stays NaN. Only Relu and Clip take integers, of 8 bits.
 
     >>> activate(np.float32([-1, 2]), "LeakyRelu", (0.5,))
     array([-0.5,  2. ], dtype=float32)

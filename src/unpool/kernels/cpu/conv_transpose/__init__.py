@@ -26,10 +26,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import flatten_depth
 ROWS = 5  # a multiply-add of the rows kernel: every one loads and stores its sum
 ROW_CALL = 600  # overhead of the rows kernel for each tap of each row, of any length: 10 nanoseconds
 FAR = 3  # rows that cost this many times the phases are slower on any machine
-
-UNCERTAIN = 1.5
-"""Of Winograd's tiles and the phases, the one that costs this many times the other is slower on any machine."""
-
+UNCERTAIN = 1.5  # of Winograd's tiles and phases, the one that costs so many times the other is slower on any machine
 PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
 PACK_CALL = 1 << 20  # least cost of packing in every call, 20 microseconds
 MOST_TAPS = 1 << 14  # maximum number of phases or taps for tables of them

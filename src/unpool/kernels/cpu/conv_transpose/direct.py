@@ -26,40 +26,26 @@ from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
 PANEL_BYTES = 1 << 16  # rows of x that are laid out at once: they stay in the second cache
-
+# rows of y that are written kind by kind, so that short ones seldom load the terms of their kind; beyond that rows are
+# written in order: memory takes up to five times as long where its lines do not follow one another
 STRIP_BYTES = 1 << 10
-"""Rows of y that are written kind by kind, so that short ones seldom load the terms of their kind. Beyond that rows are
-written in order: memory takes up to five times as long where its lines do not follow one another.
-"""
-
 MOST_STEPS = 2048  # positions along the lanes that are laid out at once
 MOST_TERMS = 1 << 14  # products that all kinds of output rows list together
 MOST_ROWS = 1 << 20  # output rows of a plane, which a table lists
 MOST_PANEL_BYTES = 1 << 23  # maximum size of all rows between the first and the last that one output row needs
-
+# products of an output, those in unused lanes included: with more of them a dense product is worth laying out tiles
 MOST_PRODUCTS = 16
-"""Per output, those in unused lanes included: with more of them a dense product is worth laying out tiles."""
-
-MOST_PRODUCTS_OF_FEW = 10
-"""The same for groups of less than FEW_MAPS output channels: what is laid out for a tile of few rows is less."""
-
+MOST_PRODUCTS_OF_FEW = 10  # for groups of less than FEW_MAPS output channels: a tile of few rows has less to lay out
 FEW_MAPS = 4
-
 MOST_PRODUCTS_ALONE = 25  # the same for groups of one output channel, which fill no tile
 FAR = 8  # with this many times these products, other algorithms take half the time or less
 
-Table = npt.NDArray[np.int64]
-
 STRIDES = (1, 2, 4, 8)  # strides along the lanes, for which phases are interleaved in registers
+NARROW = 2  # vectors of positions that are summed together at the end of a row: with their phases they hide latency
+WIDE = {1: 4, 2: 4, 4: 2, 8: 2}  # per stride, the same before the end: more share a loaded weight, but fewer fit
+LOADED_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}  # per stride, the terms of each sum in registers; others are loaded each time
 
-NARROW = 2
-"""Vectors of positions that are summed together at the end of a row: with their phases enough to hide latency."""
-
-WIDE = {1: 4, 2: 4, 4: 2, 8: 2}
-"""The same before the end, per stride: more of them share a loaded weight, but fewer fit into registers."""
-
-LOADED_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}
-"""Per stride, the terms of each sum that stay in registers while a row is written; the others are loaded each time."""
+Table = npt.NDArray[np.int64]
 
 
 class DirectParams(NamedTuple):
@@ -151,11 +137,7 @@ def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
 
 
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
-    """The call that writes a transposed convolution that `fits`.
-
-    It takes (x, w, b, y), all C-contiguous and of one type: (N, C, d1..dk); (C, M/group, k1..kk), finite; (M,);
-    (N, M, D1..Dk).
-    """
+    """The call on C-contiguous (x, w, b, y) of one type, w finite, for a transposed convolution that `fits`."""
     outputs = problem.batch * problem.group * problem.maps * problem.large
     cost = (outputs + problem.batch * problem.channels * problem.maps * problem.small * problem.taps) // VECTOR_SPEEDUP
     return Launches(cost, lambda threads: _launch(problem, epilogue, cost, threads))
@@ -237,8 +219,7 @@ def rows_of(leading: tuple[Axis, ...]):
 def bands_of(reach, most: int, fewest: int):
     """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
 
-    Each band reads at most `most` rows, and there are `fewest` bands or more, but fewer if they would read all rows
-    more than twice.
+    A band reads at most `most` rows. There are `fewest` bands or more, unless they would read all rows more than twice.
     """
     count, bands = 1, _equal_bands(reach, 1)
     while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count < fewest):

@@ -31,26 +31,20 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatte
 from unpool.kernels.cpu.weights import own_weights, packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
 
-MAX_INACCURATE = 1 / 32
-"""Share of Winograd's tiles; if more are inaccurate, the next algorithm computes all tiles, which takes less time."""
-
-NARROW_STORE = 8
-"""Least output channels of a group that channels last are stored with directly: fewer are stored one by one."""
+MAX_INACCURATE = 1 / 32  # of Winograd's tiles: with more of them, the next algorithm takes less time for all tiles
+NARROW_STORE = 8  # least output channels of a group that are stored directly, channels last: fewer one by one
 
 Packed = Any  # weights in the order of an algorithm
-
-Run = Callable[[Any, Any, Any, Any, int | None], bool]
-"""Runs one algorithm on (x, w, b, y, threads); whether y is written."""
+Run = Callable[[Any, Any, Any, Any, int | None], bool]  # runs an algorithm on (x, w, b, y, threads); True if it wrote y
 
 
 class ConvTransposeDispatcher:
-    """The transposed convolutions of one set of shapes and types."""
+    """The transposed convolutions of one set of shapes and types; `storage` is the type of x and y.
+
+    Calls choose the algorithms: `is_cached` of the problem follows from their weights.
+    """
 
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
-        """Algorithms are chosen in calls: `is_cached` of the problem follows from their weights.
-
-        The type of x and y is `storage`.
-        """
         self._problem = problem
         self._storage = storage
         self._epilogue = epilogue
@@ -66,9 +60,8 @@ class ConvTransposeDispatcher:
     def __call__(self, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> None:
         """Write the transposed convolution of x and w, plus b, activated, to `y`, on a maximum number of threads.
 
-        All are C-contiguous: x and y are (N, C, d1..dk) and (N, M, D1..Dk), or channels last, and w is (C, M/group,
-        k1..kk), of any float type. b is (M,), in the type of sums: that of x, but float32 for 16-bit types. The packed
-        weights of `own_weights` are kept.
+        All are C-contiguous: x and y (N, C, d1..dk) and (N, M, D1..Dk), or channels last, w (C, M/group, k1..kk) of any
+        float type, b (M,) in the type of sums: that of x, but float32 for 16-bit types.
         """
         if self._is_empty:
             return

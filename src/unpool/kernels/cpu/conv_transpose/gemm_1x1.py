@@ -29,11 +29,8 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, r
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)  # images, and vectors of columns
-
-_CROP_LIMIT = 2
-"""Up to this many times the elements of y and w, whole windows are computed and cropped; else weights are cropped."""
-
 TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)  # the same for one image
+_CROP_LIMIT = 2  # windows of up to this many times the elements of y and w are cropped; of larger ones, the weights
 
 
 class GemmParams(NamedTuple):
@@ -52,10 +49,7 @@ def activates(problem: ConvTransposeProblem) -> bool:
 
 
 def writer(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Write:
-    """The function that writes y from C-contiguous arrays of one type, for one element per channel and no dilation.
-
-    The sums are activated only where `activates` allows it.
-    """
+    """The function that writes y from C-contiguous arrays of one type, activated only where `activates` allows it."""
     if _is_whole(problem):
         return _writer_of_windows(problem, problem.taps, epilogue)
     target, source = zip(*(_overlap(axis) for axis in problem.axes), strict=True)

@@ -54,8 +54,8 @@ def fill_line(target, source, apart, fills, static):
 def store_plane(y, results, targets, bias, stage, params, activation, static):
     """Writes the results of one output channel, interleaving its phases; neighbouring rows of y follow each other.
 
-    `y` is where the plane begins. `targets`, (phases of the leading axes, rows of the line), has where they go in the
-    plane, -1 for nowhere. `stage` has room for a row of y, for results that are rounded or activated.
+    `targets`, (phases of the leading axes, rows of the line), has where they go in the plane `y`, -1 for nowhere.
+    `stage` has room for a row of y, for results that are rounded or activated.
     """
     lanes, size, stored, step = static.lanes, static.element.bitwidth // 8, static.stored, static.stored.bitwidth // 8
     is_rounded = static.element != stored
@@ -87,10 +87,7 @@ def store_plane(y, results, targets, bias, stage, params, activation, static):
 
 @overload_by_type()
 def store_channels(y, results, targets, bias, count, params, activation, static):
-    """As `store_plane`, with channels last: the results of `count` output channels, neighbours in y, are gathered.
-
-    `y`, `results` and `bias`, an address, are those of the first of these channels.
-    """
+    """As `store_plane`, channels last: the results of `count` output channels, neighbours in y, are gathered."""
     lanes, size, element = static.lanes, static.element.bitwidth // 8, static.element
     stored, step = static.stored, static.stored.bitwidth // 8
 

@@ -38,11 +38,7 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, r
 
 
 def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> Launches:
-    """The call that writes a transposed convolution.
-
-    It takes (x, packed, b, y), all C-contiguous: (N, C, d1..dk), or channels last, of type `storage`; from
-    `phases_pack.pack`; (M,) in the type of sums; (N, M, D1..Dk), or channels last, of type `storage`.
-    """
+    """The call on C-contiguous (x, packed, b, y): x and y of type `storage`, `packed` from `phases_pack.pack`."""
     return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, threads))
 
 

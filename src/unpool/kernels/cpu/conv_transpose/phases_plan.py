@@ -22,32 +22,20 @@ from unpool.kernels.cpu.machine.threads import max_threads
 from unpool.shape_cache import cached
 
 LAYING = 3  # laying out an element of the line: a load and a store, where a product takes 1/16 of an instruction
-
-SINGLE_ROW = 2.0
-"""A multiply-add in a tile of one row, which loads a vector for each: most are unaligned, and take two loads."""
-
+SINGLE_ROW = 2.0  # a multiply-add in a tile of one row, which loads a vector for each: unaligned ones take two loads
 SINGLE_ROW_ALIGNED = 1.2  # the same where every tap has its own line, and all rows begin at a whole vector
 RELOADING = 10  # reading a packed weight for the first tile of a block of positions: as long as from memory
 STORING = 10  # writing an output, from its sum
 FILLING = 100  # laying out a vector of the line for a job: it may begin and end anywhere
 JOB_PRODUCTS = 1 << 18  # least products in a job of one chunk of output channels and one tile of positions
 TILES_TOGETHER = 4  # least tiles of channels in a chunk, per class: they share channels of the input in the first cache
-
+# input of one block of positions, all channels: it fits the second cache, from which some channels at a time are read;
+# if its margin alone fills that, a block is half as long as its margin, so no element is laid out more than three times
 PANEL_BYTES = 1 << 20
-"""Input of one block of positions, all channels: it fits the second cache, from which some channels at a time are read.
-If its margin alone fills that, a block is half as long as its margin, so no element is laid out more than three times.
-"""
-
-RESULT_BYTES = 1 << 18
-"""Results of one block of positions and one chunk of output channels: they fit the second cache, too."""
-
-NEAR_BYTES = 3 << 13
-"""The same with fewer than FEW channels: results come so fast that they have to fit the first cache."""
-
+RESULT_BYTES = 1 << 18  # results of a block of positions and a chunk of output channels: they fit the second cache, too
+NEAR_BYTES = 3 << 13  # the same with fewer than FEW channels, which take so little time that these fit the first cache
 FEW = 8  # with fewer channels, storing results takes longer than computing them: see NEAR_BYTES
-
-WORKSPACE_BYTES = 1 << 25
-"""Maximum workspace of a thread, without inputs, outputs and packed weights; if phases need more, rows are used."""
+WORKSPACE_BYTES = 1 << 25  # of a thread, without inputs, outputs and packed weights; where phases need more, rows run
 
 
 @dataclass(frozen=True)
@@ -266,10 +254,7 @@ def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, 
 
 
 def blocking_for_threads(base: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
-    """The blocking whose blocks, as large or smaller, the threads finish first; and the parts of each thread.
-
-    Chunks are not changed, because weights are packed for them.
-    """
+    """The blocking with the blocks that the threads finish first, chunks unchanged; and the parts of each thread."""
     tiles = -(-base.plan.length // base.step)
     blocks = [part * base.step for part in even_sizes(tiles, base.block // base.step)]
     splits = [_split_of(base, block, problem) for block in blocks]

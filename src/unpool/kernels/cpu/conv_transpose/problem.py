@@ -9,12 +9,8 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 
-Algorithm = Literal["gemm_1x1", "direct", "winograd", "phases", "rows"]
-"""Names of the algorithms; the table in `__init__.py` compares them."""
-
-TOGETHER = 1 << 6
-"""Products that are summed before they are added to others: with more, the input leaves the first cache, and errors
-grow."""
+Algorithm = Literal["gemm_1x1", "direct", "winograd", "phases", "rows"]  # the table in `__init__.py` compares them
+TOGETHER = 1 << 6  # products that are summed at once: with more, the input leaves the first cache, and errors grow
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ class RowsParams(NamedTuple):
 class RowsTables(NamedTuple):
     """Tables of the kernel: `steps` and `reaching` for `list_rows`.
 
-    `spans` has, for every tap along the lanes, its number, the small positions [low, high) it carries, its phase, and
-    their shift in that.
+    `spans` has, per tap along the lanes, its number, the small positions [low, high) it carries, its phase and shift.
     """
 
     steps: Table
@@ -51,10 +50,7 @@ class RowsTables(NamedTuple):
 
 
 def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int | None], object]:
-    """The function that writes y of (x, w, b, y, threads).
-
-    The arrays are C-contiguous, all float32 or all float64: (N, C, d1..dk); (C, M/group, k1..kk); (M,); (N, M, D1..Dk).
-    """
+    """The function that writes y of C-contiguous (x, w, b, y, threads), all float32 or all float64."""
     *leading, lanes = problem.axes
     tables, listed, together = _tables(problem.axes)
     rows, channels = math.prod(axis.large for axis in leading), problem.channels // problem.group

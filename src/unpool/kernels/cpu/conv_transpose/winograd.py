@@ -61,21 +61,14 @@ from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.specialize import record
 
 PANEL_BYTES = 1 << 22  # transformed inputs of one block of positions, all channels, stay in the third cache
-
-MOST_VECTORS = 16
-"""Maximum vectors of positions in a block: more would share each weight, but their products leave the second cache."""
-
+MOST_VECTORS = 16  # of positions in a block: more would share each weight, but their products leave the second cache
+# a second cache that holds a panel: there, a panel in the third cache costs more than reading the weights more often
 LARGE_CACHE = 1 << 21
-"""Size of a second cache that holds a panel. On processors that have one, a panel in the third cache costs more than
-reading the weights more often."""
-
 NEAR_BYTES = 3 << 19  # PANEL_BYTES there: most of that cache
 NEAR_VECTORS = 6  # MOST_VECTORS there
 PRODUCT_BYTES = 1 << 19  # products of one block with a chunk of output channels stay in the second cache
 MOST_CHANNELS = 1 << 13  # with VECTORS of positions, a whole tile of the product, a panel is then 24 MiB
-
-LEAST_TERMS = 32
-"""Least elements of x for an output: corners with fewer are seldom accurate, and the fallback costs too much."""
+LEAST_TERMS = 32  # elements of x for an output: corners with fewer are seldom accurate, and the fallback costs too much
 
 _INPUT_COST = 350  # in products: the transform of one tile of one channel
 _OUTPUT_COST = 250  # the transform back, of one tile and phase of one output channel, with its stores
@@ -140,8 +133,7 @@ def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBl
 def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
     """The cost of one group, in multiply-adds of full tiles; infinity where the method does not fit.
 
-    Channels and maps are those of a group, and `size` is the bytes of an element. `is_cached` if transformed weights
-    are kept from an earlier call.
+    Channels and maps are those of a group, `size` the bytes of an element, `is_cached` if transformed weights are kept.
     """
     tiling = find_tiling(axes)
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
@@ -187,10 +179,7 @@ def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
 
 
 def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
-    """The transformed weights in the order in which tiles read them: group, tile, entry, channel, row.
-
-    They come from (C, M/group, k1, k2), finite, and are rounded once: sums are formed in float64.
-    """
+    """The transformed weights: group, tile, entry, channel, row; of finite (C, M/group, k1, k2), summed in float64."""
     tiling, rows = tiling_of(axes), tile_rows()
     channels, maps = w.shape[0] // group, w.shape[1]
     tiles, taps = -(-maps // rows), w[0, 0].size
@@ -210,10 +199,9 @@ def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
 def launch(
     problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN, depth: DepthAxis = FLAT
 ) -> Launches:
-    """The call that writes a transposed convolution, flattened, over axes that have a tiling.
+    """The call on C-contiguous (x, packed, b, y), flattened, over axes that have a tiling.
 
-    It takes (x, packed, b, y), all C-contiguous: (N, C, [slices,] d1, d2), of type `storage`; from `pack`; (M,), in
-    the type of sums; (N, M, [slices,] D1, D2), of type `storage`. Inaccurate tiles may hold anything.
+    x and y are of type `storage`, `packed` is from `pack`. Inaccurate tiles may hold anything.
     """
     return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, depth, threads))
 

@@ -48,15 +48,11 @@ from unpool.kernels.cpu.vector.specialize import overload_by_type, record
 DEVIATIONS = 3
 TILE_ERROR = 0.16
 ALIGNED_ERROR = 0.06
+# least mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 for a
+# normal distribution, less for sparse weights
 LEAST_MEAN = 0.3
-"""Least mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 for a
-normal distribution, less for sparse weights."""
-
 LEAST_TAP = 0.25  # least root mean square of the weights of one tap, relative to that of all taps of its phase
-
-RANGE = 2.0**40
-"""Root mean squares of weights lie between its inverse and this, so that no product overflows or loses digits."""
-
+RANGE = 2.0**40  # root mean squares of weights lie between its inverse and this: no product overflows or loses digits
 SQUARES = 2.0**100  # the same for T * T
 BAND = 8  # rows of tiles that one job checks
 FITTING_POSITIONS = 2048  # positions whose sums over all channels stay in the first cache
@@ -64,10 +60,7 @@ IMAGES = 8  # inaccurate tiles that are computed again in one call
 
 
 class AccuracyThresholds(NamedTuple):
-    """The condition of accurate tiles with certain weights.
-
-    S >= tile * T + aligned * (sum of |x| over the tile) + sqrt(spread) * Q
-    """
+    """The condition: S >= tile * T + aligned * (sum of |x| over the tile) + sqrt(spread) * Q."""
 
     spread: float  # factor of Q * Q
     tile: float  # factor of T
@@ -169,11 +162,7 @@ def _windows_along(
 
 
 def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: DepthAxis = FLAT):
-    """The numbers of inaccurate tiles of x, counted image by image, slice by slice, row by row.
-
-    x is C-contiguous (N, C, [slices,] d1, d2), of any float type. The last two axes have a tiling; `depth` is the one
-    before them.
-    """
+    """The numbers of inaccurate tiles of C-contiguous x (N, C, [slices,] d1, d2), by image, by slice, by row."""
     count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, threads)
     bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
     launch, tiles, *tables = _check(axes, add_depth(bits).shape, bits.dtype, group, count, depth)

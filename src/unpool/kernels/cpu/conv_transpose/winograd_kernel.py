@@ -85,10 +85,7 @@ def tile_rows() -> int:
 
 @cache
 def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
-    """The compiled kernel that forms sums in one type and stores them in another, for tiles of `outputs` x `outputs`.
-
-    Sums are float32 or float64. Stored 16-bit floats are their bits.
-    """
+    """The kernel that forms sums in one type and stores them in another, 16-bit floats as bits, for m = `outputs`."""
     size, element, stored = compute.itemsize, getattr(types, compute.name), getattr(types, storage.name)
     static = StaticArgs(
         element=element, stored=stored, lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
@@ -242,8 +239,7 @@ def multiply_block(weights, panel, products, entries, used, count, static):
 def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
     """Products of `static.vectors` of positions with all maps: every tile of `static.rows` maps is summed in registers.
 
-    `weight`, `source` and `target` are addresses: of the first channel's weights, and of the positions in the first
-    channel and map. The weights of tiles are `apart` bytes apart.
+    `weight`, `source`, `target` are addresses of the first channel and map; weights of tiles are `apart` bytes apart.
     """
     element, lanes, size, rows, vectors = static.element, static.lanes, static.size, static.rows, static.vectors
     registers, piece = rows * vectors, CHANNELS_AT_ONCE

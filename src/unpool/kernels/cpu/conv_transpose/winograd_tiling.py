@@ -24,11 +24,10 @@ from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 
 MOST_PHASES = 16
 
-WEIGHTS = {
+WEIGHTS = {  # by the number of taps, their transform to the points 0, 1, -1 and infinity: G
     2: ((1, 0), (0.5, 0.5), (0.5, -0.5), (0, 1)),
     3: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
 }
-"""By the number of taps, their transform to the points 0, 1, -1 and infinity: G."""
 
 
 @dataclass(frozen=True)

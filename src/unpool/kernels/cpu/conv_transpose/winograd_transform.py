@@ -172,10 +172,7 @@ def transform_back(products, lines, phases, vectors, static):
 
 @overload_by_type()
 def write_run(run, lines, plane, bias, params, static):
-    """Write the outputs of one map and run, row by row of every phase along the first axis.
-
-    `plane` is the address of the map in the first image of y.
-    """
+    """Write the outputs of one run and map, at `plane` in image 0, row by row of every phase along the first axis."""
     element, lanes, size, outputs = static.element, static.lanes, static.size, static.outputs
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
 

@@ -72,7 +72,6 @@ class _Cache(FunctionCache):
         return function
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write a compiled function, if that is possible."""
         note_end(self._name)
         try:
             self.save(sig, data)
@@ -82,20 +81,17 @@ class _Cache(FunctionCache):
 
 
 class _Files:
-    """The files of one function: an index of keys, and a file for each."""
+    """The files of one function: an index of keys, and a file for each; those of another stamp are not found."""
 
     def __init__(self, folder: str, base: str, *stamp: Any) -> None:
-        """Use files of a folder whose names begin alike; those that were written with another stamp are not found."""
         self._folder, self._base, self._stamp = Path(folder), f"{base}.checked", stamp
 
     def load(self, key: Any) -> Any:
-        """The data of a key, or None."""
         name = self._index().get(key)
         content = self._read(name) if name else None
         return content[1] if content is not None and content[0] == key else None
 
     def save(self, key: Any, data: Any) -> None:
-        """Write data, which can be pickled, under a key."""
         names = self._index()
         if key not in names:
             free = (f"{self._base}.{number}.nbc" for number in count(1))
@@ -104,7 +100,6 @@ class _Files:
         self._write(names[key], (key, data))
 
     def flush(self) -> None:
-        """Delete all keys."""
         self._write(f"{self._base}.nbi", (self._stamp, {}))
 
     def _index(self) -> dict[Any, str]:
@@ -167,10 +162,7 @@ def _warn_once(problem: str) -> None:
 
 
 def find_result(key: str) -> Any:
-    """The result of a measurement under a key; None where there is none, or nothing can be stored.
-
-    It was stored on the same kind of processor with the same number of cores, by the same kernels.
-    """
+    """The result of a measurement under a key, by these kernels on such a machine; None where none is stored."""
     files = _result_files()
     try:
         return None if files is None else files.load(_machine_key(key))

@@ -26,10 +26,7 @@ def available_cores() -> int:
 
 @cache
 def quota(root: str = "/") -> int | None:
-    """Cores whose time the control groups of this process allow it; part of a core counts as one, None is no limit.
-
-    The folder `root` holds /proc and /sys.
-    """
+    """Cores whose time the control groups of this process allow, rounded up; None for no limit. `root` holds /proc."""
     quotas = []
     for group in cgroup_folders("cpu", Path(root)):
         periods = f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
@@ -39,20 +36,17 @@ def quota(root: str = "/") -> int | None:
     return max(1, math.ceil(min(quotas))) if quotas else None
 
 
-_getcpu: Callable[[], int] | None = None
-"""The function that returns the core of its caller; None where a program cannot place its threads."""
-
+_getcpu: Callable[[], int] | None = None  # returns the core of its caller; None where threads cannot be placed
 if hasattr(os, "sched_setaffinity"):
     _getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None)
 
 
 def wake_on_other_core(thread: threading.Thread) -> set[int]:
-    """Let a sleeping thread wake on another core than the caller's, where that is allowed.
+    """Let a sleeping thread wake on another core than the caller's, where allowed; the cores for `restore_affinity`.
 
     Linux looks for an idle core among those that share a cache. In a virtual machine it often knows of none, and a
-    woken thread lands on the core of its waker, and waits there while other cores are idle: calls after a pause then
-    take up to twice their time (docs/decisions/0001-python-threads.md). The result is for `restore_affinity`: no cores
-    if nothing has changed.
+    woken thread waits on the core of its waker while other cores are idle: calls after a pause then take up to twice
+    their time (docs/decisions/0001-python-threads.md).
     """
     number = thread.native_id
     if _getcpu is None or number is None:

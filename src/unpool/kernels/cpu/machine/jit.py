@@ -29,9 +29,8 @@ from unpool.kernels.cpu.vector.specialize import JIT_OPTIONS
 
 SHARED = -1  # stands for the first job where the last argument is a task; no job has this number
 
+# words of a task: three addresses, status and exception of a part that failed, bytes before the results
 RUN_AS_CALLER, RUN_PART, ARGUMENTS, STATUS, EXCEPTION, RESULTS = range(6)
-"""Words of a task: three addresses, status and exception of a part that failed, bytes before the results."""
-
 _WORD, _I32 = ir.IntType(64), ir.IntType(32)
 _PART_TYPE = ir.FunctionType(ir.VoidType(), [_WORD] * 4)
 _CALLER_TYPE = ir.FunctionType(_WORD, [_WORD])
@@ -95,8 +94,7 @@ def make_entry_point(module, kernel, result_type):
     return function
 
 
-jit_inline = register_jitable(**JIT_OPTIONS)
-"""Decorates functions that become part of the kernels that call them, and are not cached on their own."""
+jit_inline = register_jitable(**JIT_OPTIONS)  # for functions that become part of kernels, without their own cache
 
 
 def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

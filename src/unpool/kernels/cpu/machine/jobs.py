@@ -15,10 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_IMBALANCE = 1.15  # the busiest thread's share over the mean, up to which shares count as equal
-
-PARTS_PER_THREAD = 4
-"""Parts of each thread, unless much is prepared for each: a thread that ends early takes parts of others."""
-
+PARTS_PER_THREAD = 4  # unless much is prepared for each: a thread that ends early takes parts of others
 _WORTH_ANOTHER_SPLIT = 1.04  # times the shortest time: costs are no more precise
 _WORTH_EVEN_SHARES = 1.1  # times the shortest time
 _WORTH_A_PART = 0.05  # of a thread's time, which it may spend on what it prepares for its parts
@@ -53,10 +50,7 @@ def even_sizes(units: int, most: int) -> list[int]:
 
 
 def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
-    """The split that the threads finish first, but one with even shares if that takes little longer.
-
-    Among splits with even shares that take nearly as long it is the first.
-    """
+    """The split that the threads finish first, or the first one with even shares that takes little longer."""
     splits = list(splits)
     shortest = min(finish_time(split, threads) for split in splits)
     even = [split for split in splits if _busiest(split, threads) * threads / split.total <= MAX_IMBALANCE]
@@ -79,7 +73,6 @@ def finish_time(split: JobSplit, threads: int) -> float:
 
 
 def _busiest(split: JobSplit, threads: int) -> float:
-    """Cost of the busiest thread's jobs."""
     return min(-(-split.jobs // threads) * split.each, split.total)
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 from llvmlite import ir
 from numba import typeof
+from numba.core import serialize
 
-FRAME_WORDS = 1 << 16
-"""Size of a frame, just above half a MiB: Python gives it a chunk of its own, which also holds the frames after it."""
+FRAME_WORDS = 1 << 16  # just above half a MiB: Python gives such a frame a chunk, which also holds the frames after it
 
 
 @cache
 def compiler(make_entry_point: Callable[..., Any]) -> type[Any]:
-    """Numba's compiler with an entry point in front of kernels, as `pipeline_class` of `njit`.
+    """Numba's compiler as `pipeline_class` of `njit`, with an entry point in front of kernels.
 
-    `make_entry_point` builds the function that Python calls, from an LLVM module, the kernel declared in it and the
-    kernel's return type. Kernels whose last parameters are `first` and `stop` have one.
+    `make_entry_point` builds it for kernels whose last parameters are `first` and `stop`, from an LLVM module, the
+    kernel declared in it and its return type.
     """
     from numba.core.callwrapper import PyCallWrapper
     from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -32,7 +32,6 @@ def compiler(make_entry_point: Callable[..., Any]) -> type[Any]:
 
     class Lowering(Lower):
         def create_cpython_wrapper(self, release_gil=False):
-            """As Numba's, of the entry point."""
             if tuple(self.fndesc.args[-2:]) != ("first", "stop"):
                 super().create_cpython_wrapper(release_gil)
                 return
@@ -81,25 +80,18 @@ class FunctionCache:
         """
         from numba.core import caching
 
-        self._numba = caching.FunctionCache(function)
-        implementation, self.cache_path = self._numba._impl, self._numba.cache_path
-        stamp = implementation.locator.get_source_stamp()
-        self._numba._cache_file = make_files(self.cache_path, implementation.filename_base, stamp)
+        numba = caching.FunctionCache(function)
+        self.cache_path, self.flush = numba.cache_path, numba.flush
+        self.save, self._load = numba._save_overload, numba._load_overload
+        stamp = numba._impl.locator.get_source_stamp()
+        numba._cache_file = make_files(self.cache_path, numba._impl.filename_base, stamp)
 
     def load(self, signature: Any, context: Any) -> Any:
         """The compiled function, None if it is not in the cache."""
         from numba.core.runtime.nrt import rtsys
 
         rtsys.initialize(context)
-        return self._numba._load_overload(signature, context)
-
-    def save(self, signature: Any, data: Any) -> None:
-        """Write a compiled function."""
-        self._numba._save_overload(signature, data)
-
-    def flush(self) -> None:
-        """Forget all compiled functions."""
-        self._numba.flush()
+        return self._load(signature, context)
 
 
 def set_cache(kernel: Any, function_cache: Any) -> None:
@@ -107,12 +99,7 @@ def set_cache(kernel: Any, function_cache: Any) -> None:
     kernel._cache = function_cache
 
 
-def to_pickle(content: Any) -> bytes:
-    """A pickle of anything, compiled functions included."""
-    from numba.core.serialize import dumps
-
-    pickle: bytes = dumps(content)
-    return pickle
+to_pickle: Callable[[Any], bytes] = serialize.dumps  # of anything, compiled functions included
 
 
 def entry_point(kernel: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
@@ -137,18 +124,15 @@ def _compile(kernel: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
     return function
 
 
-def _call(function, *args):
-    return function(*args)
-
-
-_call_in_large_frame: Callable[..., Any] = FunctionType(_call.__code__.replace(co_stacksize=FRAME_WORDS), globals())
+_call = (lambda function, *args: function(*args)).__code__
+_call_in_large_frame: Callable[..., Any] = FunctionType(_call.replace(co_stacksize=FRAME_WORDS), globals())
 
 
 def without_gc(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that compiles, without garbage collection and with all frames in one chunk of memory.
 
     Together this saves up to a fifth of the time. Objects of a compiler live until it is done, so a collection finds
-    nothing. And Python returns a chunk of 16 KiB of frames as soon as it is empty: a loop whose callee begins a chunk
+    nothing. And Python frees a chunk of 16 KiB of frames as soon as it is empty: a loop whose callee begins a chunk
     would allocate and zero memory in every turn. Call it once at a time, and not while the process forks.
     """
     is_enabled = gc.isenabled()

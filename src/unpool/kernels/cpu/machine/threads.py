@@ -29,11 +29,7 @@ from unpool.shape_cache import count_bytes, nbytes_of
 
 VECTOR_SPEEDUP = 4  # elements of pools by vectors, or products in registers, in the time of one as `split` counts work
 IDLE_SECONDS = 60.0  # seconds without work after which a thread ends; the next call that needs it starts it again
-
-ROUND_SECONDS = 0.1
-"""Seconds, about, for which a long call stays in compiled code: in between, Python handles signals, such as Ctrl-C, and
-the call may be cancelled."""
-
+ROUND_SECONDS = 0.1  # of a long call in compiled code; in between, Python handles signals and cancellation
 LONG_SECONDS = 0.15  # seconds that a call takes, judged by earlier calls, from which on it is long
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
 _WORTH_A_ROUND = 1 << 22
@@ -123,7 +119,6 @@ class _Worker:
         work_queue.worker_loop(self.slot, self._number, work_queue.SPIN)
 
     def stop(self) -> None:
-        """End its thread, once that has finished its task."""
         self.slot[1] = 1
         self._bell.put(None)
         thread = self._thread
@@ -162,10 +157,9 @@ class _Workers:
         self, kernel: Callable[..., Any], first: int, stop: int, threads: int, parts: int, work: float,
         args: tuple[Any, ...],
     ) -> list[Any]:  # fmt: skip
-        """Compute the jobs; the result of each part, in order.
+        """The result of each part, in order. The caller wakes threads one by one.
 
-        The caller wakes threads one by one. With n of them the work takes work / n, and waking another one saves less
-        than it costs where n * n * _WAKE_COST is more than the work.
+        With n of them the work takes work / n: another one does not pay where n * n * _WAKE_COST exceeds the work.
         """
         if len(self._all) < threads - 1:
             self._add_workers(threads - 1)
@@ -215,10 +209,9 @@ def split(
 ) -> list[Any]:  # fmt: skip
     """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs); the result of each, in order, as numbers.
 
-    The kernel, from `jit`, returns a bool, an int or nothing. `work` are the elements that all jobs visit together:
-    they decide whether threads are worth their hand-over. `threads` is a maximum, never more than available cores; None
-    for all of these. Each thread has `parts` at most; more than one where little is done once for a part. `pace` has
-    the times of such calls; without it, those of the kernel count.
+    The kernel, from `jit`, returns a bool, an int or nothing. `work` are the elements that all jobs visit: they decide
+    whether threads are worth their hand-over. `threads` is a maximum, None for all available cores; each has `parts` at
+    most, more than one where little is done once for a part. Without `pace`, the kernel's own calls give the times.
     """
     pace = pace or _paces.setdefault(kernel, Pace())
     return _spread(kernel, jobs, work, thread_count(work, threads), parts, pace, args)
@@ -272,10 +265,7 @@ class Launch:
         self._pace = Pace()
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
-        """The results of the kernel on three C-contiguous NumPy arrays, as in `split`.
-
-        The arguments in `more`, such as typed arrays, follow the handles; they have the same types in every call.
-        """
+        """The results of the kernel on three C-contiguous arrays; `more`, of constant types, follow their handles."""
         if self._work < 2 * _WORTH_A_THREAD and self._kernel is not None:
             return [self._enter(id(x), id(y), id(z), *more, *self._serial_args)]
         return self.run((x, y, z), threads, *more)

@@ -28,16 +28,12 @@ _IS_WINDOWS = platform.system() == "Windows"
 
 IDLE, PARKED, BUSY = 0, 1, 2  # words of a slot; any other word is the address of a task
 
-SPIN = 200e-6
-"""Seconds for which a waiting thread keeps its core: longer than what a caller does alone between two steps, which is
-Python and, for Winograd's tiles, a check of x."""
-
-SLEEP = 1 if _IS_WINDOWS else 30
-"""Sleep of a caller between two checks for running workers: milliseconds on Windows, microseconds elsewhere."""
-
+# words of a task: jobs, threads, parts of each, workers that have helped, ticks before sleeping, the first slot
 FIRST, STOP, THREADS, PARTS, DONE, TICKS, SLOTS = range(6, 13)
-"""Words of a task: jobs, threads, parts of each, workers that have helped, ticks before sleeping, the first slot."""
-
+# seconds for which a waiting thread keeps its core: longer than what a caller does alone between two steps, which is
+# Python and, for Winograd's tiles, a check of x
+SPIN = 200e-6
+SLEEP = 1 if _IS_WINDOWS else 30  # of a caller between two checks: milliseconds on Windows, microseconds elsewhere
 _END = 8  # bytes from a slot to the word that asks its worker to end
 _LINE = 8  # words
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "amd64": ("llvm.x86.sse2.pause", ()),
@@ -215,10 +211,9 @@ def worker_loop(slot, me: int, seconds: float) -> None:
 
 
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):
-    """A task to be copied for every call, and the number of its first word of results.
+    """A task to be copied for every call, and the number of its first word of results, ints in the order of the parts.
 
-    There the results of the parts, which are ints, stand in order once all have ended. `threads` are the caller and one
-    for each slot, `parts` those of each thread; the caller polls for some seconds before it sleeps.
+    `threads` are the caller and one for each slot, `parts` those of each; the caller polls `seconds` before it sleeps.
     """
     start = SLOTS + 2 * len(slots) + _LINE * (threads + 1)
     words = np.zeros(start + threads * parts, np.int64)

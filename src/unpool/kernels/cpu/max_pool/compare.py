@@ -27,9 +27,8 @@ class RunningMax(NamedTuple):
 def update_best(best, value, place, limit, nan, is_data):
     """The maximum after one more tap, at the same place in every lane.
 
-    `limit` is infinity, as elements are stored. `nan` is FIRST or LAST, the NaN that is a maximum; the literal IGNORED
-    for no regard to NaN. `is_data` are the lanes whose tap is data, not padding, None where all are: the first such tap
-    is always taken.
+    `limit` is infinity, as elements are stored; `nan` is FIRST, LAST or the literal IGNORED; `is_data` are the lanes
+    whose tap is data, not padding, None where all are: the first such tap is always taken.
     """
     kind, lanes = best.types[best.fields.index("place")].element, value.lanes
 
@@ -66,8 +65,8 @@ def _place_bits(size: int) -> int:
     return 16 if size == 2 else 32
 
 
+# by the kernels' name of an element type, the type that compares it; int16 holds the bits of 16-bit floats
 COMPARE_TYPES = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
-"""By the kernels' name of an element type, the type that compares it; int16 holds the bits of 16-bit floats."""
 
 
 def compare_size(element: str) -> int:

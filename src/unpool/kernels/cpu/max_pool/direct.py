@@ -91,10 +91,7 @@ def _rows(plane: PlaneAxes):
 
 @cache
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
-    """The compiled kernel for one element type, `ElementType.name`, and for `registers` in a block of outputs.
-
-    The stride of the lanes is 1 or 2; 0 for any. With `is_wide` places have 64 bits.
-    """
+    """The kernel for a stride of the lanes of 1 or 2, 0 for any, `registers` in a block; `is_wide`: 64-bit places."""
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
     lanes, number, stores_indices = vector_bytes() // size * registers, getattr(types, element), int(has_indices)
     offset_type = getattr(types, f"u{place_type}")

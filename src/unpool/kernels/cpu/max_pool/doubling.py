@@ -39,10 +39,7 @@ def is_worthwhile(pool: PoolProblem) -> bool:
 
 
 def launch(pool: PoolProblem, first: int, stop: int) -> Callable[..., None]:
-    """The call that writes the rows of outputs from `first` up to `stop`, and the rest of their planes.
-
-    It takes (x, y, indices, threads), C-contiguous.
-    """
+    """The call on C-contiguous (x, y, indices, threads) that writes all planes of the rows `first` up to `stop`."""
     axes, channels, element, mode = pool.plane.spatial, pool.plane.unit, pool.elements, pool.mode
     small, large = math.prod(axis.small for axis in axes), math.prod(axis.large for axis in axes)
     together, planes = max(1, _CHUNK // ((small + large) * channels)), -(-stop // pool.plane.rows)

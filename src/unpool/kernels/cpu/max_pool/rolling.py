@@ -36,9 +36,7 @@ from unpool.kernels.cpu.max_pool.pool import PoolProblem
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
 
-MOST_TAPS = {1: 13, 2: 5}
-"""By stride, the largest width and height of windows that this kernel pools faster than others."""
-
+MOST_TAPS = {1: 13, 2: 5}  # by stride, the largest width and height of windows that this kernel pools the fastest
 BAND_BYTES = 1 << 14  # bytes of x that are read at a time, to stay in the first cache
 LEAST_ROWS = 8  # least rows of a band, for each row before it that is pooled twice
 WORTH_A_KERNEL = 1 << 16  # least elements of x for which a kernel is compiled for one window
@@ -235,8 +233,8 @@ def bounds(infinity, static):
 def roll(block, band, ends, nan_lanes, is_output, nan, static):
     """Pool a block of columns, row by row; the lanes that have met a NaN.
 
-    `ends` are minus infinity and infinity in every lane. `nan_lanes` is a wide mask, of results where NaN is compared.
-    `is_output` are the lanes that are results, of a row that is shorter than a register.
+    `ends` are minus infinity and infinity. `nan_lanes` is a wide mask, of results where NaN is compared. `is_output`
+    are the lanes that are results, of a row that is shorter than a register.
     """
     element, lanes, step, has_indices = static.element, static.lanes, static.step, static.has_indices
     size, stored = element.bitwidth // 8, narrow_element if isinstance(nan, types.IntegerLiteral) else narrow_marked_nan
@@ -287,9 +285,8 @@ def roll_again(block, band, ends, nan_lanes, is_output, nan, static):
 def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
     """Put the maxima of a row of x, and their places, at the ends of the queues, two tuples, the oldest first.
 
-    A row outside the plane counts as the nearest one. Columns are those of the loaded vectors, not below 0, so that
-    padding of -inf has the place of the first element on data. The results are the queues, the maxima of the windows
-    that end here, their places, and `nan_lanes`.
+    Columns are not below 0, so that padding of -inf has the place of the first element on data. The results are the
+    queues, the maxima of the windows that end here, their places, and `nan_lanes`.
     """
     size, lanes, depth, step = static.element.bitwidth // 8, static.lanes, static.depth, static.step
 

@@ -96,10 +96,7 @@ def flag_ranges(flags, bands: int, height: int, rows: int) -> list[tuple[int, in
 
 
 def _fill(element: ElementType, has_indices: bool):
-    """The value of padding, as elements are compared: less than every element, or `lowest` without indices.
-
-    Of the bits of 16-bit floats, minus infinity is `lowest` as the kernel sees it.
-    """
+    """The value of padding, as elements are compared: less than every element, or `lowest` without indices."""
     kind = np.dtype(COMPARE_TYPES[element.name]).type
     if kind == np.int32:
         return kind(element.lowest - has_indices)
@@ -110,10 +107,7 @@ def _fill(element: ElementType, has_indices: bool):
 
 @cache
 def _make_kernel(element: str, stride: int, has_indices: bool):
-    """The compiled kernel for one element type, `ElementType.name`.
-
-    The stride of the last axis is 1; 2 if its windows are pooled in one reduction; 0 for any.
-    """
+    """The kernel for a stride of the last axis of 1; 2 if its windows are pooled in one reduction; 0 for any."""
     compare_type, number = getattr(types, COMPARE_TYPES[element]), getattr(types, element)
     lanes = compare_lanes(element)
     size, width, counts = np.dtype(element).itemsize, compare_type.bitwidth // 8, int(has_indices)

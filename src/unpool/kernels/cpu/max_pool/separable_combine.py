@@ -88,10 +88,9 @@ def aligned(array):
 
 @overload_by_type()
 def lay_out(plane, laid, starts, first, rows, params, static):
-    """Write rows between the padding of the lines; True if one holds a NaN.
+    """Write rows between the padding of the lines, which is there already; True if one holds a NaN.
 
-    `plane` and `laid` are addresses, of the plane's elements and of lines whose padding is already written. `starts`
-    has the element at which each row starts, -1 in the padding.
+    `plane` and `laid` are addresses; `starts` has the element at which each row starts, -1 in the padding.
     """
     element, compare_type, one, phases = static.element, static.compare_type, static.lanes, static.phases
     size, width, two, is_bits = element.bitwidth // 8, compare_type.bitwidth // 8, 2 * one, element == types.int16
@@ -173,10 +172,9 @@ def put(to, aside, near, far, phases):
 
 @overload_by_type(inline=True)
 def fetch(address, apart, stride, left, kind, step, lanes, rows):
-    """A register of each of some rows, which are `apart` bytes apart.
+    """A register of each of some rows, `apart` bytes apart, whose lanes are neighbours in memory.
 
-    With step 1, lanes are neighbours in memory. With step 0 there is one row, its lanes are `stride` elements apart,
-    and no more than `left` elements are read.
+    With step 0 there is one row, its lanes are `stride` elements apart, and at most `left` elements are read.
     """
     number, width = kind.dtype, kind.dtype.bitwidth // 8
     if step.literal_value:
@@ -193,10 +191,7 @@ def fetch(address, apart, stride, left, kind, step, lanes, rows):
 
 @overload_by_type(inline=True)
 def window_max(near, apart, window, left, taps, rows, static):
-    """The maxima of neighbouring windows of some rows, and their places, which count from where a window starts.
-
-    `near` is where the first window starts. Rows are `apart` bytes apart, and have `left` windows.
-    """
+    """The maxima of neighbouring windows of some rows, the first at `near`, and their places, counted from a window."""
     compare_type, place, step, lanes = static.compare_type, static.place, static.step, static.lanes
     is_counted, is_carried = static.origin == FROM_TAPS, static.origin == CARRIED
     knows_nan, all_lanes = isinstance(compare_type, types.Float), lanes * rows.literal_value
@@ -314,8 +309,8 @@ def store_outputs(source, outputs, reduction, taps, static):
 def store_block(found, outputs, target, apart, left, nan, rows, static):
     """Store the results of some rows, but none after the last of the strip; True if one is `fill`, if they have places.
 
-    `found` are a register of each row, one after the other, and their places. `target` is the number of the first
-    result; rows are `apart` results apart, and have `left` results.
+    `found` are a register of each row and their places, `target` the number of the first result; rows are `apart`
+    results apart, and have `left` results.
     """
     element, lanes, count = static.element, static.lanes, rows.literal_value
     has_places, size, is_bits = static.origin != NOWHERE, element.bitwidth // 8, element == types.int16

@@ -32,10 +32,7 @@ from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 STEPS = (1, 2, 4)  # strides along the lanes, which are the widths of windows
-
-PREFETCH_DISTANCE = 4096
-"""Bytes from a load to the memory that is prefetched with it, beyond the rows that are read side by side."""
-
+PREFETCH_DISTANCE = 4096  # bytes from a load to what is prefetched with it, beyond the rows that are read side by side
 REACH = 1 << 18  # bytes of such rows above which prefetched lines would be evicted before they are read
 LINE = 64  # bytes of a cache line
 MOST_OFFSETS = 1 << 16  # maximum number of offsets in all lists
@@ -96,8 +93,7 @@ def tiling(plane: PlaneAxes) -> WindowTiling | None:
 def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """For every position the first of its taps on data and the number of its list; and the lists of taps from there.
 
-    Taps in padding become the nearest one on data, which changes neither a maximum nor the first of equals. None where
-    the lists have more than `most` taps.
+    Taps in padding become the nearest one on data, which changes no result. None for lists of more than `most` taps.
     """
     walk = pooling_walk(axis)
     kinds, number = np.unique(np.stack([walk.tap, walk.count], axis=1), axis=0, return_inverse=True)
@@ -144,10 +140,7 @@ def fills_lines(size: int, small: int, block: int) -> bool:
 
 @cache
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
-    """The compiled kernel for one element type, `ElementType.name`, and windows `step` wide along the lanes: 1, 2 or 4.
-
-    With `is_wide` places have 64 bits; a block has `lanes` outputs.
-    """
+    """The kernel for windows `step` wide along the lanes, and blocks of `lanes` outputs; `is_wide`: 64-bit places."""
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
     number, stores_indices = getattr(types, element), int(has_indices)
 

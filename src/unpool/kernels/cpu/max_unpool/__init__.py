@@ -18,11 +18,7 @@ from unpool.kernels.cpu.max_unpool import windows
 def route(
     axes: tuple[Axis, ...], planes: int, size: int, *, channels_last: bool, counts_in_y: bool, is_recycled: bool
 ) -> Launch | None:
-    """The call that checks indices while it writes y, None where only `scatter` can write it.
-
-    There are N * C planes of elements of 2, 4 or 8 bytes. `counts_in_y` if indices may count in y, rather than in a
-    tensor of another shape.
-    """
+    """The call that checks indices while it writes y of N * C planes, None where only `scatter` can write it."""
     if channels_last or not counts_in_y:
         return None
     return windows.launch(axes, planes, size, is_recycled=is_recycled)

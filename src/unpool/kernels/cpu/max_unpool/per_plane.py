@@ -18,8 +18,8 @@ from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
 
+# writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1
 Write: TypeAlias = Callable[[Any, Any, Any, int | None], int]
-"""Writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1."""
 
 _BLOCK = 64  # lanes of a job, so that a batch of one still makes several jobs
 _PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
@@ -28,21 +28,17 @@ _PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched 
 def spread(outer: int, lanes: int, work: int, sums: bool) -> Write:
     """The function that writes zeros to y, and element p of x at indices[p] of its own plane.
 
-    It takes x, C-contiguous (outer, places, lanes); indices, C-contiguous int64 in the shape of x, places of the plane
-    in y, with `sums` also -1, which leaves an element out; y, of the type of x, C-contiguous (outer, large places,
-    lanes), all of which is written; and the maximum number of threads, None for all cores. `lanes` is C for channels-
-    last arrays, otherwise 1, and `work` the elements of x and y together. With `sums` elements of the same index are
-    added, in the order of x; otherwise the last one stays.
+    All are C-contiguous: x and indices (outer, places, lanes), y (outer, large places, lanes). `lanes` is C for
+    channels-last arrays, otherwise 1, and `work` the elements of x and y. With `sums` elements of one index are added,
+    in the order of x, and index -1 leaves one out; otherwise the last one stays.
     """
     return _writer(spread_planes, outer, lanes, work, sums)
 
 
 def collect(outer: int, lanes: int, work: int) -> Write:
-    """The function that writes to element p of y the element of x at indices[p] of its own plane.
+    """The function that writes to element p of y the element of x at indices[p] of its own plane, 0 for index -1.
 
-    It takes x, C-contiguous (outer, large places, lanes); indices, C-contiguous int64 in the shape of y, places of the
-    plane in x, or -1, which gives 0; y, C-contiguous (outer, places, lanes), all of which is written; and threads, as
-    above. Arguments are those of `spread`.
+    x is (outer, large places, lanes), indices and y (outer, places, lanes); arguments are those of `spread`.
     """
     return _writer(collect_planes, outer, lanes, work)
 

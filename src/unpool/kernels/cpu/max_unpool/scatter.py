@@ -22,17 +22,14 @@ from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split
 from unpool.kernels.cpu.machine.threads import Launch, thread_count
 from unpool.kernels.cpu.vector import address_of, clear, load_once
 
-AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])
-"""An axis in kernels; the names are those of `Axis` and `Window`."""
-
+AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
 _TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
 
 def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
     """The flat position of the first index outside [0, limit), or -1; True if every index stays in its own plane.
 
-    Indices are C-contiguous int64 (N, C, d1..dk), in N * C planes; `limit` is the size of the tensor that they count
-    in.
+    Indices are C-contiguous int64 in N * C planes; `limit` is the size of the tensor that they count in.
     """
     if planes == 0 or indices.size == 0:
         return -1, True
@@ -87,10 +84,7 @@ def _check_planes(indices, small, parts, large, limit, first, stop):
 
 @jit()
 def _in_windows(indices, small, axes, first, stop):
-    """For every position, and every axis from last to first: decode the position and its index.
-
-    Both are unsigned, because these are divided several times faster.
-    """
+    """For every position, every axis from last to first: decode it and its index, unsigned, which divides faster."""
     for position in range(np.uint64(first * small), np.uint64(stop * small)):
         index, place = np.uint64(indices[position]), position
         if indices[position] < 0:
@@ -116,10 +110,9 @@ _READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2  # nanoseconds, about: reading an index, w
 def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> bool:
     """Zeros, with element i of x at indices[i] of y, the last of equal indices; False if an index was out of range.
 
-    x and y are C-contiguous integer views, (N, C, d1..dk), or (N, d1..dk, C) where `channels` is C rather than 1; all
-    of y is written. Indices are checked int64 in (N, C, d1..dk) order and count in (N, C, D1..Dk). With `is_local` each
-    stays in its own plane, so that the N * C planes are independent. If one was changed since the check, y holds
-    anything.
+    x and y are C-contiguous integer views, (N, C, d1..dk), or (N, d1..dk, C) where `channels` is C rather than 1.
+    Indices are checked int64 in (N, C, d1..dk) order and count in (N, C, D1..Dk); with `is_local` each stays in its
+    plane, so planes are independent. If an index was changed since the check, y holds anything.
     """
     clears, work = is_local and channels == 1, x.size + y.size
     if x.size == 0 or not clears:

@@ -41,8 +41,8 @@ class WindowUnpoolParams(NamedTuple):
 def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool) -> Launch | None:
     """The call that writes all of y if every index lies in its element's own window; None for other windows.
 
-    It takes (x, indices, y), all C-contiguous: elements (N, C, d1..dk) of 2, 4 or 8 bytes, unchecked int64 in the same
-    shape, counting in y, and (N, C, D1..Dk). Unless it returns True only, y holds anything.
+    It takes C-contiguous (x, indices, y): elements of 2, 4 or 8 bytes, unchecked int64 that count in y. Unless it
+    returns True only, y holds anything.
     """
     small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
     slabs = _slabs(axes) if planes * small * large else None
@@ -59,19 +59,16 @@ def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool)
 
 
 def is_worth_non_temporal(size: int, row: int) -> bool:
-    """True if y, of `size` bytes, `row` of them in a row, is large, and its rows are whole cache lines.
-
-    New memory is in the cache anyway, because the system zeroes its lines when they are first touched.
-    """
+    """True if y, of `size` bytes, is large, and its rows, of `row` bytes, are whole cache lines."""
     return size >= NON_TEMPORAL_BYTES and row % LINE == 0
 
 
 @cached(64)
 def _slabs(axes: tuple[Axis, ...]):
-    """Two tables of the slabs of a plane of y, cut along its first axis so that each window lies in one.
+    """The first row of every slab and the number of rows; per row of y the row of x that it belongs to, -1 for none.
 
-    The first row of every slab, and the number of rows; for every row of y the row of x that it belongs to, -1 for
-    none. None for windows that overlap, or that are not two wide, side by side and whole along the last axis.
+    Slabs are parts of a plane of y, cut along its first axis so that each window lies in one. None for windows that
+    overlap, or that are not two wide, side by side and whole along the last axis.
     """
     *leading, last = axes
     if (last.window.size, last.window.stride, last.begin) != (2, 2, 0) or last.large < 2 * last.small:

@@ -136,7 +136,7 @@ class ActivationParams(NamedTuple):
 
 
 def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
-    """The type of an activation as part of a record, for sums of a type."""
+    """The type of an activation in a record, for sums of a type."""
     return np.dtype([("is_active", np.bool_), *((name, dtype) for name in ("slope", "low", "high"))], align=True)
 
 
@@ -178,9 +178,7 @@ def _bend(values, slope, low, high):
     return values, bend
 
 
-BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}
-"""The integers that kernels see, by storage type."""
-
+BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}  # the integers that kernels see
 _SUBNORMAL = np.int32(0x38800000)  # bits of 2**-14, the least normal float16
 _LIMIT = np.int32(0x47800000)  # bits of 2**16: from here on everything is infinity
 _INFINITY = np.int32(0x7F800000)

@@ -14,9 +14,7 @@ from unpool.kernels.cpu.vector.specialize import overload_by_type
 from unpool.kernels.cpu.vector.type import Vector, call_llvm, emit_comparison, emit_splat, lane_numbers, operation
 
 _QUIET_NAN = 0x7FC00000
-
-IGNORED, FIRST, LAST = 0, 1, 2
-"""The NaN that is a maximum: none, because there is none, or the first or the last of several."""
+IGNORED, FIRST, LAST = 0, 1, 2  # the NaN that is a maximum: none, as there is none; the first or the last of several
 
 
 @operation
@@ -143,10 +141,7 @@ def _uncovered(taps, step):
 
 @operation
 def any_unordered(taps, step):
-    """A mask with some lane set if taps hold a NaN.
-
-    Taps from `load_window` with a step are not read where others cover them; step 0 is for any vectors.
-    """
+    """A mask with some lane set if taps hold a NaN; taps of `load_window` with a step read no element twice."""
     mask, read = taps.dtype.mask, _uncovered(taps, step.literal_value)
 
     def emit(builder, values, _):
@@ -210,10 +205,7 @@ def to_keys(value, infinity):
 
 @overload_by_type()
 def key_is_larger(x, y, nan):
-    """Lanes in which key x takes the place of key y in a running maximum; the first of equals stays.
-
-    `nan` is FIRST or LAST, the NaN that stays; the literal IGNORED where NaN needs no order.
-    """
+    """Lanes in which key x takes the place of key y, the first of equals; `nan` as in `argmax`."""
     if x.element == types.int16 and getattr(nan, "literal_value", None) != IGNORED:
         return lambda x, y, nan: x > minimum(y, largest_key_that_stays(y, nan))
     return lambda x, y, nan: is_larger(x, y, nan)
@@ -223,8 +215,7 @@ def key_is_larger(x, y, nan):
 def may_have_nan(total, key, nan):
     """Lanes that may have seen NaN, where `>` alone does not order it.
 
-    `total` is the sum of the elements of a lane, NaN if one of them is. `key` is their largest key; of 16-bit floats
-    the first NaN has the largest. `nan` is FIRST or LAST, the NaN of several that stays.
+    `total` is the sum of the elements of a lane, and `key` their largest key; the first NaN of 16 bits has the largest.
     """
     if key.element == types.int16:
         return lambda total, key, nan: key > largest_key_that_stays(key, nan)

@@ -46,10 +46,7 @@ def address_of(context, array):
 
 @operation
 def load_once(address):
-    """The int64 at an address, read exactly once, so that a checked value is used even if another thread writes there.
-
-    The compiler may repeat a plain load to save a register.
-    """
+    """The int64 at an address, read exactly once: another thread may write there, and LLVM may repeat a plain load."""
     return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "unordered", 8)
 
 
@@ -82,7 +79,7 @@ def load_like(address, like):
 def load_every(address, element, lanes, step, bytes_between):
     """Every `step`-th element: for 1, 2 and 4 by whole loads, which read `lanes * step` elements, and shuffles.
 
-    Step 0 is any distance: elements `bytes_between` apart are gathered, and nothing else is read.
+    Step 0 gathers elements that are `bytes_between` apart, and reads nothing else.
     """
     result, count = vector_of(element, lanes), step.literal_value
 
@@ -144,10 +141,7 @@ def store_masked(address, value, mask):
 
 @operation
 def store_nontemporal(address, value):
-    """A non-temporal store of all lanes, to a multiple of their bytes or of 64: cache lines are neither read nor kept.
-
-    Other threads see it after a `fence`.
-    """
+    """A non-temporal store, to a multiple of the lanes' bytes or of 64; other threads see it after a `fence`."""
 
     def emit(builder, address, lanes):
         stored = builder.store(lanes, pointer_to(builder, address, value.llvm), align=min(64, value.nbytes))

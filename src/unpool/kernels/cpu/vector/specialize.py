@@ -9,9 +9,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import models, overload, register_model, typeof_impl
 
-JIT_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
-"""Numba's options for functions that only compiled code calls, which need no wrapper for C."""
-
+JIT_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}  # of functions that only compiled code calls
 _FIELD_TYPES = {int: np.int64, bool: np.bool_}
 
 
@@ -64,11 +62,9 @@ def _record_type(named: type[Any], *field_types: tuple[str, Any]) -> np.dtype[np
 
 
 class StaticArgs(types.Dummy):
-    """Compile-time constants by name, such as `static.lanes`.
+    """Compile-time constants by name, such as `static.lanes`, which `overload_by_type` functions read.
 
-    Compiled code passes them on like a value, which takes no time; functions that are `overload_by_type` read them.
-    Numba tells them apart by their values, and equal values are equal in every process, so kernels that hold them are
-    found in the cache.
+    Numba tells them apart by their values, equal in every process, so kernels that hold them are found in the cache.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -77,7 +73,6 @@ class StaticArgs(types.Dummy):
         super().__init__(name=f"StaticArgs({', '.join(f'{name}={value}' for name, value in values.items())})")
 
     def __getattr__(self, name: str) -> Any:
-        """Called only for missing names."""
         raise AttributeError(f"{self.name}: has no {name}")
 
     def replace(self, **others: Any) -> "StaticArgs":

@@ -47,10 +47,7 @@ def tile_add(total, value):
 
 @operation
 def tile_add_product(total, a, b, element, lanes, rows, vectors):
-    """total[r, v] += a[r] * b[v]: one step of a matrix product whose result is `rows` times `vectors` vectors.
-
-    `a` and `b` are the addresses of `rows` elements and of `vectors` whole vectors.
-    """
+    """total[r, v] += a[r] * b[v]: one step of a product of `rows` times `vectors` vectors; a and b are addresses."""
     vector, width = total.dtype, vectors.literal_value
 
     def emit(builder, sums, a, b, *_):
@@ -215,10 +212,7 @@ def tile_load_every(address, element, lanes, step):
 
 @operation
 def tile_store_every(total, address, bytes_between, step):
-    """The inverse of `tile_load_every` for every `step` vectors of a tile: their lanes alternate in memory.
-
-    The elements of `step` vectors are `bytes_between` apart from the next.
-    """
+    """The inverse of `tile_load_every` for every `step` vectors of a tile, whose elements are `bytes_between` apart."""
     vector, apart = total.dtype, step.literal_value
 
     def emit(builder, values, address, bytes_between, _):
@@ -245,10 +239,9 @@ def _pick(builder, vectors, sources):
 
 @operation
 def load_terms(like, terms, bounds, a, lists, count):
-    """The number of terms of each list, and the first `count` terms, for `tile_sparse_dot` to keep in registers.
+    """Per list its number of terms, and per term a[i] in all lanes, and j: `count` terms for `tile_sparse_dot` to hold.
 
-    `count` entries of `terms` are read from the begin of each list, also if it is shorter, and `a` at their places. The
-    result is per list its number of terms, and per loaded term a[i] in all lanes, and j.
+    `count` entries of `terms` are read from the begin of each list, also if it is shorter, and `a` at their places.
     """
     rows, each = lists.literal_value, count.literal_value
     sizes, places = types.UniTuple(types.int64, rows), types.UniTuple(types.int64, rows * each)
@@ -270,9 +263,8 @@ def load_terms(like, terms, bounds, a, lists, count):
 def tile_sparse_dot(start, loaded, terms, bounds, a, b, vectors):
     """Rows of `vectors` vectors, one per list of terms: each is `start` plus a[i] * b[j] over its terms (i, j).
 
-    All but `start` and `loaded` are addresses: `terms` of pairs of int64, i and j, in bytes from the element `a` and
-    the whole vectors `b`; `bounds` of int64 as well, row r has the terms [bounds[r], bounds[r + 1]). `loaded` comes
-    from `load_terms`.
+    All but `start` and `loaded` (from `load_terms`) are addresses: `terms` of pairs of int64, i and j, in bytes from
+    element `a` and the whole vectors `b`; `bounds` of int64: row r has the terms [bounds[r], bounds[r + 1]).
     """
     lists, width = loaded[0].count, vectors.literal_value
     count = loaded[1].count // lists

@@ -77,9 +77,9 @@ def tile_of(vector, count):
 
 
 def operation(choose):
-    """Decorates an operation: from the types of its arguments, the type of its result, and the function that emits it.
+    """Decorates an operation: from the types of its arguments, the type of its result, and emit(builder, *values).
 
-    emit(builder, *values) takes and returns LLVM values. A tuple is a list of them on both sides; no result is None.
+    That takes and returns LLVM values. A tuple is a list of them on both sides; no result is None.
     """
 
     def typed(context, *args):
