@@ -3,13 +3,11 @@
 No launch waits for the device, and no kernel sends data to the host. Under TRITON_INTERPRET=1 the same kernels run on
 tensors of the CPU, in Triton's interpreter: so they are tested without a GPU.
 
-    launch.py          launches kernels; says whether they are interpreted
-    elements.py        element types: their bits, how they are widened and rounded; Relu and the like
-    tiles.py           the elements of a tensor that a program works on
-    layouts.py         copies between channels first and channels last
-    max_pool/          one folder per operator: its __init__.py says which kernel runs which call,
-    max_unpool/        the other files are the kernels
-    conv_transpose/
+    launch.py        launches kernels; says whether they are interpreted
+    elements.py      element types: their bits, how they are widened and rounded; Relu and the like
+    tiles.py         the elements of a tensor that a program works on
+    layouts.py       copies between channels first and channels last
+    OPERATOR/        its __init__.py says which kernel runs which call, the other files are the kernels
 """
 
 from unpool.extras import require

@@ -16,7 +16,7 @@ from unpool.kernels.gpu.launch import INTERPRETED
 
 IS_INTERPRETED = tl.constexpr(INTERPRETED)
 
-BITS = {
+BITS = {  # by kind, the type of the integers that tensors are viewed as
     "float16": torch.int16,
     "bfloat16": torch.int16,
     "float32": torch.int32,
@@ -24,11 +24,7 @@ BITS = {
     "int8": torch.int8,
     "uint8": torch.uint8,
 }
-"""Kind -> type of the integers that tensors are viewed as."""
-
-KINDS = {getattr(torch, name): name for name in BITS}
-"""Type of a tensor -> kind."""
-
+KINDS = {getattr(torch, name): name for name in BITS}  # by type of a tensor
 _INTEGER_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 

@@ -6,16 +6,11 @@ import numpy as np
 import torch
 import triton
 
+# True if Triton's interpreter runs the kernels, on tensors of the CPU: TRITON_INTERPRET=1 when Triton was imported.
+# Kernels differ there in one thing: the interpreter keeps bfloat16 as integers, and its matrix product multiplies
+# those, so operands are widened to float32 before it.
 INTERPRETED = bool(triton.knobs.runtime.interpret)
-"""True if Triton's interpreter runs the kernels, on tensors of the CPU: TRITON_INTERPRET=1 when Triton was imported.
-
-Kernels differ there in one thing: the interpreter keeps bfloat16 as integers, and its matrix product multiplies those,
-so operands are widened to float32 before it.
-"""
-
-LIMIT32 = 2**31
-"""Number of elements that needs places of 64 bits."""
-
+LIMIT32 = 2**31  # number of elements that needs places of 64 bits
 _OPTIONS = {"enable_fp_fusion": True}  # the default of all versions; 3.9 requires it to be named
 
 
@@ -23,15 +18,9 @@ class Launcher:
     """Launches one kernel for one call, any number of times, on the device of its tensors and its current stream.
 
     Triton inspects every argument at every launch. Here all but the tensors stay the same: so only the first launch
-    goes through Triton, and later ones start the kernel that it compiled.
-
-    Args:
-        kernel: a function of (tensors and numbers that change, args, meta).
-        programs: number of programs; none runs if it is 0.
-        args: numbers, in named tuples: each holds numbers alone, or tuples alone, which Triton 3.6 needs.
-        meta: constants of the compiled kernel.
-        warps: of a program.
-        stages: of loads that overlap in loops of products; None for Triton's own choice.
+    goes through Triton, and later ones start the kernel that it compiled. That takes (tensors and numbers that change,
+    args, meta): `args` are named tuples, each of numbers alone, or tuples alone, which Triton 3.6 needs; `meta` are
+    constants of the kernel. `stages` are loads that overlap in loops of products; None for Triton's own choice.
     """
 
     def __init__(

@@ -11,8 +11,7 @@ import triton.language as tl
 from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
 
-Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], None]
-"""Writes y (N, columns, rows) from x (N, rows, columns), both bits without gaps."""
+Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], None]  # writes the transposes of x to y, bits without gaps
 
 _SIDE = 64
 

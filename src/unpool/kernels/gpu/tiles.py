@@ -15,8 +15,7 @@ from unpool.geometry import Axis
 from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two
 
 MOST_LANES = 128
-ELEMENTS = 1024
-"""Elements of a tile, if they have up to 4 bytes."""
+ELEMENTS = 1024  # of a tile, if they have up to 4 bytes
 
 
 class TensorStrides(NamedTuple):
@@ -152,9 +151,9 @@ def first_window(coord, dim, axis: tl.constexpr, reach: tl.constexpr):
 
 @triton.jit
 def window_row(number, coords, dims, reach: tl.constexpr):
-    """Along all axes but the last, row `number` of the windows that reach positions, and the mask of existing rows.
+    """Row `number` of the windows that reach positions, along all axes but the last, and the mask of existing rows.
 
-    Rows come in row-major order, and are counted in windows. Reads `small` and `begin` of each dim.
+    Rows are in row-major order, counted in windows. Reads `small` and `begin` of each dim.
     """
     counts: tl.constexpr = reach.counts
     steps: tl.constexpr = reach.steps

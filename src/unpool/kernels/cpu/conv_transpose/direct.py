@@ -140,36 +140,35 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
     """The call on C-contiguous (x, w, b, y) of one type, w finite, for a transposed convolution that `fits`."""
     outputs = problem.batch * problem.group * problem.maps * problem.large
     cost = (outputs + problem.batch * problem.channels * problem.maps * problem.small * problem.taps) // VECTOR_SPEEDUP
-    return Launches(cost, lambda threads: _launch(problem, epilogue, cost, threads))
 
+    def for_threads(threads: int) -> Launch:
+        last, channels, size = problem.axes[-1], problem.channels // problem.group, problem.dtype.itemsize
+        lanes = vector_bytes() // size
+        taps, left, beyond = taps_of(last, lanes)
+        steps = -(-last.large // last.window.stride)
+        stretch = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
+        stretches, pitch = -(-steps // stretch), -(-(stretch + beyond) // lanes) * lanes * size
+        rows, reach, kinds = rows_of(problem.axes[:-1])
+        outer = problem.batch * problem.group * stretches
+        bands = bands_of(reach, PANEL_BYTES // (channels * pitch), -(-even_job_count(threads) // outer))
+        height = int((bands[:, 3] - bands[:, 2]).max())
+        apart = [[problem.maps * problem.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
+        rows = in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
+        lists = [products_of(channels, kind, each, apart) for kind in kinds for each in taps]
+        params = DirectParams(
+            group=problem.group, channels=channels, maps=problem.maps, stretches=stretches, stretch=stretch,
+            pitch=pitch, height=height, small=last.small, large=last.large, stride=last.window.stride,
+            left=left, beyond=beyond, plane=problem.small, window=problem.taps * size,
+            activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
+        )  # fmt: skip
+        tables = DirectTables(
+            bands, rows * [last.large * size, pitch, 8 * last.window.stride], np.cumsum([0, *map(len, lists)]),
+            np.concatenate([*lists, np.zeros((LOADED_TERMS[last.window.stride], 2), np.int64)]),
+        )  # fmt: skip
+        args, count = record(params, activation=vec.activation_dtype(problem.dtype)), outer * len(bands)
+        return Launch(_make_kernel(problem.dtype), count, cost, args, tables)
 
-def _launch(problem: ConvTransposeProblem, epilogue: Epilogue, cost: int, threads: int) -> Launch:
-    last, channels, size = problem.axes[-1], problem.channels // problem.group, problem.dtype.itemsize
-    lanes = vector_bytes() // size
-    taps, left, beyond = taps_of(last, lanes)
-    steps = -(-last.large // last.window.stride)
-    stretch = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
-    stretches, pitch = -(-steps // stretch), -(-(stretch + beyond) // lanes) * lanes * size
-    rows, reach, kinds = rows_of(problem.axes[:-1])
-    outer = problem.batch * problem.group * stretches
-    bands = bands_of(reach, PANEL_BYTES // (channels * pitch), -(-even_job_count(threads) // outer))
-    height = int((bands[:, 3] - bands[:, 2]).max())
-    apart = [[problem.maps * problem.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
-    rows = in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
-    lists = [products_of(channels, kind, each, apart) for kind in kinds for each in taps]
-    bounds = np.cumsum([0, *(len(each) for each in lists)])
-    params = DirectParams(
-        group=problem.group, channels=channels, maps=problem.maps, stretches=stretches, stretch=stretch,
-        pitch=pitch, height=height, small=last.small, large=last.large, stride=last.window.stride,
-        left=left, beyond=beyond, plane=problem.small, window=problem.taps * size,
-        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
-    )  # fmt: skip
-    tables = DirectTables(
-        bands, rows * [last.large * size, pitch, 8 * last.window.stride], bounds,
-        np.concatenate([*lists, np.zeros((LOADED_TERMS[last.window.stride], 2), np.int64)]),
-    )  # fmt: skip
-    args, count = record(params, activation=vec.activation_dtype(problem.dtype)), outer * len(bands)
-    return Launch(_make_kernel(problem.dtype), count, cost, args, tables)
+    return Launches(cost, for_threads)
 
 
 def products_of(channels: int, kind, taps, apart: list[list[int]]):

@@ -12,22 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.activation import PLAIN, Epilogue, activate
-from unpool.kernels.cpu.conv_transpose import (
-    algorithms,
-    candidate_algorithms,
-    direct,
-    gemm_1x1,
-    phases,
-    phases_pack,
-    phases_plan,
-    rows,
-    supported_algorithms,
-    winograd,
-    winograd_accuracy,
-)
+from unpool.kernels.cpu.conv_transpose import direct, gemm_1x1, phases, phases_pack, phases_plan, rows, winograd
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import WinogradFallback, accuracy_thresholds, inaccurate_tiles
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
+from unpool.kernels.cpu.machine.threads import Launches
 from unpool.kernels.cpu.weights import own_weights, packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
 
@@ -66,25 +57,27 @@ class ConvTransposeDispatcher:
         if self._is_empty:
             return
         for algorithm in self.algorithms(is_cached=packings_of(w) is not None):
-            if self._run(algorithm)(x, w, b, y, threads):
+            run = self._runs.get(algorithm) or self._prepare(algorithm)
+            if run(x, w, b, y, threads):
                 return
 
     def algorithms(self, *, is_cached: bool) -> tuple[Algorithm, ...]:
         """The algorithms, the best first, for weights whose packing is kept, or others."""
         chosen = self._algorithms.get(is_cached)
         if chosen is None:
-            chosen = self._algorithms[is_cached] = algorithms(replace(self._problem, is_cached=is_cached))
+            problem = replace(self._problem, is_cached=is_cached)
+            chosen = self._algorithms[is_cached] = conv_transpose.algorithms(problem)
         return chosen
 
     @property
     def supported_algorithms(self) -> tuple[Algorithm, ...]:
         """All algorithms for finite weights."""
-        return supported_algorithms(self._problem)
+        return conv_transpose.supported_algorithms(self._problem)
 
     @property
     def candidate_algorithms(self) -> tuple[Algorithm, ...]:
         """Those that may be the fastest on some machine, for weights whose packing is kept."""
-        return candidate_algorithms(replace(self._problem, is_cached=True))
+        return conv_transpose.candidate_algorithms(replace(self._problem, is_cached=True))
 
     def pack(self, w: Any) -> None:
         """Pack weights from `own_weights`, so that calls find them ready."""
@@ -97,25 +90,23 @@ class ConvTransposeDispatcher:
         else:
             _to_compute_type(w, self._problem.dtype)
 
-    def _run(self, algorithm: Algorithm) -> Run:
-        run = self._runs.get(algorithm)
-        if run is None:
-            run = self._runs[algorithm] = _build_run(algorithm, self._problem, self._storage, self._epilogue)
-            count_bytes(nbytes_of(run))
+    def _prepare(self, algorithm: Algorithm) -> Run:
+        """The function that runs one algorithm, with conversions where it lacks a layout, type or activation."""
+        problem, epilogue = self._problem, self._epilogue
+        is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
+        fits = {
+            "phases": not is_narrow, "winograd": not epilogue.is_channels_last, "direct": problem.is_plain,
+            "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
+        }  # fmt: skip
+        if fits.get(algorithm, False) and epilogue.is_simple:
+            run = _BUILDERS[algorithm](problem, self._storage, epilogue)
+        else:
+            run = _BUILDERS[algorithm](problem, problem.dtype, PLAIN)
+            if not problem.is_plain or epilogue.name is not None:
+                run = _with_conversions(run, problem, epilogue)
+        self._runs[algorithm] = run
+        count_bytes(nbytes_of(run))
         return run
-
-
-def _build_run(algorithm: Algorithm, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
-    """The function that runs one algorithm, with conversions around it where it lacks a layout, type or activation."""
-    is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
-    fits = {
-        "phases": not is_narrow, "winograd": not epilogue.is_channels_last, "direct": problem.is_plain,
-        "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
-    }  # fmt: skip
-    if fits.get(algorithm, False) and epilogue.is_simple:
-        return _BUILDERS[algorithm](problem, storage, epilogue)
-    run = _BUILDERS[algorithm](problem, problem.dtype, PLAIN)
-    return run if problem.is_plain and epilogue.name is None else _with_conversions(run, problem, epilogue)
 
 
 def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogue) -> Run:
@@ -137,14 +128,19 @@ def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogu
 
 
 def _phases(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
-    packing, launch = _Packing("phases", problem), phases.launch(problem, storage, epilogue)
+    return _with_packing(_Packing("phases", problem), phases.launch(problem, storage, epilogue))
 
+
+def _direct(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
+    return _with_packing(_Packing("direct", problem), direct.launch(problem, epilogue))
+
+
+def _with_packing(packing: "_Packing", launch: Launches) -> Run:
     def run(x, w, b, y, threads):
         packed = packing.pack(w, threads)
-        if packed is None:
-            return False
-        launch.run((x, packed, b, y), threads)
-        return True
+        if packed is not None:
+            launch.run((x, packed, b, y), threads)
+        return packed is not None
 
     return run
 
@@ -155,14 +151,14 @@ def _winograd(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: E
     assert depth is not None
     packing, tiles = _Packing("winograd", problem), flat.batch * math.prod(tiling_of(flat.axes).tiles)
     launch = winograd.launch(flat, storage, epilogue, depth)
-    fallback = cache(lambda: winograd_accuracy.WinogradFallback(flat, _phases, (storage, epilogue), depth))
+    fallback = cache(lambda: WinogradFallback(flat, _phases, (storage, epilogue), depth))
 
     def run(x, w, b, y, threads):
         packed = packing.pack(w, threads)
         if packed is None:
             return False
         values, thresholds = packed
-        inaccurate = winograd_accuracy.inaccurate_tiles(x, thresholds, flat.axes, flat.group, threads, depth)
+        inaccurate = inaccurate_tiles(x, thresholds, flat.axes, flat.group, threads, depth)
         if inaccurate.size > MAX_INACCURATE * tiles + 1:
             return False
         launch.run((x, values, b, y), threads)
@@ -177,22 +173,6 @@ def _flat(w: Any) -> Any:
     if w.ndim == 4 or packings is None:
         return flatten_weights(w)
     return packings.find("flat", lambda: own_weights(flatten_weights(np.asarray(w))))
-
-
-def _direct(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
-    packing, launch = _Packing("direct", problem), direct.launch(problem, epilogue)
-
-    def run(x, w, b, y, threads):
-        packed = packing.pack(w, threads)
-        if packed is not None:
-            launch.run((x, packed, b, y), threads)
-        return packed is not None
-
-    return run
-
-
-def _rows(problem: ConvTransposeProblem, *_: Any) -> Run:
-    return _with_any_weights(rows.writer(problem))
 
 
 def _gemm_1x1(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
@@ -230,7 +210,8 @@ def _to_compute_type(w: Any, dtype: np.dtype[Any]) -> Any:
 
 
 _BUILDERS: dict[Algorithm, Callable[[ConvTransposeProblem, np.dtype[Any], Epilogue], Run]] = {
-    "gemm_1x1": _gemm_1x1, "direct": _direct, "winograd": _winograd, "phases": _phases, "rows": _rows
+    "gemm_1x1": _gemm_1x1, "direct": _direct, "winograd": _winograd, "phases": _phases,
+    "rows": lambda problem, *_: _with_any_weights(rows.writer(problem)),
 }  # fmt: skip
 
 
@@ -263,7 +244,7 @@ def _pack(w, algorithm: Algorithm, problem: ConvTransposeProblem, threads: int |
         packed: Packed = wide.copy()
     elif algorithm == "winograd":
         flat, axes = flatten_weights(wide), problem.axes[-2:]
-        thresholds = winograd_accuracy.accuracy_thresholds(flat, axes, problem.group)
+        thresholds = accuracy_thresholds(flat, axes, problem.group)
         packed = None if thresholds is None else (winograd.pack(flat, axes, problem.group, threads), thresholds)
     else:
         blocking = phases_plan.blocking(problem.axes, problem.channels // problem.group, problem.maps, wide.itemsize)

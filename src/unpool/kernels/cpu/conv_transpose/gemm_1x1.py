@@ -98,7 +98,13 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     """The function that writes all windows, of `taps` taps each."""
     columns = problem.maps * taps
     if _is_narrow(problem, taps):
-        return _writer_by_maps(problem, columns)
+        by_maps = Launch(multiply_maps, problem.maps, problem.channels * columns)
+
+        def write(x, w, b, y, threads):
+            for image, out in zip(x, y, strict=True):
+                by_maps.run((), threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
+
+        return write
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
     params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
     args = record(params, activation=vec.activation_dtype(problem.dtype))
@@ -117,16 +123,6 @@ def _width(problem: ConvTransposeProblem) -> int:
 
 def _is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
     return problem.maps * taps < _width(problem)
-
-
-def _writer_by_maps(problem: ConvTransposeProblem, columns: int) -> Write:
-    launch = Launch(multiply_maps, problem.maps, problem.channels * columns)
-
-    def write(x, w, b, y, threads):
-        for image, out in zip(x, y, strict=True):
-            launch.run((), threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
-
-    return write
 
 
 @jit(fastmath={"contract"})

@@ -1,6 +1,4 @@
-"""Transposed convolution as small dense products, one per phase of the output.
-
-    y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
+"""Transposed convolution as small dense products, one per phase of the output (`phases_plan.py` has the formula).
 
 The rows (phase, output channel) of a class of phases are tiles of a register-blocked product, which reads packed
 weights and the flat line of the input, and nothing else. Padding is multiplied, so weights must be finite. Channels are
@@ -19,16 +17,6 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_plan
 from unpool.kernels.cpu.conv_transpose.phase_line import BlockResults, fill_line, store_channels, store_plane
-from unpool.kernels.cpu.conv_transpose.phases_plan import (
-    TILES,
-    Blocking,
-    PhaseGrid,
-    channels_together,
-    line_fills,
-    line_pitch,
-    products_together,
-    row_targets,
-)
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
@@ -39,35 +27,33 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, r
 
 def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> Launches:
     """The call on C-contiguous (x, packed, b, y): x and y of type `storage`, `packed` from `phases_pack.pack`."""
-    return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, threads))
 
+    def for_threads(threads: int) -> Launch:
+        channels, maps, last = problem.channels // problem.group, problem.maps, problem.axes[-1]
+        whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
+        cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
+        plan, y_maps, lanes = cut.plan, maps * problem.group, vector_bytes() // problem.dtype.itemsize
+        line, pitch = phases_plan.line_pitch(plan, cut.block, lanes)
+        x_batch, x_channel, x_lane = _steps(problem.channels, problem.small, epilogue)
+        y_batch, y_map, y_lane = _steps(y_maps, problem.large, epilogue)
+        params = PhasesParams(
+            group=problem.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
+            chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch,
+            tile=cut.tile, x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map,
+            y_lane=y_lane, padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
+            activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
+        )  # fmt: skip
+        edges, fills = phases_plan.line_fills(problem.axes, plan, cut.block, lanes)
+        kinds, offsets, slots = _class_tables(plan, channels, line)
+        targets, sizes = phases_plan.row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
+        return Launch(
+            _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
+            problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
+            record(params, activation=vec.activation_dtype(problem.dtype)),
+            PhasesTables(edges, fills, targets, kinds, offsets, slots, sizes), parts=parts,
+        )  # fmt: skip
 
-def _launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, threads: int) -> Launch:
-    channels, maps, last = problem.channels // problem.group, problem.maps, problem.axes[-1]
-    whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
-    cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
-    plan, y_maps, lanes = cut.plan, maps * problem.group, vector_bytes() // problem.dtype.itemsize
-    line, pitch = line_pitch(plan, cut.block, lanes)
-    x_batch, x_channel, x_lane = _steps(problem.channels, problem.small, epilogue)
-    y_batch, y_map, y_lane = _steps(y_maps, problem.large, epilogue)
-    params = PhasesParams(
-        group=problem.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
-        chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch, tile=cut.tile,
-        x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map, y_lane=y_lane,
-        padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
-        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
-    )  # fmt: skip
-    edges, fills = line_fills(problem.axes, plan, cut.block, lanes)
-    kinds, offsets, slots = _class_tables(plan, channels, line)
-    targets, sizes = row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
-    tables = PhasesTables(
-        edges=edges, fills=fills, targets=targets, kinds=kinds, offsets=offsets, slots=slots, sizes=sizes
-    )  # fmt: skip
-    return Launch(
-        _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
-        problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
-        record(params, activation=vec.activation_dtype(problem.dtype)), tables, parts=parts,
-    )  # fmt: skip
+    return Launches(problem.split_cost, for_threads)
 
 
 def _steps(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
@@ -76,7 +62,7 @@ def _steps(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int
     return (whole, 1, channels) if epilogue.is_channels_last else (whole, plane, 1)
 
 
-def _class_tables(plan: PhaseGrid, channels: int, line: int):
+def _class_tables(plan: phases_plan.PhaseGrid, channels: int, line: int):
     """The kinds, the offsets of their taps, and the slots of phases, as in `PhasesTables`."""
     kinds: list[PhaseKind] = []
     offsets: list[int] = []
@@ -84,7 +70,7 @@ def _class_tables(plan: PhaseGrid, channels: int, line: int):
     done = 0
     for each in plan.classes:
         taps, phases = len(each.offsets), len(each.phases)
-        together = products_together(channels * taps), channels_together(channels, taps)
+        together = phases_plan.products_together(channels * taps), phases_plan.channels_together(channels, taps)
         kinds.append(PhaseKind(phases, len(offsets), taps, *together))
         offsets.extend(offset + copy * line for offset, copy in zip(each.offsets, each.copies, strict=True))
         slots[list(each.phases)] = range(done, done + phases)
@@ -92,9 +78,9 @@ def _class_tables(plan: PhaseGrid, channels: int, line: int):
     return np.array(kinds, KIND), np.array(offsets, np.int64), slots
 
 
-def _chunk_sizes(cut: Blocking, channels: int, maps: int):
+def _chunk_sizes(cut: phases_plan.Blocking, channels: int, maps: int):
     """The weights before each chunk of output channels, and their number."""
-    rows, sizes = TILES[cut.tile][0], []
+    rows, sizes = phases_plan.TILES[cut.tile][0], []
     for first in range(0, maps, cut.chunk):
         chunk = min(cut.chunk, maps - first)
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in cut.plan.classes]
@@ -170,8 +156,10 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
     element, size, stored_size = getattr(types, compute.name), compute.itemsize, storage.itemsize
     lanes = vector_bytes() // size
     static = StaticArgs(element=element, stored=getattr(types, storage.name), lanes=lanes)
-    first_tile, second_tile, third_tile, fourth_tile = (static.replace(rows=rows, vectors=wide) for rows, wide in TILES)
-    heights = tuple(rows for rows, _ in TILES)
+    first_tile, second_tile, third_tile, fourth_tile = (
+        static.replace(rows=rows, vectors=wide) for rows, wide in phases_plan.TILES
+    )
+    heights = tuple(rows for rows, _ in phases_plan.TILES)
 
     @jit()
     def conv_transpose_phases(x, packed, b, y, args, tables, first, stop):

@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import int64, types
 
-from unpool.kernels.cpu.conv_transpose.phases_plan import (
-    TILES,
-    Blocking,
-    PhaseClass,
-    channels_together,
-    products_together,
-)
+from unpool.kernels.cpu.conv_transpose import phases_plan
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, splat, store
@@ -46,7 +40,7 @@ chunk and their number; rows of the class; where its taps are listed, phase by p
 channels and taps of a part of the sum; rows of all tiles of the class."""
 
 
-def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_cached: bool = True) -> Any:
+def pack(w: Any, cut: phases_plan.Blocking, group: int, threads: int | None = 1, *, is_cached: bool = True) -> Any:
     """The packed weights, flat, of (C, M/group, k1..kk), C-contiguous; `is_cached` if they are packed once."""
     if w.size < (MANY_ONCE if is_cached else MANY):
         return _pack_by_numpy(w, cut, group)
@@ -56,11 +50,11 @@ def pack(w: Any, cut: Blocking, group: int, threads: int | None = 1, *, is_cache
     return packed
 
 
-def fill(packed: Any, w: Any, cut: Blocking, group: int, threads: int | None) -> None:
+def fill(packed: Any, w: Any, cut: phases_plan.Blocking, group: int, threads: int | None) -> None:
     """Write the packed weights in compiled code; the arguments are those of `pack`."""
     params, tiles, taps = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)
     jobs = group * -(-int(params[0]["channels"]) // CHANNELS)
-    launch = _launch(w.dtype, TILES[cut.tile][0], jobs, packed.size)
+    launch = _launch(w.dtype, phases_plan.TILES[cut.tile][0], jobs, packed.size)
     launch.run((w, packed), threads, params, tiles, taps)
 
 
@@ -70,9 +64,9 @@ def _launch(dtype: np.dtype[Any], rows: int, jobs: int, work: int) -> Launch:
 
 
 @lru_cache(maxsize=64)
-def _tables(cut: Blocking, channels: int, maps: int, taps: int):
+def _tables(cut: phases_plan.Blocking, channels: int, maps: int, taps: int):
     """The record, the tiles of a group in the order of their output channels, and the taps of all classes."""
-    rows, tiles, listed, begin = TILES[cut.tile][0], [], [], 0
+    rows, tiles, listed, begin = phases_plan.TILES[cut.tile][0], [], [], 0
     starts = np.cumsum([0, *(len(kind.phases) * len(kind.offsets) for kind in cut.plan.classes)])
     for kind in cut.plan.classes:
         listed += [tap for phase in kind.taps for tap in phase]
@@ -80,7 +74,7 @@ def _tables(cut: Blocking, channels: int, maps: int, taps: int):
         chunk, entries = min(cut.chunk, maps - first), []
         for kind, start in zip(cut.plan.classes, starts[:-1], strict=True):
             size, many = len(kind.phases) * chunk, len(kind.offsets)
-            parts = channels_together(channels, many), products_together(channels * many)
+            parts = phases_plan.channels_together(channels, many), phases_plan.products_together(channels * many)
             apart = -(-size // rows) * rows
             entries += [
                 (row % chunk, (begin, row, first, chunk, size, start, many, *parts, apart))
@@ -137,9 +131,9 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
     return pack_channels
 
 
-def _pack_by_numpy(w: Any, cut: Blocking, group: int) -> Any:
+def _pack_by_numpy(w: Any, cut: phases_plan.Blocking, group: int) -> Any:
     channels, maps = w.shape[0] // group, w.shape[1]
-    flat, rows = w.reshape(group, channels, maps, -1), TILES[cut.tile][0]
+    flat, rows = w.reshape(group, channels, maps, -1), phases_plan.TILES[cut.tile][0]
     parts: list[Any] = []
     for first in range(0, maps, cut.chunk):
         part = flat[:, :, first : first + cut.chunk]
@@ -147,7 +141,7 @@ def _pack_by_numpy(w: Any, cut: Blocking, group: int) -> Any:
     return np.concatenate(parts, axis=1).reshape(-1)
 
 
-def _pack_class(part: Any, kind: PhaseClass, rows: int) -> Any:
+def _pack_class(part: Any, kind: phases_plan.PhaseClass, rows: int) -> Any:
     """(group, channels, maps, taps) as group, then part, tile, tap, channel, row; zeros fill the last tile."""
     group, channels, maps = part.shape[:3]
     taps = np.array(kind.taps, np.int64).reshape(len(kind.phases), len(kind.offsets))
@@ -157,8 +151,8 @@ def _pack_class(part: Any, kind: PhaseClass, rows: int) -> Any:
     padded = np.zeros((*chosen.shape[:3], tiles * rows), part.dtype)
     padded[..., :count] = chosen
     ordered = padded.reshape(*chosen.shape[:3], tiles, rows).transpose(0, 3, 1, 2, 4)
-    deep = channels_together(channels, len(kind.offsets))
-    most = products_together(channels * len(kind.offsets))
+    deep = phases_plan.channels_together(channels, len(kind.offsets))
+    most = phases_plan.products_together(channels * len(kind.offsets))
     parts = [
         ordered[:, :, tap : tap + most, first : first + deep]
         for first in range(0, channels, deep)

@@ -7,7 +7,6 @@ per channel, and every tap is an offset into it, whatever the rank. Phases with 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -96,13 +95,8 @@ def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:
     return result
 
 
-def _classes(
-    axes: Sequence[Axis],
-    shifts: list[list[list[tuple[int, int]]]],
-    lowest: Sequence[int],
-    pitches: Sequence[int],
-    lines: Sequence[int],
-) -> tuple[PhaseClass, ...]:
+def _classes(axes, shifts, lowest, pitches, lines) -> tuple[PhaseClass, ...]:
+    """The phases by their offsets, from the results of `_shifts`, the least shifts, and elements between positions."""
     tap_pitches = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(axes))]
     members_of: dict[tuple[tuple[int, int], ...], list[tuple[int, tuple[int, ...]]]] = {}
     for number, phases in enumerate(product(*shifts)):
@@ -215,7 +209,7 @@ def _cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores
 
 
 def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores: int) -> list[Blocking]:
-    """All candidates."""
+    """The candidates of `blocking`."""
     lanes = vector_bytes() // size
     plans = [phase_grid(axes), phase_grid(axes, is_spread=True), phase_grid(axes, is_spread=True, whole=lanes)]
     return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(TILES))]

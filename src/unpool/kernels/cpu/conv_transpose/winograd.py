@@ -35,24 +35,9 @@ from numba import float64, types
 from unpool.geometry import Axis, tap_spans
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.conv_transpose import winograd_kernel, winograd_tiling
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_kernel import (
-    VECTORS,
-    WinogradEntry,
-    WinogradParams,
-    make_kernel,
-    params_record,
-    tile_rows,
-)
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
-    FLAT,
-    MOST_PHASES,
-    DepthAxis,
-    WinogradTiling,
-    find_tiling,
-    tiling_of,
-    transform_of,
-)
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradTiling, find_tiling, tiling_of
 from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
@@ -90,10 +75,15 @@ class WinogradBlocks:
 
 def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks:
     """The blocks and chunks that the threads finish first, limited by the caches."""
-    tiling, size, rows = tiling_of(problem.axes), problem.dtype.itemsize, tile_rows()
+    tiling, size, rows = tiling_of(problem.axes), problem.dtype.itemsize, winograd_kernel.tile_rows()
     lanes, candidates = vector_bytes() // size, []
     vectors, tiles = -(-problem.batch * math.prod(tiling.tiles) // lanes), -(-problem.maps // rows)
-    for wide in even_sizes(vectors, _fitting_vectors(problem.channels // problem.group)):
+    channels = problem.channels // problem.group
+    fitting = _most_vectors(channels)
+    if second_cache_bytes() >= LARGE_CACHE:
+        near = min(NEAR_VECTORS, fitting, NEAR_BYTES // (16 * channels * vector_bytes()))
+        fitting = max(winograd_kernel.VECTORS, near)
+    for wide in even_sizes(vectors, fitting):
         block = max(2, wide) * lanes
         highest = max(1, PRODUCT_BYTES // (16 * tiling.phases * block * size * rows))
         candidates += [_blocks(problem, block, high * rows) for high in even_sizes(tiles, highest)]
@@ -101,22 +91,14 @@ def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks
     return next(each for each in candidates if each.jobs is chosen)
 
 
-def _fitting_vectors(channels: int) -> int:
-    """Vectors of positions in a block, for the caches of this processor."""
-    most = _most_vectors(channels)
-    if second_cache_bytes() < LARGE_CACHE:
-        return most
-    return max(VECTORS, min(NEAR_VECTORS, most, NEAR_BYTES // (16 * channels * vector_bytes())))
-
-
 def _most_vectors(channels: int) -> int:
-    """The same for any processor: algorithms are compared by it, so the choice is the same everywhere."""
-    return max(VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
+    """Vectors of positions in a block, on any processor: algorithms are compared by it, everywhere with one result."""
+    return max(winograd_kernel.VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
 
 
 def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBlocks:
     """Blocks and chunks of these sizes, and their costs."""
-    tiling, channels, rows = tiling_of(problem.axes), problem.channels // problem.group, tile_rows()
+    tiling, channels, rows = tiling_of(problem.axes), problem.channels // problem.group, winograd_kernel.tile_rows()
     lanes = vector_bytes() // problem.dtype.itemsize
     positions = -(-problem.batch * math.prod(tiling.tiles) // lanes) * lanes
     blocks, chunks = -(-positions // block), -(-problem.maps // chunk)
@@ -140,7 +122,7 @@ def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int
         return math.inf
     if channels * math.prod(_fewest_met(axis) for axis in axes) < LEAST_TERMS:
         return math.inf
-    lanes, rows = vector_bytes() // size, tile_rows()
+    lanes, rows = vector_bytes() // size, winograd_kernel.tile_rows()
     blocks = -(-batch * math.prod(tiling.tiles) // (_most_vectors(channels) * lanes))
     positions = max(2 * lanes, -(-batch * math.prod(tiling.tiles) // lanes) * lanes)
     weights = len(tiling.entries) * -(-maps // rows) * rows * channels
@@ -180,7 +162,7 @@ def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
 
 def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
     """The transformed weights: group, tile, entry, channel, row; of finite (C, M/group, k1, k2), summed in float64."""
-    tiling, rows = tiling_of(axes), tile_rows()
+    tiling, rows = tiling_of(axes), winograd_kernel.tile_rows()
     channels, maps = w.shape[0] // group, w.shape[1]
     tiles, taps = -(-maps // rows), w[0, 0].size
     starts, summands = list_summands(tiling, tuple(axis.window.size for axis in axes))
@@ -193,7 +175,7 @@ def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
 
 @lru_cache(maxsize=64)
 def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
-    return Launch(_make_packing_kernel(dtype, tile_rows()), jobs, work, parts=1)
+    return Launch(_make_packing_kernel(dtype, winograd_kernel.tile_rows()), jobs, work, parts=1)
 
 
 def launch(
@@ -203,32 +185,30 @@ def launch(
 
     x and y are of type `storage`, `packed` is from `pack`. Inaccurate tiles may hold anything.
     """
-    return Launches(problem.split_cost, lambda threads: _launch(problem, storage, epilogue, depth, threads))
-
-
-def _launch(
-    problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue, depth: DepthAxis, threads: int
-) -> Launch:
-    tiling, channels, cut = tiling_of(problem.axes), problem.channels // problem.group, choose_blocks(problem, threads)
-    positions = problem.batch * math.prod(tiling.tiles)
-    (rows, columns), (down, across) = problem.axes, tiling.sides
-    origins = np.zeros((2, MOST_PHASES), np.int64)
+    tiling, channels = tiling_of(problem.axes), problem.channels // problem.group
+    positions, (rows, columns), (down, across) = problem.batch * math.prod(tiling.tiles), problem.axes, tiling.sides
+    origins = np.zeros((2, winograd_tiling.MOST_PHASES), np.int64)
     for line, side in zip(origins, tiling.sides, strict=True):
         line[: len(side.origins)] = side.origins
-    params = WinogradParams(
-        depth=depth, groups=problem.group, channels=channels, maps=problem.maps, positions=positions,
-        blocks=-(-positions // cut.block), block=cut.block, chunks=-(-problem.maps // cut.chunk), chunk=cut.chunk,
-        tiles_down=tiling.tiles[0], tiles_across=tiling.tiles[1], top=down.first, left=across.first,
-        height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,
-        stride_down=rows.window.stride, stride_across=columns.window.stride,
-        phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
-        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
-    )  # fmt: skip
-    return Launch(
-        make_kernel(problem.dtype, BITS.get(storage.name, storage), tiling.outputs), cut.jobs.jobs, problem.split_cost,
-        params_record(params, problem.dtype), np.array(list(tiling.entries), record(WinogradEntry(0, 0)).dtype),
-        parts=1,
-    )  # fmt: skip
+    dtypes = {"depth": record(FLAT).dtype, "origins": np.dtype((np.int64, origins.shape))}
+    dtypes["activation"] = vec.activation_dtype(problem.dtype)
+    kernel = winograd_kernel.make_kernel(problem.dtype, BITS.get(storage.name, storage), tiling.outputs)
+    entries = np.array(list(tiling.entries), winograd_kernel.ENTRY)
+
+    def for_threads(threads: int) -> Launch:
+        cut = choose_blocks(problem, threads)
+        params = winograd_kernel.WinogradParams(
+            depth=depth, groups=problem.group, channels=channels, maps=problem.maps, positions=positions,
+            blocks=-(-positions // cut.block), block=cut.block, chunks=-(-problem.maps // cut.chunk), chunk=cut.chunk,
+            tiles_down=tiling.tiles[0], tiles_across=tiling.tiles[1], top=down.first, left=across.first,
+            height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,
+            stride_down=rows.window.stride, stride_across=columns.window.stride,
+            phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
+            activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
+        )  # fmt: skip
+        return Launch(kernel, cut.jobs.jobs, problem.split_cost, record(params, **dtypes), entries, parts=1)
+
+    return Launches(problem.split_cost, for_threads)
 
 
 CHANNELS = 8  # that are transformed together, so that whole lines of memory are written
@@ -243,21 +223,17 @@ class WinogradPackParams(NamedTuple):
     taps: int  # of a window
 
 
-class WinogradSummand(NamedTuple):
-    """A factor that is not zero."""
-
-    tap: int  # that it multiplies
-    factor: float  # float64
+SUMMAND = np.dtype([("tap", np.int64), ("factor", np.float64)], align=True)  # a factor that is not zero, and its tap
 
 
 @lru_cache(maxsize=64)
 def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
     """Where the summands of each entry of the transformed weights begin, and their number; the summands."""
     points, phases = np.array(tiling.entries).T
-    transform = transform_of(tiling.sides, sizes)[points, phases]
+    transform = winograd_tiling.transform_of(tiling.sides, sizes)[points, phases]
     entries, taps = np.nonzero(transform)
     starts = np.searchsorted(entries, np.arange(len(transform) + 1))
-    summands = np.empty(len(taps), record(WinogradSummand(0, 0), factor=np.float64).dtype)
+    summands = np.empty(len(taps), SUMMAND)
     summands["tap"], summands["factor"] = taps, transform[entries, taps]
     return starts, summands
 

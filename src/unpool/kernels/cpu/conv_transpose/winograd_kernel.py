@@ -12,29 +12,20 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, MOST_PHASES, DepthAxis
-from unpool.kernels.cpu.conv_transpose.winograd_transform import (
-    LineBuffer,
-    Panel,
-    Products,
-    TileRun,
-    transform_back,
-    transform_inputs,
-    write_run,
-)
+from unpool.kernels.cpu.conv_transpose import winograd_transform as transform
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, jit_inline
-from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
+from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type
 
 VECTORS = 3  # vectors of positions in a tile of the product; two where three do not divide them
 CHANNELS_AT_ONCE = 64  # channels that are summed before they are added to others: errors grow with the length of a sum
 
-RUN = record(TileRun(0, 0, 0, 0, 0, 0)).dtype
-DEPTH = record(FLAT).dtype
+# a product that is not left out: its point of the inputs, and its phase of the outputs
+ENTRY = np.dtype([("point", np.int64), ("phase", np.int64)], align=True)
 
 
 class WinogradParams(NamedTuple):
@@ -65,19 +56,6 @@ class WinogradParams(NamedTuple):
     activation: vec.ActivationParams  # of the sums
 
 
-class WinogradEntry(NamedTuple):
-    """A product that is not left out."""
-
-    point: int  # of the inputs
-    phase: int  # of the outputs
-
-
-def params_record(params: WinogradParams, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
-    """A call as the kernel takes it, for elements of a type."""
-    origins, activation = np.dtype((np.int64, (2, MOST_PHASES))), vec.activation_dtype(dtype)
-    return record(params, depth=DEPTH, origins=origins, activation=activation)
-
-
 def tile_rows() -> int:
     """Rows of a tile of the product: with VECTORS vectors each they fill the registers."""
     return 8 if vector_bytes() == 64 else 4
@@ -92,6 +70,7 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
     )  # fmt: skip
     lanes, rows = static.lanes, static.rows
     of_any, of_sums, step = static.drop("outputs", "stored"), static.drop("stored"), static.stored.bitwidth // 8
+    tile_run = transform.RUN
 
     @jit(fastmath={"contract"})
     def conv_transpose_winograd(x, packed, b, y, args, entries, first, stop):
@@ -114,32 +93,36 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
             product_memory[:] = 0  # those that are left out
         pitch = odd_vectors(outputs * block, lanes)
         line_memory = np.empty(phases * outputs * pitch + lanes, element)
-        runs = np.empty(block, RUN)
+        runs = np.empty(block, tile_run)
         group_weights = -(-maps // rows) * rows * channels * entries.shape[0]
         filled, count_runs = -1, 0
         for job in range(first, stop):
             part, first_map = job // chunks, job % chunks * chunk
             group, at = part // blocks, part % blocks * block
             used, count = min(block, params.positions - at), min(chunk, maps - first_map)
-            panel = Panel(vec.address_of(panel_memory), channels, point * size, block * size)
+            panel = transform.Panel(vec.address_of(panel_memory), channels, point * size, block * size)
             if part != filled:
                 count_runs = list_runs(runs, at, used, params)
                 source = group * (channels // params.depth.taps) * params.depth.small * params.height * params.width
-                strip = LineBuffer(vec.address_of(strip_memory), reach * size)
+                strip = transform.LineBuffer(vec.address_of(strip_memory), reach * size)
                 clear_last(panel, used, of_any)
-                transform_inputs(vec.address_of(x) + source * step, runs[:count_runs], panel, strip, params, static)
+                inputs = vec.address_of(x) + source * step
+                transform.transform_inputs(inputs, runs[:count_runs], panel, strip, params, static)
                 filled = part
             weights = vec.address_of(packed) + (group * group_weights + first_map * channels * entries.shape[0]) * size
-            products = Products(vec.address_of(product_memory), jump * size, chunk * block * size, block * size)
+            products = transform.Products(
+                vec.address_of(product_memory), jump * size, chunk * block * size, block * size
+            )
             multiply_block(weights, panel, products, entries, used, count, of_any)
-            lines = LineBuffer(vec.address_of(line_memory), pitch * size)
+            lines = transform.LineBuffer(vec.address_of(line_memory), pitch * size)
             for number in range(count):
                 out_map = group * maps + first_map + number
                 bias = vec.address_of(b) + out_map * size
                 plane = params.depth.large * params.large_height * params.large_width
-                transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
+                transform.transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
+                out = vec.address_of(y) + out_map * plane * step
                 for run in range(count_runs):
-                    write_run(runs[run], lines, vec.address_of(y) + out_map * plane * step, bias, params, static)
+                    transform.write_run(runs[run], lines, out, bias, params, static)
                 products = next_map(products)
 
     return conv_transpose_winograd
@@ -191,7 +174,7 @@ def list_runs(runs, at, used, params):
 @overload_by_type(inline=True)
 def next_map(products):
     """The products of the next map. Written out in the kernel, this would make it 7 % longer."""
-    return lambda products: Products(
+    return lambda products: transform.Products(
         products.address + products.map_bytes, products.point_bytes, products.phase_bytes, products.map_bytes
     )
 

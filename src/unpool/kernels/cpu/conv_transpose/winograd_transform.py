@@ -22,15 +22,9 @@ POINTS = "0-2 1+2 2-1 1-3"  # values of a line of four inputs at the points 0, 1
 OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}  # by their number, outputs from the products at the four points
 
 
-class TileRun(NamedTuple):
-    """Neighbouring tiles of a block, in one row of tiles."""
-
-    image: int  # that they are of
-    slice: int  # of the image
-    row: int  # of tiles
-    column: int  # of tiles, the first one's
-    tiles: int  # how many
-    position: int  # of the first one in the block
+# neighbouring tiles of a block, in one row of tiles: their image, its slice, the row, the column of the first one,
+# their number, and the position of the first one in the block
+RUN = np.dtype([(name, np.int64) for name in ("image", "slice", "row", "column", "tiles", "position")], align=True)
 
 
 class Panel(NamedTuple):
@@ -154,9 +148,8 @@ def load_edge(place, row, column, ramp, params, static):
 @overload_by_type()
 def transform_back(products, lines, phases, vectors, static):
     """The outputs of one map, phase by phase: `outputs` lines for each row of tiles."""
-    element, lanes, size, outputs, pattern = (
-        static.element, static.lanes, static.size, static.outputs, OUTPUTS[static.outputs]
-    )  # fmt: skip
+    element, lanes, size, outputs = static.element, static.lanes, static.size, static.outputs
+    pattern = OUTPUTS[outputs]
 
     def transform(products, lines, phases, vectors, static):
         for phase in range(phases):

@@ -21,22 +21,10 @@ from numba import types
 
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.max_pool import separable_combine as steps
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
 from unpool.kernels.cpu.max_pool.pool import ElementType, PoolProblem
-from unpool.kernels.cpu.max_pool.separable_combine import (
-    CARRIED,
-    FROM_TAPS,
-    NOWHERE,
-    BufferRef,
-    RowPlaces,
-    StripOutputs,
-    TapTable,
-    aligned,
-    combine,
-    lay_out,
-    store_outputs,
-)
 from unpool.kernels.cpu.max_pool.separable_plan import (
     SeparablePoolParams,
     chain,
@@ -113,7 +101,7 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
     size, width, counts = np.dtype(element).itemsize, compare_type.bitwidth // 8, int(has_indices)
     lanes = compare_lanes(element)
     place = types.int64 if width == 8 else types.int32
-    from_taps, from_before = (FROM_TAPS, CARRIED) if has_indices else (NOWHERE, NOWHERE)
+    from_taps, from_before = (steps.FROM_TAPS, steps.CARRIED) if has_indices else (steps.NOWHERE, steps.NOWHERE)
     laid_out = StaticArgs(element=number, compare_type=compare_type, lanes=lanes, phases=max(stride, 1))
     final = StaticArgs(  # the last reduction along a row: the only one whose step may not be 1
         compare_type=compare_type, place=place, lanes=lanes, step=min(stride, 1), origin=from_before
@@ -138,50 +126,50 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
         pooled, places = np.empty(2 * pooled_size, compare_type), np.empty(2 * pooled_size * counts, place)
         lines[:] = params.fill
         found, last_line, last_plane, zero = False, line_reductions.size - 1, plane_reductions.shape[1] - 1, np.int64(0)
-        out, nowhere = line_reductions[last_line], RowPlaces(zero, zero)
+        out, nowhere = line_reductions[last_line], steps.RowPlaces(zero, zero)
         for job in range(first, stop):
             outer, strip = job // strips, job % strips
             part = 1 if strip == strips - 1 else 0
             used = params.last_used_rows if part else params.used_rows
             begin = outer * params.plane + strip * params.strip_elements
             # Addresses are taken here, for every job: Numba frees an array after the last line that names it.
-            laid, to_places = aligned(lines) + params.shift * width, aligned(places) - aligned(pooled)
-            line = BufferRef(laid, zero)
-            chained = BufferRef(laid + line_size * width, aligned(line_places) - laid - line_size * width)
-            near, far, met = aligned(pooled), aligned(pooled) + pooled_size * width, False
+            laid, to_places = steps.aligned(lines) + params.shift * width, steps.aligned(places) - steps.aligned(pooled)
+            line = steps.BufferRef(laid, zero)
+            chained = steps.BufferRef(laid + line_size * width, steps.aligned(line_places) - laid - line_size * width)
+            near, far, met = steps.aligned(pooled), steps.aligned(pooled) + pooled_size * width, False
             for done in range(0, used, line_rows):
                 rows, now = min(line_rows, used - done), strip * params.strip_rows + done
-                has_nan = lay_out(address_of(x) + begin * size, laid, starts, now, rows, params, laid_out)
+                has_nan = steps.lay_out(address_of(x) + begin * size, laid, starts, now, rows, params, laid_out)
                 met |= has_nan
-                taps = TapTable(tap_bytes, tap_places, params.nan if has_nan else IGNORED)
-                to = BufferRef(near + done * params.pooled_pitch * width, to_places)
-                base_places = RowPlaces(address_of(row_places) + now * width, zero)
+                taps = steps.TapTable(tap_bytes, tap_places, params.nan if has_nan else IGNORED)
+                to = steps.BufferRef(near + done * params.pooled_pitch * width, to_places)
+                base_places = steps.RowPlaces(address_of(row_places) + now * width, zero)
                 if params.has_channels:
-                    base_places, rows = RowPlaces(address_of(lane_places), np.int64(row_places[now])), out.rows
+                    base_places, rows = steps.RowPlaces(address_of(lane_places), np.int64(row_places[now])), out.rows
                 if last_line == 0:
-                    combine(line, to, out, rows, base_places, taps, only)
+                    steps.combine(line, to, out, rows, base_places, taps, only)
                 else:
                     reduction = line_reductions[0]
                     count = reduction.rows if params.has_channels else rows
-                    combine(line, chained, reduction, count, base_places, taps, first_of_many)
+                    steps.combine(line, chained, reduction, count, base_places, taps, first_of_many)
                     for number in range(1, last_line):
                         reduction = line_reductions[number]
-                        combine(chained, chained, reduction, reduction.rows, nowhere, taps, carried)
-                    combine(chained, to, out, rows, nowhere, taps, final)
-            taps = TapTable(tap_bytes, tap_places, params.nan if met else IGNORED)
+                        steps.combine(chained, chained, reduction, reduction.rows, nowhere, taps, carried)
+                    steps.combine(chained, to, out, rows, nowhere, taps, final)
+            taps = steps.TapTable(tap_bytes, tap_places, params.nan if met else IGNORED)
             for number in range(last_plane):
                 reduction = plane_reductions[part, number]
-                to = BufferRef(near if reduction.in_place else far, to_places)
-                combine(BufferRef(near, to_places), to, reduction, reduction.rows, nowhere, taps, carried)
+                to = steps.BufferRef(near if reduction.in_place else far, to_places)
+                steps.combine(steps.BufferRef(near, to_places), to, reduction, reduction.rows, nowhere, taps, carried)
                 if not reduction.in_place:
                     near, far = far, near
             target = outer * params.outputs + strip * params.strip_outputs
             reduction = plane_reductions[part, last_plane]
-            outputs = StripOutputs(
+            outputs = steps.StripOutputs(
                 y=address_of(y) + target * size, indices=address_of(indices) + target * 8, total=reduction.total,
                 place=begin if params.counts_planes else 0, fill=params.fill,
             )  # fmt: skip
-            flags[job] = store_outputs(BufferRef(near, to_places), outputs, reduction, taps, last)
+            flags[job] = steps.store_outputs(steps.BufferRef(near, to_places), outputs, reduction, taps, last)
             found |= flags[job]
         return found
 

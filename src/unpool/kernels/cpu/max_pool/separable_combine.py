@@ -22,13 +22,8 @@ import numpy as np
 from numba import types
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.max_pool.compare import (
-    has_nan,
-    narrow_element,
-    narrow_marked_nan,
-    widen_element,
-    widen_marking_nan,
-)
+from unpool.kernels.cpu.max_pool import compare
+from unpool.kernels.cpu.max_pool.compare import narrow_element, narrow_marked_nan, widen_element, widen_marking_nan
 from unpool.kernels.cpu.max_pool.separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.specialize import overload_by_type
@@ -101,7 +96,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
         infinity, prefetch_distance = params.infinity, params.prefetch_distance
         source = plane + params.row_start * size
         nothing, zero, ramp = vec.splat(params.fill, one), vec.splat(element(0), one), vec.count_up(types.int32, one, 1)
-        nan_lanes = vec.widen_mask(has_nan(zero, zero, infinity), zero)
+        nan_lanes = vec.widen_mask(compare.has_nan(zero, zero, infinity), zero)
         aside = (params.odd - low) * width if phases == 2 else one * width
         for number in range(rows):
             start, left = starts[np.uintp(first + number)], count
@@ -120,7 +115,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                     if two * size > 64:
                         vec.prefetch(address + prefetch_distance + 64)
                 near, far = vec.load(address, element, one), vec.load(address + one * size, element, one)
-                odd = has_nan(near, far, infinity)
+                odd = compare.has_nan(near, far, infinity)
                 nan_lanes = nan_lanes | vec.widen_mask(odd, zero)
                 if is_bits and vec.any_of(odd):
                     marked = widen_marking_nan(near, compare_type, infinity)
@@ -134,7 +129,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                 is_near = ramp < vec.splat(types.int32(left), one)
                 is_far = ramp < vec.splat(types.int32(left - one), one)
                 near = vec.load_masked(address, is_near, zero)
-                nan_lanes = nan_lanes | vec.widen_mask(has_nan(near, near, infinity), zero)
+                nan_lanes = nan_lanes | vec.widen_mask(compare.has_nan(near, near, infinity), zero)
                 near = vec.select(is_near, widen_marking_nan(near, compare_type, infinity), nothing)
                 if phases == 1:
                     vec.store(to, near)
@@ -143,7 +138,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                     left -= one
                 else:
                     far = vec.load_masked(address + one * size, is_far, zero)
-                    nan_lanes = nan_lanes | vec.widen_mask(has_nan(far, far, infinity), zero)
+                    nan_lanes = nan_lanes | vec.widen_mask(compare.has_nan(far, far, infinity), zero)
                     far = vec.select(is_far, widen_marking_nan(far, compare_type, infinity), nothing)
                     put(to, aside, near, far, phases)
                     left = 0

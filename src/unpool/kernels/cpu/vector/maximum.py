@@ -141,7 +141,7 @@ def _uncovered(taps, step):
 
 @operation
 def any_unordered(taps, step):
-    """A mask with some lane set if taps hold a NaN; taps of `load_window` with a step read no element twice."""
+    """A mask with some lane set if taps hold a NaN; any taps for step 0, else of `load_window`, no element twice."""
     mask, read = taps.dtype.mask, _uncovered(taps, step.literal_value)
 
     def emit(builder, values, _):

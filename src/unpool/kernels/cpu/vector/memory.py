@@ -8,27 +8,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from unpool.kernels.cpu.vector.type import (
-    I32,
-    I64,
-    Vector,
-    byte_pointer,
-    call_llvm,
-    concatenate,
-    emit_load,
-    emit_load_masked,
-    emit_load_parts,
-    emit_load_scalar,
-    emit_splat,
-    emit_store,
-    emit_store_masked,
-    lane_numbers,
-    operation,
-    pointer_to,
-    row_address,
-    tile_of,
-    vector_of,
-)
+from unpool.kernels.cpu.vector import type as llvm
+from unpool.kernels.cpu.vector.type import I32, I64, Vector, operation, pointer_to, tile_of, vector_of
 
 
 @intrinsic
@@ -66,13 +47,13 @@ def emit_int64(builder, address, place):
 def load(address, element, lanes):
     """`lanes` neighbouring elements, from any address."""
     result = vector_of(element, lanes)
-    return result, lambda builder, address, *_: emit_load(builder, address, result)
+    return result, lambda builder, address, *_: llvm.emit_load(builder, address, result)
 
 
 @operation
 def load_like(address, like):
     """Neighbouring elements from any address, of the number and type of `like`."""
-    return like, lambda builder, address, _: emit_load(builder, address, like)
+    return like, lambda builder, address, _: llvm.emit_load(builder, address, like)
 
 
 @operation
@@ -87,8 +68,8 @@ def load_every(address, element, lanes, step, bytes_between):
         if count == 0:
             fill = ir.Constant(result.llvm, ir.Undefined)
             return _gather(builder, address, bytes_between, result.mask.constant(1), fill, result)
-        parts = emit_load_parts(builder, address, result, count)
-        evens = lane_numbers(range(0, 2 * result.lanes, 2))
+        parts = llvm.emit_load_parts(builder, address, result, count)
+        evens = llvm.lane_numbers(range(0, 2 * result.lanes, 2))
         while len(parts) > 1:
             parts = [builder.shuffle_vector(x, y, evens) for x, y in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
@@ -104,7 +85,7 @@ def gather(address, bytes_between, mask, fill):
 
 def _gather(builder, address, bytes_between, mask, fill, kind):
     lanes = ir.Constant(ir.VectorType(I64, kind.lanes), list(range(kind.lanes)))
-    offsets = builder.mul(lanes, emit_splat(builder, bytes_between, kind.lanes))
+    offsets = builder.mul(lanes, llvm.emit_splat(builder, bytes_between, kind.lanes))
     return _gather_at(builder, address, offsets, mask, fill, kind)
 
 
@@ -115,28 +96,30 @@ def gather_at(address, offsets, mask, fill):
 
 
 def _gather_at(builder, address, offsets, mask, fill, kind):
-    places = builder.add(emit_splat(builder, address, kind.lanes), offsets)
+    places = builder.add(llvm.emit_splat(builder, address, kind.lanes), offsets)
     pointers = builder.inttoptr(places, ir.VectorType(ir.PointerType(kind.llvm_element), kind.lanes))
     name = f"llvm.masked.gather.{kind.suffix}.v{kind.lanes}p0"
-    return call_llvm(builder, name, kind.llvm, [pointers, I32(kind.itemsize), mask, fill])
+    return llvm.call_llvm(builder, name, kind.llvm, [pointers, I32(kind.itemsize), mask, fill])
 
 
 @operation
 def load_masked(address, mask, fill):
     """Lanes of `fill`, replaced by memory where the mask is set; other memory is not touched."""
-    return fill, lambda builder, *arguments: emit_load_masked(builder, *arguments, fill)
+    return fill, lambda builder, *arguments: llvm.emit_load_masked(builder, *arguments, fill)
 
 
 @operation
 def store(address, value):
     """All lanes to any address."""
-    return types.void, lambda builder, address, lanes: emit_store(builder, lanes, address, value)
+    return types.void, lambda builder, address, lanes: llvm.emit_store(builder, lanes, address, value)
 
 
 @operation
 def store_masked(address, value, mask):
     """The lanes where the mask is set; other memory is not touched."""
-    return types.void, lambda builder, address, lanes, mask: emit_store_masked(builder, lanes, address, mask, value)
+    return types.void, lambda builder, address, lanes, mask: llvm.emit_store_masked(
+        builder, lanes, address, mask, value
+    )
 
 
 @operation
@@ -166,7 +149,9 @@ def prefetch(address):
 
     def emit(builder, address):
         read, near, data = I32(0), I32(3), I32(1)
-        call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), [byte_pointer(builder, address), read, near, data])
+        llvm.call_llvm(
+            builder, "llvm.prefetch.p0", ir.VoidType(), [llvm.byte_pointer(builder, address), read, near, data]
+        )
 
     return types.void, emit
 
@@ -184,7 +169,7 @@ def clear(address, size):
         done = builder.shl(whole, I64(6))
         with cgutils.for_range(builder, builder.sub(size, done), intp=I64) as loop:
             place = builder.add(address, builder.add(done, loop.index))
-            builder.store(ir.Constant(ir.IntType(8), 0), byte_pointer(builder, place))
+            builder.store(ir.Constant(ir.IntType(8), 0), llvm.byte_pointer(builder, place))
 
     return types.void, emit
 
@@ -195,8 +180,8 @@ def load_rows(address, bytes_between, element, lanes, rows):
     part, count = vector_of(element, lanes), rows.literal_value
 
     def emit(builder, address, bytes_between, *_):
-        places = [row_address(builder, address, bytes_between, row) for row in range(count)]
-        return concatenate(builder, [emit_load(builder, place, part) for place in places])
+        places = [llvm.row_address(builder, address, bytes_between, row) for row in range(count)]
+        return llvm.concatenate(builder, [llvm.emit_load(builder, place, part) for place in places])
 
     return Vector(part.element, part.lanes * count), emit
 
@@ -208,9 +193,9 @@ def store_rows(address, bytes_between, value, rows):
 
     def emit(builder, address, bytes_between, lanes, _):
         for row in range(rows.literal_value):
-            order = lane_numbers(range(row * part.lanes, (row + 1) * part.lanes))
-            place = row_address(builder, address, bytes_between, row)
-            emit_store(builder, builder.shuffle_vector(lanes, lanes, order), place, part)
+            order = llvm.lane_numbers(range(row * part.lanes, (row + 1) * part.lanes))
+            place = llvm.row_address(builder, address, bytes_between, row)
+            llvm.emit_store(builder, builder.shuffle_vector(lanes, lanes, order), place, part)
 
     return types.void, emit
 
@@ -222,7 +207,7 @@ def splat_rows(address, element, lanes, rows):
 
     def emit(builder, address, *_):
         places = [builder.add(address, I64(row * part.itemsize)) for row in range(count)]
-        return concatenate(builder, [emit_load_scalar(builder, place, part) for place in places])
+        return llvm.concatenate(builder, [llvm.emit_load_scalar(builder, place, part) for place in places])
 
     return Vector(part.element, part.lanes * count), emit
 
@@ -237,13 +222,13 @@ def load_taps(address, element, lanes, step):
             return parts
         halves = []
         for half in (0, 1):
-            order = lane_numbers(range(half, 2 * vector.lanes, 2))
+            order = llvm.lane_numbers(range(half, 2 * vector.lanes, 2))
             pairs = zip(parts[::2], parts[1::2], strict=True)
             halves.append(split(builder, [builder.shuffle_vector(x, y, order) for x, y in pairs]))
         return [tap for both in zip(*halves, strict=True) for tap in both]
 
     def emit(builder, address, *_):
-        return split(builder, emit_load_parts(builder, address, vector, count))
+        return split(builder, llvm.emit_load_parts(builder, address, vector, count))
 
     return tile_of(vector, step), emit
 
@@ -262,16 +247,16 @@ def _part_of_row(builder, arguments, offset, fill, kind, is_whole):
 
     place = builder.add(base, I64(offset * kind.itemsize))
     if is_whole:
-        return widen(emit_load(builder, place, kind))
+        return widen(llvm.emit_load(builder, place, kind))
     position = builder.add(builder.trunc(first, I32), I32(offset))
     inside = builder.icmp_unsigned(
         "<",
-        builder.add(lane_numbers(range(fill.lanes)), emit_splat(builder, position, fill.lanes)),
-        emit_splat(builder, builder.trunc(row, I32), fill.lanes),
+        builder.add(llvm.lane_numbers(range(fill.lanes)), llvm.emit_splat(builder, position, fill.lanes)),
+        llvm.emit_splat(builder, builder.trunc(row, I32), fill.lanes),
     )
     if not shift:
-        return emit_load_masked(builder, place, inside, other, kind)
-    value = emit_load_masked(builder, place, inside, kind.constant(0), kind)
+        return llvm.emit_load_masked(builder, place, inside, other, kind)
+    value = llvm.emit_load_masked(builder, place, inside, kind.constant(0), kind)
     return builder.select(inside, widen(value), other)
 
 
@@ -294,14 +279,14 @@ def load_window(address, start, size, fill, element, taps, step, is_whole):
         parts = [part(offset) for offset in range(0, count - 1 + (lanes - 1) * 2 + 1, lanes)]
         parts += parts[-1:] * (len(parts) % 2)
         halves = [
-            [builder.shuffle_vector(x, y, lane_numbers(range(odd, 2 * lanes, 2))) for odd in (0, 1)]
+            [builder.shuffle_vector(x, y, llvm.lane_numbers(range(odd, 2 * lanes, 2))) for odd in (0, 1)]
             for x, y in zip(parts[::2], parts[1::2], strict=True)
         ]
         windows = halves[0][:count]
         for tap in range(2, count):
             number, lane = divmod(tap // 2, lanes)
             near, far = halves[number][tap % 2], halves[min(number + 1, len(halves) - 1)][tap % 2]
-            windows.append(builder.shuffle_vector(near, far, lane_numbers(range(lane, lane + lanes))))
+            windows.append(builder.shuffle_vector(near, far, llvm.lane_numbers(range(lane, lane + lanes))))
         return windows
 
     return tile_of(fill, taps), emit
@@ -324,9 +309,9 @@ def tile_columns(start, lanes, count, step, apart):
 
     def emit(builder, start, *_):
         zero, columns = vector.constant(0), []
-        first = emit_splat(builder, builder.trunc(start, I32), vector.lanes)
+        first = llvm.emit_splat(builder, builder.trunc(start, I32), vector.lanes)
         for begin in begins:
-            ramp = lane_numbers([begin + lane * step.literal_value for lane in range(vector.lanes)])
+            ramp = llvm.lane_numbers([begin + lane * step.literal_value for lane in range(vector.lanes)])
             column = builder.add(first, ramp)
             columns.append(builder.select(builder.icmp_signed(">", column, zero), column, zero))
         return columns

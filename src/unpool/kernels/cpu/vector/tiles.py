@@ -8,22 +8,9 @@ from itertools import pairwise
 from llvmlite import ir
 from numba import types
 
+from unpool.kernels.cpu.vector import type as llvm
 from unpool.kernels.cpu.vector.memory import emit_int64
-from unpool.kernels.cpu.vector.type import (
-    I64,
-    call_llvm,
-    emit_load,
-    emit_load_parts,
-    emit_load_scalar,
-    emit_splat,
-    emit_store,
-    emit_store_masked,
-    lane_numbers,
-    operation,
-    row_address,
-    tile_of,
-    vector_of,
-)
+from unpool.kernels.cpu.vector.type import I64, operation, tile_of, vector_of
 
 
 @operation
@@ -51,9 +38,9 @@ def tile_add_product(total, a, b, element, lanes, rows, vectors):
     vector, width = total.dtype, vectors.literal_value
 
     def emit(builder, sums, a, b, *_):
-        right, results = emit_load_parts(builder, b, vector, width), []
+        right, results = llvm.emit_load_parts(builder, b, vector, width), []
         for row in range(rows.literal_value):
-            left = emit_load_scalar(builder, builder.add(a, I64(row * vector.itemsize)), vector)
+            left = llvm.emit_load_scalar(builder, builder.add(a, I64(row * vector.itemsize)), vector)
             results += [
                 _multiply_add(builder, vector, left, factor, old)
                 for factor, old in zip(right, sums[row * width : (row + 1) * width], strict=True)
@@ -64,7 +51,7 @@ def tile_add_product(total, a, b, element, lanes, rows, vectors):
 
 
 def _multiply_add(builder, kind, x, y, total):
-    return call_llvm(builder, f"llvm.fmuladd.{kind.suffix}", kind.llvm, [x, y, total])
+    return llvm.call_llvm(builder, f"llvm.fmuladd.{kind.suffix}", kind.llvm, [x, y, total])
 
 
 @operation
@@ -73,8 +60,8 @@ def tile_load(address, bytes_between, element, lanes, count):
     vector = vector_of(element, lanes)
 
     def emit(builder, address, bytes_between, *_):
-        places = (row_address(builder, address, bytes_between, row) for row in range(count.literal_value))
-        return [emit_load(builder, place, vector) for place in places]
+        places = (llvm.row_address(builder, address, bytes_between, row) for row in range(count.literal_value))
+        return [llvm.emit_load(builder, place, vector) for place in places]
 
     return tile_of(vector, count), emit
 
@@ -90,7 +77,7 @@ def tile_add_to(total, address, bytes_between, rows, vectors):
     """As `tile_store`, but added to what is there."""
     vector = total.dtype
     return types.void, _emit_tile_store(
-        total, vectors, lambda builder, place, value: builder.fadd(emit_load(builder, place, vector), value)
+        total, vectors, lambda builder, place, value: builder.fadd(llvm.emit_load(builder, place, vector), value)
     )
 
 
@@ -101,9 +88,9 @@ def _emit_tile_store(total, vectors, combine):
     def emit(builder, values, address, bytes_between, *_):
         for number, value in enumerate(values):
             row, part = divmod(number, vectors.literal_value)
-            start = row_address(builder, address, bytes_between, row)
+            start = llvm.row_address(builder, address, bytes_between, row)
             place = builder.add(start, I64(part * vector.nbytes))
-            emit_store(builder, combine(builder, place, value), place, vector)
+            llvm.emit_store(builder, combine(builder, place, value), place, vector)
 
     return emit
 
@@ -123,10 +110,10 @@ def tile_store_first(total, address, count):
             place = builder.add(address, I64(part * vector.nbytes))
             with builder.if_else(builder.icmp_signed(">=", rest, I64(vector.lanes))) as (is_whole, is_short):
                 with is_whole:
-                    emit_store(builder, value, place, vector)
+                    llvm.emit_store(builder, value, place, vector)
                 with is_short, builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-                    mask = builder.icmp_signed("<", numbers, emit_splat(builder, rest, vector.lanes))
-                    emit_store_masked(builder, value, place, mask, vector)
+                    mask = builder.icmp_signed("<", numbers, llvm.emit_splat(builder, rest, vector.lanes))
+                    llvm.emit_store_masked(builder, value, place, mask, vector)
 
     return types.void, emit
 
@@ -140,7 +127,7 @@ def tile_interleave(address, places, like, step):
 
     def emit(builder, address, places, *_):
         offsets = [emit_int64(builder, places, part) for part in range(step.literal_value)]
-        return _alternate(builder, [emit_load(builder, builder.add(address, offset), like) for offset in offsets])
+        return _alternate(builder, [llvm.emit_load(builder, builder.add(address, offset), like) for offset in offsets])
 
     return tile_of(like, step), emit
 
@@ -158,7 +145,7 @@ def _alternate(builder, vectors):
     """The same number of vectors, a power of two, whose lanes alternate."""
     lanes = vectors[0].type.count
     places = [place % 2 * lanes + place // 2 for place in range(2 * lanes)]
-    orders = lane_numbers(places[:lanes]), lane_numbers(places[lanes:])
+    orders = llvm.lane_numbers(places[:lanes]), llvm.lane_numbers(places[lanes:])
     groups = [vectors]
     while len(groups[0]) > 1:
         half = len(groups[0]) // 2
@@ -204,7 +191,7 @@ def tile_load_every(address, element, lanes, step):
     orders = [[divmod(lane * apart + start, vector.lanes) for lane in range(vector.lanes)] for start in range(apart)]
 
     def emit(builder, address, *_):
-        parts = emit_load_parts(builder, address, vector, apart)
+        parts = llvm.emit_load_parts(builder, address, vector, apart)
         return [_pick(builder, parts, order) for order in orders]
 
     return tile_of(vector, step), emit
@@ -217,11 +204,11 @@ def tile_store_every(total, address, bytes_between, step):
 
     def emit(builder, values, address, bytes_between, _):
         for row in range(total.count // apart):
-            start = row_address(builder, address, bytes_between, row)
+            start = llvm.row_address(builder, address, bytes_between, row)
             for part in range(apart):
                 order = [divmod(part * vector.lanes + lane, apart)[::-1] for lane in range(vector.lanes)]
                 mixed = _pick(builder, values[row * apart : (row + 1) * apart], order)
-                emit_store(builder, mixed, builder.add(start, I64(part * vector.nbytes)), vector)
+                llvm.emit_store(builder, mixed, builder.add(start, I64(part * vector.nbytes)), vector)
 
     return types.void, emit
 
@@ -230,10 +217,10 @@ def _pick(builder, vectors, sources):
     """The vector whose lanes are the (vector, lane) pairs of `sources`; two vectors at least."""
     lanes = len(sources)
     first = [min(which, 1) * lanes + lane for which, lane in sources]
-    result = builder.shuffle_vector(vectors[0], vectors[1], lane_numbers(first))
+    result = builder.shuffle_vector(vectors[0], vectors[1], llvm.lane_numbers(first))
     for number in range(2, len(vectors)):
         indices = [lanes + lane if which == number else at for at, (which, lane) in enumerate(sources)]
-        result = builder.shuffle_vector(result, vectors[number], lane_numbers(indices))
+        result = builder.shuffle_vector(result, vectors[number], llvm.lane_numbers(indices))
     return result
 
 
@@ -270,7 +257,7 @@ def tile_sparse_dot(start, loaded, terms, bounds, a, b, vectors):
     count = loaded[1].count // lists
 
     def add_term(builder, totals, factor, place):
-        parts = emit_load_parts(builder, place, start, width)
+        parts = llvm.emit_load_parts(builder, place, start, width)
         return [_multiply_add(builder, start, factor, part, total) for part, total in zip(parts, totals, strict=True)]
 
     def add_others(builder, totals, row, terms, bounds, a, b, after):
@@ -318,5 +305,5 @@ def tile_sparse_dot(start, loaded, terms, bounds, a, b, vectors):
 def _load_term(builder, terms, term, a, like):
     """Term number `term` of `terms`: a[i] in all lanes, and j."""
     first = builder.shl(term, I64(1))
-    factor = emit_load_scalar(builder, builder.add(a, emit_int64(builder, terms, first)), like)
+    factor = llvm.emit_load_scalar(builder, builder.add(a, emit_int64(builder, terms, first)), like)
     return factor, emit_int64(builder, terms, builder.add(first, I64(1)))

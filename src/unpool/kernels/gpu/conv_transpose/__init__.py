@@ -42,14 +42,11 @@ from unpool.kernels.gpu.layouts import to_channels_last, transpose
 
 __all__ = ["GpuConvProblem", "PackedWeights", "launch", "launch_adjoint", "pack"]
 
+# writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None
 Run: TypeAlias = Callable[[torch.Tensor, PackedWeights, torch.Tensor | None, torch.Tensor], None]
-"""Writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None."""
 
-_FLOAT64_ACTIVATIONS = ("Sigmoid", "Tanh")
-"""Activations that take two registers for each sum."""
-
-_MAX_SUM_PROGRAMS = 1024
-"""Programs of `add_sums` where it mostly has nothing to do: few end quickly."""
+_FLOAT64_ACTIVATIONS = ("Sigmoid", "Tanh")  # take two registers for each sum
+_MAX_SUM_PROGRAMS = 1024  # of `add_sums` where it mostly has nothing to do: few end quickly
 
 
 def launch(problem: GpuConvProblem) -> Run:

@@ -16,28 +16,18 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from unpool.kernels.gpu.conv_transpose.phases import (
-    count_taps,
-    first_step,
-    next_step,
-    phase_of,
-    positions_of,
-    source_of,
-    target_of,
-)
+from unpool.kernels.gpu.conv_transpose import phases
 from unpool.kernels.gpu.conv_transpose.problem import BlockShape, ConvSizes
 from unpool.kernels.gpu.elements import IS_INTERPRETED, activate, narrow
 from unpool.kernels.gpu.launch import power_of_two
 
 _FEW_MAPS = 32
-_DENSE_BLOCKS = {
+_DENSE_BLOCKS = {  # the largest, by (is float32, has few maps): the fastest of several on an H100
     (True, False): BlockShape(64, 64, 32, warps=4, stages=3),
     (True, True): BlockShape(128, 32, 16, warps=4, stages=3),
     (False, False): BlockShape(128, 128, 32, warps=4, stages=4),
     (False, True): BlockShape(128, 32, 32, warps=4, stages=4),
 }
-"""The largest blocks, by (is float32, has few maps): the fastest of several on an H100."""
-
 _SUM_ELEMENTS = 1024
 _SUM_MAPS = 16
 
@@ -59,10 +49,7 @@ class ConvMeta:
 
 
 def block_shape(sizes: ConvSizes, kind: str, *, is_dense: bool, is_tight: bool) -> BlockShape:
-    """The blocks of `add_products` or, if not `is_dense`, of `add_sums`.
-
-    Sums that have to share registers, `is_tight`, get half the positions, and in dense products twice as many warps.
-    """
+    """The blocks of `add_products`, or of `add_sums`; `is_tight` if sums share registers: half the positions."""
     if is_dense:
         most = _DENSE_BLOCKS[kind == "float32", sizes.maps <= _FEW_MAPS]
         if is_tight:
@@ -95,9 +82,9 @@ def add_products(x, w, b, y, check, args, meta: tl.constexpr):
         w += group * sizes.taps * sizes.channels * sizes.maps
         columns = tl.cdiv(sizes.channels, CHANNELS)
         total = tl.zeros([POSITIONS, MAPS], tl.float32)
-        step = first_step(phase)
-        for _ in range(count_taps(phase) * columns):
-            tap, place, mask = source_of(step, coords, phase, args.dims)
+        step = phases.first_step(phase)
+        for _ in range(phases.count_taps(phase) * columns):
+            tap, place, mask = phases.source_of(step, coords, phase, args.dims)
             mask = mask & is_position
             channels = step[len(phase)] * CHANNELS + tl.arange(0, CHANNELS)
             is_channel = channels < sizes.channels
@@ -111,7 +98,7 @@ def add_products(x, w, b, y, check, args, meta: tl.constexpr):
                 left = left.to(tl.float32)
                 right = right.to(tl.float32)
             total = tl.dot(left, right, total, input_precision=precision)
-            step = next_step(step, phase, columns)
+            step = phases.next_step(step, phase, columns)
         _epilogue(total, (b, y), origin, block, args, meta)
 
 
@@ -139,17 +126,17 @@ def _add_block(x, w, b, y, number, args, meta: tl.constexpr):
     x += group * sizes.channels * args.x.channel
     w += group * sizes.taps * sizes.channels * sizes.maps
     total = tl.zeros([POSITIONS, MAPS], wide)
-    step = first_step(phase)
-    for _ in range(count_taps(phase) * sizes.channels):
+    step = phases.first_step(phase)
+    for _ in range(phases.count_taps(phase) * sizes.channels):
         channel = step[len(phase)]
-        tap, place, mask = source_of(step, coords, phase, args.dims)
+        tap, place, mask = phases.source_of(step, coords, phase, args.dims)
         mask = mask & is_position
         rows = batch * args.x.batch + place * args.x.place + channel * args.x.channel
         left = tl.load(x + rows, mask=mask, other=0).to(wide)
         w_row = (tap * sizes.channels + channel) * sizes.maps
         right = tl.load(w + w_row + maps, mask=maps < sizes.maps, other=0).to(wide)
         total = tl.where(mask[:, None], total + left[:, None] * right[None, :], total)
-        step = next_step(step, phase, sizes.channels)
+        step = phases.next_step(step, phase, sizes.channels)
     _epilogue(total, (b, y), origin, block, args, meta)
 
 
@@ -172,10 +159,10 @@ def _block_of(number, args, meta: tl.constexpr):
     rows = tl.cdiv(sizes.positions, POSITIONS)
     maps = number % columns * MAPS + tl.arange(0, MAPS)
     number = number // columns
-    phase = phase_of(number % sizes.phases, args.dims)
+    phase = phases.phase_of(number % sizes.phases, args.dims)
     number = number // sizes.phases
     positions = number % rows * POSITIONS + tl.arange(0, POSITIONS)
-    coords, batch = positions_of(positions, args.dims)
+    coords, batch = phases.positions_of(positions, args.dims)
     return (coords, batch, phase), (number // rows, positions < sizes.positions, maps)
 
 
@@ -191,7 +178,7 @@ def _epilogue(total, tensors, origin, block, args, meta: tl.constexpr):
     if meta.has_bias:
         total += tl.load(tensors[0] + columns, mask=is_map, other=0).to(total.dtype)[None, :]
     bits = narrow(activate(total, activation, params), kind)
-    place, mask = target_of(origin[0], origin[2], args.dims)
+    place, mask = phases.target_of(origin[0], origin[2], args.dims)
     mask = mask & block[1]
     rows = origin[1] * args.y.batch + place * args.y.place
     columns = columns * args.y.channel

@@ -39,8 +39,8 @@ class PhaseDim(NamedTuple):
 def dim_of(axis: Axis) -> PhaseDim:
     """An axis of a transposed convolution.
 
-    If x has one position, the stride does not matter: with a stride longer than y, every position of y is a phase of
-    its own, with the one tap that reads x.
+    If x has one position, the stride does not matter: with one longer than y, every position of y is a phase of its
+    own, with the one tap that reads x.
     """
     window = axis.window
     stride = window.stride if axis.small > 1 or axis.begin < 0 else max(window.reach, axis.large + axis.begin)
@@ -112,10 +112,7 @@ def target_of(coords, phase, dims):
 
 @triton.jit
 def first_step(phase):
-    """The first block of channels of the first tap.
-
-    A step is a tuple: for each axis the number of the tap among those of the phase, and the block of channels.
-    """
+    """The first step: for each axis the number of the tap among those of the phase, and the block of channels."""
     step = (tl.zeros([], tl.int32),)
     for _ in tl.static_range(len(phase)):
         step = step + (tl.zeros([], tl.int32),)

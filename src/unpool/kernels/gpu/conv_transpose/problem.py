@@ -14,8 +14,7 @@ from unpool.kernels.gpu.conv_transpose.phases import PhaseDim
 from unpool.kernels.gpu.elements import KINDS
 from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 
-_MIN_DENSE = 8
-"""Channels and maps of a group that make dense products worthwhile: matrix units take 16 of each."""
+_MIN_DENSE = 8  # channels and maps of a group that make dense products worthwhile: matrix units take 16 of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class GpuConvProblem:
 class PackedWeights(NamedTuple):
     """Weights in the order of the kernels: (groups, taps, channels, maps), so that maps are neighbours.
 
-    `check` is their sum, one float32 on the device, which is finite if all of them are; None where no kernel reads it.
+    `check` is their sum, a float32 on the device, finite if all of them are; None where no kernel reads it.
     """
 
     w: torch.Tensor

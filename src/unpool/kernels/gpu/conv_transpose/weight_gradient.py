@@ -30,17 +30,13 @@ from unpool.kernels.gpu.elements import IS_INTERPRETED
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
 from unpool.kernels.gpu.layouts import to_channels_last
 
+# dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout."""
 
-_PROGRAMS = 1024
-"""Programs that keep a device busy."""
-
+_PROGRAMS = 1024  # keep a device busy
+_MIN_STEPS = 4  # fewest blocks of positions of a part
 _FLOAT32 = BlockShape(32, 64, 64, warps=4, stages=3)
 _SIXTEEN_BITS = BlockShape(64, 64, 128, warps=4, stages=4)
-
-_MIN_STEPS = 4
-"""Fewest blocks of positions of a part."""
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,8 @@ from unpool.kernels.gpu.max_pool.kernel import pool_windows
 from unpool.kernels.gpu.tiles import TileGrid, TileShape, grid_of, programs, tile_for
 
 Axes = tuple[Axis, ...]
-
+# writes y and, where there are any, indices from x; all without gaps, in one layout
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
-"""Writes y and, where there are any, indices from x; all without gaps, in one layout."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,9 @@ def pool_windows(x, read_places, y, places, args, meta: tl.constexpr):
 
 @triton.jit
 def _tile_rows(grid, tile: tl.constexpr, carries: tl.constexpr):
-    """The rows of this program: coordinates, plane, and mask, all (rows, 1); and its first lane.
+    """The rows of this program: coordinates, plane (of N * C, or N if lanes are channels), mask; and its first lane.
 
-    A plane is one of N * C, or of N if channels are the lanes. Divisions are slow: so only the first row is divided,
-    and the others carry over from axis to axis.
+    Divisions are slow: so only the first row is divided, and the others carry over from axis to axis.
     """
     ROWS: tl.constexpr = tile.rows
     folded: tl.constexpr = len(grid.sizes) if tile.is_channels_last else len(grid.sizes) - 1

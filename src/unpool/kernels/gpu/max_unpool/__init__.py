@@ -33,11 +33,9 @@ from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem
 
 __all__ = ["GpuUnpoolProblem", "Run", "launch"]
 
+# writes y of (x, indices, y, whether y is the caller's memory), and returns the result of `check_indices.py`; x and y
+# have no gaps and one layout, indices are int64 (N, C, d1..dk) without gaps in either layout
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], torch.Tensor]
-"""Writes y of (x, indices, y, whether y is the caller's memory); returns the result of `check_indices.py`.
-
-x and y have no gaps and one layout; indices are int64 (N, C, d1..dk) without gaps in either layout.
-"""
 
 
 def launch(problem: GpuUnpoolProblem) -> Run:

@@ -32,9 +32,7 @@ from unpool.kernels.gpu.max_unpool.check_indices import (
 )
 from unpool.kernels.gpu.tiles import TileShape, reach_of
 
-_BYTES = 1024
-"""Bytes of x that a program reads if windows lie side by side: a thread then writes 16 bytes of a row of y at once."""
-
+_BYTES = 1024  # of x that a program reads if windows lie side by side: a thread then writes 16 bytes of y at once
 _MIN_CELLS = 256  # of a tile
 _MAX_WINDOWS = 9  # that reach a cell: their loop is unrolled
 _MAX_TAPS = 16  # of a cell or of a window: their loops are unrolled
@@ -153,9 +151,9 @@ def unpool_cells(x, indices, y, result, args, meta: tl.constexpr):
 
 @triton.jit
 def _read(x, indices, result, args, meta: tl.constexpr):
-    """The place of the index of each window that reaches the cells, in row-major order, and the element of the window.
+    """Of each window that reaches the cells, in row-major order: its index less the cell's first place, and its x.
 
-    Places are counted from the first one of the cell. Faults of the indices of a cell's own window are recorded.
+    Faults of the indices of a cell's own window are recorded.
     """
     kind: tl.constexpr = meta.kind
     activation: tl.constexpr = meta.activation

@@ -153,10 +153,9 @@ def _read_row(x, indices, number, element, value, args, meta: tl.constexpr):
 
 @triton.jit
 def _read_window(x, indices, number, windows, own_index, value, args, meta: tl.constexpr):
-    """The elements so far, or their sums, with one window of a row, if its index is that of the elements.
+    """The elements so far, or their sums, with one window of a row, if its index is theirs; sums are never -0.
 
-    `windows` are the first ones of rows, where x and indices start, and the mask of rows. Sums are never -0, so that 0
-    may be added.
+    `windows` are the first ones of rows, where x and indices start, and the mask of rows.
     """
     kind: tl.constexpr = meta.kind
     steps: tl.constexpr = meta.reach.steps

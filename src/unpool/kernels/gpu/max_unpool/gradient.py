@@ -35,15 +35,11 @@ from unpool.kernels.gpu.max_unpool import cells, gather
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION, GpuUnpoolProblem, record_first
 from unpool.kernels.gpu.tiles import TileGrid, elements_of, grid_of, programs, reach_of, tile_for
 
-Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
-"""Writes y of (grad, indices, y), all without gaps."""
+Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]  # (grad, indices, y), all without gaps
 
 _BLOCK = 1024
 _CACHED_CALLS = 1024
-
-_MAX_PLANE_WINDOWS = 4
-"""Windows of a plane per window that reaches an element, up to which `sum_planes` is faster."""
-
+_MAX_PLANE_WINDOWS = 4  # of a plane per window that reaches an element, up to which `sum_planes` is faster
 _PLANE_BLOCK = 512
 
 

@@ -26,8 +26,7 @@ from unpool.kernels.gpu.max_unpool.check_indices import (
 from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 
 _BLOCK = 1024
-_MAX_PROGRAMS = 2048
-"""Each takes several blocks, so that programs without work end quickly."""
+_MAX_PROGRAMS = 2048  # each takes several blocks, so that programs without work end quickly
 
 
 class OutputSize(NamedTuple):
