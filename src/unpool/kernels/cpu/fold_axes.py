@@ -12,12 +12,8 @@ import numpy.typing as npt
 from unpool.geometry import Walk
 from unpool.kernels.cpu.machine.jit import jit
 
-Steps = tuple[npt.NDArray[np.int64], int]
 
-
-def row_plan(
-    walks: Sequence[Walk], other_weights: Sequence[int], labels: Sequence[Steps], label_weights: Sequence[int]
-):
+def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], labels, label_weights: Sequence[int]):
     """The walks of all leading axes as the two int64 arrays that `list_rows` reads.
 
     `other_weights` are the elements between neighbouring positions of each axis in the other array. `labels` give each

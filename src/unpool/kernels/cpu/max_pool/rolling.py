@@ -26,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from unpool.geometry import Axis
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine.host import vector_registers
 from unpool.kernels.cpu.machine.jit import jit
@@ -40,6 +39,8 @@ MOST_TAPS = {1: 13, 2: 5}  # by stride, the largest width and height of windows 
 BAND_BYTES = 1 << 14  # bytes of x that are read at a time, to stay in the first cache
 LEAST_ROWS = 8  # least rows of a band, for each row before it that is pooled twice
 WORTH_A_KERNEL = 1 << 16  # least elements of x for which a kernel is compiled for one window
+LINE = 64  # bytes of a cache line
+LOADED_TAPS = 7  # windows up to this width are loaded tap by tap; wider ones slide over whole vectors
 
 
 class RollingPoolParams(NamedTuple):
@@ -89,7 +90,10 @@ def is_possible(pool: PoolProblem) -> bool:
 def launch(pool: PoolProblem) -> Launch:
     """The call that pools all planes."""
     (rows, columns), element = pool.plane.axes, pool.elements
-    count, height = _bands(rows, columns, element.size)
+    fitting = BAND_BYTES // max(1, columns.large * element.size * rows.window.stride)
+    count = -(-rows.small // max(1, LEAST_ROWS * (rows.window.size - rows.window.stride), fitting))
+    height = -(-rows.small // count)
+    count = -(-rows.small // height)
     blocks = -(-columns.small // compare_lanes(element.name))
     is_non_temporal = pool.is_far and pool.mode.is_recycled and indices_fill_lines(columns.small, element.name)
     params = RollingPoolParams(
@@ -102,14 +106,6 @@ def launch(pool: PoolProblem) -> Launch:
     )  # fmt: skip
     kernel = _make_kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
     return Launch(kernel, pool.outer * count, pool.work, record(params))
-
-
-def _bands(rows: Axis, columns: Axis, size: int) -> tuple[int, int]:
-    """The number of bands of a plane, and their rows of outputs, for elements of `size` bytes."""
-    fitting = BAND_BYTES // max(1, columns.large * size * rows.window.stride)
-    count = -(-rows.small // max(1, LEAST_ROWS * (rows.window.size - rows.window.stride), fitting))
-    height = -(-rows.small // count)
-    return -(-rows.small // height), height
 
 
 def indices_fill_lines(small: int, element: str) -> bool:
@@ -183,10 +179,6 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
             vec.fence()
 
     return roll_planes
-
-
-LINE = 64  # bytes of a cache line
-LOADED_TAPS = 7  # windows up to this width are loaded tap by tap; wider ones slide over whole vectors
 
 
 class Columns(NamedTuple):

@@ -25,13 +25,7 @@ from unpool.kernels.cpu.max_pool import separable_combine as steps
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
 from unpool.kernels.cpu.max_pool.pool import ElementType, PoolProblem
-from unpool.kernels.cpu.max_pool.separable_plan import (
-    SeparablePoolParams,
-    chain,
-    known_stride,
-    padded_size,
-    plan_strips,
-)
+from unpool.kernels.cpu.max_pool.separable_plan import chain, known_stride, padded_size, plan_strips
 from unpool.kernels.cpu.vector import IGNORED, address_of
 from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 
@@ -39,31 +33,28 @@ from unpool.kernels.cpu.vector.specialize import StaticArgs, record
 def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., object]]) -> "PaddingGuard":
     """The call that pools all planes; `fallback` makes the call that pools a range of rows by walking whole windows."""
     element, plane = pool.elements, pool.plane
-    plan = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
-    params = plan.params._replace(
+    params, tables = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
+    params = params._replace(
         prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0, nan=pool.mode.nan, infinity=element.infinity,
         fill=_fill(element, pool.has_indices),
     )  # fmt: skip
     jobs = pool.size // params.plane * params.strips
     call = Launch(
         _make_kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
-        record(params, fill=COMPARE_TYPES[element.name]), plan.tables,
+        record(params, fill=COMPARE_TYPES[element.name]), tables,
     )  # fmt: skip
-    return PaddingGuard(call, jobs, params, plane.lanes.small, fallback)
+    lanes = plane.lanes.small
+    return PaddingGuard(call, jobs, (params.strips, params.strip_outputs // lanes, params.outputs // lanes), fallback)
 
 
 class PaddingGuard:
     """Pools bands of planes, and runs the fallback for those that may have padding as a maximum."""
 
     def __init__(
-        self, call: Launch, jobs: int, params: SeparablePoolParams, lanes: int,
-        fallback: Callable[[int, int], Callable[..., object]],
-    ) -> None:  # fmt: skip
-        """As for `launch`; `lanes` is the length of a row of outputs."""
-        self._call = call
-        self._jobs = jobs
-        self._bands = params.strips, params.strip_outputs // lanes, params.outputs // lanes
-        self._fallback = fallback
+        self, call: Launch, jobs: int, bands: tuple[int, int, int], fallback: Callable[..., Callable[..., object]]
+    ) -> None:
+        """As for `launch`; `bands` are the number of bands of a plane, the rows of one, and of the plane."""
+        self._call, self._jobs, self._bands, self._fallback = call, jobs, bands, fallback
         self.nbytes = call.nbytes
 
     def __call__(self, x: Any, y: Any, indices: Any, threads: int | None) -> None:
@@ -97,7 +88,6 @@ def _fill(element: ElementType, has_indices: bool):
 def _make_kernel(element: str, stride: int, has_indices: bool):
     """The kernel for a stride of the last axis of 1; 2 if its windows are pooled in one reduction; 0 for any."""
     compare_type, number = getattr(types, COMPARE_TYPES[element]), getattr(types, element)
-    lanes = compare_lanes(element)
     size, width, counts = np.dtype(element).itemsize, compare_type.bitwidth // 8, int(has_indices)
     lanes = compare_lanes(element)
     place = types.int64 if width == 8 else types.int32

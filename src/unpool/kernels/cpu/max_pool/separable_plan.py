@@ -7,7 +7,6 @@ A place is a position of x as indices count it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -101,14 +100,6 @@ class SeparablePoolTables(NamedTuple):
         return sum(table.nbytes for table in self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SeparablePlan:
-    """Arguments and tables of a call."""
-
-    params: SeparablePoolParams
-    tables: SeparablePoolTables
-
-
 def padded_size(axis: Axis) -> int:
     """Elements of an axis with all the padding that a window touches."""
     return (axis.small - 1) * axis.window.stride + axis.window.reach
@@ -157,7 +148,7 @@ class TapTableBuilder:
 
 
 class RowLayout(NamedTuple):
-    """The layout of rows."""
+    """The layout of laid out rows."""
 
     pitch: int  # elements from one to the next
     even: int  # where the data of a row begins; with two phases, where its even elements do
@@ -179,7 +170,9 @@ def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> R
 
 
 @cached(256)
-def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool) -> SeparablePlan:
+def plan_strips(
+    plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool
+) -> tuple[SeparablePoolParams, SeparablePoolTables]:
     """Split planes into strips, or put small planes together, and list the reductions."""
     spatial, inner, width, lanes = plane.spatial, plane.unit, compare_size(element), compare_lanes(element)
     channel_places = 0 if per_plane else prod(axis.large for axis in spatial)
@@ -189,7 +182,9 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
         pooled = _round_up(pooled, whole)
     row_bytes = pooled * width * (1 + has_indices)
     rows, size = prod(padded_size(axis) for axis in spatial[:-1]), prod(axis.large for axis in spatial)
-    planes = 1 if inner > 1 else _planes(outer, row_bytes * rows, size)
+    # small planes are pooled together, so that places fit and threads have some parts
+    fitting = min(PLANES_BYTES // max(1, row_bytes * rows), outer // 8, MOST_PLACES // size)
+    planes = 1 if inner > 1 else max(1, fitting)
     axes = spatial if planes == 1 and len(spatial) > 1 else (Axis(planes, planes, Window(1)), *spatial)
     padded, sizes = [padded_size(axis) for axis in axes], [axis.large for axis in axes]
     weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
@@ -225,12 +220,7 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
         starts, (places - last.begin).astype(place), positions.astype(place), *taps.columns(),
         np.array(line_reductions, REDUCTION), np.array(reductions, REDUCTION),
     )  # fmt: skip
-    return SeparablePlan(params, tables)
-
-
-def _planes(outer: int, plane_bytes: int, size: int) -> int:
-    """The number of small planes that are pooled together, so that places fit and threads have some parts."""
-    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
+    return params, tables
 
 
 def _round_up(size: int, unit: int) -> int:

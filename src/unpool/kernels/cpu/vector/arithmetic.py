@@ -188,15 +188,12 @@ _HALF = np.float32(0.5)  # its unit in the last place is the least float16
 @overload_by_type()
 def widen(value):
     """The numbers of a vector of 16-bit floats as float32; any other floats as they are."""
+    if value.element not in (types.uint16, types.int16):
+        return lambda value: value
+    lanes = value.lanes
     if value.element == types.uint16:
-        lanes = value.lanes
         return lambda value: reinterpret(convert(value, types.int32) * splat(np.int32(1 << 16), lanes), types.float32)
-    if value.element == types.int16:
-        return _from_float16(value.lanes)
-    return lambda value: value
 
-
-def _from_float16(lanes):
     def widened(value):
         bits = convert(value, types.int32)
         magnitude = (bits & splat(np.int32(0x7FFF), lanes)) * splat(np.int32(1 << 13), lanes)
@@ -212,26 +209,18 @@ def _from_float16(lanes):
 @overload_by_type()
 def narrow(value, like):
     """Float32 numbers rounded to the type of `like`; any other floats as they are."""
-    if like.element == types.uint16:
-        return _to_bfloat16(value.lanes)
-    if like.element == types.int16:
-        return _to_float16(value.lanes)
-    return lambda value, like: value
+    if like.element not in (types.uint16, types.int16):
+        return lambda value, like: value
+    lanes = value.lanes
 
-
-def _to_bfloat16(lanes):
-    def narrowed(value, like):
+    def to_bfloat16(value, like):
         bits = reinterpret(value, types.int32)
         odd = (bits >> splat(np.int32(16), lanes)) & splat(np.int32(1), lanes)
         rounded = (bits + splat(np.int32(0x7FFF), lanes) + odd) >> splat(np.int32(16), lanes)
         quiet = (bits >> splat(np.int32(16), lanes)) | splat(np.int32(0x40), lanes)
         return convert(select(value == value, rounded, quiet), types.uint16)
 
-    return narrowed
-
-
-def _to_float16(lanes):
-    def narrowed(value, like):
+    def to_float16(value, like):
         bits = reinterpret(value, types.int32)
         magnitude = bits & splat(np.int32(0x7FFFFFFF), lanes)
         sign = (bits >> splat(np.int32(16), lanes)) & splat(np.int32(0x8000), lanes)
@@ -245,4 +234,4 @@ def _to_float16(lanes):
         )
         return convert(select(magnitude < splat(_LIMIT, lanes), result, special) | sign, types.int16)
 
-    return narrowed
+    return to_bfloat16 if like.element == types.uint16 else to_float16
