@@ -81,7 +81,7 @@ def past_cache(*, always: bool) -> Iterator[None]:
 
 def stream(x: np.ndarray, indices: np.ndarray, y: np.ndarray, axes: tuple[Axis, ...], threads: int) -> bool:
     """The kernel, told that the memory of y has been in use."""
-    launch = windows.launch(axes, x.shape[0], x.itemsize, is_recycled=True)
+    launch = windows.route(axes, x.shape[0], x.itemsize, channels_last=False, counts_in_y=True, is_recycled=True)
     return launch is not None and all(launch(x, indices, y, threads))
 
 

@@ -7,18 +7,17 @@ position of the leading axes becomes a row, and the rows of the other array that
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from unpool.geometry import Walk
 from unpool.kernels.cpu.machine.jit import jit
 
 
 def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], labels, label_weights: Sequence[int]):
-    """The walks of all leading axes as the two int64 arrays that `list_rows` reads.
+    """The walks of all leading axes as the two int64 arrays that `list_rows` reads, and their width.
 
     `other_weights` are the elements between neighbouring positions of each axis in the other array. `labels` give each
     row a second number, such as its place or its tap: per axis the summand of the first pair of every position, and the
-    step to every next pair, times `label_weights`. The results are
+    step to every next pair, times `label_weights`.
 
     steps   (axes, 4) size, other step, label step, first row in `table`
     table   (sum of sizes, 3) other offset, label and count of every position
@@ -36,9 +35,7 @@ def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], labels, label_
     return steps, np.concatenate(parts), width
 
 
-def padded_rows(
-    padded: Sequence[int], begins: Sequence[int], sizes: Sequence[int], weights: Sequence[int]
-) -> npt.NDArray[np.int64]:
+def padded_rows(padded: Sequence[int], begins: Sequence[int], sizes: Sequence[int], weights: Sequence[int]):
     """For every position of padded leading axes the element at which its row starts, -1 in the padding.
 
     >>> padded_rows([4], [1], [2], [10]).tolist()

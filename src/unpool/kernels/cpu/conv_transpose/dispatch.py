@@ -30,17 +30,12 @@ Run = Callable[[Any, Any, Any, Any, int | None], bool]  # runs an algorithm on (
 
 
 class ConvTransposeDispatcher:
-    """The transposed convolutions of one set of shapes and types; `storage` is the type of x and y.
-
-    Calls choose the algorithms: `is_cached` of the problem follows from their weights.
-    """
+    """The transposed convolutions of one set of shapes and types; `storage` is the type of x and y."""
 
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
-        self._problem = problem
-        self._storage = storage
-        self._epilogue = epilogue
+        self._problem, self._storage, self._epilogue = problem, storage, epilogue
         self._is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
-        self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}
+        self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}  # by `is_cached`, which follows from weights of calls
         self._runs: dict[Algorithm, Run] = {}
 
     @property
@@ -223,8 +218,7 @@ class _Packing:
         if algorithm == "winograd":
             layout = winograd.packing_key(problem.axes[-2:])
         self._key = repr((algorithm, problem.group, problem.dtype.name, layout))
-        self._algorithm = algorithm
-        self._problem = problem
+        self._algorithm, self._problem = algorithm, problem
 
     def pack(self, w: Any, threads: int | None) -> Packed:
         """The packed weights; None if the algorithm can't take them."""

@@ -177,9 +177,8 @@ def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
     return np.stack(targets)
 
 
+# shapes of a tile: rows, and vectors of positions; their sums stay in registers, enough of them to hide latency
 TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (1, 8))
-"""Shapes of a tile: rows, and vectors of positions. Their sums stay in registers, enough of them to hide how long one
-takes; channels are mostly powers of two, so some rows are."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +195,7 @@ class Blocking:
 
 
 def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
-    """The cheapest line and shape of tile, in blocks and chunks that stay in the second cache.
-
-    Weights are packed for its chunks, so these depend on the machine's cores and not on the threads of a call.
-    """
+    """The cheapest blocking; weights are packed for its chunks, so no chunk depends on the threads of a call."""
     return _cheapest(axes, channels, maps, size, max_threads())
 
 

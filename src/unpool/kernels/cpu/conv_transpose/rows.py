@@ -39,14 +39,11 @@ class RowsParams(NamedTuple):
 
 
 class RowsTables(NamedTuple):
-    """Tables of the kernel: `steps` and `reaching` for `list_rows`.
+    """Tables of the kernel."""
 
-    `spans` has, per tap along the lanes, its number, the small positions [low, high) it carries, its phase and shift.
-    """
-
-    steps: Table
-    reaching: Table
-    spans: Table
+    steps: Table  # for `list_rows`
+    reaching: Table  # for `list_rows`
+    spans: Table  # per tap along the lanes its number, the small positions [low, high) it carries, its phase and shift
 
 
 def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int | None], object]:

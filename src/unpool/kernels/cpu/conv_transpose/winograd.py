@@ -113,10 +113,7 @@ def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBl
 
 
 def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
-    """The cost of one group, in multiply-adds of full tiles; infinity where the method does not fit.
-
-    Channels and maps are those of a group, `size` the bytes of an element, `is_cached` if transformed weights are kept.
-    """
+    """The cost of a group of channels and maps, in multiply-adds of full tiles; infinity where it does not fit."""
     tiling = find_tiling(axes)
     if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
         return math.inf
@@ -181,10 +178,7 @@ def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
 def launch(
     problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN, depth: DepthAxis = FLAT
 ) -> Launches:
-    """The call on C-contiguous (x, packed, b, y), flattened, over axes that have a tiling.
-
-    x and y are of type `storage`, `packed` is from `pack`. Inaccurate tiles may hold anything.
-    """
+    """The call on C-contiguous (x, packed, b, y), x and y of type `storage`; inaccurate tiles may hold anything."""
     tiling, channels = tiling_of(problem.axes), problem.channels // problem.group
     positions, (rows, columns), (down, across) = problem.batch * math.prod(tiling.tiles), problem.axes, tiling.sides
     origins = np.zeros((2, winograd_tiling.MOST_PHASES), np.int64)

@@ -19,7 +19,7 @@ where there are few channels. They are computed again as small images:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -30,14 +30,7 @@ from numba import types
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
-    FLAT,
-    DepthAxis,
-    WinogradAxis,
-    WinogradTiling,
-    add_depth,
-    tiling_of,
-)
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradTiling, add_depth, tiling_of
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit, jit_inline
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
@@ -147,9 +140,7 @@ def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
     return np.array(shapes, np.int64).reshape(-1, 3), np.array([np.concatenate(each) for each in needed])
 
 
-def _windows_along(
-    axis: Axis, side: WinogradAxis, tiles: int, outputs: int
-) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
+def _windows_along(axis: Axis, side, tiles: int, outputs: int) -> dict[tuple[int, ...], npt.NDArray[np.int64]]:
     """By the shape of a window, the positions of an axis whose outputs have it."""
     is_start: dict[tuple[int, ...], Any] = {}
     for phase, taps in enumerate(side.taps):
@@ -172,9 +163,7 @@ def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads:
 
 
 @lru_cache(maxsize=64)
-def _check(
-    axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, threads: int, depth: DepthAxis = FLAT
-):
+def _check(axes: tuple[Axis, ...], shape: tuple[int, ...], _, group: int, threads: int, depth: DepthAxis = FLAT):
     """The launch of the check for a number of threads, the number of tiles, and the arguments of a call."""
     tiling, (images, channels), (height, width) = tiling_of(axes), shape[:2], shape[-2:]
     batch, (down, across) = images * depth.large, tiling.tiles
@@ -333,8 +322,7 @@ def _count_short(misses, size, square, error, shape, needed, spread):
 class FallbackAxis:
     """One axis of the tiles, and the outputs that a tile owns, relative to start * stride and in its image."""
 
-    def __init__(self, axis: Axis, side: WinogradAxis, outputs: int) -> None:
-        """The outputs along an axis are those of a phase in a tile."""
+    def __init__(self, axis: Axis, side, outputs: int) -> None:
         stride, steps = axis.window.stride, np.arange(outputs)
         own = np.concatenate([(steps - origin) * stride + phase for phase, origin in enumerate(side.origins)])
         low, high = int(own.min()), int(own.max())
@@ -347,9 +335,8 @@ class WinogradFallback:
     """The tiles of one set of shapes, computed by `build(problem, *args)`; `depth` is the axis before the two."""
 
     def __init__(
-        self, problem: ConvTransposeProblem, build: Callable[..., Any], args: tuple[Any, ...], depth: DepthAxis = FLAT
+        self, problem: ConvTransposeProblem, build: Any, args: tuple[Any, ...], depth: DepthAxis = FLAT
     ) -> None:
-        """The problem is flat; that of the images has their axes."""
         tiling = tiling_of(problem.axes)
         self._depth, self._outputs, self._tiles = depth, tiling.outputs, tiling.tiles
         self._lines = [FallbackAxis(*each, tiling.outputs) for each in zip(problem.axes, tiling.sides, strict=True)]

@@ -220,10 +220,7 @@ def multiply_block(weights, panel, products, entries, used, count, static):
 
 @overload_by_type()
 def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
-    """Products of `static.vectors` of positions with all maps: every tile of `static.rows` maps is summed in registers.
-
-    `weight`, `source`, `target` are addresses of the first channel and map; weights of tiles are `apart` bytes apart.
-    """
+    """Products of vectors of positions with all maps, tile by tile in registers; tiles of weights are `apart` bytes."""
     element, lanes, size, rows, vectors = static.element, static.lanes, static.size, static.rows, static.vectors
     registers, piece = rows * vectors, CHANNELS_AT_ONCE
 

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from threading import get_ident
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from llvmlite import binding
@@ -27,7 +27,6 @@ from unpool.kernels.cpu.machine.numba_internals import FunctionCache, to_pickle
 
 _log = logging.getLogger("unpool")
 _DIGEST = hashlib.sha256().digest_size
-_T = TypeVar("_T")
 
 _running: dict[int, tuple[str, float]] = {}  # by thread, its outermost kernel and when it began; no lock, for forks
 _spent: list[float] = []
@@ -61,7 +60,6 @@ class _Cache(FunctionCache):
         self._name = f"{function.__module__}.{function.__qualname__}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function, None if it is not in the cache."""
         try:
             function = self.load(sig, target_context)
         except Exception:
@@ -143,7 +141,7 @@ def folder_for(source: Path) -> Path | None:
     return None if folder is None else Path(folder)
 
 
-def _where_possible(make: Callable[[], _T]) -> _T | None:
+def _where_possible(make: Callable[[], Any]) -> Any:
     """The result of a function that needs a folder for machine code; None, and a warning, where there is none."""
     if not source_digest():
         _warn_once("nothing tells old kernels from new ones, as no sources are found, so every process compiles")

@@ -101,13 +101,11 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 @cache
 def second_cache_bytes() -> int:
     """Bytes of the second cache of a core, as Linux reports it for the first core; 0 where unknown."""
-    try:
+    with suppress(OSError, ValueError):
         for index in sorted(_CACHES.glob("index*")):
             level, size = ((index / name).read_text().strip() for name in ("level", "size"))
             if level == "2":
                 return int(size.removesuffix("K")) << 10
-    except (OSError, ValueError):
-        return 0
     return 0
 
 

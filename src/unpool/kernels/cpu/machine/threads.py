@@ -44,9 +44,7 @@ class Pace:
         self._is_known = False
         self._seconds = ROUND_SECONDS / _WORTH_A_ROUND  # until it has run: more than any kernel takes
 
-    def run(
-        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]
-    ) -> list[Any]:
+    def run(self, kernel: Any, jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]) -> list[Any]:
         """As `split`; no thread computes while a signal's handler or `check_cancelled` runs, which may raise."""
         if work * self._seconds <= LONG_SECONDS:
             results, seconds = _timed(kernel, 0, jobs, work, threads, parts, args)
@@ -56,9 +54,7 @@ class Pace:
         self._is_known = True
         return results
 
-    def _in_rounds(
-        self, kernel: Callable[..., Any], jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]
-    ) -> tuple[list[Any], float]:
+    def _in_rounds(self, kernel: Any, jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]):
         """The results, and the seconds for a unit of work in the last round."""
         results: list[Any] = []
         seconds, first, count = self._seconds, 0, jobs
@@ -75,10 +71,7 @@ class Pace:
         return results, seconds
 
 
-def _timed(
-    kernel: Callable[..., Any], first: int, stop: int, work: float, threads: int, parts: int, args: tuple[Any, ...]
-) -> tuple[list[Any], float]:
-    """The results of some jobs, and their seconds for a unit of work."""
+def _timed(kernel: Any, first: int, stop: int, work: float, threads: int, parts: int, args: tuple[Any, ...]):
     start = time.perf_counter()
     if threads <= 1 or stop - first < threads:
         results = [kernel(*args, first, stop)]
@@ -154,9 +147,8 @@ class _Workers:
         self._lock = threading.Lock()  # the list
 
     def compute(
-        self, kernel: Callable[..., Any], first: int, stop: int, threads: int, parts: int, work: float,
-        args: tuple[Any, ...],
-    ) -> list[Any]:  # fmt: skip
+        self, kernel: Any, first: int, stop: int, threads: int, parts: int, work: float, args: tuple[Any, ...]
+    ) -> list[Any]:
         """The result of each part, in order. The caller wakes threads one by one.
 
         With n of them the work takes work / n: another one does not pay where n * n * _WAKE_COST exceeds the work.
@@ -172,7 +164,12 @@ class _Workers:
                     break
                 worker.wake(worker.help_callers)
                 woken += 1
-        template, start = self._tasks.get((len(helpers), parts)) or self._new_task(helpers, parts)
+        known = self._tasks.get((len(helpers), parts))
+        if known is None:
+            slots = [worker.slot for worker in helpers]
+            known = work_queue.new_task(len(helpers) + 1, parts, slots, work_queue.SPIN)
+            self._tasks[len(helpers), parts] = known
+        template, start = known
         task = template.copy()
         task[work_queue.FIRST], task[work_queue.STOP] = first, stop
         kernel(*args, SHARED, id(task))
@@ -184,12 +181,6 @@ class _Workers:
         self._is_open = False
         for worker in self._all:
             worker.stop()
-
-    def _new_task(self, helpers: list[_Worker], parts: int) -> tuple[Any, int]:
-        slots = [worker.slot for worker in helpers]
-        task: tuple[Any, int] = work_queue.new_task(len(helpers) + 1, parts, slots, work_queue.SPIN)
-        self._tasks[len(helpers), parts] = task
-        return task
 
     def _add_workers(self, size: int) -> None:
         if self._lock.acquire(blocking=False):
@@ -217,9 +208,7 @@ def split(
     return _spread(kernel, jobs, work, thread_count(work, threads), parts, pace, args)
 
 
-def _spread(
-    kernel: Callable[..., Any], jobs: int, work: int, most: int, parts: int, pace: Pace, args: tuple[Any, ...]
-) -> list[Any]:
+def _spread(kernel: Any, jobs: int, work: int, most: int, parts: int, pace: Pace, args: tuple[Any, ...]) -> list[Any]:
     """As `split`, over `most` threads where there are as many jobs."""
     threads = min(jobs, most)
     if work > _WORTH_A_ROUND:
@@ -254,12 +243,8 @@ class Launch:
 
     def __init__(self, kernel: Any, jobs: int, work: int, *args: Any, parts: int = PARTS_PER_THREAD) -> None:
         """Arguments are those of `split`; `args` follow the arrays. A kernel without jobs may be None."""
-        self._kernel = kernel
+        self._kernel, self._jobs, self._work, self._args, self._parts = kernel, jobs, work, args, parts
         self._enter: Callable[..., Any] = self._first_call
-        self._jobs = jobs
-        self._work = work
-        self._args = args
-        self._parts = parts
         self._serial_args = (*args, 0, jobs)
         self.nbytes = nbytes_of(args)  # of tables
         self._pace = Pace()
@@ -297,8 +282,7 @@ class Launches:
 
     def __init__(self, work: int, make: Callable[[int], Launch]) -> None:
         """`make` builds the launch for a number of threads; `work` is that of each."""
-        self._work = work
-        self._make = make
+        self._work, self._make = work, make
         self._launches: dict[int, Launch] = {}
 
     @property

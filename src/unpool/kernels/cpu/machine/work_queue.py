@@ -74,12 +74,8 @@ def swap(address, old, new):
 @operation
 def call(function, task, first, stop, part):
     """Call a kernel's `run_part`, given its address."""
-
-    def emit(builder, function, *arguments):
-        kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
-        builder.call(pointer_to(builder, function, kind), arguments)
-
-    return types.void, emit
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+    return types.void, lambda builder, address, *rest: builder.call(pointer_to(builder, address, kind), rest)
 
 
 @operation

@@ -50,7 +50,9 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Callable[..., None]:
         for begin in range(first // pool.plane.rows, planes, together):
             part = slice(begin, min(begin + together, planes))
             keys = _pooled(_keys(_ranks(source[part], element.infinity), mode.nan_last), axes)
-            places, is_empty = _places(keys, mode.nan_last), keys == 0
+            lower, is_empty = keys & _LOWER, keys == 0
+            places = np.where(keys >> _HALF == _NAN, lower, _LOWER - lower) if mode.nan_last else _LOWER - lower
+            places = np.where(is_empty, 0, places).astype(np.int64)
             if large:
                 values = np.take_along_axis(source[part], places, axis=1)
                 target[part] = _spread(np.where(is_empty, source.dtype.type(element.lowest), values), axes)
@@ -91,13 +93,6 @@ def _keys(ranks, nan_last: bool) -> Keys:
     lower = np.where(ranks == _NAN, places, _LOWER - places) if nan_last else _LOWER - places
     keys: Keys = ranks.astype(np.uint64) << _HALF | lower
     return keys
-
-
-def _places(keys: Keys, nan_last: bool):
-    """The places of the elements with these keys; 0 for keys of no element."""
-    lower = keys & _LOWER
-    places = np.where(keys >> _HALF == _NAN, lower, _LOWER - lower) if nan_last else _LOWER - lower
-    return np.where(keys == 0, 0, places).astype(np.int64)
 
 
 def _pooled(keys: Keys, axes: tuple[Axis, ...]) -> Keys:

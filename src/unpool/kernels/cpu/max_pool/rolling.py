@@ -320,7 +320,7 @@ def row_largest(address, block, columns, ends, nan, static):
 def with_nan(values, limit, element, nan):
     """Vectors in which a NaN of 16 bits is a NaN of float32, unless NaN is ignored."""
     if element.dtype == types.int16 and not isinstance(nan, types.IntegerLiteral):
-        return lambda values, limit, element, nan: vec.tile_mark_nan(values, limit)
+        return lambda values, limit, element, nan: vec.mark_nan(values, limit)
     return lambda values, limit, element, nan: values
 
 

@@ -141,11 +141,6 @@ class TapTableBuilder:
         self.rows += [(offset * self.width, place) for offset, place in zip(offsets, places, strict=False)]
         return first, len(self.rows)
 
-    def columns(self) -> tuple[Table, Table]:
-        """Bytes and places."""
-        table = np.array(self.rows, np.int64)
-        return table[:, 0].copy(), table[:, 1].copy()
-
 
 class RowLayout(NamedTuple):
     """The layout of laid out rows."""
@@ -170,10 +165,8 @@ def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> R
 
 
 @cached(256)
-def plan_strips(
-    plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool
-) -> tuple[SeparablePoolParams, SeparablePoolTables]:
-    """Split planes into strips, or put small planes together, and list the reductions."""
+def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool):
+    """Arguments and tables of a call: planes split into strips, or small planes put together, and the reductions."""
     spatial, inner, width, lanes = plane.spatial, plane.unit, compare_size(element), compare_lanes(element)
     channel_places = 0 if per_plane else prod(axis.large for axis in spatial)
     last, whole = spatial[-1], ALIGNMENT // width
@@ -217,7 +210,7 @@ def plan_strips(
         pooled_size=max(depths) * rest * pooled + slack, pooled_pitch=pooled, has_channels=inner > 1,
     )  # fmt: skip
     tables = SeparablePoolTables(
-        starts, (places - last.begin).astype(place), positions.astype(place), *taps.columns(),
+        starts, (places - last.begin).astype(place), positions.astype(place), *np.array(taps.rows, np.int64).T.copy(),
         np.array(line_reductions, REDUCTION), np.array(reductions, REDUCTION),
     )  # fmt: skip
     return params, tables
@@ -237,9 +230,7 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
     return -(-first.small // height), height
 
 
-def _line_reductions(
-    axis: Axis, inner: int, channel_places: int, sizes: tuple[int, int, int], line: RowLayout, taps: TapTableBuilder
-) -> Iterator[Reduction]:
+def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes, line, taps) -> Iterator[Reduction]:
     """From laid out rows to pooled rows; `sizes` are the rows, the pitch of the pooled ones, and lanes of a register.
 
     With channels a reduction is of one row, and its rows are the positions of that.
@@ -268,9 +259,7 @@ def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Reduction:
     return Reduction(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
 
 
-def _plane_reductions(
-    axes: tuple[Axis, ...], inner: int, strip: tuple[int, int, int, int], taps: TapTableBuilder
-) -> Iterator[Reduction]:
+def _plane_reductions(axes: tuple[Axis, ...], inner: int, strip: tuple[int, ...], taps) -> Iterator[Reduction]:
     """From pooled rows to outputs; a strip is its pooled and padded positions, a row's pitch, a register's lanes."""
     height, depth, pooled, lanes = strip
     is_pooled = False

@@ -146,10 +146,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
 
     @jit()
     def pool_tiles(x, y, indices, args, corners, offsets, first, stop):
-        """Write rows of y in memory order: for every outer, row of outputs, block of lanes, row of its windows, tap.
-
-        A last block overlaps its neighbour.
-        """
+        """Write rows of y in memory order: by outer, row of outputs, block of lanes (the last overlaps), window row."""
         params = args[0]
         plane, small, prefetch_distance = params.plane, params.small, params.prefetch_distance
         nan, has_nan = params.nan, False

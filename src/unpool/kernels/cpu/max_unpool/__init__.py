@@ -10,15 +10,6 @@ Every kernel has a file of its name. Indices are known only when they are read: 
 it finds an index outside its window, `scatter` writes all of y again (`execute/max_unpool.py`).
 """
 
-from unpool.geometry import Axis
-from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_unpool import windows
+from unpool.kernels.cpu.max_unpool.windows import route
 
-
-def route(
-    axes: tuple[Axis, ...], planes: int, size: int, *, channels_last: bool, counts_in_y: bool, is_recycled: bool
-) -> Launch | None:
-    """The call that checks indices while it writes y of N * C planes, None where only `scatter` can write it."""
-    if channels_last or not counts_in_y:
-        return None
-    return windows.launch(axes, planes, size, is_recycled=is_recycled)
+__all__ = ["route"]

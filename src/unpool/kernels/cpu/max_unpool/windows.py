@@ -38,12 +38,16 @@ class WindowUnpoolParams(NamedTuple):
     is_non_temporal: bool  # whether stores to y are non-temporal if it begins a cache line
 
 
-def launch(axes: tuple[Axis, ...], planes: int, size: int, *, is_recycled: bool) -> Launch | None:
-    """The call that writes all of y if every index lies in its element's own window; None for other windows.
+def route(
+    axes: tuple[Axis, ...], planes: int, size: int, *, channels_last: bool, counts_in_y: bool, is_recycled: bool
+) -> Launch | None:
+    """The call that writes all of y if every index lies in its element's own window; None if `scatter` has to.
 
     It takes C-contiguous (x, indices, y): elements of 2, 4 or 8 bytes, unchecked int64 that count in y. Unless it
     returns True only, y holds anything.
     """
+    if channels_last or not counts_in_y:
+        return None
     small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
     slabs = _slabs(axes) if planes * small * large else None
     if slabs is None:

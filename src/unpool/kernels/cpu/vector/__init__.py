@@ -42,7 +42,6 @@ from unpool.kernels.cpu.vector.maximum import (
     is_larger,
     mark_nan,
     sliding_argmax,
-    tile_mark_nan,
     tile_roll,
 )
 from unpool.kernels.cpu.vector.memory import (

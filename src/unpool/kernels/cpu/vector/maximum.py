@@ -175,21 +175,20 @@ def _is_beyond(builder, kind, value, limit):
 
 @operation
 def mark_nan(value, limit):
-    """16-bit floats as the upper half of float32; those beyond `limit` become NaN, their bits in the lower half."""
-    return value, lambda builder, *arguments: _mark_nan(builder, value, *arguments)
+    """16-bit floats as the upper half of float32, a vector or a tile; those beyond `limit` become NaN.
 
+    Their bits are in the lower half.
+    """
+    kind, bits = limit, limit.of(types.int32)
 
-@operation
-def tile_mark_nan(total, limit):
-    """`mark_nan` of every vector of a tile."""
-    return total, lambda builder, values, most: [_mark_nan(builder, limit, value, most) for value in values]
+    def mark(builder, value, most):
+        upper = builder.lshr(builder.bitcast(value, bits.llvm), bits.constant(16))
+        nan = builder.bitcast(builder.or_(upper, bits.constant(_QUIET_NAN)), kind.llvm)
+        return builder.select(_is_beyond(builder, kind, value, most), nan, value)
 
-
-def _mark_nan(builder, kind, value, limit):
-    bits = kind.of(types.int32)
-    upper = builder.lshr(builder.bitcast(value, bits.llvm), bits.constant(16))
-    nan = builder.bitcast(builder.or_(upper, bits.constant(_QUIET_NAN)), kind.llvm)
-    return builder.select(_is_beyond(builder, kind, value, limit), nan, value)
+    if isinstance(value, types.BaseTuple):
+        return value, lambda builder, parts, most: [mark(builder, part, most) for part in parts]
+    return value, mark
 
 
 _NAN_KEY = np.int16(np.iinfo(np.int16).max)

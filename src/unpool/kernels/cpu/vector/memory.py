@@ -1,7 +1,4 @@
-"""Vectors from memory and back: whole, masked, strided, gathered, non-temporal, and windows of a row.
-
-Addresses are int64 bytes.
-"""
+"""Vectors from memory and back: whole, masked, strided, gathered, non-temporal, and windows of a row."""
 
 from llvmlite import ir
 from numba import types
@@ -136,11 +133,7 @@ def store_nontemporal(address, value):
 @operation
 def fence():
     """Memory barrier: other threads see all earlier writes before any later one."""
-
-    def emit(builder):
-        builder.fence("seq_cst")
-
-    return types.void, emit
+    return types.void, lambda builder: builder.fence("seq_cst")
 
 
 @operation

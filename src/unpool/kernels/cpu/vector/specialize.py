@@ -89,8 +89,4 @@ class StaticArgs(types.Dummy):
 
 
 register_model(StaticArgs)(models.OpaqueModel)
-
-
-@typeof_impl.register(StaticArgs)
-def _typeof_static_args(value: StaticArgs, _: Any) -> StaticArgs:
-    return value
+typeof_impl.register(StaticArgs)(lambda value, _: value)

@@ -79,7 +79,7 @@ def tile_of(vector, count):
 def operation(choose):
     """Decorates an operation: from the types of its arguments, the type of its result, and emit(builder, *values).
 
-    That takes and returns LLVM values. A tuple is a list of them on both sides; no result is None.
+    That takes and returns LLVM values, a list of them for a tuple; for types.void its result does not matter.
     """
 
     def typed(context, *args):
@@ -106,7 +106,7 @@ def _unpack(builder, kind, value):
 
 
 def _pack(context, builder, kind, value):
-    if value is None:
+    if kind == types.void:
         return context.get_dummy_value()
     if not isinstance(kind, types.BaseTuple):
         return value
@@ -227,11 +227,5 @@ for _symbol, _sign in (
     _define(_symbol, partial(emit_comparison, _sign), is_comparison=True)
 
 
-@type_callable(operator.invert)
-def _type_invert(context):
-    return lambda x: x if isinstance(x, Vector) else None
-
-
-@lower_builtin(operator.invert, Vector)
-def _lower_invert(context, builder, signature, arguments):
-    return builder.not_(arguments[0])
+type_callable(operator.invert)(lambda context: lambda x: x if isinstance(x, Vector) else None)
+lower_builtin(operator.invert, Vector)(lambda context, builder, signature, arguments: builder.not_(arguments[0]))
