@@ -187,8 +187,6 @@ def _gemm_1x1(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogu
 
 
 def _with_any_weights(write: Callable[..., object]) -> Run:
-    """Runs an algorithm that takes any weights, in the type of sums."""
-
     def run(x, w, b, y, threads):
         write(x, _to_compute_type(w, b.dtype), b, y, threads)
         return True

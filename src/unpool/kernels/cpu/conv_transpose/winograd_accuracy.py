@@ -334,9 +334,7 @@ class FallbackAxis:
 class WinogradFallback:
     """The tiles of one set of shapes, computed by `build(problem, *args)`; `depth` is the axis before the two."""
 
-    def __init__(
-        self, problem: ConvTransposeProblem, build: Any, args: tuple[Any, ...], depth: DepthAxis = FLAT
-    ) -> None:
+    def __init__(self, problem: ConvTransposeProblem, build: Any, args: Any, depth: DepthAxis = FLAT) -> None:
         tiling = tiling_of(problem.axes)
         self._depth, self._outputs, self._tiles = depth, tiling.outputs, tiling.tiles
         self._lines = [FallbackAxis(*each, tiling.outputs) for each in zip(problem.axes, tiling.sides, strict=True)]

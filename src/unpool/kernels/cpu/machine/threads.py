@@ -177,7 +177,6 @@ class _Workers:
         return results
 
     def stop(self) -> None:
-        """End all threads, once they have finished their tasks."""
         self._is_open = False
         for worker in self._all:
             worker.stop()

@@ -175,9 +175,7 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
         pooled = _round_up(pooled, whole)
     row_bytes = pooled * width * (1 + has_indices)
     rows, size = prod(padded_size(axis) for axis in spatial[:-1]), prod(axis.large for axis in spatial)
-    # small planes are pooled together, so that places fit and threads have some parts
-    fitting = min(PLANES_BYTES // max(1, row_bytes * rows), outer // 8, MOST_PLACES // size)
-    planes = 1 if inner > 1 else max(1, fitting)
+    planes = 1 if inner > 1 else _planes(outer, row_bytes * rows, size)
     axes = spatial if planes == 1 and len(spatial) > 1 else (Axis(planes, planes, Window(1)), *spatial)
     padded, sizes = [padded_size(axis) for axis in axes], [axis.large for axis in axes]
     weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
@@ -214,6 +212,11 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
         np.array(line_reductions, REDUCTION), np.array(reductions, REDUCTION),
     )  # fmt: skip
     return params, tables
+
+
+def _planes(outer: int, plane_bytes: int, size: int) -> int:
+    """The number of small planes that are pooled together, so that places fit and threads have some parts."""
+    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
 
 
 def _round_up(size: int, unit: int) -> int:
