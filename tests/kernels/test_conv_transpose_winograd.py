@@ -13,7 +13,7 @@ from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.activation import PLAIN
 from unpool.kernels.cpu.conv_transpose import dispatch as router
-from unpool.kernels.cpu.conv_transpose import winograd
+from unpool.kernels.cpu.conv_transpose import winograd, winograd_kernel
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import (
     AccuracyThresholds,
@@ -201,8 +201,8 @@ def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch,
         panels.append(winograd.choose_blocks(work, 1).block * 16 * channels * 4)
 
     far, near = panels
-    assert near <= max(winograd.NEAR_BYTES, winograd.VECTORS * vector_bytes() * 16 * channels)
-    assert near <= far <= max(winograd.PANEL_BYTES, winograd.VECTORS * vector_bytes() * 16 * channels)
+    assert near <= max(winograd.NEAR_BYTES, winograd_kernel.VECTORS * vector_bytes() * 16 * channels)
+    assert near <= far <= max(winograd.PANEL_BYTES, winograd_kernel.VECTORS * vector_bytes() * 16 * channels)
     assert near < far or channels == 1024
 
 

@@ -5,8 +5,7 @@ tensors of the CPU, in Triton's interpreter: so they are tested without a GPU.
 
     launch.py        launches kernels; says whether they are interpreted
     elements.py      element types: their bits, how they are widened and rounded; Relu and the like
-    tiles.py         the elements of a tensor that a program works on
-    layouts.py       copies between channels first and channels last
+    tiles.py         the elements of a tensor that a program works on; copies between channels first and last
     OPERATOR/        its __init__.py says which kernel runs which call, the other files are the kernels
 """
 

@@ -78,8 +78,10 @@ def bounds(kind: str, params: tuple[float, ...]) -> tuple[float, ...]:
 
 
 @triton.jit
-def activate(v, name: tl.constexpr, params: tl.constexpr):
-    """The activated numbers, in their own type; `name` is "" for none."""
+def activate(v, meta: tl.constexpr):
+    """The numbers, in their own type, after the activation of a meta record, "" for none."""
+    name: tl.constexpr = meta.activation
+    params: tl.constexpr = meta.params
     if name == "Relu":
         v = tl.where(v < 0, 0.0, v)
     elif name == "LeakyRelu":
@@ -101,10 +103,11 @@ def activate(v, name: tl.constexpr, params: tl.constexpr):
 
 
 @triton.jit
-def activated(bits, kind: tl.constexpr, name: tl.constexpr, params: tl.constexpr):
-    """The bits of activated elements."""
-    if name != "":
-        bits = narrow(activate(widen(bits, kind), name, params), kind)
+def activated(bits, meta: tl.constexpr):
+    """The bits of elements of the kind of a meta record, after its activation."""
+    kind: tl.constexpr = meta.kind
+    if meta.activation != "":
+        bits = narrow(activate(widen(bits, kind), meta), kind)
     return bits
 
 

@@ -45,17 +45,13 @@ class Launcher:
                 self._start(device.index, operands)
 
     def _start(self, device: int | None, operands: tuple[Any, ...]) -> None:
-        key = (device, *map(_specialization, operands))
+        # what the compiled kernel depends on: of a tensor its type and its 16-byte alignment
+        key = (device, *[(x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, torch.Tensor) else x for x in operands])
         compiled = self._compiled.get(key)
         if compiled is None:
             self._compiled[key] = self.kernel[(self.programs,)](*operands, self.args, self.meta, **self._options)
         else:
             compiled[(self.programs, 1, 1)](*operands, self.args, self.meta)
-
-
-def _specialization(operand: Any) -> Any:
-    """The part of an operand that the compiled kernel depends on: of a tensor its type and its 16-byte alignment."""
-    return (operand.dtype, operand.data_ptr() % 16 == 0) if isinstance(operand, torch.Tensor) else operand
 
 
 def blocks(count: int, size: int) -> int:

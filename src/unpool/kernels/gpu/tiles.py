@@ -1,18 +1,22 @@
 """Tiles of (N, C, D1..Dk), for any number of axes and both layouts: the elements of each program.
 
 The fastest axis in memory is the lanes: the last spatial axis, or the channels of a channels-last tensor. All other
-axes are folded into rows. A program has a tile of rows and lanes.
+axes are folded into rows. A program has a tile of rows and lanes. Copies from one layout to the other, where the last
+two axes of (N, rows, columns) change places, have blocks of both.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
 from unpool.geometry import Axis
-from unpool.kernels.gpu.launch import LIMIT32, blocks, power_of_two
+from unpool.kernels.gpu.elements import bits_of
+from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
 
 MOST_LANES = 128
 ELEMENTS = 1024  # of a tile, if they have up to 4 bytes
@@ -107,7 +111,7 @@ def elements_of(grid, tile: tl.constexpr):
     """The elements of this program: coordinates that broadcast to (rows, lanes), image, channel, and mask."""
     ROWS: tl.constexpr = tile.rows
     LANES: tl.constexpr = tile.lanes
-    rank: tl.constexpr = len(grid.sizes)
+    folded: tl.constexpr = len(grid.sizes) if tile.is_channels_last else len(grid.sizes) - 1
     number = tl.program_id(0)
     if tile.is_wide:
         number = number.to(tl.int64)
@@ -116,17 +120,14 @@ def elements_of(grid, tile: tl.constexpr):
     row = (number // across) * ROWS + tl.arange(0, ROWS)[:, None]
     lane = (number % across) * LANES + tl.arange(0, LANES)[None, :]
     inside = (row < extent.rows) & (lane < extent.lanes)
+    coords = ()
+    for axis in tl.static_range(folded - 1, -1, -1):
+        coords = (row % grid.sizes[axis],) + coords
+        row = row // grid.sizes[axis]
     if tile.is_channels_last:
-        coords = ()
-        for axis in tl.static_range(rank - 1, -1, -1):
-            coords = (row % grid.sizes[axis],) + coords
-            row = row // grid.sizes[axis]
         batch, channel = row, lane
     else:
-        coords = (lane,)
-        for axis in tl.static_range(rank - 2, -1, -1):
-            coords = (row % grid.sizes[axis],) + coords
-            row = row // grid.sizes[axis]
+        coords = coords + (lane,)
         batch, channel = row // extent.channels, row % extent.channels
     return coords, batch, channel, inside
 
@@ -151,10 +152,7 @@ def first_window(coord, dim, axis: tl.constexpr, reach: tl.constexpr):
 
 @triton.jit
 def window_row(number, coords, dims, reach: tl.constexpr):
-    """Row `number` of the windows that reach positions, along all axes but the last, and the mask of existing rows.
-
-    Rows are in row-major order, counted in windows. Reads `small` and `begin` of each dim.
-    """
+    """Row `number`, in row-major order, of the windows that reach positions, in windows; the mask of existing rows."""
     counts: tl.constexpr = reach.counts
     steps: tl.constexpr = reach.steps
     row = coords[0] * 0
@@ -167,3 +165,64 @@ def window_row(number, coords, dims, reach: tl.constexpr):
         row += window * step
         step *= dims[axis].small
     return row, mask
+
+
+_SIDE = 64  # of a block that is transposed
+
+
+class _MatrixSize(NamedTuple):
+    """Arguments of the kernel in addition to its tensors: the size of a matrix of x."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class _TransposeMeta:
+    """Constants of the compiled kernel: sides of a block, and whether places have 64 bits."""
+
+    rows: int
+    columns: int
+    is_wide: bool
+
+
+def transpose(batch: int, rows: int, columns: int) -> Launcher:
+    """A function that writes the transposes of `batch` matrices x of (rows, columns) to y, both bits without gaps."""
+    is_wide = batch * rows * columns >= LIMIT32
+    meta = _TransposeMeta(power_of_two(rows, _SIDE), power_of_two(columns, _SIDE), is_wide)
+    programs = batch * blocks(rows, meta.rows) * blocks(columns, meta.columns)
+    return Launcher(transpose_blocks, programs, _MatrixSize(rows, columns), meta)
+
+
+def to_channels_last(batch: int, channels: int, places: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function that copies (N, C, D1..Dk) without gaps to (N, D1..Dk, C); the copy keeps the shape of its input."""
+    run = transpose(batch, channels, places)
+
+    def copy(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        run(bits_of(x), bits_of(y))
+        return y
+
+    return copy
+
+
+@triton.jit
+def transpose_blocks(x, y, sizes, meta: tl.constexpr):
+    """Transpose one block of a matrix."""
+    ROWS: tl.constexpr = meta.rows
+    COLUMNS: tl.constexpr = meta.columns
+    number = tl.program_id(0)
+    if meta.is_wide:
+        number = number.to(tl.int64)
+    across = tl.cdiv(sizes.columns, COLUMNS)
+    down = tl.cdiv(sizes.rows, ROWS)
+    column = number % across * COLUMNS + tl.arange(0, COLUMNS)
+    number = number // across
+    row = number % down * ROWS + tl.arange(0, ROWS)
+    first = number // down * sizes.rows * sizes.columns
+    is_row, is_column = row < sizes.rows, column < sizes.columns
+    block = tl.load(
+        x + first + row[:, None] * sizes.columns + column[None, :], mask=is_row[:, None] & is_column[None, :], other=0
+    )
+    places = y + first + column[:, None] * sizes.rows + row[None, :]
+    tl.store(places, tl.trans(block), mask=is_column[:, None] & is_row[None, :])

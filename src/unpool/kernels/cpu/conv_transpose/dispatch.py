@@ -14,9 +14,9 @@ import numpy as np
 
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.activation import PLAIN, Epilogue, activate
-from unpool.kernels.cpu.conv_transpose import direct, gemm_1x1, phases, phases_pack, phases_plan, rows, winograd
+from unpool.kernels.cpu.conv_transpose import algorithms, direct, gemm_1x1, phases, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose.phases_pack import pack as pack_phases
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_accuracy import WinogradFallback, accuracy_thresholds, inaccurate_tiles
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
 from unpool.kernels.cpu.machine.threads import Launches
 from unpool.kernels.cpu.weights import own_weights, packings_of
@@ -60,8 +60,7 @@ class ConvTransposeDispatcher:
         """The algorithms, the best first, for weights whose packing is kept, or others."""
         chosen = self._algorithms.get(is_cached)
         if chosen is None:
-            problem = replace(self._problem, is_cached=is_cached)
-            chosen = self._algorithms[is_cached] = conv_transpose.algorithms(problem)
+            chosen = self._algorithms[is_cached] = algorithms(replace(self._problem, is_cached=is_cached))
         return chosen
 
     @property
@@ -146,14 +145,14 @@ def _winograd(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: E
     assert depth is not None
     packing, tiles = _Packing("winograd", problem), flat.batch * math.prod(tiling_of(flat.axes).tiles)
     launch = winograd.launch(flat, storage, epilogue, depth)
-    fallback = cache(lambda: WinogradFallback(flat, _phases, (storage, epilogue), depth))
+    fallback = cache(lambda: winograd_accuracy.WinogradFallback(flat, _phases, (storage, epilogue), depth))
 
     def run(x, w, b, y, threads):
         packed = packing.pack(w, threads)
         if packed is None:
             return False
         values, thresholds = packed
-        inaccurate = inaccurate_tiles(x, thresholds, flat.axes, flat.group, threads, depth)
+        inaccurate = winograd_accuracy.inaccurate_tiles(x, thresholds, flat.axes, flat.group, threads, depth)
         if inaccurate.size > MAX_INACCURATE * tiles + 1:
             return False
         launch.run((x, values, b, y), threads)
@@ -236,9 +235,10 @@ def _pack(w, algorithm: Algorithm, problem: ConvTransposeProblem, threads: int |
         packed: Packed = wide.copy()
     elif algorithm == "winograd":
         flat, axes = flatten_weights(wide), problem.axes[-2:]
-        thresholds = accuracy_thresholds(flat, axes, problem.group)
+        thresholds = winograd_accuracy.accuracy_thresholds(flat, axes, problem.group)
         packed = None if thresholds is None else (winograd.pack(flat, axes, problem.group, threads), thresholds)
     else:
-        blocking = phases_plan.blocking(problem.axes, problem.channels // problem.group, problem.maps, wide.itemsize)
-        packed = phases_pack.pack(wide, blocking, problem.group, threads, is_cached=is_cached)
+        channels, plan = problem.channels // problem.group, conv_transpose.phases_plan
+        cut = plan.blocking(problem.axes, channels, problem.maps, wide.itemsize)
+        packed = pack_phases(wide, cut, problem.group, threads, is_cached=is_cached)
     return packed

@@ -7,7 +7,7 @@
 
 Both work on phases, the positions that are equal modulo the stride: neighbours in a phase need neighbouring inputs, by
 the same taps (`phases.py`). Only the device can check whether weights are finite: where `add_products` may run, both
-kernels start, and one of them ends at once. There tensors are channels-last, or are copied to be so (`layouts.py`):
+kernels start, and one of them ends at once. There tensors are channels-last, or are copied to be so (`tiles.py`):
 then a step reads neighbours in memory.
 
 The gradient by x is a convolution by the same two kernels (`launch_adjoint`), where channels and maps change places:
@@ -27,18 +27,10 @@ import torch
 
 from unpool.kernels.gpu.conv_transpose.kernels import ConvMeta, add_products, add_sums, block_shape
 from unpool.kernels.gpu.conv_transpose.phases import PhaseDim, adjoint_dim_of, dim_of
-from unpool.kernels.gpu.conv_transpose.problem import (
-    ConvArgs,
-    GpuConvProblem,
-    PackedWeights,
-    kernel_args,
-    largest_offset,
-    pack,
-    precision,
-)
+from unpool.kernels.gpu.conv_transpose.problem import ConvArgs, GpuConvProblem, PackedWeights, pack, precision
 from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
-from unpool.kernels.gpu.layouts import to_channels_last, transpose
+from unpool.kernels.gpu.tiles import to_channels_last, transpose
 
 __all__ = ["GpuConvProblem", "PackedWeights", "launch", "launch_adjoint", "pack"]
 
@@ -63,13 +55,22 @@ def launch_adjoint(problem: GpuConvProblem) -> Run:
 def _launch(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
     if not problem.is_dense or problem.is_channels_last:
         return _run_kernels(problem, dims)
-    run = _run_kernels(replace(problem, is_channels_last=True), dims)
-    return _with_transposes(problem, dims, run)
+    run_last = _run_kernels(replace(problem, is_channels_last=True), dims)
+    small, large = (math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large"))
+    copy_x = to_channels_last(problem.batch, problem.groups * problem.channels, small)
+    copy_y = transpose(problem.batch, large, problem.groups * problem.maps)
+
+    def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
+        y_last = torch.empty_like(y)
+        run_last(copy_x(x), w, b, y_last)
+        copy_y(bits_of(y_last), bits_of(y))
+
+    return run
 
 
 def _run_kernels(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
     """A function that starts the kernels; `add_sums` runs where `add_products` must not."""
-    args = kernel_args(problem, dims)
+    args = problem.args(dims)
 
     @lru_cache(8)
     def launchers(has_bias: bool, precision: str) -> list[Launcher]:
@@ -84,23 +85,9 @@ def _run_kernels(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
     return run
 
 
-def _with_transposes(problem: GpuConvProblem, dims: tuple[PhaseDim, ...], run_last: Run) -> Run:
-    """A function of channels-last tensors, for tensors that have channels first."""
-    small, large = (math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large"))
-    copy_x = to_channels_last(problem.batch, problem.groups * problem.channels, small)
-    copy_y = transpose(problem.batch, large, problem.groups * problem.maps)
-
-    def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
-        y_last = torch.empty_like(y)
-        run_last(copy_x(x), w, b, y_last)
-        copy_y(bits_of(y_last), bits_of(y))
-
-    return run
-
-
 def _launcher(problem: GpuConvProblem, args: ConvArgs, is_dense: bool, has_bias: bool, precision: str) -> Launcher:
     """Sums that may be skipped are few programs, with many blocks each."""
-    sizes, is_wide, may_skip = args.sizes, largest_offset(problem, args) >= LIMIT32, problem.is_dense
+    sizes, is_wide, may_skip = args.sizes, problem.largest_offset(args) >= LIMIT32, problem.is_dense
     is_tight = is_wide or problem.activation in _FLOAT64_ACTIVATIONS or (not is_dense and len(args.dims) > 2)
     block = block_shape(sizes, problem.kind, is_dense=is_dense, is_tight=is_tight)
     meta = ConvMeta(

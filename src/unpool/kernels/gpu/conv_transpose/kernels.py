@@ -4,11 +4,9 @@ A program computes a block of positions of one phase, and of maps. Sums are floa
 epilogue adds the bias, activates the sums, rounds them once and stores them.
 
 - `add_products` is an implicit GEMM: for each tap of the phase, and each block of channels, it multiplies a block of x,
-  whose places follow from the tap, by a block of weights. x and y are channels-last in memory, so that a program reads
-  and writes neighbours. Positions where a tap has no input read zero, which multiplies weights: so weights have to be
-  finite.
-- `add_sums` takes one channel and one tap at a time, and forms products only where a tap has an input: so weights may
-  be infinite.
+  whose places follow from the tap, by a block of weights. x and y are channels-last: a program reads and writes
+  neighbours. Where a tap has no input, weights are multiplied by zero, so they have to be finite.
+- `add_sums` takes a channel and a tap at a time, and multiplies only where a tap has an input: weights may be infinite.
 """
 
 from dataclasses import dataclass
@@ -69,37 +67,8 @@ def dense_block(most: BlockShape, *sizes: int) -> BlockShape:
 @triton.jit
 def add_products(x, w, b, y, check, args, meta: tl.constexpr):
     """One block of y, as bits; nothing if weights are not finite. w is (groups, taps, channels, maps)."""
-    POSITIONS: tl.constexpr = meta.positions
-    MAPS: tl.constexpr = meta.maps
-    CHANNELS: tl.constexpr = meta.channels
-    precision: tl.constexpr = meta.precision
     if _is_finite(check):
-        sizes = args.sizes
-        origin, block = _block_of(tl.program_id(0), args, meta)
-        coords, batch, phase = origin
-        group, is_position, maps = block
-        x += group * sizes.channels * args.x.channel
-        w += group * sizes.taps * sizes.channels * sizes.maps
-        columns = tl.cdiv(sizes.channels, CHANNELS)
-        total = tl.zeros([POSITIONS, MAPS], tl.float32)
-        step = phases.first_step(phase)
-        for _ in range(phases.count_taps(phase) * columns):
-            tap, place, mask = phases.source_of(step, coords, phase, args.dims)
-            mask = mask & is_position
-            channels = step[len(phase)] * CHANNELS + tl.arange(0, CHANNELS)
-            is_channel = channels < sizes.channels
-            rows = batch * args.x.batch + place * args.x.place
-            inputs = x + (rows[:, None] + (channels * args.x.channel)[None, :])
-            left = tl.load(inputs, mask=mask[:, None] & is_channel[None, :], other=0)
-            w_rows = (tap * sizes.channels + channels) * sizes.maps
-            weights = w + (w_rows[:, None] + maps[None, :])
-            right = tl.load(weights, mask=is_channel[:, None] & (maps < sizes.maps)[None, :], other=0)
-            if IS_INTERPRETED:  # see launch.INTERPRETED
-                left = left.to(tl.float32)
-                right = right.to(tl.float32)
-            total = tl.dot(left, right, total, input_precision=precision)
-            step = phases.next_step(step, phase, columns)
-        _epilogue(total, (b, y), origin, block, args, meta)
+        _add_block(x, w, b, y, tl.program_id(0), True, args, meta)
 
 
 @triton.jit
@@ -111,13 +80,16 @@ def add_sums(x, w, b, y, check, args, meta: tl.constexpr):
         if _is_finite(check):
             blocks = 0
     for number in range(tl.program_id(0), blocks, tl.num_programs(0)):
-        _add_block(x, w, b, y, number, args, meta)
+        _add_block(x, w, b, y, number, False, args, meta)
 
 
 @triton.jit
-def _add_block(x, w, b, y, number, args, meta: tl.constexpr):
+def _add_block(x, w, b, y, number, is_dense: tl.constexpr, args, meta: tl.constexpr):
+    """Block `number` of y: every step adds a tap of a block of channels, or of the one channel of a sum."""
     POSITIONS: tl.constexpr = meta.positions
     MAPS: tl.constexpr = meta.maps
+    CHANNELS: tl.constexpr = meta.channels
+    precision: tl.constexpr = meta.precision
     wide: tl.constexpr = tl.float64 if meta.kind == "float64" else tl.float32
     sizes = args.sizes
     origin, block = _block_of(number, args, meta)
@@ -125,18 +97,32 @@ def _add_block(x, w, b, y, number, args, meta: tl.constexpr):
     group, is_position, maps = block
     x += group * sizes.channels * args.x.channel
     w += group * sizes.taps * sizes.channels * sizes.maps
+    columns = tl.cdiv(sizes.channels, CHANNELS) if is_dense else sizes.channels
     total = tl.zeros([POSITIONS, MAPS], wide)
     step = phases.first_step(phase)
-    for _ in range(phases.count_taps(phase) * sizes.channels):
-        channel = step[len(phase)]
+    for _ in range(phases.count_taps(phase) * columns):
         tap, place, mask = phases.source_of(step, coords, phase, args.dims)
         mask = mask & is_position
-        rows = batch * args.x.batch + place * args.x.place + channel * args.x.channel
-        left = tl.load(x + rows, mask=mask, other=0).to(wide)
-        w_row = (tap * sizes.channels + channel) * sizes.maps
-        right = tl.load(w + w_row + maps, mask=maps < sizes.maps, other=0).to(wide)
-        total = tl.where(mask[:, None], total + left[:, None] * right[None, :], total)
-        step = phases.next_step(step, phase, sizes.channels)
+        rows = batch * args.x.batch + place * args.x.place
+        if is_dense:
+            channels = step[len(phase)] * CHANNELS + tl.arange(0, CHANNELS)
+            is_channel = channels < sizes.channels
+            inputs = x + (rows[:, None] + (channels * args.x.channel)[None, :])
+            left = tl.load(inputs, mask=mask[:, None] & is_channel[None, :], other=0)
+            w_rows = (tap * sizes.channels + channels) * sizes.maps
+            weights = w + (w_rows[:, None] + maps[None, :])
+            right = tl.load(weights, mask=is_channel[:, None] & (maps < sizes.maps)[None, :], other=0)
+            if IS_INTERPRETED:  # see launch.INTERPRETED
+                left = left.to(tl.float32)
+                right = right.to(tl.float32)
+            total = tl.dot(left, right, total, input_precision=precision)
+        else:
+            channel = step[len(phase)]
+            left = tl.load(x + (rows + channel * args.x.channel), mask=mask, other=0).to(wide)
+            w_row = (tap * sizes.channels + channel) * sizes.maps
+            right = tl.load(w + w_row + maps, mask=maps < sizes.maps, other=0).to(wide)
+            total = tl.where(mask[:, None], total + left[:, None] * right[None, :], total)
+        step = phases.next_step(step, phase, columns)
     _epilogue(total, (b, y), origin, block, args, meta)
 
 
@@ -170,14 +156,12 @@ def _block_of(number, args, meta: tl.constexpr):
 def _epilogue(total, tensors, origin, block, args, meta: tl.constexpr):
     """Add the bias to the sums of a block of `_block_of`, activate them, round them once, and store them in y."""
     kind: tl.constexpr = meta.kind
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
     sizes = args.sizes
     columns = block[0] * sizes.maps + block[2]
     is_map = block[2] < sizes.maps
     if meta.has_bias:
         total += tl.load(tensors[0] + columns, mask=is_map, other=0).to(total.dtype)[None, :]
-    bits = narrow(activate(total, activation, params), kind)
+    bits = narrow(activate(total, meta), kind)
     place, mask = phases.target_of(origin[0], origin[2], args.dims)
     mask = mask & block[1]
     rows = origin[1] * args.y.batch + place * args.y.place

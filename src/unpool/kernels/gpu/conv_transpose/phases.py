@@ -37,12 +37,9 @@ class PhaseDim(NamedTuple):
 
 
 def dim_of(axis: Axis) -> PhaseDim:
-    """An axis of a transposed convolution.
-
-    If x has one position, the stride does not matter: with one longer than y, every position of y is a phase of its
-    own, with the one tap that reads x.
-    """
+    """An axis of a transposed convolution."""
     window = axis.window
+    # if x has one position, any stride will do: with one longer than y, each position of y is a phase with its one tap
     stride = window.stride if axis.small > 1 or axis.begin < 0 else max(window.reach, axis.large + axis.begin)
     common = math.gcd(stride, window.dilation)
     tap_step, back = stride // common, window.dilation // common

@@ -17,26 +17,6 @@ from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 _MIN_DENSE = 8  # channels and maps of a group that make dense products worthwhile: matrix units take 16 of each
 
 
-@dataclass(frozen=True, slots=True)
-class GpuConvProblem:
-    """One call."""
-
-    axes: tuple[Axis, ...]
-    batch: int
-    groups: int
-    channels: int  # of x, in a group
-    maps: int  # of y, in a group
-    kind: str  # of the elements, by its name in `unpool.dtypes`
-    is_channels_last: bool = False  # x and y are (N, D1..Dk, C) in memory
-    activation: str = ""
-    params: tuple[float, ...] = ()
-
-    @property
-    def is_dense(self) -> bool:
-        """True if its groups are large enough for dense products."""
-        return _is_dense(self.kind, self.channels, self.maps)
-
-
 class PackedWeights(NamedTuple):
     """Weights in the order of the kernels: (groups, taps, channels, maps), so that maps are neighbours.
 
@@ -67,6 +47,41 @@ class ConvArgs(NamedTuple):
     y: TensorStrides
 
 
+@dataclass(frozen=True, slots=True)
+class GpuConvProblem:
+    """One call."""
+
+    axes: tuple[Axis, ...]
+    batch: int
+    groups: int
+    channels: int  # of x, in a group
+    maps: int  # of y, in a group
+    kind: str  # of the elements, by its name in `unpool.dtypes`
+    is_channels_last: bool = False  # x and y are (N, D1..Dk, C) in memory
+    activation: str = ""
+    params: tuple[float, ...] = ()
+
+    @property
+    def is_dense(self) -> bool:
+        """True if its groups are large enough for dense products."""
+        return _is_dense(self.kind, self.channels, self.maps)
+
+    def args(self, dims: tuple[PhaseDim, ...]) -> ConvArgs:
+        """Arguments of the kernels; channels are those of the input, maps those of the output."""
+        small, large, phases, length, taps = (
+            math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large", "phases", "length", "window")
+        )
+        sizes = ConvSizes(phases, self.batch * length, taps, self.groups, self.channels, self.maps)
+        x = strides_of(self.groups * self.channels, small, self.is_channels_last)
+        return ConvArgs(dims, sizes, x, strides_of(self.groups * self.maps, large, self.is_channels_last))
+
+    def largest_offset(self, args: ConvArgs) -> int:
+        """Upper bound of places in tensors and positions along axes that a kernel computes."""
+        reaches = (x.large + abs(x.begin) + (x.small + 1) * x.window.stride + x.window.reach for x in self.axes)
+        weights = self.groups * self.channels * self.maps * args.sizes.taps
+        return max(self.batch * args.x.batch, self.batch * args.y.batch, weights, *reaches)
+
+
 class BlockShape(NamedTuple):
     """The block of y that one program computes."""
 
@@ -87,28 +102,6 @@ def pack(w: torch.Tensor, groups: int, *, is_adjoint: bool = False) -> PackedWei
 
 def _is_dense(kind: str, channels: int, maps: int) -> bool:
     return kind != "float64" and min(channels, maps) >= _MIN_DENSE
-
-
-def kernel_args(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> ConvArgs:
-    """Arguments of the kernels; channels are those of the input, maps those of the output."""
-    small, large, phases, length, taps = (
-        math.prod(getattr(dim, name) for dim in dims) for name in ("small", "large", "phases", "length", "window")
-    )
-    groups, is_last = problem.groups, problem.is_channels_last
-    sizes = ConvSizes(phases, problem.batch * length, taps, groups, problem.channels, problem.maps)
-    x, y = strides_of(groups * problem.channels, small, is_last), strides_of(groups * problem.maps, large, is_last)
-    return ConvArgs(dims, sizes, x, y)
-
-
-def largest_offset(problem: GpuConvProblem, args: ConvArgs) -> int:
-    """Upper bound of places in tensors and positions along axes that a kernel computes."""
-    reaches = (
-        axis.large + abs(axis.begin) + (axis.small + 1) * axis.window.stride + axis.window.reach
-        for axis in problem.axes
-    )
-    sizes = args.sizes
-    weights = sizes.groups * sizes.channels * sizes.maps * sizes.taps
-    return max(problem.batch * args.x.batch, problem.batch * args.y.batch, weights, *reaches)
 
 
 def precision() -> str:

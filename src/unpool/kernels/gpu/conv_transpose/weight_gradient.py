@@ -18,17 +18,11 @@ import triton
 import triton.language as tl
 
 from unpool.kernels.gpu.conv_transpose.kernels import dense_block
-from unpool.kernels.gpu.conv_transpose.phases import dim_of
-from unpool.kernels.gpu.conv_transpose.problem import (
-    BlockShape,
-    GpuConvProblem,
-    kernel_args,
-    largest_offset,
-    precision,
-)
+from unpool.kernels.gpu.conv_transpose.phases import dim_of, positions_of
+from unpool.kernels.gpu.conv_transpose.problem import BlockShape, GpuConvProblem, precision
 from unpool.kernels.gpu.elements import IS_INTERPRETED
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
-from unpool.kernels.gpu.layouts import to_channels_last
+from unpool.kernels.gpu.tiles import to_channels_last
 
 # dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -64,18 +58,20 @@ def launch(problem: GpuConvProblem) -> Run:
 
 
 def _launch(problem: GpuConvProblem) -> Run:
-    dims = tuple(map(dim_of, problem.axes))
-    positions = problem.batch * math.prod(dim.small for dim in dims)
-    args = kernel_args(problem, dims)
-    args = args._replace(sizes=args.sizes._replace(positions=positions))
-    sizes = args.sizes
-    tile = _block_shape(problem, positions)
+    args = problem.args(tuple(dim_of(axis)._replace(length=axis.small) for axis in problem.axes))
+    sizes, positions = args.sizes, args.sizes.positions  # of x, all of one phase
+    if problem.is_dense:
+        most = _FLOAT32 if problem.kind == "float32" else _SIXTEEN_BITS
+        tile = dense_block(most, positions, problem.maps, problem.channels)
+    else:  # a program holds channels, positions and maps in registers at once
+        channels, maps = power_of_two(problem.channels, 8), power_of_two(problem.maps, 8)
+        tile = BlockShape(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
     tiles = problem.groups * sizes.taps * blocks(problem.channels, tile.channels) * blocks(problem.maps, tile.maps)
     parts, steps = split_positions(blocks(positions, tile.positions), tiles)
     shape = parts, sizes.taps, problem.groups, problem.channels, problem.maps
-    is_wide = max(largest_offset(problem, args), math.prod(shape)) >= LIMIT32
+    is_wide = max(problem.largest_offset(args), math.prod(shape)) >= LIMIT32
     wide = torch.float64 if problem.kind == "float64" else torch.float32
-    window = tuple(dim.window for dim in dims)
+    window = tuple(axis.window.size for axis in problem.axes)
 
     @lru_cache(4)
     def launcher(precision: str) -> Launcher:
@@ -104,15 +100,6 @@ def split_positions(steps: int, tiles: int) -> tuple[int, int]:
     return blocks(steps, per_part) if steps else 1, per_part
 
 
-def _block_shape(problem: GpuConvProblem, positions: int) -> BlockShape:
-    """Without dense products, a program holds channels, positions and maps in registers at once."""
-    if problem.is_dense:
-        most = _FLOAT32 if problem.kind == "float32" else _SIXTEEN_BITS
-        return dense_block(most, positions, problem.maps, problem.channels)
-    channels, maps = power_of_two(problem.channels, 8), power_of_two(problem.maps, 8)
-    return BlockShape(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
-
-
 @triton.jit
 def add_positions(x, grad, sums, steps, args, meta: tl.constexpr):
     """One block of the sums (parts, taps, groups, channels, maps), over the `steps` blocks of positions of a part."""
@@ -139,8 +126,9 @@ def add_positions(x, grad, sums, steps, args, meta: tl.constexpr):
     grad += group * sizes.maps * args.y.channel
     total = tl.zeros([CHANNELS, MAPS], wide)
     position = part * steps * POSITIONS + tl.arange(0, POSITIONS)
-    coords = coordinates_of(position, args.dims)
-    stride = coordinates_of(tl.full([], POSITIONS, tl.int32), args.dims)
+    coords, image = positions_of(position, args.dims)
+    stride, images = positions_of(tl.full([], POSITIONS, tl.int32), args.dims)
+    coords, stride = coords + (image,), stride + (images,)
     for _ in range(steps):
         from_x, from_grad, mask = offsets_of(coords, tap, args)
         mask = mask & (position < sizes.positions)
@@ -163,18 +151,8 @@ def add_positions(x, grad, sums, steps, args, meta: tl.constexpr):
 
 
 @triton.jit
-def coordinates_of(position, dims):
-    """Coordinates of positions of x along each axis, and their images."""
-    coords = ()
-    for axis in tl.static_range(len(dims) - 1, -1, -1):
-        coords = (position % dims[axis].small,) + coords
-        position = position // dims[axis].small
-    return coords + (position,)
-
-
-@triton.jit
 def add_coordinates(coords, other, dims):
-    """Coordinates plus an offset, added with carries: that is cheaper than a division in every step."""
+    """Coordinates and images plus an offset, with carries: that is cheaper than a division in every step."""
     total = ()
     carry = 0
     for axis in tl.static_range(len(dims) - 1, -1, -1):

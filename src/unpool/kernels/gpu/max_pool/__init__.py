@@ -17,7 +17,7 @@ gradient is in `max_unpool/gradient.py`.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,8 +28,6 @@ from unpool.kernels.gpu.max_pool.kernel import pool_windows
 from unpool.kernels.gpu.tiles import TileGrid, TileShape, grid_of, programs, tile_for
 
 Axes = tuple[Axis, ...]
-# writes y and, where there are any, indices from x; all without gaps, in one layout
-Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,64 +103,53 @@ class PoolMeta:
     params: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class _PoolPass:
-    """One launch of the kernel, of (input bits, their places, output bits, output places); `elements` are written."""
-
-    launcher: Launcher
-    meta: PoolMeta
-    elements: int
-
-
-def launch(problem: GpuPoolProblem, has_indices: bool) -> Run:
-    """A function that computes a max pooling."""
+def launch(problem: GpuPoolProblem, has_indices: bool) -> Callable[[torch.Tensor, torch.Tensor, Any], None]:
+    """A function that writes y and, where there are any, indices from x; all without gaps, in one layout."""
     steps = passes(tuple(map(clipped, problem.axes)))
     planes = problem.batch * problem.channels
     places = max(planes * max(math.prod(each.large for each in step), _outputs(step)) for step in steps)
-    reach = max(
-        each.small * each.window.stride + each.window.reach + abs(each.begin) for step in steps for each in step
-    )
-    *before, last = (_pass(problem, steps, number, has_indices, max(places, reach)) for number in range(len(steps)))
+    reach = max(x.small * x.window.stride + x.window.reach + abs(x.begin) for axes in steps for x in axes)
+    launchers = [_pass(problem, steps, number, has_indices, max(places, reach)) for number in range(len(steps))]
+    *before, last = zip(launchers, (planes * _outputs(step) for step in steps), strict=True)
 
     def run(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor | None) -> None:
         read = read_places = bits_of(x)
-        for step in before:
-            bits = places = torch.empty(step.elements, dtype=read.dtype, device=x.device)
+        for launcher, elements in before:
+            bits = places = torch.empty(elements, dtype=read.dtype, device=x.device)
             if has_indices:
-                places = torch.empty_like(bits, dtype=torch.int64 if step.meta.tile.is_wide else torch.int32)
-            step.launcher(read, read_places, bits, places)
+                places = torch.empty_like(bits, dtype=torch.int64 if launcher.meta.tile.is_wide else torch.int32)
+            launcher(read, read_places, bits, places)
             read, read_places = bits, places
-        last.launcher(read, read_places, bits_of(y), bits_of(y) if indices is None else indices)
+        last[0](read, read_places, bits_of(y), bits_of(y) if indices is None else indices)
 
     return run
 
 
-def _pass(problem: GpuPoolProblem, steps: tuple[Axes, ...], number: int, has_indices: bool, largest: int) -> _PoolPass:
-    """Pass `number` of `steps`; places are computed with numbers up to `largest`."""
+def _pass(problem: GpuPoolProblem, steps: tuple[Axes, ...], number: int, has_indices: bool, largest: int) -> Launcher:
+    """Pass `number` of `steps`, of (input bits, their places, output bits, output places); places up to `largest`."""
     axes, is_last = steps[number], number == len(steps) - 1
     has_empty = any(_may_be_empty(axis) for each in steps for axis in each)
     neighbours = 1 if problem.is_channels_last or has_empty else _neighbours_of(axes[-1])
     aligned = math.gcd(axes[-1].large, 16) if neighbours > 1 else 1
     walked = axes if neighbours == 1 else (*axes[:-1], identity_axis(axes[-1].large))
     windows = [axis.window for axis in walked]
+    taps = math.prod(each.size for each in windows)
     grid = grid_of(problem.batch, problem.channels, tuple(axis.small for axis in axes), problem.is_channels_last)
     tile = tile_for(grid, problem.is_channels_last, largest)
-    if math.prod(each.size for each in windows) > _MAX_TAPS:
+    if taps > _MAX_TAPS:
         tile = replace(tile, rows=max(1, tile.rows // 2))
     folded = grid.sizes if problem.is_channels_last else grid.sizes[:-1]
     meta = PoolMeta(
         tile, neighbours, aligned, _carries(folded, tile.rows), tuple(each.size for each in windows),
         tuple(each.dilation if each.size > 1 else 1 for each in windows), tuple(map(_is_padded, walked)),
-        math.prod(each.size for each in windows), has_empty, problem.lowest, problem.kind, problem.nan_last,
-        problem.is_column_major, number == 0, ("indices" if is_last else "places") if has_indices else "none",
-        problem.per_plane, problem.activation if is_last else "",
-        bounds(problem.kind, problem.params) if is_last else (),
+        taps, has_empty, problem.lowest, problem.kind, problem.nan_last, problem.is_column_major, number == 0,
+        ("indices" if is_last else "places") if has_indices else "none", problem.per_plane,
+        problem.activation if is_last else "", bounds(problem.kind, problem.params) if is_last else (),
     )  # fmt: skip
     dims = tuple(_dim(walked, each, problem.is_column_major) for each in range(len(axes)))
     read, counted = (math.prod(axis.large for axis in each) for each in (axes, steps[0]))
     planes = PoolPlanes(read, counted, math.prod(grid.sizes))
-    launcher = Launcher(pool_windows, programs(grid, tile), PoolArgs(grid, dims, planes), meta)
-    return _PoolPass(launcher, meta, problem.batch * problem.channels * planes.written)
+    return Launcher(pool_windows, programs(grid, tile), PoolArgs(grid, dims, planes), meta)
 
 
 def _carries(sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
@@ -195,13 +182,11 @@ def _dim(axes: Axes, number: int, is_column_major: bool) -> PoolDim:
 
 
 def _is_padded(axis: Axis) -> bool:
-    """True if a tap lies in the padding."""
     end = (axis.small - 1) * axis.window.stride + axis.window.reach - axis.begin
     return axis.begin > 0 or end > axis.large
 
 
 def _may_be_empty(axis: Axis) -> bool:
-    """True if a window may have no data."""
     window, corner = axis.window, (axis.small - 1) * axis.window.stride - axis.begin
     return window.reach <= axis.begin or corner >= axis.large or window.dilation > axis.large
 

@@ -27,8 +27,6 @@ def pool_windows(x, read_places, y, places, args, meta: tl.constexpr):
     """
     kind: tl.constexpr = meta.kind
     taps: tl.constexpr = meta.taps
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
     tile: tl.constexpr = meta.tile
     neighbours: tl.constexpr = meta.neighbours
     carries: tl.constexpr = meta.carries
@@ -50,7 +48,7 @@ def pool_windows(x, read_places, y, places, args, meta: tl.constexpr):
         bits = tl.where(is_read, bits, tl.full([1, 1], meta.lowest, y.dtype.element_ty))
         best_place = tl.where(is_read, best_place, -1)
     target = _element(row[1], place_of(coords, args.grid.sizes), lane, args.planes.written, args, meta)
-    tl.store(y + target, activated(bits, kind, activation, params), mask=inside)
+    tl.store(y + target, activated(bits, meta), mask=inside)
     if meta.places != "none":
         index = best_place
         if meta.places == "indices":
@@ -66,7 +64,7 @@ def pool_windows(x, read_places, y, places, args, meta: tl.constexpr):
 def _tile_rows(grid, tile: tl.constexpr, carries: tl.constexpr):
     """The rows of this program: coordinates, plane (of N * C, or N if lanes are channels), mask; and its first lane.
 
-    Divisions are slow: so only the first row is divided, and the others carry over from axis to axis.
+    Only the first row is divided, which is slow; the others carry over from axis to axis.
     """
     ROWS: tl.constexpr = tile.rows
     folded: tl.constexpr = len(grid.sizes) if tile.is_channels_last else len(grid.sizes) - 1
@@ -125,7 +123,6 @@ def _element(outer, place, lane, plane, args, meta: tl.constexpr):
 
 @triton.jit
 def _reduce_tap(x, read_places, tap, windows, best, best_place, args, meta: tl.constexpr):
-    """The largest elements so far, and their places, including those of a tap."""
     other, place = _read(x, read_places, tap, windows, args, meta)
     return _keep_greater(other, place, best, best_place, meta)
 
@@ -202,7 +199,6 @@ def _edges(corner, large, dilation: tl.constexpr):
 
 @triton.jit
 def _is_empty(coords, args, meta: tl.constexpr):
-    """Mask of the windows without data."""
     window: tl.constexpr = meta.window
     dilation: tl.constexpr = meta.dilation
     is_padded: tl.constexpr = meta.is_padded
@@ -255,7 +251,6 @@ def is_greater(other, kept, kind: tl.constexpr, nan_last: tl.constexpr):
 
 @triton.jit
 def _number(kept, kind: tl.constexpr):
-    """The number to compare."""
     if kind == "float64":
         kept = kept.to(tl.float64, bitcast=True)
     elif kind == "float16":

@@ -17,9 +17,9 @@ All other calls:
 | write y in memory order from the windows that reach it | gather | if every index lies in its own window |
 | find the last of equal indices, then write y | scatter | otherwise, unless an index is out of range |
 
-The host starts all of them. The result of the check stays on the device, and a kernel that it excludes
-ends at once: so the host does not wait for the device. If an index is out of range, memory of the caller keeps its
-content, and memory of our own becomes NaN. Gradients: `gradient.py`.
+The host starts all of them, and does not wait: the result of the check stays on the device, and a kernel that it
+excludes ends at once. If an index is out of range, memory of the caller keeps its content, and memory of our own
+becomes NaN. Gradients: `gradient.py`.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,8 @@ Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], torc
 def launch(problem: GpuUnpoolProblem) -> Run:
     """A function that computes a max unpooling."""
     check, write_any = check_indices.launch(problem), scatter.launch(problem)
-    is_one_pass = problem.index_space == "output" and cells.fits(
-        problem.axes, is_channels_last=problem.is_channels_last
-    )
+    fits_cells = cells.fits(problem.axes, is_channels_last=problem.is_channels_last)
+    is_one_pass = problem.index_space == "output" and fits_cells
     check_and_write = cells.launch(problem, check_indices=True) if is_one_pass else None
     write_local = cells.launch(problem, after_check=True) if is_one_pass else gather.launch(problem)
 

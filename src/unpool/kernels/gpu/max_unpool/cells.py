@@ -23,13 +23,7 @@ import triton.language as tl
 from unpool.geometry import Axis
 from unpool.kernels.gpu.elements import BITS, activated, narrow, widen
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
-from unpool.kernels.gpu.max_unpool.check_indices import (
-    GpuUnpoolProblem,
-    IndexSpaces,
-    index_spaces,
-    read_result,
-    record_first,
-)
+from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem, IndexSpaces, read_result, record_first
 from unpool.kernels.gpu.tiles import TileShape, reach_of
 
 _BYTES = 1024  # of x that a program reads if windows lie side by side: a thread then writes 16 bytes of y at once
@@ -113,7 +107,7 @@ def launch(
     window_rows, cell_rows = (tuple(product(*map(range, taps[:-1]))) for taps in (sizes, strides))
     meta = CellMeta(
         tile, strides, sizes, tuple(axis.begin for axis in axes), windows, window_rows, cell_rows, units,
-        all(map(_is_covered, axes)), index_spaces(problem), check_indices, after_check, accumulate, problem.kind,
+        all(map(_is_covered, axes)), problem.spaces, check_indices, after_check, accumulate, problem.kind,
         problem.activation, problem.params,
     )  # fmt: skip
     programs = blocks(rows, tile.rows) * blocks(last.cells, lanes)
@@ -140,9 +134,8 @@ def _is_covered(axis: Axis) -> bool:
 @triton.jit
 def unpool_cells(x, indices, y, result, args, meta: tl.constexpr):
     """One tile of cells. x: bits, and indices: int64, (N, C, d1..dk); y: bits (N, C, D1..Dk)."""
-    spaces: tl.constexpr = meta.spaces
     if meta.after_check:
-        _, _, all_in_window = read_result(result, spaces)
+        _, _, all_in_window = read_result(result, meta)
         if all_in_window:
             _write(y, _read(x, indices, result, args, meta), args, meta)
     else:
@@ -151,13 +144,8 @@ def unpool_cells(x, indices, y, result, args, meta: tl.constexpr):
 
 @triton.jit
 def _read(x, indices, result, args, meta: tl.constexpr):
-    """Of each window that reaches the cells, in row-major order: its index less the cell's first place, and its x.
-
-    Faults of the indices of a cell's own window are recorded.
-    """
+    """Per window that reaches the cells, in row-major order, its index less the cell's place, and x; records faults."""
     kind: tl.constexpr = meta.kind
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
     spaces: tl.constexpr = meta.spaces
     windows: tl.constexpr = meta.windows
     strides: tl.constexpr = meta.strides
@@ -173,7 +161,7 @@ def _read(x, indices, result, args, meta: tl.constexpr):
         is_window = is_window & mask
         index = tl.load(indices + position, mask=is_window, other=-1)
         bits = tl.load(x + position, mask=is_window, other=0)
-        value = widen(bits, kind) if meta.accumulate else activated(bits, kind, activation, params)
+        value = widen(bits, kind) if meta.accumulate else activated(bits, meta)
         candidates = candidates + ((index - first, value),)  # type: ignore[assignment]
         if meta.check_indices and number == len(windows) - 1:
             outside = is_window & (_is_in_window(index - first, coords, args, meta) == 0)
@@ -232,7 +220,6 @@ def _tile_cells(joined: tl.constexpr, args, meta: tl.constexpr):
 
 @triton.jit
 def _length(of_y: tl.constexpr, args, meta: tl.constexpr):
-    """Elements of a row of x or of y."""
     units: tl.constexpr = meta.units
     return (args.counts.large if of_y else args.counts.small) * units[of_y]
 
@@ -322,13 +309,11 @@ def _is_in_window(local, coords, args, meta: tl.constexpr):
 def _value(candidates, offset, meta: tl.constexpr):
     """The bits of elements at `offset` in their cells: the last window with their index, or the sum of such windows."""
     kind: tl.constexpr = meta.kind
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
     ROWS: tl.constexpr = meta.tile.rows
     LANES: tl.constexpr = meta.tile.lanes
     value = tl.zeros([ROWS, LANES], candidates[0][1].dtype)
     if not meta.accumulate:
-        value = activated(value, kind, activation, params)
+        value = activated(value, meta)
     for each in tl.static_range(len(candidates)):
         local, other = candidates[each]
         value = tl.where(local == offset, value + other if meta.accumulate else other, value)

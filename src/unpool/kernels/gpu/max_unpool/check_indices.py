@@ -22,51 +22,6 @@ from unpool.kernels.gpu.tiles import TileGrid, TileShape, elements_of, grid_of, 
 NO_POSITION = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUnpoolProblem:
-    """One call: zeros, with every element of x at its index."""
-
-    axes: tuple[Axis, ...]  # whose large size is that of y
-    inferred: tuple[int, ...]  # the other spatial sizes that indices may count in
-    batch: int
-    channels: int
-    kind: str  # of the elements, by its name in `unpool.dtypes`
-    index_space: str = "output"  # or "inferred" or "auto"
-    is_channels_last: bool = False  # x and y are (N, D1..Dk, C) in memory
-    per_plane: bool = False  # indices count inside their own plane, instead of the whole tensor
-    activation: str = ""
-    params: tuple[float, ...] = ()
-
-    @property
-    def planes(self) -> int:
-        """N * C."""
-        return self.batch * self.channels
-
-    @property
-    def small(self) -> int:
-        """Elements of a plane of x."""
-        return math.prod(axis.small for axis in self.axes)
-
-    @property
-    def large(self) -> int:
-        """Elements of a plane of y."""
-        return math.prod(axis.large for axis in self.axes)
-
-    @property
-    def index_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes of the two spaces that indices may count in: those of y, and the inferred ones if they may apply."""
-        large = tuple(axis.large for axis in self.axes)
-        return large, large if self.index_space == "output" else self.inferred
-
-    @property
-    def is_wide(self) -> bool:
-        """True if places have 64 bits."""
-        reach = max(
-            max(axis.large, axis.small * axis.window.stride) + axis.window.reach + axis.begin for axis in self.axes
-        )
-        return max(self.planes * max(self.large, self.small), reach) >= LIMIT32
-
-
 class IndexDim(NamedTuple):
     """One spatial axis; `large` and `inferred` are its sizes in the two spaces."""
 
@@ -104,6 +59,59 @@ class IndexSpaces:
     prefers_inferred: bool
 
 
+@dataclass(frozen=True, slots=True)
+class GpuUnpoolProblem:
+    """One call: zeros, with every element of x at its index."""
+
+    axes: tuple[Axis, ...]  # whose large size is that of y
+    inferred: tuple[int, ...]  # the other spatial sizes that indices may count in
+    batch: int
+    channels: int
+    kind: str  # of the elements, by its name in `unpool.dtypes`
+    index_space: str = "output"  # or "inferred" or "auto"
+    is_channels_last: bool = False  # x and y are (N, D1..Dk, C) in memory
+    per_plane: bool = False  # indices count inside their own plane, instead of the whole tensor
+    activation: str = ""
+    params: tuple[float, ...] = ()
+
+    @property
+    def planes(self) -> int:
+        """N * C."""
+        return self.batch * self.channels
+
+    @property
+    def small(self) -> int:
+        """Elements of a plane of x."""
+        return math.prod(axis.small for axis in self.axes)
+
+    @property
+    def large(self) -> int:
+        """Elements of a plane of y."""
+        return math.prod(axis.large for axis in self.axes)
+
+    @property
+    def is_wide(self) -> bool:
+        """True if places have 64 bits."""
+        reaches = [max(x.large, x.small * x.window.stride) + x.window.reach + x.begin for x in self.axes]
+        return max(self.planes * max(self.large, self.small), *reaches) >= LIMIT32
+
+    @property
+    def spaces(self) -> IndexSpaces:
+        """Constants of kernels that read indices."""
+        return IndexSpaces(self.per_plane, self.index_space != "output", self.index_space == "inferred")
+
+    @property
+    def indexing(self) -> IndexArgs:
+        """Arguments of kernels that read indices: spaces 0 and 1 are equal unless the inferred one may apply."""
+        inferred = tuple(axis.large for axis in self.axes) if self.index_space == "output" else self.inferred
+        dims = tuple(
+            IndexDim(axis.small, axis.window.size, axis.window.stride, axis.begin, axis.large, size)
+            for axis, size in zip(self.axes, inferred, strict=True)
+        )
+        planes, small = self.planes, self.small
+        return IndexArgs(dims, IndexCounts(planes * small, small, planes, self.large, math.prod(inferred)))
+
+
 class CheckArgs(NamedTuple):
     """Arguments of the kernel in addition to its tensors; the grid is that of the indices."""
 
@@ -120,34 +128,18 @@ class CheckMeta:
     has_wide_planes: bool
 
 
-def index_args(problem: GpuUnpoolProblem) -> IndexArgs:
-    """Arguments of kernels that read indices."""
-    large, inferred = problem.index_sizes
-    dims = tuple(
-        IndexDim(axis.small, axis.window.size, axis.window.stride, axis.begin, *sizes)
-        for axis, *sizes in zip(problem.axes, large, inferred, strict=True)
-    )
-    planes, small = problem.planes, problem.small
-    return IndexArgs(dims, IndexCounts(planes * small, small, planes, problem.large, math.prod(inferred)))
-
-
-def index_spaces(problem: GpuUnpoolProblem) -> IndexSpaces:
-    """Constants of kernels that read indices."""
-    return IndexSpaces(problem.per_plane, problem.index_space != "output", problem.index_space == "inferred")
-
-
-def new_result(device: torch.device) -> torch.Tensor:
-    """A new result without faults, four int64."""
-    return torch.full((4,), NO_POSITION, dtype=torch.int64, device=device)
+def new_result(device: torch.device, size: int = 4) -> torch.Tensor:
+    """A new result without faults."""
+    return torch.full((size,), NO_POSITION, dtype=torch.int64, device=device)
 
 
 def launch(problem: GpuUnpoolProblem) -> Callable[[torch.Tensor, torch.Tensor], None]:
     """A function that checks (indices, result)."""
     grid = grid_of(problem.batch, problem.channels, tuple(axis.small for axis in problem.axes), False)
     tile = tile_for(grid, False, LIMIT32 if problem.is_wide else 0)
-    args = CheckArgs(grid, index_args(problem))
+    args = CheckArgs(grid, problem.indexing)
     planes = args.indexing.counts.large, args.indexing.counts.inferred
-    meta = CheckMeta(tile, index_spaces(problem), max(planes) >= LIMIT32)
+    meta = CheckMeta(tile, problem.spaces, max(planes) >= LIMIT32)
     return Launcher(check_indices, programs(grid, tile), args, meta)
 
 
@@ -214,8 +206,9 @@ def record_first(place, position, is_fault):
 
 
 @triton.jit
-def read_result(result, spaces: tl.constexpr):
-    """True if indices count in space 1, whether all are in range, and whether all are in their windows."""
+def read_result(result, meta: tl.constexpr):
+    """True if indices count in space 1, if all are in range, and if all are in their windows."""
+    spaces: tl.constexpr = meta.spaces
     no_fault: tl.constexpr = 9223372036854775807
     uses_inferred = False
     all_in_range = tl.load(result) == no_fault

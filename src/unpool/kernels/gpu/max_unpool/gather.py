@@ -1,8 +1,7 @@
 """Max unpooling of indices that lie in the window of their element: y is written once, in the order of memory.
 
 A program has a tile of y. For each element it walks the windows that reach it, in row-major order, and keeps the x of
-the last window whose index is the element's own, or zero if there is none; or, for gradients, adds the x of all these
-windows.
+the last window whose index is the element's own, else zero; or, for gradients, adds the x of all these windows.
 """
 
 from collections.abc import Callable
@@ -15,14 +14,7 @@ import triton.language as tl
 from unpool.kernels.gpu import tiles
 from unpool.kernels.gpu.elements import activated, narrow, widen
 from unpool.kernels.gpu.launch import LIMIT32, Launcher
-from unpool.kernels.gpu.max_unpool.check_indices import (
-    GpuUnpoolProblem,
-    IndexArgs,
-    IndexSpaces,
-    index_args,
-    index_spaces,
-    read_result,
-)
+from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem, IndexArgs, IndexSpaces, read_result
 from unpool.kernels.gpu.tiles import TensorStrides, elements_of, first_window, place_of, window_row
 
 
@@ -58,19 +50,18 @@ def launch(problem: GpuUnpoolProblem, *, accumulate: bool = False) -> Callable[.
         tile = replace(tile, rows=max(1, tile.rows // 4))  # several windows are read at once
     planes = problem.small, problem.large
     strides = (tiles.strides_of(problem.channels, plane, problem.is_channels_last) for plane in planes)
-    args, spaces = GatherArgs(grid, index_args(problem), *strides), index_spaces(problem)
-    meta = GatherMeta(tile, spaces, reach, accumulate, problem.kind, problem.activation, problem.params)
+    meta = GatherMeta(tile, problem.spaces, reach, accumulate, problem.kind, problem.activation, problem.params)
+    args = GatherArgs(grid, problem.indexing, *strides)
     return Launcher(gather_windows, tiles.programs(grid, tile), args, meta)
 
 
 @triton.jit
 def gather_windows(x, indices, y, result, args, meta: tl.constexpr):
     """Write one tile of y; nothing if an index lies outside its window."""
-    spaces: tl.constexpr = meta.spaces
     if meta.accumulate:
         _write_tile(x, indices, y, False, args, meta)
     else:
-        uses_inferred, _, all_in_window = read_result(result, spaces)
+        uses_inferred, _, all_in_window = read_result(result, meta)
         if all_in_window:
             _write_tile(x, indices, y, uses_inferred, args, meta)
 
@@ -82,8 +73,6 @@ def _write_tile(x, indices, y, uses_inferred, args, meta: tl.constexpr):
     tile: tl.constexpr = meta.tile
     spaces: tl.constexpr = meta.spaces
     kind: tl.constexpr = meta.kind
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
     rows: tl.constexpr = meta.reach.rows
     coords, batch, channel, inside = elements_of(args.grid, tile)
     plane = batch * args.grid.extent.channels + channel
@@ -104,7 +93,7 @@ def _write_tile(x, indices, y, uses_inferred, args, meta: tl.constexpr):
     if meta.accumulate:
         bits = narrow(value, kind)
     else:
-        bits = activated(value, kind, activation, params)
+        bits = activated(value, meta)
     target = batch * args.y.batch + channel * args.y.channel + place_of(coords, args.grid.sizes) * args.y.place
     tl.store(y + target, bits, mask=inside)
 
@@ -130,10 +119,7 @@ def index_of(coords, plane, args, uses_inferred, spaces: tl.constexpr):
 
 @triton.jit
 def _read_row(x, indices, number, element, value, args, meta: tl.constexpr):
-    """The elements so far, or their sums, with one more row of windows, which come in row-major order.
-
-    `element` are coordinates, their indices, and the mask of elements that exist and have an index.
-    """
+    """The elements so far, or their sums, with one more row of windows; `element` are coordinates, indices, mask."""
     reach: tl.constexpr = meta.reach
     along: tl.constexpr = reach.along
     axis: tl.constexpr = len(args.indexing.dims) - 1
@@ -153,10 +139,7 @@ def _read_row(x, indices, number, element, value, args, meta: tl.constexpr):
 
 @triton.jit
 def _read_window(x, indices, number, windows, own_index, value, args, meta: tl.constexpr):
-    """The elements so far, or their sums, with one window of a row, if its index is theirs; sums are never -0.
-
-    `windows` are the first ones of rows, where x and indices start, and the mask of rows.
-    """
+    """The elements so far, or their sums, which are never -0, with window `number` after the first ones of rows."""
     kind: tl.constexpr = meta.kind
     steps: tl.constexpr = meta.reach.steps
     first, is_row = windows

@@ -32,7 +32,7 @@ from unpool.geometry import Axis
 from unpool.kernels.gpu.elements import KINDS, bits_of, narrow, widen
 from unpool.kernels.gpu.launch import Launcher, blocks, power_of_two
 from unpool.kernels.gpu.max_unpool import cells, gather
-from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION, GpuUnpoolProblem, record_first
+from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem, new_result, record_first
 from unpool.kernels.gpu.tiles import TileGrid, elements_of, grid_of, programs, reach_of, tile_for
 
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]  # (grad, indices, y), all without gaps
@@ -87,7 +87,7 @@ def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[
     """Sums of grad, (N, C, large), and the result of the check; grad and int64 indices are (N, C, ..) without gaps."""
     count, outer = grad.numel(), tuple(grad.shape[:2])
     y = torch.zeros((*outer, large), dtype=grad.dtype, device=grad.device)
-    result = _new_result(grad)
+    result = new_result(grad.device, 1)
     places = torch.empty(count, dtype=torch.int64, device=grad.device)
     counts = PlaneCounts(count, count // max(1, outer[0] * outer[1]), large)
     flatten, sum_equal = _scatter_launchers(counts, KINDS[grad.dtype])
@@ -99,17 +99,16 @@ def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[
 
 @lru_cache(_CACHED_CALLS)
 def _scatter_launchers(counts: PlaneCounts, kind: str) -> tuple[Launcher, Launcher]:
-    programs = blocks(counts.all, _BLOCK)
-    return Launcher(flatten_indices, programs, counts, _BLOCK), Launcher(
-        sum_runs, programs, counts, SumMeta(kind, _BLOCK)
-    )
+    kernels = ((flatten_indices, _BLOCK), (sum_runs, SumMeta(kind, _BLOCK)))
+    flatten, sum_equal = (Launcher(kernel, blocks(counts.all, _BLOCK), counts, meta) for kernel, meta in kernels)
+    return flatten, sum_equal
 
 
 def gather_elements(grad: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The elements of grad (N, C, large) at the indices, in their shape, and the result of the check; without gaps."""
     planes, large = grad.shape[0] * grad.shape[1], grad.shape[-1]
     y = torch.empty(indices.shape, dtype=grad.dtype, device=grad.device)
-    result = _new_result(grad)
+    result = new_result(grad.device, 1)
     counts = PlaneCounts(indices.numel(), indices.numel() // max(1, planes), large)
     _gather_launcher(counts, planes)(bits_of(grad), indices, bits_of(y), result)
     return y, result
@@ -120,10 +119,6 @@ def _gather_launcher(counts: PlaneCounts, planes: int) -> Launcher:
     grid = grid_of(planes, 1, (counts.small,), False)
     tile = tile_for(grid, False, planes * max(counts.small, counts.large))
     return Launcher(gather_kernel, programs(grid, tile), GatherElementsArgs(grid, counts), tile)
-
-
-def _new_result(model: torch.Tensor) -> torch.Tensor:
-    return torch.full((1,), NO_POSITION, dtype=torch.int64, device=model.device)
 
 
 @triton.jit

@@ -15,14 +15,7 @@ import triton.language as tl
 
 from unpool.kernels.gpu.elements import activated, narrow
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
-from unpool.kernels.gpu.max_unpool.check_indices import (
-    GpuUnpoolProblem,
-    IndexArgs,
-    IndexSpaces,
-    index_args,
-    index_spaces,
-    read_result,
-)
+from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem, IndexArgs, IndexSpaces, read_result
 from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 
 _BLOCK = 1024
@@ -59,8 +52,8 @@ class ScatterMeta:
 def launch(problem: GpuUnpoolProblem) -> Callable[..., None]:
     """A function that writes y of (x, indices, y, result, whether y is the caller's), if the result requires it."""
     strides = (strides_of(problem.channels, size, problem.is_channels_last) for size in (problem.small, problem.large))
-    args = ScatterArgs(index_args(problem), OutputSize(problem.planes * problem.large, problem.channels), *strides)
-    meta = ScatterMeta(index_spaces(problem), problem.kind, problem.activation, problem.params)
+    args = ScatterArgs(problem.indexing, OutputSize(problem.planes * problem.large, problem.channels), *strides)
+    meta = ScatterMeta(problem.spaces, problem.kind, problem.activation, problem.params)
     kind = torch.int64 if args.indexing.counts.positions >= LIMIT32 else torch.int32
     over_y, over_x = (
         min(_MAX_PROGRAMS, blocks(count, _BLOCK)) for count in (args.size.places, args.indexing.counts.positions)
@@ -83,8 +76,7 @@ def launch(problem: GpuUnpoolProblem) -> Callable[..., None]:
 def clear_owners(owners, result, args, meta: tl.constexpr):
     """Set every owner to -1, no owner."""
     BLOCK: tl.constexpr = meta.block
-    spaces: tl.constexpr = meta.spaces
-    _, all_in_range, all_in_window = read_result(result, spaces)
+    _, all_in_range, all_in_window = read_result(result, meta)
     if all_in_range & (all_in_window == 0):
         for block in range(tl.program_id(0), tl.cdiv(args.size.places, BLOCK), tl.num_programs(0)):
             place = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
@@ -96,7 +88,7 @@ def find_owners(indices, owners, result, args, meta: tl.constexpr):
     """Make the last element of each index the owner of its place."""
     BLOCK: tl.constexpr = meta.block
     spaces: tl.constexpr = meta.spaces
-    uses_inferred, all_in_range, all_in_window = read_result(result, spaces)
+    uses_inferred, all_in_range, all_in_window = read_result(result, meta)
     if all_in_range & (all_in_window == 0):
         for block in range(tl.program_id(0), tl.cdiv(args.indexing.counts.positions, BLOCK), tl.num_programs(0)):
             position = (tl.zeros([BLOCK], tl.int64) + block) * BLOCK + tl.arange(0, BLOCK)
@@ -127,11 +119,8 @@ def _rebase(index, indexing):
 def copy_owned(x, owners, y, result, is_callers, args, meta: tl.constexpr):
     """Write to every element of y its owner, or zero; or NaN if an index is out of range."""
     BLOCK: tl.constexpr = meta.block
-    spaces: tl.constexpr = meta.spaces
     kind: tl.constexpr = meta.kind
-    activation: tl.constexpr = meta.activation
-    params: tl.constexpr = meta.params
-    _, all_in_range, all_in_window = read_result(result, spaces)
+    _, all_in_range, all_in_window = read_result(result, meta)
     if (all_in_range & (all_in_window == 0)) | ((all_in_range == 0) & (is_callers == 0)):
         n_owned = tl.where(all_in_range, args.size.places, 0)
         for block in range(tl.program_id(0), tl.cdiv(args.size.places, BLOCK), tl.num_programs(0)):
@@ -140,7 +129,7 @@ def copy_owned(x, owners, y, result, is_callers, args, meta: tl.constexpr):
             owner = tl.load(owners + place, mask=place < n_owned, other=-1).to(tl.int64)
             source = _offset(tl.maximum(owner, 0), args.x, args.size.channels)
             bits = tl.load(x + source, mask=owner >= 0, other=0)
-            bits = activated(bits, kind, activation, params)
+            bits = activated(bits, meta)
             wide: tl.constexpr = tl.float64 if kind == "float64" else tl.float32
             nan = narrow(tl.full([BLOCK], float("nan"), wide), kind)
             target = _offset(place, args.y, args.size.channels)
