@@ -6,7 +6,7 @@ An output goes to new memory, or to the caller's array if that fits and overlaps
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, value_type
 
 OptionalArrays = Sequence[AnyArray | None]
+TypedShape = tuple[Shape, np.dtype[Any]]
+_T = TypeVar("_T")
 
 _log = logging.getLogger("unpool")
 
 
-def require(x: AnyArray | None) -> AnyArray:
+def require(x: _T | None) -> _T:
     """An input that is required, as was checked before."""
     assert x is not None, "required inputs were checked"
     return x
@@ -66,8 +68,7 @@ def finish(buffer: AnyArray, y: AnyArray, activation: Activation | None, storage
 class Output:
     """One output of a prepared call: its `size` in bytes, and `new`, which allocates uninitialised memory.
 
-    With `is_small` its memory is never recycled. A size that this process may not take is a ShapeError here already,
-    before anything else is prepared.
+    With `is_small` its memory is never recycled. A size that this process may not take is a ShapeError here already.
     """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
@@ -79,10 +80,7 @@ class Output:
         )
 
     def allocate(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
-        """The array of the output, and the contiguous memory that a kernel writes, mostly the same array.
-
-        `target` is the caller's array, None for a new one; it must not overlap the `others`.
-        """
+        """The caller's array or a new one, and the contiguous memory that a kernel writes, mostly the same array."""
         if target is None:
             y = self.new()
             return y, y

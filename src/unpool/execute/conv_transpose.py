@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from unpool.dtypes import AnyArray, storage_type
-from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, require
+from unpool.execute.arrays import OptionalArrays, Output, TypedShape, check_type, contiguous, require
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape, same_type
@@ -16,12 +16,7 @@ class PreparedConvTranspose:
     """ConvTranspose for one set of shapes and types."""
 
     def __init__(
-        self,
-        spec: ConvTransposeSpec,
-        shape: Shape,
-        dtype: np.dtype[Any],
-        w: tuple[Shape, np.dtype[Any]],
-        b: tuple[Shape, np.dtype[Any]] | None,
+        self, spec: ConvTransposeSpec, shape: Shape, dtype: np.dtype[Any], w: TypedShape, b: TypedShape | None
     ) -> None:
         from unpool.kernels.cpu.activation import Epilogue
         from unpool.kernels.cpu.conv_transpose.dispatch import ConvTransposeDispatcher

@@ -81,10 +81,7 @@ class PreparedMaxUnpool:
 
 
 def _index_space(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
-    """The spatial shape in which the indices count.
-
-    With "auto" it is that of the output, unless they fit the inferred shape and not the output.
-    """
+    """The spatial shape in which the indices count; with "auto" the inferred one if they fit it and not the output."""
     from unpool.kernels.cpu.max_unpool.scatter import is_consistent
 
     if call.index_space == "output":

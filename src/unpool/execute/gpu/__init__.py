@@ -18,7 +18,7 @@ from unpool.display import format_shape
 from unpool.dtypes import StorageType
 from unpool.errors import IndicesError, UnpoolError
 from unpool.execute import shape_value
-from unpool.execute.arrays import check_type
+from unpool.execute.arrays import check_type, require
 from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
 from unpool.kernels.gpu import conv_transpose as conv_kernels
 from unpool.kernels.gpu import max_pool as pool_kernels
@@ -38,6 +38,7 @@ from unpool.operators.tensors import Shape, index_type, same_type
 __all__ = ["GpuCall", "check_devices", "numpy_dtype", "own_weights", "prepare", "raise_known", "run", "tensor_of"]
 
 Tensors = Sequence[Tensor | None]
+TypedShape = tuple[Shape, torch.dtype]
 
 _CACHE_SIZE = 1024
 
@@ -87,24 +88,22 @@ def prepare(
     *,
     nan_last: bool = False,
     per_plane: bool = False,
-    shape: tuple[int, ...] | None = None,
+    shape: Shape | None = None,
 ) -> GpuCall:
     """One resolved operator for the shapes and types of these tensors; `shape` is MaxUnpool's `output_shape`."""
-    x, second, b = (*inputs, None, None)[:3]
-    assert x is not None, "required inputs were checked"
+    x = require(inputs[0])
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, tuple(x.shape), x.dtype, outputs == 2, nan_last, per_plane)
-    assert second is not None, "required inputs were checked"
+    second, b = require(inputs[1]), inputs[2] if len(inputs) > 2 else None
     if isinstance(spec, MaxUnpoolSpec):
-        return _max_unpool(spec, tuple(x.shape), x.dtype, tuple(second.shape), second.dtype, shape)
+        return _max_unpool(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), shape)
     bias = None if b is None else (tuple(b.shape), b.dtype)
     return _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
 
 
 def check_devices(row: Row, inputs: Tensors) -> None:
     """Refuse tensors that are not on the device of the first one."""
-    x = inputs[0]
-    assert x is not None, "required inputs were checked"
+    x = require(inputs[0])
     for number, tensor in enumerate(inputs):
         if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
@@ -126,12 +125,7 @@ class GpuConvTranspose:
     """ConvTranspose for one set of shapes and types."""
 
     def __init__(
-        self,
-        spec: ConvTransposeSpec,
-        shape: Shape,
-        dtype: torch.dtype,
-        w: tuple[Shape, torch.dtype],
-        b: tuple[Shape, torch.dtype] | None,
+        self, spec: ConvTransposeSpec, shape: Shape, dtype: torch.dtype, w: TypedShape, b: TypedShape | None
     ) -> None:
         self.row = row = spec.row
         storage = _storage_of(row, spec.activation, dtype)
@@ -148,9 +142,7 @@ class GpuConvTranspose:
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X, W), or (X, W, B)."""
-        x, w, b = (*inputs, None)[:3]
-        assert x is not None, "X is required"
-        assert w is not None, "W is required"
+        x, w, b = require(inputs[0]), require(inputs[1]), inputs[2] if len(inputs) > 2 else None
         others = (x, w) if b is None else (x, w, b)
         y, buffer = _output(self.row, "Y", out[0], self._call.large.in_layout(self.row), (x.dtype, others))
         packed: conv_kernels.PackedWeights = getattr(w, _PACKED, None) or conv_kernels.pack(w, self._groups)
@@ -176,8 +168,7 @@ class GpuMaxPool:
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X,), and with `has_indices` the indices, (N, C, d1..dk)."""
-        x = inputs[0]
-        assert x is not None, "X is required"
+        x = require(inputs[0])
         y, y_buffer = _output(self.row, "Y", out[0], self._call.small.in_layout(self.row), (x.dtype, (x,)))
         if not self._has_indices:
             self._launch(x.contiguous(), y_buffer, None)
@@ -198,18 +189,12 @@ class GpuMaxUnpool:
     """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
 
     def __init__(
-        self,
-        spec: MaxUnpoolSpec,
-        shape: Shape,
-        dtype: torch.dtype,
-        indices: Shape,
-        index_dtype: torch.dtype,
-        output_shape: Shape | None,
+        self, spec: MaxUnpoolSpec, shape: Shape, dtype: torch.dtype, indices: TypedShape, output_shape: Shape | None
     ) -> None:
         self.row = row = spec.row
         storage = _storage_of(row, spec.activation, dtype)
-        index_type(row.label, "I", numpy_dtype(row.label, "I", index_dtype))
-        self._call = call = max_unpool.call(spec, shape, indices, output_shape)
+        index_type(row.label, "I", numpy_dtype(row.label, "I", indices[1]))
+        self._call = call = max_unpool.call(spec, shape, indices[0], output_shape)
         outer = (call.small.batch, call.small.channels)
         problem = unpool_kernels.GpuUnpoolProblem(
             call.axes, call.inferred, *outer, storage.name, call.index_space, row.is_channels_last,
@@ -222,9 +207,7 @@ class GpuMaxUnpool:
 
     def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[Tensor, ...]:
         """The output of (X, I)."""
-        x, indices = inputs
-        assert x is not None, "X is required"
-        assert indices is not None, "I is required"
+        x, indices = require(inputs[0]), require(inputs[1])
         shape = self._call.large.in_layout(self.row)
         y, buffer = _output(self.row, "output", out[0], shape, (x.dtype, (x, indices)))
         if y is not buffer:
@@ -303,13 +286,11 @@ def _activation_options(activation: Activation | None) -> dict[str, Any]:
 def _output(
     row: Row, name: str, target: Tensor | None, shape: Shape, like: tuple[torch.dtype, Sequence[Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """The tensor of an output, and the contiguous memory that the kernel writes: mostly the same tensor.
+    """An output in the caller's tensor, if any, and the contiguous memory that the kernel writes, mostly the same.
 
-    `target` is the caller's tensor, or None; `like` has the type, and the inputs, on whose device the output lies and
-    which it must not overlap.
+    `like` has the type, and the inputs, on whose device the output lies and which it must not overlap.
     """
-    dtype, inputs = like
-    device = inputs[0].device
+    (dtype, inputs), device = like, like[1][0].device
     if target is None:
         y = torch.empty(shape, dtype=dtype, device=device)
         return y, y

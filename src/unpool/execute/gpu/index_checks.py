@@ -87,10 +87,7 @@ def _pop_if(is_due: Callable[[Any], bool]) -> _PendingCheck | None:
 
 
 def convert_indices(where: str, i: torch.Tensor, spatial: tuple[int, ...]) -> torch.Tensor:
-    """The function named `where`, to_onnx_indices or to_torch_indices, of `unpool.indices`.
-
-    The device is not waited for: an index outside its plane becomes -1, and is reported later.
-    """
+    """The function of `unpool.indices` named `where`; an index outside its plane becomes -1, and is reported later."""
     raise_known()
     plane, shape = math.prod(spatial), tuple(i.shape)
     bases = torch.arange(i.shape[0] * i.shape[1], device=i.device).mul_(plane).view(*i.shape[:2], *[1] * len(spatial))
