@@ -87,7 +87,7 @@ INNER = {
         "reference_backend", "unpool_backend", "cuda", "control_flow", "build",
     ),
     "runtime/session": (
-        "ort_compat", "config", "signature", "random_inputs", "executor", "passthrough", "load", "autotune",
+        "ort_compat", "signature", "random_inputs", "executor", "load", "passthrough", "autotune",
         "io_binding", "ort_methods", "session",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),

@@ -192,7 +192,16 @@ class OpenVinoPartition(Partition):
             self._model, self._content = None, b""  # a run has no other shapes
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
-        compiled = self._compiled_for(tuple([value.shape for value in values]))
+        key = tuple([value.shape for value in values])
+        if key not in self._compiled:
+            with self._lock:
+                if key not in self._compiled and len(self._compiled) < MAX_SHAPES:
+                    try:
+                        self._compile(key)
+                    except UnfitError as error:
+                        self._compiled[key] = None
+                        _LOG.info("%s runs on onnxruntime for inputs of %s: %s", self._where, key, error)
+        compiled = self._compiled.get(key)
         if compiled is not None:
             return compiled.run(values, targets)
         with self._lock:
@@ -205,19 +214,6 @@ class OpenVinoPartition(Partition):
             f"{self._where}: OpenVINO cannot run it on these inputs: {openvino_message(error)}. "
             "Change the inputs or the model."
         )
-
-    def _compiled_for(self, key: Shapes) -> CompiledPartition | None:
-        """The partition, compiled for inputs of these shapes; None if onnxruntime runs them."""
-        if key in self._compiled:
-            return self._compiled[key]
-        with self._lock:
-            if key not in self._compiled and len(self._compiled) < MAX_SHAPES:
-                try:
-                    self._compile(key)
-                except UnfitError as error:
-                    self._compiled[key] = None
-                    _LOG.info("%s runs on onnxruntime for inputs of %s: %s", self._where, key, error)
-            return self._compiled.get(key)
 
     def _compile(self, key: Shapes) -> None:
         if any(0 in shape for shape in key):

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 
@@ -30,12 +30,15 @@ from unpool.execute import autotune
 from unpool.numerics import TUNING, diff_arrays
 from unpool.runtime.backends.openvino_backend import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
+from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.weights import try_serialize
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.load import BuiltSession, build
+from unpool.runtime.session.load import SessionConfig, load_model
+from unpool.runtime.session.ort_compat.model_files import save_optimized
+from unpool.runtime.session.ort_compat.profile import Profile
+from unpool.runtime.session.passthrough import OrtModel, try_passthrough
 from unpool.runtime.session.random_inputs import random_feed
 
 USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
@@ -49,6 +52,34 @@ MIN_RUNS = 4  # runs of each candidate in a trial
 SETTLE = 0.002  # seconds until the threads of other candidates sleep
 
 _log = logging.getLogger("unpool")
+
+
+class BuiltSession(NamedTuple):
+    """A loaded model, its config, and the options as they were."""
+
+    config: SessionConfig
+    model: Executor | OrtModel
+    options: onnxruntime.SessionOptions
+
+
+def build(config: SessionConfig) -> BuiltSession:
+    """The model of a session: passed through to onnxruntime, or planned and loaded."""
+    ort_model = try_passthrough(config)
+    if ort_model is not None:
+        return BuiltSession(config, ort_model, ort_model.session.get_session_options())
+    with model_errors(config.source):
+        model, options, load_options = load_model(config)
+        providers = config.all_providers.of_onnxruntime
+        profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
+        executor = Executor(model, load_options)
+        if options.optimized_model_filepath:
+            save_optimized(model, options, config.semantics, providers)
+    if profile is not None:
+        profile.add("Session", "session_initialization")
+        traces = (partition.trace for partition in executor.ort_partitions)
+        profile.traces = [trace for trace in traces if trace is not None]
+        executor.profile = profile
+    return BuiltSession(config, executor, options)
 
 
 def build_session(config: SessionConfig) -> BuiltSession:

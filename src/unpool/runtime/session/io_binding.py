@@ -13,7 +13,6 @@ from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor, require_memory
-from unpool.runtime.session.signature import ValueInfo
 
 NAME = "cuda"
 
@@ -42,19 +41,19 @@ class PlanBinding(IOBinding):
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Read an input from this array, which is not copied."""
-        self._require_input(name)
+        self._require_known("input", name)
         self._inputs[name] = arr_on_cpu
 
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
         """Read an input from the memory at an address."""
-        self._require_input(name)
+        self._require_known("input", name)
         self._inputs[name] = self._at(device_type, device_id, buffer_ptr, shape, element_type)
 
     def bind_ortvalue_input(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
         """Read an input from an OrtValue, which is not copied."""
-        self._require_input(name)
+        self._require_known("input", name)
         self._signature.require_own([ortvalue])
         self._inputs[name] = self._signature.value_of(ortvalue) if _is_of_numbers(ortvalue) else ortvalue
 
@@ -71,7 +70,7 @@ class PlanBinding(IOBinding):
         buffer_ptr: int | None = None,
     ) -> None:
         """Write an output to the memory at an address; without an address, every run allocates memory."""
-        self._require_output(name)
+        self._require_known("output", name)
         if buffer_ptr is None:
             self._bind_target(name, None, is_on_gpu=self._is_on_gpu(device_type, device_id))
             return
@@ -81,7 +80,7 @@ class PlanBinding(IOBinding):
 
     def bind_ortvalue_output(self, name: str, ortvalue: onnxruntime.OrtValue) -> None:
         """Write an output to the memory of an OrtValue."""
-        self._require_output(name)
+        self._require_known("output", name)
         self._signature.require_own([ortvalue])
         if not _is_of_numbers(ortvalue):
             raise _binding_error(f"bind_ortvalue_output: expected a tensor of numbers, got {ortvalue.data_type()}")
@@ -181,17 +180,13 @@ class PlanBinding(IOBinding):
         self._values.pop(name, None)
         self._outputs.pop(name, None)
 
-    def _require_input(self, name: str) -> None:
-        _require_known("an input", name, [*self._signature.inputs, *self._signature.optional_inputs])
-
-    def _require_output(self, name: str) -> None:
-        _require_known("an output", name, self._signature.outputs)
-
-
-def _require_known(role: str, name: str, infos: Sequence[ValueInfo]) -> None:
-    known = [info.name for info in infos]
-    if name not in known:
-        raise _binding_error(f"expected {role} out of {', '.join(known)}; got {name!r}. {suggest_name(name, known)}")
+    def _require_known(self, role: str, name: str) -> None:
+        signature = self._signature
+        infos = signature.outputs if role == "output" else [*signature.inputs, *signature.optional_inputs]
+        known = [info.name for info in infos]
+        if name not in known:
+            advice = suggest_name(name, known)
+            raise _binding_error(f"expected an {role} out of {', '.join(known)}; got {name!r}. {advice}")
 
 
 def _binding_error(text: str) -> UnpoolError:

@@ -1,30 +1,28 @@
-"""Loads the model of a session: applies SessionOptions to it, settles the options of its steps, and builds them."""
+"""SessionConfig: the constructor arguments of a session; with them its model is loaded, again or after pickling."""
 
+import math
 import os
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import onnx
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.execute.autotune import Tuner
+from unpool.execute.autotune import SECONDS, Tuner
 from unpool.operators.contract import DOMAINS
 from unpool.runtime.backends import ort_options
 from unpool.runtime.backends.build import LoadOptions
-from unpool.runtime.backends.ort_options import CONFIG_VARIABLE, DATA_FOLDER, config_entry, reads_model_config
+from unpool.runtime.backends.ort_options import DATA_FOLDER, Providers, config_entry, reads_model_config
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph.errors import model_errors, short_message
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
-from unpool.runtime.graph.weights import folder_of, with_data_inside
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.weights import folder_of, try_serialize, with_data_inside
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.config import SessionConfig
-from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.ort_compat.model_files import save_optimized, to_onnx_format
+from unpool.runtime.session.ort_compat.model_files import to_onnx_format
 from unpool.runtime.session.ort_compat.probes import Overrides, apply_overrides, options_in_metadata, read_overrides
-from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.ort_compat.providers import cuda_memory
-from unpool.runtime.session.passthrough import OrtModel, try_passthrough
 
 _BUILT_IN = (
     *("ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
@@ -35,33 +33,103 @@ _BUILT_IN = (
 _DISABLED = "optimization.disable_specified_optimizers"
 _NO_CPU = "session.disable_cpu_ep_fallback"
 
+ENTRIES = (
+    *("session.disable_prepacking", "session.disable_quant_qdq", "session.dynamic_block_base"),
+    *("session.force_spinning_stop", "session.inter_op.allow_spinning", "session.intra_op.allow_spinning"),
+    *("session.intra_op.spin_duration_us", "session.intra_op.spin_backoff_max"),
+    *("session.inter_op.spin_duration_us", "session.inter_op.spin_backoff_max"),
+    *("session.set_denormal_as_zero", "session.strict_shape_type_inference", "session.use_env_allocators"),
+    *("session.use_device_allocator_for_initializers", "session.use_ort_model_bytes_directly"),
+    *("session.x64quantprecision", "session.load_model_format", "session.save_model_format"),
+    *("session.disable_cpu_ep_fallback", "session.allow_released_opsets_only"),
+    *("session.model_external_initializers_file_folder_path", "session.record_ep_graph_assignment_info"),
+    *("session.optimized_model_external_initializers_file_name", "ep.context_enable"),
+    *("session.optimized_model_external_initializers_min_size_in_bytes", "ep.context_file_path"),
+    *("mlas.enable_gemm_fastmath_arm64_bfloat16", "optimization.disable_specified_optimizers"),
+    *("optimization.enable_gelu_approximation", "optimization.minimal_build_optimizations", FOLDERS_ENTRY),
+)
+"""The config entries of SessionOptions that are pickled; onnxruntime cannot list those that are set."""
 
-class BuiltSession(NamedTuple):
-    """A loaded model, its config, and the options as they were."""
 
-    config: SessionConfig
-    model: Executor | OrtModel
-    options: onnxruntime.SessionOptions
+@dataclass(frozen=True)
+class SessionConfig:
+    """The arguments of a session; options and providers are None where the caller gave none."""
+
+    source: ModelSource
+    options: onnxruntime.SessionOptions | None
+    providers: Providers | None
+    semantics: Semantics
+    threads: int | None  # at most; None for all cores
+    reads_config: bool | None  # whether options in the model count; None where the environment decides
+    disabled_optimizers: frozenset[str]  # names of onnxruntime's
+    tuning: float = 0.0  # maximum seconds for timing runtimes and algorithms; 0 for no tuning
+    openvino_conv_transpose: bool | None = None  # whether OpenVINO computes it too; None where tuning may choose
+    convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
+
+    @property
+    def all_providers(self) -> Providers:
+        """The providers of partitions."""
+        return self.providers or ort_options.CPU_ONLY
+
+    def with_providers(self, providers: Providers | None) -> "SessionConfig":
+        """The same with other providers, before tuning has chosen."""
+        return replace(self, providers=providers, openvino_conv_transpose=None, convert_conv_before_indices=False)
+
+    @property
+    def converts_conv(self) -> bool:
+        """True if unpool may compute a Conv."""
+        highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        level = highest if self.options is None else self.options.graph_optimization_level
+        has_fast_conv = self.all_providers.cuda is not None or self.all_providers.openvino is not None
+        return bool(level == highest) and not self.semantics.exact and not has_fast_conv
+
+    def to_state(self, options: onnxruntime.SessionOptions) -> dict[str, Any]:
+        """The arguments as values that can be pickled; `options` are those of the session when it was made."""
+        if isinstance(self.source, onnx.ModelProto):
+            raise UnsupportedError(
+                "InferenceSession: a ModelProto of 2 GiB or more cannot be pickled. Save it to a file, and make the "
+                "session from its path."
+            )
+        state = {name: value for name, value in vars(self).items() if name != "options"}
+        if self.options is None:
+            return state | {"options": None}
+        pairs = ((key, config_entry(options, key)) for key in ENTRIES)
+        entries = {key: value for key, value in pairs if value is not None}
+        return state | {"options": ({name: getattr(options, name) for name in ort_options.ATTRIBUTES}, entries)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "SessionConfig":
+        """The config that `to_state` was called on."""
+        if state["options"] is None:
+            return cls(**state)
+        attributes, entries = state["options"]
+        options = onnxruntime.SessionOptions()
+        for name, value in attributes.items():
+            setattr(options, name, value)
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
+        return cls(**{**state, "options": options})
 
 
-def build(config: SessionConfig) -> BuiltSession:
-    """The model of a session: passed through to onnxruntime, or planned and loaded."""
-    ort_model = try_passthrough(config)
-    if ort_model is not None:
-        return BuiltSession(config, ort_model, ort_model.session.get_session_options())
-    with model_errors(config.source):
-        model, options, load_options = load_model(config)
-        providers = config.all_providers.of_onnxruntime
-        profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
-        executor = Executor(model, load_options)
-        if options.optimized_model_filepath:
-            save_optimized(model, options, config.semantics, providers)
-    if profile is not None:
-        profile.add("Session", "session_initialization")
-        traces = (partition.trace for partition in executor.ort_partitions)
-        profile.traces = [trace for trace in traces if trace is not None]
-        executor.profile = profile
-    return BuiltSession(config, executor, options)
+def stable_source(source: ModelSource) -> ModelSource:
+    """The source in a form that does not change: an absolute path, bytes, or a ModelProto too large for bytes."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.path.abspath(source)
+    if not isinstance(source, onnx.ModelProto):
+        return bytes(source)
+    content = try_serialize(source)
+    return source if content is None else content
+
+
+def tuning_seconds(tune: bool | float) -> float:
+    """The maximum seconds of tuning, from the argument `tune`; 0 for no tuning."""
+    if isinstance(tune, bool):
+        return SECONDS if tune else 0.0
+    if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:
+        raise UnpoolError(
+            f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Pass True for the usual time."
+        )
+    return float(tune)
 
 
 def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.SessionOptions, LoadOptions]:
@@ -142,8 +210,8 @@ def _load_with_overrides(
         ) from error
     if reads_model_config() and config.reads_config is False:
         raise error_class(UnpoolError, RuntimeError)(
-            f"InferenceSession: expected read_config_from_model to be as {CONFIG_VARIABLE}, which is 1, got 0. "
-            f"Unset {CONFIG_VARIABLE}."
+            f"InferenceSession: expected read_config_from_model to be as {ort_options.CONFIG_VARIABLE}, which is 1, "
+            f"got 0. Unset {ort_options.CONFIG_VARIABLE}."
         )
     folder = config_entry(options, DATA_FOLDER) or ""
     path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None

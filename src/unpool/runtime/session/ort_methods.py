@@ -9,8 +9,8 @@ from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, UNPOOL, config_entry, reads_model_config
 from unpool.runtime.errors import RUNNING, as_onnxruntime, error_class
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.config import SessionConfig
 from unpool.runtime.session.executor import Executor
+from unpool.runtime.session.load import SessionConfig
 from unpool.runtime.session.passthrough import OrtModel
 from unpool.runtime.session.signature import ModelMetadata, ValueInfo
 

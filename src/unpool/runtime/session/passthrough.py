@@ -24,7 +24,7 @@ from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import sort_nodes
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.config import SessionConfig
+from unpool.runtime.session.load import SessionConfig
 from unpool.runtime.session.signature import ModelMetadata, Signature
 
 NAMES = (*(name.encode() for name in OPERATORS), b"ScatterND")

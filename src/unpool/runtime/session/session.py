@@ -27,10 +27,9 @@ from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.autotune import build_session
-from unpool.runtime.session.config import SessionConfig, stable_source, tuning_seconds
 from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
-from unpool.runtime.session.load import load_model, require_picklable
+from unpool.runtime.session.load import SessionConfig, load_model, require_picklable, stable_source, tuning_seconds
 from unpool.runtime.session.ort_compat.providers import select_providers
 from unpool.runtime.session.ort_methods import OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
