@@ -74,6 +74,10 @@ def jpeg_in_tiff(rows, columns):
 BOMBS = {
     "plain.npy": (array((10**5, 10**5), b""), "claims 40000000000 bytes of numbers"),
     "wide.npy": (array((2**62, 8), b""), "bytes of numbers, the file has"),
+    "header.npz": (
+        archive(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**27) + bytes(2**27)),
+        "its header claims 134217728 bytes",
+    ),
     "packed.npz": (archive(array((10**5, 10**5), b"")), "claims 40000000000 bytes of numbers"),
     "grey.png": (png(60000, 60000), "claims 450000000 bytes, more than its"),
     "huge.png": (png(2**31 - 1, 2**31 - 1), "bytes, more than its"),

@@ -23,6 +23,7 @@ READ_HEADER = {
     (2, 0): npy.read_array_header_2_0,
     (3, 0): npy.read_array_header_2_0,  # differs in the encoding of field names
 }
+MAX_HEADER_BYTES = 10_000  # as in NumPy, which looks at it once it has read the header
 MOST_AXES = 64
 MOST_ELEMENTS = 2**60  # elements of an array, an axis of none counted as one: NumPy counts their bytes in 63 bits
 
@@ -42,8 +43,11 @@ def read_header(stream: IO[bytes], size: int, where: str) -> Header:
         version = npy.read_magic(stream)
         if version not in READ_HEADER:
             raise UnsupportedError(f"{where}: .npy of version {version}, only 1.0 to 3.0 are read. Use numpy.save.")
+        length = stream.read(2 if version == (1, 0) else 4)
+        if (count := int.from_bytes(length, "little")) > MAX_HEADER_BYTES:
+            raise FileError(f"{where}: expected an array of numbers, its header claims {count} bytes. {REPLACE}")
         try:
-            shape, is_fortran, dtype = READ_HEADER[version](stream)
+            shape, is_fortran, dtype = READ_HEADER[version](BytesIO(length + stream.read(count)))
         except MemoryError as error:  # how Python's parser refuses brackets in brackets
             raise FileError(f"{where}: expected an array of numbers, its header is too deep. {REPLACE}") from error
         offset = stream.tell()
