@@ -140,15 +140,6 @@ class _SparseFile(io.RawIOBase):
         self._place = 0
         self._pages: dict[int, bytearray] = {}
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
         return self._place

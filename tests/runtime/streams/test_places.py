@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError, lock
 from unpool.files.locks import lock_of
 from unpool.images.sink import OutputSpec
-from unpool.runtime.streams.checkpoint import partial_folder
+from unpool.runtime.streams import checkpoint
+from unpool.runtime.streams.checkpoint import partial_folder, write_done_marker
 from unpool.runtime.streams.partial_output import MARK, PartialOutput
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
@@ -128,6 +130,50 @@ def test_what_a_run_left_before_its_journal_is_removed(session, left, tmp_path):
     streams.run(session, {"x": X}, tmp_path / "y.npy", TILE, output="y")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.abs(X))
     assert sorted(path.name for path in tmp_path.iterdir()) == [".y.npy.done", "y.npy"]
+
+
+@POSIX
+@pytest.mark.parametrize("count", range(5))
+def test_an_interrupted_removal_blocks_no_later_run(session, count, tmp_path, monkeypatch):
+    """Ended while its own data are removed, in any order, a complete run can be resumed and run once more."""
+    target, unlink, scandir, calls = tmp_path / "y.zarr", os.unlink, os.scandir, []
+    streams.run(session, {"x": X}, target, TILE, output="y")
+
+    @contextmanager
+    def by_name(path):
+        with scandir(path) as entries:
+            yield iter(sorted(entries, key=lambda entry: entry.name))
+
+    def ended(path, **place):
+        calls.append(path)
+        if len(calls) == count + 1:
+            raise StoppedError
+        unlink(path, **place)
+
+    def record(*arguments):
+        write_done_marker(*arguments)
+        monkeypatch.setattr(os, "unlink", ended)
+        monkeypatch.setattr(os, "scandir", by_name)
+
+    monkeypatch.setattr(checkpoint, "write_done_marker", record)
+    with pytest.raises(StoppedError):
+        streams.run(session, {"x": X}, target, TILE, output="y")
+    monkeypatch.undo()
+    for resume in (True, False):
+        streams.run(session, {"x": X}, target, TILE, output="y", resume=resume)
+        np.testing.assert_array_equal(zarr.open_array(str(target), mode="r")[...], np.abs(X))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".y.zarr.done", "y.zarr"]
+
+
+@POSIX
+def test_a_link_in_place_of_the_record_is_not_followed(session, tmp_path):
+    """A link under the hidden name of the record, which nobody gave, would lead the run to another file."""
+    (tmp_path / "precious.txt").write_text("mine")
+    (tmp_path / ".y.npy.done").symlink_to(tmp_path / "precious.txt")
+    before = content(tmp_path)
+    with pytest.raises(FileError, match=r"\.y\.npy\.done: is a link, and not the record of a run"):
+        streams.run(session, {"x": X}, tmp_path / "y.npy", TILE, output="y")
+    assert content(tmp_path) == before
 
 
 def test_an_output_is_apart_from_the_inputs(session, tmp_path):

@@ -14,6 +14,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -71,7 +72,8 @@ class PartialOutput:
             self._is_closed = True
         is_useless = error is not None and not self._journal.finished and not self._is_finishing
         if is_useless and self._journal.is_in_place():
-            shutil.rmtree(self._folder, ignore_errors=True)
+            with suppress(OSError):
+                _remove(self._folder)
         self._journal.close()
 
     def finished_parts(self, windows: Callable[[int], Mapping[str, Slices]]) -> set[int]:
@@ -116,7 +118,7 @@ class PartialOutput:
         with write_errors(self._first):
             sync_folder(self._folder.parent)
             checkpoint.write_done_marker(self._files, self._journal.settings)
-            shutil.rmtree(self._folder)
+            _remove(self._folder)
 
     def _require_folder(self) -> None:
         """Refuse to write into a folder that another process made after this run's folder was deleted."""
@@ -166,7 +168,8 @@ class PartialOutput:
             sync_folder(self._folder)
             checkpoint.create_journal(self._folder / checkpoint.JOURNAL, settings)
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            with suppress(OSError):
+                _remove(self._folder)
             raise
         sync_folder(self._folder.parent)
 
@@ -197,7 +200,10 @@ def require_replaceable(targets: Mapping[str, Path]) -> None:
         resolve_target(target)
         if is_zarr and os.path.exists(target):
             raise FileError(f"{target}: is a file, and is not replaced by a folder. Move it, or choose another output.")
-    resolve_target(checkpoint.done_marker(next(iter(targets.values()))))
+    marker = checkpoint.done_marker(next(iter(targets.values())))
+    if marker.is_symlink():
+        raise FileError(f"{marker}: is a link, and not the record of a run. Delete it, or choose another output.")
+    resolve_target(marker)
 
 
 def _require_zarr_array(folder: Path) -> None:
@@ -226,13 +232,24 @@ def _replace(file: Path, data: Path, old: Path) -> None:
         raise
 
 
+def _remove(folder: Path) -> None:
+    """Remove the folder of a run: its journal first and its mark last, so that a later run can end the removal."""
+    (folder / checkpoint.JOURNAL).unlink(missing_ok=True)
+    for path in list(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != MARK:
+            path.unlink()
+    shutil.rmtree(folder)
+
+
 def _remove_stale(folder: Path) -> None:
     """Remove the folder of a run that was interrupted before it had a journal; any other folder is refused."""
     if not os.path.lexists(folder):
         return
     is_folder = folder.is_dir() and not folder.is_symlink()
     if is_folder and (folder / MARK).is_file():
-        shutil.rmtree(folder)
+        _remove(folder)
     elif is_folder and not any(folder.iterdir()):
         folder.rmdir()
     else:
