@@ -184,7 +184,8 @@ def _overlaid(
 ) -> tuple[Sheet, Rows]:
     if len(classes.shape) < 4:
         return overlay.overlay_rows(base, classes, legend, config.alpha, present)
-    image = overlay.planes_picture(base.full, classes.full[0], legend, config.alpha)
+    volume, numbers = base.read(0, base.sizes[0]), classes.rows(0, classes.shape[1])[0]
+    image = overlay.planes_picture(volume, numbers, legend, config.alpha)
     return Sheet(image.height, image.width, 3), iter([np.asarray(image)])
 
 

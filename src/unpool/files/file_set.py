@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from unpool.errors import MissingFileError
@@ -56,9 +55,7 @@ class FileSet:
     def __enter__(self) -> "FileSet":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         with defer_signals():
             try:
                 if kind is None and self._staged:
@@ -146,9 +143,8 @@ def _restore(staged: StagedFile) -> None:
         elif staged.is_placed:
             staged.place.unlink(missing_ok=True)
     except OSError as error:
-        _log.warning(
-            "%s: could not be restored (%s); its earlier content is in %s", staged.target, error, staged.backup
-        )
+        text = "%s: could not be restored (%s); its earlier content is in %s"
+        _log.warning(text, staged.target, error, staged.backup)
 
 
 def _roll_back(owner: int, staged: list[StagedFile], folders: list[Path], locks: FileLocks) -> None:

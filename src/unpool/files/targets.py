@@ -65,9 +65,8 @@ def resolve_target(target: Path) -> Path:
             if not place.parent.is_dir():
                 raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.") from None
             if not os.access(place.parent, os.W_OK):
-                raise WriteError(
-                    f"{target}: cannot be written (its folder is write-protected). Choose another place."
-                ) from None
+                reason = "its folder is write-protected"
+                raise WriteError(f"{target}: cannot be written ({reason}). Choose another place.") from None
             return place
     if stat.S_ISDIR(mode):
         raise WriteError(f"{target}: expected a place for a file, got a folder. Move it, or choose another place.")

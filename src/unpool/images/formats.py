@@ -90,10 +90,8 @@ def read(
         raise MissingFileError(f"{place}: no such file.")
     suffix = suffix_of(place)
     if suffix not in IMAGE_SUFFIXES:
-        raise UnsupportedError(
-            f"{place}: expected a name that ends in {', '.join(IMAGE_SUFFIXES)}, got {place.name}. "
-            "Read arrays with numpy.load, or with unpool.images.open."
-        )
+        text = f"{place}: expected a name that ends in {', '.join(IMAGE_SUFFIXES)}, got {place.name}."
+        raise UnsupportedError(f"{text} Read arrays with numpy.load, or with unpool.images.open.")
     try:
         stream = place.open("rb")
     except OSError as error:
@@ -125,10 +123,8 @@ def read_stored(
     elif spatial_rank == 2:
         picture = read_raster(stream, size, where)
     else:
-        raise ShapeError(
-            f"{where}: the model takes volumes (N, C, D, H, W), a {suffix} file is a flat picture. "
-            "Give a .nii, a .tif with one page per slice, or a .npy."
-        )
+        text = f"{where}: the model takes volumes (N, C, D, H, W), a {suffix} file is a flat picture."
+        raise ShapeError(f"{text} Give a .nii, a .tif with one page per slice, or a .npy.")
     pixels = picture.pixels
     may_be_transparent = pixels.shape[-1] == 4 and channels in (1, 3) and picture.spatial_header is None
     if may_be_transparent and (pixels[..., 3] != opaque_of(pixels.dtype)).any():
@@ -198,9 +194,8 @@ def format_of(path: Path) -> WindowFormat:
 def _ending(path: Path, known: Mapping[str, object]) -> str:
     ending = ending_of(path)
     if ending is None or ending not in known:
-        raise UnsupportedError(
-            f"{path}: expected a name that ends in {', '.join(known)}, got {path.name}. Choose one of them."
-        )
+        names = ", ".join(known)
+        raise UnsupportedError(f"{path}: expected a name that ends in {names}, got {path.name}. Choose one of them.")
     return ending
 
 

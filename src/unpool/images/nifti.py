@@ -141,11 +141,9 @@ def header_like(spatial_header: Any, shape: tuple[int, ...], dtype: "np.dtype[An
     else:
         voxels = tuple(spatial_header.get_data_shape())
         if _spatial_shape(shape) != _spatial_shape(voxels):
-            rank = min(len(voxels), 3)
-            raise ShapeError(
-                f"{where}: .nii keeps the place of the input's {format_shape(voxels[:rank])} voxels, "
-                f"the output has {format_shape(shape[:rank])}. Write .npy."
-            )
+            own, theirs = (format_shape(sizes[: min(len(voxels), 3)]) for sizes in (shape, voxels))
+            text = f"{where}: .nii keeps the place of the input's {theirs} voxels, the output has {own}."
+            raise ShapeError(f"{text} Write .npy.")
         header = spatial_header.copy()
         for name in DROPPED_FIELDS:
             header[name] = np.zeros_like(header[name])

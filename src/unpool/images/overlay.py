@@ -30,19 +30,14 @@ class ClassView:
         return self.read((slice(0, self.shape[0]), slice(start, stop), *(slice(0, size) for size in self.shape[2:])))
 
     @property
-    def full(self) -> NDArray[Any]:
-        """All class numbers."""
-        return self.rows(0, self.shape[1])
-
-    @property
     def pages(self) -> "list[ClassView]":
         """Each image of the batch as a batch of one."""
 
-        def page(number: int) -> Callable[[tuple[slice, ...]], NDArray[Any]]:
-            return lambda slices: self.read((slice(number, number + 1), *slices[1:]))
+        def page(number: int) -> ClassView:
+            shape, image = (1, *self.shape[1:]), slice(number, number + 1)
+            return ClassView(shape, self.dtype, self.count, lambda slices: self.read((image, *slices[1:])))
 
-        shape = (1, *self.shape[1:])
-        return [ClassView(shape, self.dtype, self.count, page(number)) for number in range(self.shape[0])]
+        return list(map(page, range(self.shape[0])))
 
     def counts(self, step: int) -> list[int]:
         """The number of elements of each class, counted in bands of `step` rows."""
@@ -186,11 +181,6 @@ class View:
         steps = tuple(slice(None, None, -1 if back else 1) for back in self.backwards)
         return volume.transpose(*self.order, *range(3, volume.ndim))[steps]
 
-    def caption(self, axis: int, place: int, size: int) -> str:
-        """The caption of the plane at `place` of an axis of the view with `size` planes."""
-        number = size - 1 - place if self.backwards[axis] else place
-        return self.captions[axis].format(self.names[self.order[axis]], number)
-
 
 def view_of(spatial_header: Any) -> View:
     """The view of a NIfTI header: head, front and the patient's right come first; of None as it is stored.
@@ -231,7 +221,8 @@ def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alph
         rows, columns = (length for other, length in enumerate(scale) if other != axis)
         height, width = plane.shape[:2]  # pixels are repeated or left out, none is smoothed
         plane = plane[np.arange(rows) * height // rows][:, np.arange(columns) * width // columns]
-        planes.append((plane, view.caption(axis, place, numbers.shape[axis])))
+        number = numbers.shape[axis] - 1 - place if view.backwards[axis] else place
+        planes.append((plane, view.captions[axis].format(view.names[view.order[axis]], number)))
         present.update(np.unique(plane_numbers).tolist())
     sheet = _side_by_side(planes)
     strip = legend_strip(legend, sorted(present), sheet.width)

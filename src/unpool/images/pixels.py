@@ -100,11 +100,6 @@ class Backdrop:
     sizes: tuple[int, ...]
     read: Callable[[int, int], Picture]
 
-    @property
-    def full(self) -> Picture:
-        """All of it."""
-        return self.read(0, self.sizes[0])
-
     def extent(self, step: int) -> tuple[float, float] | None:
         """Values shown as black and as white where the file has no white, found in bands of `step` rows."""
         first = self.read(0, 1)

@@ -96,10 +96,8 @@ def arrange(
         pages, colour = [], pages
     if not set("YX") <= set(axes) or len(pages) != spatial_rank - 2 or len(colour) > 1:
         expected = "a flat picture" if spatial_rank == 2 else "a volume, one page per slice"
-        raise ShapeError(
-            f"{where}: expected {expected}, got {format_shape(pixels.shape)} pixels with axes {axes}. "
-            f"{_pages_advice(role)}"
-        )
+        text = f"{format_shape(pixels.shape)} pixels with axes {axes}. {_pages_advice(role)}"
+        raise ShapeError(f"{where}: expected {expected}, got {text}")
     arranged = pixels.transpose([axes.index(letter) for letter in (*batch, *pages, "Y", "X", *colour)])
     arranged = arranged if colour else arranged[..., None]
     return arranged[None] if role == BATCH and not batch else arranged
@@ -248,7 +246,13 @@ def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
             last = len(series.levels) - 1
             raise FileError(f"{path}: expected a level from 0 to {last}, got {wanted.level}. Choose one of them.")
         page: Any = series.levels[wanted.level].keyframe
-        _require_plain(page, path)
+        kind, orientation = int(page.photometric), page.tags.valueof(ORIENTATION, default=1)
+        is_plain = kind in (MIN_IS_BLACK, RGB) or (kind == YCBCR and page.bitspersample == 8)
+        extras = [int(extra) for extra in page.extrasamples]
+        is_number = page.dtype is not None and page.dtype.kind in "uif"
+        if not is_plain or orientation != 1 or ASSOCIATED in extras or not is_number:
+            pixels = f"{page.photometric.name}, {page.dtype}, orientation {orientation}, {len(extras)} extra samples"
+            raise UnsupportedError(f"{path}: only upright grey or RGB is read in parts, got {pixels}. Run it whole.")
         try:
             page.decode(None, 0)  # a segment that is not in the file, to see if its compression is known
         except (ValueError, ImportError) as error:
@@ -264,17 +268,6 @@ def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
     )
 
 
-def _require_plain(page: Any, path: Path) -> None:
-    kind, orientation = int(page.photometric), page.tags.valueof(ORIENTATION, default=1)
-    is_plain = kind in (MIN_IS_BLACK, RGB) or (kind == YCBCR and page.bitspersample == 8)
-    extras = [int(extra) for extra in page.extrasamples]
-    if not is_plain or orientation != 1 or ASSOCIATED in extras or page.dtype is None or page.dtype.kind not in "uif":
-        raise UnsupportedError(
-            f"{path}: expected upright pixels in grey or RGB to be read in parts, got {page.photometric.name}, "
-            f"{page.dtype}, orientation {orientation}, {len(extras)} extra samples. Convert the image, or run it whole."
-        )
-
-
 def _axis_mapping(axes: str, stored: Shape, wanted: OpenOptions, where: str) -> AxisMapping:
     """Y, X are the last axes of space; S or C are channels; one axis of pages is depth, or channels where they fit."""
     spatial = spatial_axes(wanted.rank, wanted.layout)
@@ -288,10 +281,8 @@ def _axis_mapping(axes: str, stored: Shape, wanted: OpenOptions, where: str) -> 
             places[letter] = spatial[0] if len(spatial) == 3 else channel if size == wanted.channels else -1
     mapped = tuple(places[letter] for letter in axes)
     if -1 in mapped or len(set(mapped)) < len(mapped) or not set("YX") <= set(axes):
-        raise ShapeError(
-            f"{where}: expected an image of {len(spatial)} axes of space, got {format_shape(stored)} pixels with "
-            f"axes {axes}. {_pages_advice(wanted.pages)}"
-        )
+        text = f"{format_shape(stored)} pixels with axes {axes}. {_pages_advice(wanted.pages)}"
+        raise ShapeError(f"{where}: expected an image of {len(spatial)} axes of space, got {text}")
     return AxisMapping(mapped, wanted.rank)
 
 

@@ -98,17 +98,14 @@ def _arrangement(written: OutputSpec, is_colour: bool) -> AxisMapping:
         raise UnsupportedError(f"TIFF: expected 2 or 3 axes of space, got {len(spatial)}. Write .npy.")
     batch: tuple[int, ...] = () if written.shape[0] == 1 else (0,)
     if batch and (len(spatial) != 2 or (channels and not is_colour)):
-        raise UnsupportedError(
-            f"TIFF: expected a batch of one, or of pictures in grey or colour, got {list(written.shape)}. Write .npy."
-        )
+        shape = list(written.shape)
+        raise UnsupportedError(f"TIFF: expected one image, or pictures in grey or colour, got {shape}. Write .npy.")
     axes = (*batch, *spatial, *channels) if is_colour else (*batch, *channels, *spatial)
     return AxisMapping(axes, len(written.shape))
 
 
 def _layout_of(**words: Any) -> tuple[dict[int, bytes], list[int], int]:
-    """Of the file that `tifffile.imwrite` makes of zeros: by offset the bytes around pixels, where those of each page
-    begin, and the size.
-    """
+    """Of a file that `tifffile.imwrite` makes: by offset the bytes around pixels, offsets of pages' pixels, and size."""
     import tifffile
 
     file: Any = _SparseFile()

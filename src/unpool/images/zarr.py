@@ -105,9 +105,8 @@ def other_member(array: Path) -> Path | None:
 def _create(store: Any, written: OutputSpec) -> None:
     import zarr
 
-    zarr.create_array(
-        store, shape=written.shape, dtype=written.dtype, chunks=chunks(written), fill_value=0, zarr_format=3
-    )
+    shape, dtype = written.shape, written.dtype
+    zarr.create_array(store, shape=shape, dtype=dtype, chunks=chunks(written), fill_value=0, zarr_format=3)
 
 
 def _require_metadata(path: Path, written: OutputSpec) -> None:

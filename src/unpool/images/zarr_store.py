@@ -221,9 +221,7 @@ def _document(folder: Path) -> tuple[dict[str, Any], int | None]:
             raise FileError(f"{file}: expected a JSON object, got {type(document).__name__}. {REPLACE}")
         is_group = name == ".zgroup" or document.get("node_type") == "group"
         return document, None if is_group else 3 if name == "zarr.json" else 2
-    raise FileError(
-        f"{folder}: expected a Zarr array, got a place without zarr.json or .zarray. Name the array's folder."
-    )
+    raise FileError(f"{folder}: expected a Zarr array, got no zarr.json or .zarray in it. Name the array's folder.")
 
 
 def _checked_v2(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any], ChunkSpec]:
@@ -264,9 +262,7 @@ def _checked_v3(document: Mapping[str, Any], where: str) -> tuple[dict[str, Any]
     ]
     if extensions or document.get("storage_transformers"):
         extension = extensions[0] if extensions else "storage_transformers"
-        raise UnsupportedError(
-            f"{where}: has the extension {_text(extension)}, which is not read. Save the array without it."
-        )
+        raise UnsupportedError(f"{where}: has the extension {_text(extension)}, which is not read. Save it without.")
     kind = _element_type(document.get("data_type"), TYPES_V3.__contains__, where)
     shape = _sizes(document, "shape", where)
     grid, encoding = _named(document.get("chunk_grid"), where), _named(document.get("chunk_key_encoding"), where)
@@ -334,10 +330,8 @@ def _chunk_spec(codecs: Sequence[Mapping[str, Any]], chunks: Sequence[int], item
 def _require_codec(name: str, known: frozenset[str], words: Mapping[str, Any], where: str) -> None:
     """Refuse a codec that is not in the list, and types in its words that are not numbers."""
     if name not in known:
-        raise UnsupportedError(
-            f"{where}: its chunks need the codec {_text(name)}, which is not read. "
-            f"Save it with one of {', '.join(COMPRESSORS)}, or without compression."
-        )
+        text = f"{where}: its chunks need the codec {_text(name)}, which is not read."
+        raise UnsupportedError(f"{text} Save it with one of {', '.join(COMPRESSORS)}, or without compression.")
     for word in TYPE_WORDS & set(words):
         kind = words[word]
         _require(isinstance(kind, str) and (kind in TYPES_V3 or bool(TYPE_V2.fullmatch(kind))), word, kind, where)

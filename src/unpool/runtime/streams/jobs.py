@@ -71,9 +71,8 @@ class TileRequest:
         if not isinstance(self.tile, str):
             object.__setattr__(self, "tile", [int(length) for length in self.tile])
         elif self.tile != AUTO:
-            raise UnpoolError(
-                f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}. Pass a list such as [512, 512].'
-            )
+            text = f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}.'
+            raise UnpoolError(f"{text} Pass a list such as [512, 512].")
 
 
 class ExactTilePlan:
@@ -153,9 +152,7 @@ class ExactTilePlan:
     def _tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
         """The spec of an output for the full image; one that is equal for every tile is refused."""
         if name not in tiling.outputs:
-            raise UnpoolError(
-                f"output {name!r}: does not depend on the image, so it cannot be cut into tiles. Run it without tiles."
-            )
+            raise UnpoolError(f"output {name!r}: does not depend on the image and has no tiles. Run it without tiles.")
         field = tiling.trace.fields[name]
         spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
         return tensor_spec(self._session, name, field.shape, tiling.max_output_shape(name), spatial, header)

@@ -146,9 +146,7 @@ def output_transform(name: str, tensor: OutputSpec, scores: ScoreFormat = ScoreF
             name, OutputSpec(shape, class_type(count), None, piece, tensor.spatial_header, count), scores, channel
         )
     if tensor.dtype.kind not in "biuf" or tensor.dtype.type.__module__ != "numpy":
-        raise UnsupportedError(
-            f"{where}: its type {tensor.dtype} cannot be written tile by tile. Run it without tiles."
-        )
+        raise UnsupportedError(f"{where}: {tensor.dtype} cannot be written tile by tile. Run it without tiles.")
     if scores.softmax:
         scores.class_count(tensor.shape, channel, where)
         require_floats(tensor.dtype, where)

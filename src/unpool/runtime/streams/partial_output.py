@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -65,9 +64,7 @@ class PartialOutput:
     def __enter__(self) -> "PartialOutput":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         with self._lock:
             self._is_closed = True
         is_useless = error is not None and not self._journal.finished and not self._is_finishing
