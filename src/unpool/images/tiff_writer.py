@@ -105,7 +105,7 @@ def _arrangement(written: OutputSpec, is_colour: bool) -> AxisMapping:
 
 
 def _layout_of(**words: Any) -> tuple[dict[int, bytes], list[int], int]:
-    """Of a file that `tifffile.imwrite` makes: by offset the bytes around pixels, offsets of pages' pixels, and size."""
+    """Of a file that `tifffile.imwrite` makes: by offset the bytes around pixels, offsets of pages, and size."""
     import tifffile
 
     file: Any = _SparseFile()

@@ -203,9 +203,7 @@ def output_paths(
         targets = {name: Path(path) for name, path in target.items()}
         if output is not None or not targets or not set(targets) <= set(names):
             text = f"files for outputs out of {', '.join(names)}, and no `output` in addition"
-            raise UnpoolError(
-                f"target: expected {text}; got {', '.join(targets) or 'none'}. Name outputs of the model."
-            )
+            raise UnpoolError(f"target: expected {text}; got {', '.join(targets) or 'none'}. Name its outputs.")
     elif output is None and len(names) > 1:
         raise UnpoolError(f"output: expected one of {', '.join(names)}, got none. Name one, or give a file for each.")
     else:
