@@ -46,6 +46,7 @@ class Pace:
 
     def run(self, kernel: Any, jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]) -> list[Any]:
         """As `split`; no thread computes while a signal's handler or `check_cancelled` runs, which may raise."""
+        results: list[Any]
         if work * self._seconds <= LONG_SECONDS:
             results, seconds = _timed(kernel, 0, jobs, work, threads, parts, args)
         else:
