@@ -201,7 +201,7 @@ class GpuMaxUnpool:
             **_activation_options(spec.activation),
         )  # fmt: skip
         self._is_inferred = call.index_space == "inferred"
-        self._limit = math.prod((*outer, *problem.index_sizes[self._is_inferred]))
+        self._limit = math.prod((*outer, *(call.inferred if self._is_inferred else call.large.spatial)))
         self._has_auto = call.index_space == "auto"
         self._launch = unpool_kernels.launch(problem)
 

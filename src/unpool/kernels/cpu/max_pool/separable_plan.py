@@ -207,8 +207,9 @@ def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, p
         line_rows=line_rows, line_size=line_rows * line.pitch + slack, shift=-line.even % whole,
         pooled_size=max(depths) * rest * pooled + slack, pooled_pitch=pooled, has_channels=inner > 1,
     )  # fmt: skip
+    tap_bytes, tap_places = np.array(taps.rows, np.int64).T.copy()
     tables = SeparablePoolTables(
-        starts, (places - last.begin).astype(place), positions.astype(place), *np.array(taps.rows, np.int64).T.copy(),
+        starts, (places - last.begin).astype(place), positions.astype(place), tap_bytes, tap_places,
         np.array(line_reductions, REDUCTION), np.array(reductions, REDUCTION),
     )  # fmt: skip
     return params, tables
@@ -233,7 +234,9 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
     return -(-first.small // height), height
 
 
-def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes, line, taps) -> Iterator[Reduction]:
+def _line_reductions(
+    axis: Axis, inner: int, channel_places: int, sizes, line, taps: TapTableBuilder
+) -> Iterator[Reduction]:
     """From laid out rows to pooled rows; `sizes` are the rows, the pitch of the pooled ones, and lanes of a register.
 
     With channels a reduction is of one row, and its rows are the positions of that.
@@ -262,7 +265,9 @@ def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Reduction:
     return Reduction(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
 
 
-def _plane_reductions(axes: tuple[Axis, ...], inner: int, strip: tuple[int, ...], taps) -> Iterator[Reduction]:
+def _plane_reductions(
+    axes: tuple[Axis, ...], inner: int, strip: tuple[int, ...], taps: TapTableBuilder
+) -> Iterator[Reduction]:
     """From pooled rows to outputs; a strip is its pooled and padded positions, a row's pitch, a register's lanes."""
     height, depth, pooled, lanes = strip
     is_pooled = False
