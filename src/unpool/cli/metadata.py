@@ -116,7 +116,7 @@ def _per_channel(name: str, numbers: Sequence[float], values: NDArray[Any]) -> N
     if len(numbers) not in (1, channels):
         expected = "1 value" if channels == 1 else f"1 value or {channels} (one per channel)"
         raise UsageError(
-            f"--{name}: expected {expected}, got {len(numbers)}. Give as many, also where the model says others."
+            f"--{name}: expected {expected}, got {len(numbers)}. Pass --{name} with as many, which replace the model's."
         )
     return np.array(numbers, values.dtype)
 

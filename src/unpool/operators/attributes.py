@@ -265,5 +265,5 @@ def check_activation_type(row: Row, activation: Activation | None, dtype: str) -
     """Refuse every activation of int8 or uint8 except Relu and Clip."""
     if activation is not None and dtype in ("int8", "uint8") and activation.name not in ("Relu", "Clip"):
         raise UnsupportedError(
-            f"{row.label}: activation on {dtype} is Relu or Clip, got {activation.name}. Use a float type."
+            f"{row.label}: expected Relu or Clip as the activation of {dtype}, got {activation.name}. Use a float type."
         )
