@@ -167,7 +167,7 @@ def test_an_interrupted_removal_blocks_no_later_run(session, count, tmp_path, mo
 
 @POSIX
 def test_a_link_in_place_of_the_record_is_not_followed(session, tmp_path):
-    """A link under the hidden name of the record, which nobody gave, would lead the run to another file."""
+    """The run refuses a link under the hidden name of its record, and leaves the linked file as it is."""
     (tmp_path / "precious.txt").write_text("mine")
     (tmp_path / ".y.npy.done").symlink_to(tmp_path / "precious.txt")
     before = content(tmp_path)
