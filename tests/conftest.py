@@ -7,7 +7,6 @@
 5. A run without a path takes a worker per core; a run of some path takes one process, unless `-n` says otherwise.
 """
 
-import gc
 import os
 import re
 import signal
@@ -18,7 +17,9 @@ from zlib import crc32
 
 import pytest
 from numba.core import event
-from numba.core.dispatcher import Dispatcher
+
+from unpool.kernels.cpu.machine import libraries
+from unpool.kernels.cpu.machine.jit import Kernel
 
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported; nobody has yet
@@ -60,19 +61,16 @@ class CompileMeter(event.Listener):
             self.seconds += time.process_time() - self._started
 
 
-def specialisations():
-    """Every kernel of this process, by name, what its function captured and the types that it was called with.
+def pytest_configure(config):
+    """Note every kernel that is looked up: its name, compile-time constants and the types of its arguments."""
+    find = Kernel.entry_point
 
-    Kernels from a cache count too. What other kernels call does not: only a kernel takes its first job and its last.
-    """
-    for each in gc.get_objects():
-        if not issubclass(type(each), Dispatcher) or not each.py_func.__module__.startswith("unpool."):
-            continue
-        kernel = each.py_func
-        if kernel.__code__.co_varnames[: kernel.__code__.co_argcount][-2:] == ("first", "stop"):
-            captured = tuple(str(cell.cell_contents) for cell in kernel.__closure__ or ())
-            for signature in each.overloads:
-                yield f"{kernel.__module__}.{kernel.__qualname__} {captured} {signature}"
+    def entry_point(kernel, args):
+        if kernel.name.startswith("unpool."):
+            SEEN.add(f"{kernel.name} ({libraries.type_names(args)})")
+        return find(kernel, args)
+
+    Kernel.entry_point = entry_point
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -157,7 +155,6 @@ def pytest_terminal_summary(terminalreporter):
 
 def pytest_sessionfinish(session, exitstatus):
     """Too many specialisations fail the run even if every test passed; a worker hands its own to the main process."""
-    SEEN.update(specialisations())
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput |= {"specialisations": sorted(SEEN), "seconds": METER.seconds}
     elif exitstatus == 0 and len(SEEN) > MOST_SPECIALISATIONS:

@@ -20,8 +20,8 @@ from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.jit import jit
-from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, pause, read, sleep, worker_loop
-from unpool.kernels.cpu.vector import address_of
+from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, worker_loop
+from unpool.kernels.cpu.vector import address_of, load_acquire, pause, sleep
 
 KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 CALLERS = 6
@@ -124,7 +124,7 @@ def fail(wrong, first, stop):
 @jit()
 def wait_for(go, seen, first, stop):
     """Wait until the first word of an array is not 0."""
-    while read(address_of(go)) == 0:
+    while load_acquire(address_of(go)) == 0:
         pause()
     for job in range(first, stop):
         seen[job] += 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit, types
 
-from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 
 @overload_by_type()

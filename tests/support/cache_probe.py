@@ -19,6 +19,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, rows
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.machine.jit import Kernel
 from unpool.kernels.cpu.max_unpool import per_plane
 from unpool.warmup import steps
 
@@ -131,8 +132,9 @@ def dispatchers() -> Iterator[tuple[str, Any]]:
 
 
 def mentions(function: FunctionType) -> list[Any]:
-    """Global objects that a function names."""
-    return [function.__globals__.get(name) for name in function.__code__.co_names]
+    """Global objects that a function names; kernels as Numba has them."""
+    objects = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return [each.dispatcher if isinstance(each, Kernel) else each for each in objects]
 
 
 def calls(function: FunctionType) -> set[str]:

@@ -8,22 +8,22 @@ zeros are multiplied, so weights must be finite; rows outside x are left out.
 """
 
 import math
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import even_job_count
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
-from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 PANEL_BYTES = 1 << 16  # rows of x that are laid out at once: they stay in the second cache
 # rows of y that are written kind by kind, so that short ones seldom load the terms of their kind; beyond that rows are
@@ -242,12 +242,12 @@ def _equal_bands(reach, count: int):
     return np.stack([edges[:-1], edges[1:], low, high], 1)
 
 
-@cache
+@specialize
 def _make_kernel(dtype: np.dtype[Any]):
     """The compiled kernel for a type of x, w, b and y."""
     element, size, number = getattr(types, dtype.name), dtype.itemsize, dtype.type
     lanes = vector_bytes() // size
-    static = StaticArgs(element=element, lanes=lanes)
+    static = vec.StaticArgs(element=element, lanes=lanes)
     by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in STRIDES)
 
     @jit()

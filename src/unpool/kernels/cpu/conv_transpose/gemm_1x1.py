@@ -11,21 +11,20 @@ other threads need.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
-from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
 TILE = (8, 3) if vector_bytes() == 64 else (4, 3)  # images, and vectors of columns
@@ -148,11 +147,11 @@ def multiply_maps(x, w, b, y, first, stop):
         total[out_map * window : (out_map + 1) * window] += b[first + out_map]
 
 
-@cache
+@specialize
 def _make_kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
     (rows, vectors), element, size = tile, getattr(types, dtype.name), dtype.itemsize
     lanes = vector_bytes() // size
-    static, wide = StaticArgs(element=element, lanes=lanes, rows=rows, vectors=vectors), vectors * lanes
+    static, wide = vec.StaticArgs(element=element, lanes=lanes, rows=rows, vectors=vectors), vectors * lanes
 
     @jit()
     def conv_transpose_gemm(x, w, b, y, args, first, stop):

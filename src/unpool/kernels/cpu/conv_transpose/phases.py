@@ -13,22 +13,21 @@ and `stored`, the type of x and y.
 """
 
 import math
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_plan
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector import BITS
-from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 Table = npt.NDArray[np.int64]
 PREFETCH_DISTANCE = 4096  # bytes between what is written and what is fetched to be written soon
@@ -156,12 +155,12 @@ class SumPart(NamedTuple):
     is_more: bool  # whether their sums are added to what is there
 
 
-@cache
+@specialize
 def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
     """The compiled kernel that forms sums in one type and stores them in another; 16-bit floats as their bits."""
     element, size, stored_size = getattr(types, compute.name), compute.itemsize, storage.itemsize
     lanes = vector_bytes() // size
-    static = StaticArgs(element=element, stored=getattr(types, storage.name), lanes=lanes)
+    static = vec.StaticArgs(element=element, stored=getattr(types, storage.name), lanes=lanes)
     first_tile, second_tile, third_tile, fourth_tile = (
         static.replace(rows=rows, vectors=wide) for rows, wide in phases_plan.TILES
     )

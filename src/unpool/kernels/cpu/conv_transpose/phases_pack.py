@@ -6,17 +6,16 @@ A row of a tile is a phase and an output channel; zeros fill the last tile. Comp
 tile of all classes, whose taps share memory. NumPy packs few weights in less time than loading that code takes.
 """
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import int64, types
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.conv_transpose import phases_plan
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.vector import address_of, first_lanes, gather_at, load, splat, store
-from unpool.kernels.cpu.vector.specialize import record
 
 MANY = 1 << 15  # least number of weights for compiled code, where they are packed in every call
 MANY_ONCE = 1 << 22  # the same for weights that are packed once
@@ -86,7 +85,7 @@ def _tables(cut: phases_plan.Blocking, channels: int, maps: int, taps: int):
     return record(params), np.array(tiles, TILE), np.array(listed, np.int64)
 
 
-@cache
+@specialize
 def _make_kernel(dtype: np.dtype[Any], rows: int):
     element, width = getattr(types, dtype.name), dtype.itemsize
 
@@ -101,7 +100,7 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
         params = args[0]
         channels, maps, size = params.channels, params.maps, params.taps
         blocks, step = -(-channels // CHANNELS), maps * size * width
-        sources, zeros = np.zeros(rows, np.int64), splat(element(0), rows)
+        sources, zeros = np.zeros(rows, np.int64), vec.splat(element(0), rows)
         for job in range(first, stop):
             group, begin = job // blocks, job % blocks * CHANNELS
             end = min(begin + CHANNELS, channels)
@@ -111,7 +110,7 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
                 used = min(rows, tile.rows - tile.first)
                 for start in range(begin // deep * deep, end, deep):
                     low, together = max(begin, start), min(deep, channels - start)
-                    origin = address_of(w) + (group * channels + low) * step + tile.map * size * width
+                    origin = vec.address_of(w) + (group * channels + low) * step + tile.map * size * width
                     for tap in range(count):
                         phase, out_map = tile.first // tile.maps, tile.first % tile.maps
                         for row in range(used):
@@ -122,11 +121,14 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
                         part = tap // most * most
                         place = (start * count + part * together) * tile.apart + (low - start) * rows
                         place += (tile.first * min(most, count - part) + (tap - part) * rows) * together
-                        target = address_of(packed) + (group * params.whole + tile.begin + place) * width
-                        places, is_used = load(address_of(sources), int64, rows), first_lanes(used, zeros)
+                        target = vec.address_of(packed) + (group * params.whole + tile.begin + place) * width
+                        places, is_used = (
+                            vec.load(vec.address_of(sources), types.int64, rows),
+                            vec.first_lanes(used, zeros),
+                        )
                         for channel in range(min(end, start + deep) - low):
-                            line = gather_at(origin + channel * step, places, is_used, zeros)
-                            store(target + channel * rows * width, line)
+                            line = vec.gather_at(origin + channel * step, places, is_used, zeros)
+                            vec.store(target + channel * rows * width, line)
 
     return pack_channels
 

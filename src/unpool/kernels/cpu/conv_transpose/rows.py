@@ -16,9 +16,8 @@ import numpy.typing as npt
 from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import list_rows, readonly, row_plan
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 Table = npt.NDArray[np.int64]

@@ -26,11 +26,10 @@ Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 
 
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, types
 
 from unpool.geometry import Axis, tap_spans
 from unpool.kernels.cpu import vector as vec
@@ -38,12 +37,12 @@ from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import winograd_kernel, winograd_tiling
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradTiling, find_tiling, tiling_of
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector import BITS
-from unpool.kernels.cpu.vector.specialize import record
 
 PANEL_BYTES = 1 << 22  # transformed inputs of one block of positions, all channels, stay in the third cache
 MOST_VECTORS = 16  # of positions in a block: more would share each weight, but their products leave the second cache
@@ -232,7 +231,7 @@ def list_summands(tiling: WinogradTiling, sizes: tuple[int, ...]):
     return starts, summands
 
 
-@cache
+@specialize
 def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
     """The compiled kernel that packs weights of a type for tiles of `rows` rows."""
     element, width = getattr(types, dtype.name), dtype.itemsize
@@ -258,7 +257,9 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
                     source = ((group * channels + start + channel) * maps + begin) * taps
                     for tap in range(taps):
                         line = vec.gather(vec.address_of(w) + (source + tap) * width, taps * width, is_used, zeros)
-                        vec.store(vec.address_of(lines) + (channel * taps + tap) * wide, vec.convert(line, float64))
+                        vec.store(
+                            vec.address_of(lines) + (channel * taps + tap) * wide, vec.convert(line, types.float64)
+                        )
                 for entry in range(entries):
                     target = vec.address_of(packed) + ((job * entries + entry) * channels + start) * rows * width
                     for channel in range(together):
@@ -266,7 +267,7 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
                         for number in range(starts[entry], starts[entry + 1]):
                             summand = summands[number]
                             source = vec.address_of(lines) + (channel * taps + summand.tap) * wide
-                            line = vec.load(source, float64, rows)
+                            line = vec.load(source, types.float64, rows)
                             total = total + line * vec.splat(summand.factor, rows)
                         vec.store(target + channel * rows * width, vec.convert(total, element))
 

@@ -26,17 +26,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradTiling, add_depth, tiling_of
 from unpool.kernels.cpu.fold_axes import readonly
-from unpool.kernels.cpu.machine.jit import jit, jit_inline
+from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, thread_count
 from unpool.kernels.cpu.vector import BITS
-from unpool.kernels.cpu.vector.specialize import overload_by_type, record
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
 DEVIATIONS = 3
 TILE_ERROR = 0.16

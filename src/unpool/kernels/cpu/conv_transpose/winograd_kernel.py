@@ -8,18 +8,17 @@ A block of positions goes through three arrays, each with its positions along th
     lines[phase, row, position * m + column]  outputs of one map, before the phases are interleaved
 """
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.conv_transpose import winograd_transform as transform
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit, jit_inline
-from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type
+from unpool.kernels.cpu.machine.jit import jit, specialize
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
 VECTORS = 3  # vectors of positions in a tile of the product; two where three do not divide them
 CHANNELS_AT_ONCE = 64  # channels that are summed before they are added to others: errors grow with the length of a sum
@@ -61,11 +60,11 @@ def tile_rows() -> int:
     return 8 if vector_bytes() == 64 else 4
 
 
-@cache
+@specialize
 def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
     """The kernel that forms sums in one type and stores them in another, 16-bit floats as bits, for m = `outputs`."""
     size, element, stored = compute.itemsize, getattr(types, compute.name), getattr(types, storage.name)
-    static = StaticArgs(
+    static = vec.StaticArgs(
         element=element, stored=stored, lanes=vector_bytes() // size, size=size, rows=tile_rows(), outputs=outputs
     )  # fmt: skip
     lanes, rows = static.lanes, static.rows

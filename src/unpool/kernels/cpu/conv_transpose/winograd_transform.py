@@ -13,10 +13,10 @@ The work arrays are named by the address where they begin and by bytes from one 
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 POINTS = "0-2 1+2 2-1 1-3"  # values of a line of four inputs at the points 0, 1, -1 and infinity
 OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}  # by their number, outputs from the products at the four points

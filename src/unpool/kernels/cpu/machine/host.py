@@ -7,12 +7,31 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from unpool.kernels.cpu.machine import libraries
 from unpool.memory import cgroup_folders, read_text
+
+
+@dataclass(frozen=True)
+class Level:
+    """A set of instructions that processors share, as compilers name it."""
+
+    name: str
+    vector_bytes: int  # in one register
+    vector_registers: int
+
+
+LEVELS = {
+    level.name: level
+    for level in (
+        Level("x86-64-v2", 16, 16), Level("x86-64-v3", 32, 16), Level("x86-64-v4", 64, 32), Level("aarch64", 16, 32)
+    )
+}  # fmt: skip
 
 _WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
 _MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
@@ -68,31 +87,40 @@ def restore_affinity(cores: set[int]) -> None:
 
 
 @cache
-def vector_bytes() -> int:
-    """Bytes in one register: 64 with AVX-512, 32 with AVX2, otherwise 16 (SSE, NEON).
+def level() -> Level:
+    """The level of processors that kernels run on: that of the shipped library, otherwise of Numba's compiler.
 
-    Follows Numba: it uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or
-    NUMBA_CPU_FEATURES is set.
+    Numba uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or NUMBA_CPU_FEATURES is
+    set.
     """
+    chosen = os.environ.get("UNPOOL_BUILD_LEVEL") or libraries.level()
+    if chosen is not None:
+        return LEVELS[chosen]
     from llvmlite import binding
     from numba import config
 
+    if not binding.get_process_triple().startswith(("x86_64", "i386", "i686")):
+        return LEVELS["aarch64"]
     name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
     if features is None and name != "generic":
-        has = binding.get_host_cpu_features()
-        return 64 if has.get("avx512bw") and has.get("avx512vl") else 32 if has.get("avx2") else 16
-    if "+avx512bw" in (features or "") or str(name).startswith(_WIDE):
-        return 64
-    return 32 if "+avx2" in (features or "") or str(name).startswith(_MIDDLE) else 16
+        has = {feature for feature, is_there in binding.get_host_cpu_features().items() if is_there}
+    else:
+        has = {feature.removeprefix("+") for feature in (features or "").split(",") if feature.startswith("+")}
+        has |= {"avx2"} if str(name).startswith(_MIDDLE) else set()
+        has |= {"avx512bw", "avx512vl"} if str(name).startswith(_WIDE) else set()
+    if "avx512bw" in has:
+        return LEVELS["x86-64-v4"]
+    return LEVELS["x86-64-v3" if "avx2" in has else "x86-64-v2"]
 
 
-@cache
+def vector_bytes() -> int:
+    """Bytes in one register: 64 with AVX-512, 32 with AVX2, otherwise 16 (SSE, NEON)."""
+    return level().vector_bytes
+
+
 def vector_registers() -> int:
     """The number of vector registers: 16 on x86 without AVX-512, otherwise 32."""
-    from llvmlite import binding
-
-    is_x86 = binding.get_process_triple().startswith(("x86_64", "i386", "i686"))
-    return 16 if is_x86 and vector_bytes() < 64 else 32
+    return level().vector_registers
 
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -1,111 +1,124 @@
-"""One decorator for all kernels, and the entry point of those that can share their jobs with other threads.
+"""Decorators of kernels, and records of their arguments.
 
-Kernels are compiled serial, without the interpreter lock, and cached where that is possible. Python calls an entry
-point instead of a kernel whose last parameters are `first` and `stop`:
-
-    kernel(*args, first, stop)          computes the jobs from `first` to `stop`
-    kernel(*args, SHARED, id(task))     lets all threads that see the task compute its jobs
-
-A task is the record of one call, an int64 array whose words are named here and in `work_queue.py`. The entry point
-writes the addresses of the kernel's code and of its arguments into it, and calls `run_as_caller`, whose address is in
-the task. That calls `run_part(task, first, stop, part)` for every part, in this or in other threads, and returns when
-all have ended. Python is not needed for it: it unpacked the arguments before, and frees them afterwards.
-
-Kernels of Numba return a status, and take two pointers before their arguments: to the result, and to the address of an
-exception, which comes with a status other than 0.
+A kernel is compiled serial, without the interpreter lock, when it is first called with arguments of some types, unless
+unpool was shipped with its machine code (`libraries.py`). Only compiling imports Numba.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache, wraps
+from typing import Any, NamedTuple, get_type_hints
 
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import register_jitable
+import numpy as np
+import numpy.typing as npt
 
-from unpool.kernels.cpu.machine import numba_internals
-from unpool.kernels.cpu.machine.cache import cache_of
-from unpool.kernels.cpu.vector.specialize import JIT_OPTIONS
+from unpool.kernels.cpu.machine import libraries
+from unpool.kernels.cpu.vector.registration import register_all
 
-SHARED = -1  # stands for the first job where the last argument is a task; no job has this number
-
-# words of a task: three addresses, status and exception of a part that failed, bytes before the results
-RUN_AS_CALLER, RUN_PART, ARGUMENTS, STATUS, EXCEPTION, RESULTS = range(6)
-_WORD, _I32 = ir.IntType(64), ir.IntType(32)
-_PART_TYPE = ir.FunctionType(ir.VoidType(), [_WORD] * 4)
-_CALLER_TYPE = ir.FunctionType(_WORD, [_WORD])
+_FIELD_TYPES = {int: np.int64, bool: np.bool_}
 
 
-def _pointer(builder, task, word):
-    return builder.inttoptr(builder.add(task, _WORD(8 * word)), _WORD.as_pointer())
+class Kernel:
+    """A kernel, whose machine code is found or made for the types of its arguments."""
+
+    def __init__(self, name: str, make_dispatcher: Callable[[], Any]) -> None:
+        """`name` and the types of arguments identify machine code; `make_dispatcher` gives the kernel to Numba."""
+        self.name = name
+        self._make_dispatcher = make_dispatcher
+        self._dispatcher: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Compute the jobs, see `entry_point.py`."""
+        return self.entry_point(args)(*args)
+
+    def entry_point(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        """The machine code for arguments of these types, which does not check types again."""
+        from_library = libraries.find(self.name, args)
+        if from_library is not None:
+            return from_library
+        from unpool.kernels.cpu.machine import numba_internals
+
+        return numba_internals.entry_point(self.dispatcher, args)
+
+    def address(self) -> int:
+        """The address of the machine code, as a function of C that takes and returns an int64."""
+        shipped_address = libraries.address(self.name)
+        if shipped_address is not None:
+            return shipped_address
+        from unpool.kernels.cpu.machine import numba_internals
+
+        return numba_internals.address(self.dispatcher)
+
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's object."""
+        if self._dispatcher is None:
+            from unpool.kernels.cpu.machine.numba_internals import global_compiler_lock
+
+            with global_compiler_lock:
+                register_all()
+                self._dispatcher = self._dispatcher or self._make_dispatcher()
+        return self._dispatcher
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Kernels may call each other."""
+        from numba import typeof
+
+        return typeof(self.dispatcher)
 
 
-def _function(module, kernel, kind, name):
-    function = ir.Function(module, kind, f"{kernel.name}.{name}")
-    function.linkage = "internal"
-    return function, ir.IRBuilder(function.append_basic_block())
+def jit(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorates a kernel; `options` are those of `numba.njit`, in addition to those that all kernels share."""
 
+    def decorate(function: Callable[..., Any]) -> Kernel:
+        def make_dispatcher() -> Any:
+            from numba import njit
 
-def _make_part_runner(module, kernel, result_type):
-    """The function that computes one part, with arguments from the task, and writes the result there, as a word."""
-    function, builder = _function(module, kernel, _PART_TYPE, "part")
-    task, first, stop, part = function.args
-    result_pointer, exception_pointer, *arguments = (argument.type for argument in kernel.args)
-    result = cgutils.alloca_once(builder, result_pointer.pointee)
-    exception = cgutils.alloca_once(builder, exception_pointer.pointee)
-    block = ir.LiteralStructType(arguments[:-2]).as_pointer()
-    packed = builder.load(builder.inttoptr(builder.load(_pointer(builder, task, ARGUMENTS)), block))
-    values = [builder.extract_value(packed, number) for number in range(len(arguments) - 2)]
-    status = builder.call(kernel, [result, exception, *values, first, stop], attrs=("noinline",))
-    with cgutils.if_unlikely(builder, builder.icmp_signed("!=", status, _I32(0))):
-        builder.store(builder.ptrtoint(builder.load(exception), _WORD), _pointer(builder, task, EXCEPTION))
-        builder.store(builder.sext(status, _WORD), _pointer(builder, task, STATUS))
-    if isinstance(result_type, (types.Integer, types.Boolean)):
-        widen = builder.zext if isinstance(result_type, types.Boolean) else builder.sext
-        value = builder.load(result)
-        value = value if value.type == _WORD else widen(value, _WORD)
-        results = builder.add(task, builder.load(_pointer(builder, task, RESULTS)))
-        builder.store(value, _pointer(builder, builder.add(results, builder.mul(part, _WORD(8))), 0))
-    elif not isinstance(result_type, types.NoneType):
-        raise TypeError(f"{kernel.name}: a kernel that shares its jobs returns a bool, an int or None")
-    builder.ret_void()
-    return function
+            from unpool.kernels.cpu.machine import cache, numba_internals
 
+            shared = {"nogil": True, "error_model": "numpy", "pipeline_class": numba_internals.compiler()}
+            dispatcher = njit(**shared, **options)(function)
+            numba_cache = cache.cache_of(function)
+            if numba_cache is not None:
+                numba_internals.set_cache(dispatcher, numba_cache)
+            return dispatcher
 
-def make_entry_point(module, kernel, result_type):
-    """The function that Python calls, with the signature of a kernel that the module declares."""
-    run_part = _make_part_runner(module, kernel, result_type)
-    function, builder = _function(module, kernel, kernel.function_type, "entrance")
-    _, exception, *arguments, first, last = function.args
-    with builder.if_then(builder.icmp_signed("!=", first, _WORD(SHARED))):
-        builder.ret(builder.call(kernel, function.args, attrs=("noinline",)))
-    array = builder.add(last, _WORD(object.__basicsize__))
-    task = builder.load(builder.inttoptr(array, _WORD.as_pointer()))
-    block = builder.alloca(ir.LiteralStructType([argument.type for argument in arguments]))
-    for number, argument in enumerate(arguments):
-        builder.store(argument, builder.gep(block, [_I32(0), _I32(number)]))
-    for word, value in ((RUN_PART, run_part), (ARGUMENTS, block)):
-        builder.store(builder.ptrtoint(value, _WORD), _pointer(builder, task, word))
-    run_as_caller = builder.load(_pointer(builder, task, RUN_AS_CALLER))
-    builder.call(builder.inttoptr(run_as_caller, _CALLER_TYPE.as_pointer()), [task])
-    failure = builder.load(_pointer(builder, task, EXCEPTION))
-    builder.store(builder.inttoptr(failure, exception.type.pointee), exception)
-    builder.ret(builder.trunc(builder.load(_pointer(builder, task, STATUS)), _I32))
-    return function
-
-
-jit_inline = register_jitable(**JIT_OPTIONS)  # for functions that become part of kernels, without their own cache
-
-
-def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """As `numba.njit`, with `options` in addition to those that all kernels share."""
-    options = {"nogil": True, "error_model": "numpy", **options}
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        kernel = njit(pipeline_class=numba_internals.compiler(make_entry_point), **options)(function)
-        cache = cache_of(function)
-        if cache is not None:
-            numba_internals.set_cache(kernel, cache)
-        return kernel
+        return Kernel(f"{function.__module__}.{function.__qualname__}", make_dispatcher)
 
     return decorate
+
+
+def specialize(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
+    """Decorates a function that makes a kernel for compile-time constants, whose `str` tells them apart.
+
+    It runs when the kernel is compiled.
+    """
+
+    @cache
+    @wraps(make)
+    def specialized(*constants: Any) -> Kernel:
+        name = f"{make.__module__}.{make.__qualname__}({', '.join(map(str, constants))})"
+        return Kernel(name, lambda: make(*constants).dispatcher)
+
+    return specialized
+
+
+def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
+    """An array whose only element has the fields of a named tuple: a kernel takes it as one argument.
+
+    Fields are int, which become int64, or bool, or have a type in `field_types`. Numba passes an array to a kernel
+    faster than a tuple, or a NumPy scalar.
+
+    >>> class Size(NamedTuple):
+    ...     width: int
+    ...     is_even: bool
+    >>> record(Size(4, True))["width"].tolist()
+    [4]
+    """
+    return np.array([tuple(params)], _record_type(type(params), *field_types.items()))
+
+
+@cache
+def _record_type(named: type[Any], *field_types: tuple[str, Any]) -> np.dtype[np.void]:
+    special, hints = dict(field_types), get_type_hints(named)
+    return np.dtype([(name, special.get(name) or _FIELD_TYPES[hints[name]]) for name in named._fields], align=True)

@@ -11,24 +11,23 @@ from types import FunctionType
 from typing import Any
 
 from llvmlite import ir
-from numba import typeof
+from numba import int64, typeof
 from numba.core import serialize
+from numba.core.compiler_lock import global_compiler_lock
 
 FRAME_WORDS = 1 << 16  # just above half a MiB: Python gives such a frame a chunk, which also holds the frames after it
 
 
 @cache
-def compiler(make_entry_point: Callable[..., Any]) -> type[Any]:
-    """Numba's compiler as `pipeline_class` of `njit`, with an entry point in front of kernels.
-
-    `make_entry_point` builds it for kernels whose last parameters are `first` and `stop`, from an LLVM module, the
-    kernel declared in it and its return type.
-    """
+def compiler() -> type[Any]:
+    """Numba's compiler, as `pipeline_class` of `njit`, with an entry point for kernels that take `first` and `stop`."""
     from numba.core.callwrapper import PyCallWrapper
     from numba.core.compiler import CompilerBase, DefaultPassBuilder
     from numba.core.compiler_machinery import register_pass
     from numba.core.lowering import Lower
     from numba.core.typed_passes import NativeLowering
+
+    from unpool.kernels.cpu.machine.entry_point import make_entry_point
 
     class Lowering(Lower):
         def create_cpython_wrapper(self, release_gil=False):
@@ -106,8 +105,9 @@ def entry_point(kernel: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     return _compile(kernel, tuple(map(typeof, args)))
 
 
-def address(kernel: Any, types: tuple[Any, ...]) -> int:
-    """The address of a kernel's machine code, for callers that pass arguments as C does."""
+def address(kernel: Any) -> int:
+    """The address of a kernel that takes an int64, for callers that pass arguments as C does."""
+    types = (int64,)
     _compile(kernel, types)
     result = kernel.overloads[types]
     pointer: int = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
@@ -116,8 +116,6 @@ def address(kernel: Any, types: tuple[Any, ...]) -> int:
 
 def _compile(kernel: Any, types: tuple[Any, ...]) -> Callable[..., Any]:
     """The compiled function; forks wait for the lock (`unpool/fork_safety.py`)."""
-    from numba.core.compiler_lock import global_compiler_lock
-
     with global_compiler_lock:
         function: Callable[..., Any] = without_gc(kernel.compile, types)
     return function

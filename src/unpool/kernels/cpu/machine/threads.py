@@ -22,9 +22,8 @@ from typing import Any
 from unpool.kernels.cpu.machine import work_queue
 from unpool.kernels.cpu.machine.cancellation import check_cancelled
 from unpool.kernels.cpu.machine.host import available_cores, restore_affinity, wake_on_other_core
-from unpool.kernels.cpu.machine.jit import SHARED
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
-from unpool.kernels.cpu.machine.numba_internals import entry_point
+from unpool.kernels.cpu.machine.task import FIRST, SHARED, STOP
 from unpool.shape_cache import count_bytes, nbytes_of
 
 VECTOR_SPEEDUP = 4  # elements of pools by vectors, or products in registers, in the time of one as `split` counts work
@@ -172,7 +171,7 @@ class _Workers:
             self._tasks[len(helpers), parts] = known
         template, start = known
         task = template.copy()
-        task[work_queue.FIRST], task[work_queue.STOP] = first, stop
+        task[FIRST], task[STOP] = first, stop
         kernel(*args, SHARED, id(task))
         results: list[Any] = task[start:].tolist()
         return results
@@ -273,7 +272,7 @@ class Launch:
 
     def _first_call(self, *args: Any) -> Any:
         """Find the machine code for the types of the arguments; later calls enter it directly."""
-        self._enter = entry_point(self._kernel, args)
+        self._enter = self._kernel.entry_point(args)
         return self._enter(*args)
 
 

@@ -7,12 +7,11 @@ integers as int32.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
+from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.vector import convert, mark_nan, reinterpret, select, splat, unordered
-from unpool.kernels.cpu.vector.maximum import key_is_larger, select_value, to_keys
-from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 
 class RunningMax(NamedTuple):
@@ -33,11 +32,11 @@ def update_best(best, value, place, limit, nan, is_data):
     kind, lanes = best.types[best.fields.index("place")].element, value.lanes
 
     def compare(best, value, place, limit, nan, is_data):
-        key = to_keys(value, limit)
-        is_new = _on_data(key_is_larger(key, best.key, nan), best.place, is_data)
-        key = select(is_new, key, best.key)
-        at = select(is_new, splat(kind(place), lanes), best.place)
-        return RunningMax(select_value(is_new, value, best.value, key), key, at)
+        key = vec.to_keys(value, limit)
+        is_new = _on_data(vec.key_is_larger(key, best.key, nan), best.place, is_data)
+        key = vec.select(is_new, key, best.key)
+        at = vec.select(is_new, vec.splat(kind(place), lanes), best.place)
+        return RunningMax(vec.select_value(is_new, value, best.value, key), key, at)
 
     return compare
 
@@ -48,7 +47,7 @@ def _on_data(is_new, place, is_data):
     if isinstance(is_data, types.NoneType):
         return lambda is_new, place, is_data: is_new
     nowhere, lanes = np.dtype(str(place.element)).type(-1), place.lanes
-    return lambda is_new, place, is_data: is_data & (is_new | (place == splat(nowhere, lanes)))
+    return lambda is_new, place, is_data: is_data & (is_new | (place == vec.splat(nowhere, lanes)))
 
 
 def place_type(element: str, *, is_wide: bool):
@@ -84,10 +83,12 @@ def widen_element(value, compare_type):
     """Elements as they are compared."""
     if value.element == types.int16:
         sixteen, lanes = np.int32(16), value.lanes
-        return lambda value, compare_type: convert(convert(value, types.int32) << splat(sixteen, lanes), types.float32)
+        return lambda value, compare_type: vec.convert(
+            vec.convert(value, types.int32) << vec.splat(sixteen, lanes), types.float32
+        )
     if isinstance(value.element, types.Float):
         return lambda value, compare_type: value
-    return lambda value, compare_type: convert(value, types.int32)
+    return lambda value, compare_type: vec.convert(value, types.int32)
 
 
 @overload_by_type(inline=True)
@@ -98,8 +99,8 @@ def widen_marking_nan(value, compare_type, infinity):
     lanes = value.lanes
 
     def mark(value, compare_type, infinity):
-        limit = splat(types.int16(infinity), lanes)
-        return mark_nan(widen_element(value, compare_type), widen_element(limit, compare_type))
+        limit = vec.splat(types.int16(infinity), lanes)
+        return vec.mark_nan(widen_element(value, compare_type), widen_element(limit, compare_type))
 
     return mark
 
@@ -110,10 +111,10 @@ def narrow_element(value, element):
     kind = element.dtype
     if kind == types.int16:
         sixteen, lanes = np.int32(16), value.lanes
-        return lambda value, element: convert(convert(value, types.int32) >> splat(sixteen, lanes), kind)
+        return lambda value, element: vec.convert(vec.convert(value, types.int32) >> vec.splat(sixteen, lanes), kind)
     if isinstance(kind, types.Float):
         return lambda value, element: value
-    return lambda value, element: convert(value, kind)
+    return lambda value, element: vec.convert(value, kind)
 
 
 @overload_by_type(inline=True)
@@ -124,8 +125,8 @@ def narrow_marked_nan(value, element):
         return lambda value, element: narrow_element(value, element)
 
     def restore(value, element):
-        bits = reinterpret(value, types.int32)
-        return convert(select(unordered(value, value), bits, bits >> splat(np.int32(16), lanes)), kind)
+        bits = vec.reinterpret(value, types.int32)
+        return vec.convert(vec.select(vec.unordered(value, value), bits, bits >> vec.splat(np.int32(16), lanes)), kind)
 
     return restore
 
@@ -135,12 +136,12 @@ def has_nan(x, y, infinity):
     """True if two registers of elements as stored hold a NaN, as a mask."""
     lanes, kind = x.lanes, x.element
     if isinstance(kind, types.Float):
-        return lambda x, y, infinity: unordered(x, y)
+        return lambda x, y, infinity: vec.unordered(x, y)
     if kind == types.int16:
         magnitude = np.int16(0x7FFF)
 
         def is_beyond(x, y, infinity):
-            limit, bits = splat(types.int16(infinity), lanes), splat(magnitude, lanes)
+            limit, bits = vec.splat(types.int16(infinity), lanes), vec.splat(magnitude, lanes)
             return ((x & bits) > limit) | ((y & bits) > limit)
 
         return is_beyond

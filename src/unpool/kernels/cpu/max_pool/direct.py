@@ -6,24 +6,21 @@ Any rank, stride, dilation and padding; lanes are positions of the last axis, or
 """
 
 import math
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.geometry import pooling_walk
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.fold_axes import list_rows, row_plan
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
-from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
@@ -89,7 +86,7 @@ def _rows(plane: PlaneAxes):
     return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
 
 
-@cache
+@specialize
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
     """The kernel for a stride of the lanes of 1 or 2, 0 for any, `registers` in a block; `is_wide`: 64-bit places."""
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
@@ -111,7 +108,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         starts, places = np.empty(params.listed, np.int64), np.empty(params.listed, np.int64)
         source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
         nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
-        lowest_key, nowhere = to_keys(nothing, limit), vec.splat(place_type(-1), lanes)
+        lowest_key, nowhere = vec.to_keys(nothing, limit), vec.splat(place_type(-1), lanes)
         ramp = vec.count_up(types.int64, lanes, 1)
         weights = ramp * vec.splat(np.int64(stride * lane_places), lanes)
         lane_starts = vec.convert(ramp * vec.splat(stride, lanes), place_type)
@@ -144,7 +141,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
                             best = update_best(best, value, place, limit, IGNORED, None)
                             address += dilation * size
                             place += dilation * lane_places
-                    has_nan = vec.count_set(may_have_nan(total, best.key, nan)) > 0
+                    has_nan = vec.count_set(vec.may_have_nan(total, best.key, nan)) > 0
                 if has_nan or not is_whole:
                     best = RunningMax(nothing, lowest_key, nowhere)
                     for listed in range(count):
@@ -160,7 +157,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
                             address += dilation * size
                             place += dilation * lane_places
                             position = position + vec.splat(place_type(dilation), lanes)
-                    has_nan = is_whole and vec.count_set(may_have_nan(best.key, best.key, nan)) > 0
+                    has_nan = is_whole and vec.count_set(vec.may_have_nan(best.key, best.key, nan)) > 0
                 target = job * small + block
                 first_index = vec.splat(np.int64(outer * outer_places + places[0] + start * lane_places), lanes)
                 index = vec.convert(best.place, types.int64) + first_index + weights

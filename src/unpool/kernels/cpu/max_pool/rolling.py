@@ -20,22 +20,24 @@ extra comparison that handles NaN: `nan` is the literal IGNORED, or FIRST or LAS
     is_inside    whether all columns of the block are inside the plane
 """
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_registers
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.compare import compare_lanes, narrow_element, narrow_marked_nan, widen_element
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.specialize import StaticArgs, overload_by_type, record
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 MOST_TAPS = {1: 13, 2: 5}  # by stride, the largest width and height of windows that this kernel pools the fastest
+COMMON_WINDOWS = ((2, 1), (3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (3, 2), (4, 2), (5, 2))
+"""Sizes and strides of square windows whose kernels are shipped."""
+
 BAND_BYTES = 1 << 14  # bytes of x that are read at a time, to stay in the first cache
 LEAST_ROWS = 8  # least rows of a band, for each row before it that is pooled twice
 WORTH_A_KERNEL = 1 << 16  # least elements of x for which a kernel is compiled for one window
@@ -114,12 +116,12 @@ def indices_fill_lines(small: int, element: str) -> bool:
     return small % in_line == 0 and lanes % in_line == 0 and small >= lanes
 
 
-@cache
+@specialize
 def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bool):
     """The compiled kernel for one element type, int16 for the bits of a 16-bit float, and one window."""
     lanes, size = compare_lanes(element), np.dtype(element).itemsize
     inside, outside = (
-        StaticArgs(
+        vec.StaticArgs(
             element=getattr(types, element), lanes=lanes, depth=depth, taps=taps, step=step,
             has_indices=int(has_indices), is_inside=is_inside,
         )

@@ -13,21 +13,20 @@ the job's flag is set, and a kernel that walks whole windows pools its outputs a
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import separable_combine as steps
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
 from unpool.kernels.cpu.max_pool.pool import ElementType, PoolProblem
 from unpool.kernels.cpu.max_pool.separable_plan import chain, known_stride, padded_size, plan_strips
-from unpool.kernels.cpu.vector import IGNORED, address_of
-from unpool.kernels.cpu.vector.specialize import StaticArgs, record
+from unpool.kernels.cpu.vector import IGNORED
 
 
 def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., object]]) -> "PaddingGuard":
@@ -84,7 +83,7 @@ def _fill(element: ElementType, has_indices: bool):
     return kind(-np.inf)
 
 
-@cache
+@specialize
 def _make_kernel(element: str, stride: int, has_indices: bool):
     """The kernel for a stride of the last axis of 1; 2 if its windows are pooled in one reduction; 0 for any."""
     compare_type, number = getattr(types, COMPARE_TYPES[element]), getattr(types, element)
@@ -92,8 +91,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
     lanes = compare_lanes(element)
     place = types.int64 if width == 8 else types.int32
     from_taps, from_before = (steps.FROM_TAPS, steps.CARRIED) if has_indices else (steps.NOWHERE, steps.NOWHERE)
-    laid_out = StaticArgs(element=number, compare_type=compare_type, lanes=lanes, phases=max(stride, 1))
-    final = StaticArgs(  # the last reduction along a row: the only one whose step may not be 1
+    laid_out = vec.StaticArgs(element=number, compare_type=compare_type, lanes=lanes, phases=max(stride, 1))
+    final = vec.StaticArgs(  # the last reduction along a row: the only one whose step may not be 1
         compare_type=compare_type, place=place, lanes=lanes, step=min(stride, 1), origin=from_before
     )
     only, carried = final.replace(origin=from_taps), final.replace(step=1)
@@ -129,13 +128,16 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
             near, far, met = steps.aligned(pooled), steps.aligned(pooled) + pooled_size * width, False
             for done in range(0, used, line_rows):
                 rows, now = min(line_rows, used - done), strip * params.strip_rows + done
-                has_nan = steps.lay_out(address_of(x) + begin * size, laid, starts, now, rows, params, laid_out)
+                has_nan = steps.lay_out(vec.address_of(x) + begin * size, laid, starts, now, rows, params, laid_out)
                 met |= has_nan
                 taps = steps.TapTable(tap_bytes, tap_places, params.nan if has_nan else IGNORED)
                 to = steps.BufferRef(near + done * params.pooled_pitch * width, to_places)
-                base_places = steps.RowPlaces(address_of(row_places) + now * width, zero)
+                base_places = steps.RowPlaces(vec.address_of(row_places) + now * width, zero)
                 if params.has_channels:
-                    base_places, rows = steps.RowPlaces(address_of(lane_places), np.int64(row_places[now])), out.rows
+                    base_places, rows = (
+                        steps.RowPlaces(vec.address_of(lane_places), np.int64(row_places[now])),
+                        out.rows,
+                    )
                 if last_line == 0:
                     steps.combine(line, to, out, rows, base_places, taps, only)
                 else:
@@ -156,7 +158,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
             target = outer * params.outputs + strip * params.strip_outputs
             reduction = plane_reductions[part, last_plane]
             outputs = steps.StripOutputs(
-                y=address_of(y) + target * size, indices=address_of(indices) + target * 8, total=reduction.total,
+                y=vec.address_of(y) + target * size, indices=vec.address_of(indices) + target * 8,
+                total=reduction.total,
                 place=begin if params.counts_planes else 0, fill=params.fill,
             )  # fmt: skip
             flags[job] = steps.store_outputs(steps.BufferRef(near, to_places), outputs, reduction, taps, last)

@@ -19,14 +19,14 @@ Addresses are bytes; reductions and `params` are those of `separable_plan.py`. `
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import narrow_element, narrow_marked_nan, widen_element, widen_marking_nan
 from unpool.kernels.cpu.max_pool.separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.vector.registration import overload_by_type
 
 ROWS = 4  # rows that are combined at once: independent registers hide each other's latency
 NOWHERE = 0  # the call has no indices: elements have no places

@@ -11,24 +11,21 @@ stored non-temporally: a plain store reads its line, and displaces x.
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from unpool.geometry import Axis, pooling_walk
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.maximum import may_have_nan, to_keys
-from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 STEPS = (1, 2, 4)  # strides along the lanes, which are the widths of windows
@@ -138,7 +135,7 @@ def fills_lines(size: int, small: int, block: int) -> bool:
     return small % block == 0 and small * size % LINE == 0
 
 
-@cache
+@specialize
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
     """The kernel for windows `step` wide along the lanes, and blocks of `lanes` outputs; `is_wide`: 64-bit places."""
     size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
@@ -155,7 +152,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
         indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % LINE == 0
         source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
         nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
-        none = RunningMax(nothing, to_keys(nothing, limit), vec.splat(place_type(0), lanes))
+        none = RunningMax(nothing, vec.to_keys(nothing, limit), vec.splat(place_type(0), lanes))
         ramp = vec.count_up(types.int64, lanes, 1)
         is_output = ramp < vec.splat(small, lanes)
         weights = ramp * vec.splat(np.int64(step * lane_places), lanes)
@@ -181,7 +178,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                         for tap in range(step):
                             total = vec.total_of(total, taps[tap])
                             best = update_best(best, taps[tap], place + tap, limit, IGNORED, None)
-                    has_nan = vec.count_set(may_have_nan(total, best.key, nan) & is_output) > 0
+                    has_nan = vec.count_set(vec.may_have_nan(total, best.key, nan) & is_output) > 0
                 if has_nan or not is_safe:
                     best = none
                     for tap_row in range(count):
@@ -192,7 +189,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                             else:
                                 value = vec.gather(address, step * size, is_output, nothing)
                             best = update_best(best, value, rows[tap_row, 1] + tap, limit, nan, None)
-                    has_nan = is_safe and vec.count_set(may_have_nan(best.key, best.key, nan) & is_output) > 0
+                    has_nan = is_safe and vec.count_set(vec.may_have_nan(best.key, best.key, nan) & is_output) > 0
                 target = job * small + block
                 start = outer * outer_places + corners[row, 1] + block * step * lane_places
                 index = vec.convert(best.place, types.int64) + vec.splat(start, lanes) + weights

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.vector import address_of, clear, load_once, prefetch
 
 # writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1
 Write: TypeAlias = Callable[[Any, Any, Any, int | None], int]
@@ -67,17 +67,17 @@ def spread_planes(x, indices, y, planes, lanes, sums, first, stop):
         outer, begin = job // blocks, job % blocks * _BLOCK
         width = min(lanes - begin, _BLOCK)
         if width == lanes:
-            clear(address_of(y) + outer * large * lanes * size, large * lanes * size)
+            vec.clear(vec.address_of(y) + outer * large * lanes * size, large * lanes * size)
         else:
             for place in range(outer * large, (outer + 1) * large):
-                clear(address_of(y) + (place * lanes + begin) * size, width * size)
+                vec.clear(vec.address_of(y) + (place * lanes + begin) * size, width * size)
         rows, row, step = (1, small, 0) if lanes == 1 else (small, width, 1)
         plane = np.uint64(outer * large * lanes + begin)
         for number in range(rows):
             start = np.uint64((outer * small + number) * lanes + begin)
             for lane in range(np.uint64(row)):
                 position = start + lane
-                index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
+                index = np.uint64(vec.load_once(vec.address_of(indices) + np.int64(position) * 8))
                 if index < np.uint64(large):
                     place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
                     y[place] = y[place] + x[position] if sums else x[position]
@@ -93,7 +93,7 @@ def collect_planes(x, indices, y, planes, lanes, first, stop):
     for every outer, for every block of lanes, for every place, for every lane of the block
     """
     small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // _BLOCK)
-    prefetch_distance, size, wrong = address_of(x) + _PREFETCH_DISTANCE, x.itemsize, np.int64(-1)
+    prefetch_distance, size, wrong = vec.address_of(x) + _PREFETCH_DISTANCE, x.itemsize, np.int64(-1)
     for job in range(first, stop):
         outer, begin = job // blocks, job % blocks * _BLOCK
         rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
@@ -102,11 +102,11 @@ def collect_planes(x, indices, y, planes, lanes, first, stop):
             start = np.uint64((outer * small + number) * lanes + begin)
             for lane in range(np.uint64(row)):
                 position = start + lane
-                index = np.uint64(load_once(address_of(indices) + np.int64(position) * 8))
+                index = np.uint64(vec.load_once(vec.address_of(indices) + np.int64(position) * 8))
                 if index < np.uint64(large):
                     place = plane + index * np.uint64(lanes) + lane * np.uint64(step)
                     if lanes == 1:
-                        prefetch(prefetch_distance + np.int64(place) * size)
+                        vec.prefetch(prefetch_distance + np.int64(place) * size)
                     y[position] = x[place]
                 else:
                     y[position] = 0

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split
 from unpool.kernels.cpu.machine.threads import Launch, thread_count
-from unpool.kernels.cpu.vector import address_of, clear, load_once
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
 _TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
@@ -158,9 +158,9 @@ def scatter_planes(x, indices, y, planes, parts, channels, first, stop):
             low, extent = np.uint64(plane * large), np.uint64(large)
             start, end = plane * large + large * part // parts, plane * large + large * (part + 1) // parts
             begin, reach = np.uint64(start), np.uint64(end - start)
-            clear(address_of(y) + start * size, (end - start) * size)
+            vec.clear(vec.address_of(y) + start * size, (end - start) * size)
         for position in range(plane * small, (plane + 1) * small):
-            index, place = load_once(address_of(indices) + position * 8), position
+            index, place = vec.load_once(vec.address_of(indices) + position * 8), position
             if np.uint64(index) - begin < reach:
                 if channels != 1:
                     index = _channels_last(index, large, channels)

@@ -8,18 +8,16 @@ non-temporal, because a plain store reads its line first.
 """
 
 import math
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from unpool.geometry import Axis, upsampling_walk
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
-from unpool.kernels.cpu.vector.specialize import record
 from unpool.shape_cache import cached
 
 LINE = 64  # bytes of a cache line
@@ -92,7 +90,7 @@ def _slabs(axes: tuple[Axis, ...]):
     return cuts * math.prod(axis.large for axis in leading[1:]), sources
 
 
-@cache
+@specialize
 def _make_kernel(size: int):
     element, lanes, wide = getattr(types, f"int{8 * size}"), vector_bytes() // size, 2 * vector_bytes() // size
 

@@ -4,13 +4,12 @@ An activation is a slope below 0, then a lower and an upper bound: part of the r
 are vectors of bits, int16 for float16 and uint16 for bfloat16: widened, and rounded to nearest even.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from llvmlite import ir
 from numba import types
 
-from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.vector import ActivationParams
+from unpool.kernels.cpu.vector.registration import overload_by_type
 from unpool.kernels.cpu.vector.type import I32, I64, Vector, concatenate, emit_splat, lane_numbers, operation, vector_of
 
 
@@ -126,20 +125,6 @@ def total_of(total, x):
     return total, lambda builder, total, x: builder.fadd(total, x) if is_float else total
 
 
-class ActivationParams(NamedTuple):
-    """An activation of sums: numbers of their type, or vectors."""
-
-    is_active: bool  # whether there is an activation
-    slope: Any  # factor of values below 0
-    low: Any  # lower bound
-    high: Any  # upper bound
-
-
-def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
-    """The type of an activation in a record, for sums of a type."""
-    return np.dtype([("is_active", np.bool_), *((name, dtype) for name in ("slope", "low", "high"))], align=True)
-
-
 @overload_by_type(inline=True)
 def splat_activation(params, lanes):
     """The activation of a record as vectors of `lanes` lanes."""
@@ -178,7 +163,6 @@ def _bend(values, slope, low, high):
     return values, bend
 
 
-BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}  # the integers that kernels see
 _SUBNORMAL = np.int32(0x38800000)  # bits of 2**-14, the least normal float16
 _LIMIT = np.int32(0x47800000)  # bits of 2**16: from here on everything is infinity
 _INFINITY = np.int32(0x7F800000)

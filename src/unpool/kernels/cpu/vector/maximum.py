@@ -9,12 +9,12 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from unpool.kernels.cpu.vector import IGNORED, LAST
 from unpool.kernels.cpu.vector.arithmetic import select, splat, unordered
-from unpool.kernels.cpu.vector.specialize import overload_by_type
+from unpool.kernels.cpu.vector.registration import overload_by_type
 from unpool.kernels.cpu.vector.type import Vector, call_llvm, emit_comparison, emit_splat, lane_numbers, operation
 
 _QUIET_NAN = 0x7FC00000
-IGNORED, FIRST, LAST = 0, 1, 2  # the NaN that is a maximum: none, as there is none; the first or the last of several
 
 
 @operation

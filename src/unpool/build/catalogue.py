@@ -1,0 +1,113 @@
+"""The calls whose kernels are shipped, and the kernels that they reach.
+
+Every variant of every kernel is there, for every element type, but for windows of the rolling pool: it has a kernel for
+each, and COMMON_WINDOWS are shipped.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import ml_dtypes
+import numpy as np
+from numba import typeof, types
+
+from unpool import functional, per_plane
+from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack
+from unpool.kernels.cpu.machine import libraries, work_queue
+from unpool.kernels.cpu.machine.jit import Kernel
+from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
+
+_FLOATS = (np.float32, np.float64, np.float16)  # bfloat16 has the kernels of float16 but in ConvTranspose
+_ELEMENTS = (*_FLOATS, np.int8, np.uint8)
+_WIDE = 40_000  # elements of a row, so that places of the next one need more than 16 bits
+
+
+class Specialisation(NamedTuple):
+    """A kernel, and Numba's types of its arguments."""
+
+    kernel: Kernel
+    types: tuple[Any, ...]
+    is_c_function: bool  # of an int64, rather than a Python function
+
+
+def record_kernels() -> dict[str, Specialisation]:
+    """By symbol, the kernels that the calls of the catalogue reach. None is compiled or runs."""
+    kernels: dict[str, Specialisation] = {}
+
+    def entry_point(kernel: Kernel, args: tuple[Any, ...]) -> Callable[..., int]:
+        chosen = Specialisation(kernel, tuple(map(typeof, args)), is_c_function=False)
+        kernels.setdefault(libraries.symbol(kernel.name, args), chosen)
+        return lambda *_: 0 if "separable" in kernel.name else -1  # no padding is a maximum, no index is wrong
+
+    def address(kernel: Kernel) -> int:
+        kernels[libraries.symbol(kernel.name, ())] = Specialisation(kernel, (types.int64,), is_c_function=True)
+        return 0
+
+    with patch.object(Kernel, "entry_point", entry_point), patch.object(Kernel, "address", address):
+        for call in (*_pools(), *_unpools(), *_conv_transposes()):
+            call()
+        work_queue.worker_loop(work_queue.new_slot(), 1, 0)
+        work_queue.new_task(1, 1, [], 0)
+    return kernels
+
+
+Calls = Iterator[Callable[[], object]]
+
+
+def _pools() -> Calls:
+    for dtype, has_indices in product(_ELEMENTS, (False, True)):
+        pool = partial(_pool, dtype, has_indices)
+        for step in (1, 2, 4):  # tiles: whole registers and half of one, places of 16 bits and more
+            window, wide = (2, step), _WIDE * step
+            for shape in ((4, 128 * step), (4, step), (4, wide)):
+                yield pool(shape, window, window)
+            yield pool((2, wide, step), (2, 1, step), (2, 1, step))
+        for stride, lanes in product((1, 2, 3), (128, 24, 2, _WIDE)):  # direct
+            yield pool((6, lanes * stride), (3, 2), (3, stride), dilations=(1, 2), pads=(0, 1, 0, 1))
+        for stride in (1, 2, 3):  # separable
+            yield pool((64, 64), (7, 7), (stride, stride), dilations=(2, 2))
+        for size, stride in COMMON_WINDOWS:
+            yield pool((300, 300), (size, size), (stride, stride))
+
+
+def _pool(dtype: Any, has_indices: bool, shape: tuple[int, ...], window: Any, strides: Any, **options: Any) -> Any:
+    x = np.zeros((1, 1, *shape), dtype)
+    return partial(
+        functional.max_pool, x, kernel_shape=window, strides=strides, return_indices=has_indices, threads=1, **options
+    )
+
+
+def _unpools() -> Calls:
+    indices = np.arange(0, 32, 2).reshape(1, 1, 4, 4)
+    for dtype in _FLOATS:
+        x = np.zeros((1, 1, 4, 4), dtype)
+        for layout in ("NCHW", "NHWC"):
+            values = x if layout == "NCHW" else np.moveaxis(x, 1, -1)
+            yield partial(functional.max_unpool, values, indices, kernel_shape=(2, 2), strides=(2, 2), layout=layout)
+        yield partial(functional.max_unpool, x, indices, np.array((1, 1, 10, 10)), kernel_shape=(3, 3), strides=(2, 2))
+        yield partial(per_plane.max_unpool, x, indices, (8, 8))
+        yield partial(per_plane.max_pool_backward, x, indices, (8, 8))
+        yield partial(per_plane.max_unpool_backward, np.zeros((1, 1, 8, 8), dtype), indices)
+
+
+def _conv_transposes() -> Calls:
+    for dtype in (*_FLOATS, ml_dtypes.bfloat16):
+        for algorithm, channels, maps, sizes, window, stride in (
+            ("phases", 32, 64, (16, 16), 4, 2), ("phases", 32, 5, (16, 16), 4, 2), ("phases", 32, 2, (16, 16), 2, 1),
+            ("phases", 32, 1, (9, 9), 1, 1), ("phases", 32, 3, (9, 9), 1, 1), ("winograd", 64, 64, (16, 16), 4, 2),
+            ("winograd", 64, 64, (16, 16), 3, 1), ("direct", 3, 1, (16, 16), 2, 2), ("rows", 4, 4, (3, 3), 3, 2),
+            ("gemm_1x1", 32, 64, (1, 1), 4, 1), ("gemm_1x1", 32, 1, (1, 1), 1, 1),
+        ):  # fmt: skip
+            for batch in (1, 2):
+                yield partial(_conv_transpose, dtype, algorithm, batch, channels, maps, sizes, window, stride)
+
+
+def _conv_transpose(
+    dtype: Any, algorithm: str, batch: int, channels: int, maps: int, sizes: Any, window: int, stride: int
+) -> None:
+    x, w = np.zeros((batch, channels, *sizes), dtype), np.zeros((channels, maps, window, window), dtype)
+    with patch.object(dispatch, "algorithms", lambda _: (algorithm,)), patch.object(phases_pack, "MANY_ONCE", 0):
+        functional.prepare_conv_transpose(w, strides=(stride, stride))(x, threads=1)

@@ -1,0 +1,124 @@
+"""Object files of kernels for one level of processors: run as a program, with UNPOOL_BUILD_LEVEL set.
+
+Numba compiles for the processor of this process. Here its code generator gets the target machine of another one, and
+nothing is loaded into this process.
+"""
+
+import platform
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from llvmlite import binding, ir
+from numba.core import codegen, typed_passes
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags, compile_extra
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import register_pass
+from numba.core.cpu import CPUContext
+from numba.core.lowering import Lower
+from numba.core.registry import cpu_target
+
+from unpool.build.catalogue import record_kernels
+from unpool.build.fastcall import make_c_function, make_fastcall
+from unpool.build.runtime import make_runtime
+from unpool.build.targets import TARGETS, Target
+from unpool.kernels.cpu.machine import cache
+from unpool.kernels.cpu.machine.entry_point import make_entry_point
+
+
+class _Lowering(Lower):
+    """Exports a kernel under its symbol; functions that it calls are compiled as always, and become part of it."""
+
+    symbol = ""
+    is_c_function = False
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        context, function = self.context, self.fndesc
+        module = context.create_module("entry")
+        kind = context.call_conv.get_function_type(function.restype, function.argtypes)
+        kernel = ir.Function(module, kind, function.llvm_func_name)
+        if tuple(function.args[-2:]) == ("first", "stop"):
+            kernel = make_entry_point(module, kernel, function.restype)
+        make = make_c_function if self.is_c_function else make_fastcall
+        make(context, module, self.symbol, kernel, function)
+        self.library.add_ir_module(module)
+
+    def create_cfunc_wrapper(self) -> None:
+        pass
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LoweringPass(typed_passes.NativeLowering):
+    lowering_class = _Lowering
+
+
+class _Compiler(CompilerBase):
+    def define_pipelines(self) -> list[Any]:
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state, "unpool")
+        native = typed_passes.NativeLowering
+        pipeline.passes = [(_LoweringPass if step is native else step, text) for step, text in pipeline.passes]
+        pipeline.finalize()
+        return [pipeline]
+
+
+def compile_kernels(target: Target, level: str, folder: Path, only: str, share: int, shares: int) -> None:
+    """Write an object file for every `shares`-th kernel with `only` in its name, from number `share` on.
+
+    Share 0 has the runtime, too.
+    """
+    machine = _retarget(target, level)
+    kernels = sorted(item for item in record_kernels().items() if only in item[1].kernel.name)
+    if share == 0:
+        runtime = binding.parse_assembly(str(make_runtime(is_x86=level.startswith("x86"))))
+        _write(folder / "runtime.o", machine, runtime)
+    for symbol, (kernel, types, is_c_function) in kernels[share::shares]:
+        _Lowering.symbol, _Lowering.is_c_function = symbol, is_c_function
+        dispatcher = kernel.dispatcher
+        flags = Flags()
+        options = {name: value for name, value in dispatcher.targetoptions.items() if name != "pipeline_class"}
+        cpu_target.options.parse_as_flags(flags, options)
+        flags.no_compile = True
+        context = cpu_target.target_context
+        result = compile_extra(
+            cpu_target.typing_context, context, dispatcher.py_func, types, None, flags, {}, pipeline_class=_Compiler
+        )
+        result.library.finalize()
+        module = result.library._final_module
+        for value in (*module.functions, *module.global_variables):
+            if not value.is_declaration and value.name != symbol:
+                value.linkage = "internal"
+        _write(folder / f"{symbol}.o", machine, module)
+
+
+def _retarget(target: Target, level: str) -> Any:
+    """Let Numba compile for another machine, and load nothing; the target machine."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    binding.initialize_native_asmparser()
+    machine = binding.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.processors[level], opt=3, reloc="pic", codemodel="default"
+    )
+    generator = cpu_target.target_context.codegen()
+    generator._tm, generator._data_layout = machine, str(machine.target_data)
+    binding.get_process_triple = lambda: target.triple
+    cache.cache_of = lambda _: None
+    platform.system, platform.machine = lambda: target.system, lambda: target.machine
+    codegen.JITCodeLibrary._finalize_specific = lambda self: None
+    numbers = count()
+    CPUContext.get_executable = lambda self, *_: [next(numbers)].append  # distinct, and never called
+    return machine
+
+
+def _write(path: Path, machine: Any, module: Any) -> None:
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    passes = binding.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=0)))
+    path.write_bytes(machine.emit_object(module))
+
+
+if __name__ == "__main__":
+    name, level_name, folder_name, only_text, share_text, shares_text = sys.argv[1:]
+    with global_compiler_lock:
+        compile_kernels(TARGETS[name], level_name, Path(folder_name), only_text, int(share_text), int(shares_text))

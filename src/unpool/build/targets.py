@@ -1,0 +1,35 @@
+"""Systems and processors that libraries are built for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system and a kind of processor."""
+
+    name: str  # as the linker knows it
+    triple: str  # as LLVM knows it
+    system: str  # as `platform.system` has it
+    machine: str  # as `platform.machine` has it
+    suffix: str  # of libraries
+    processors: dict[str, str]  # by level, LLVM's name of the processor
+
+    def file(self, level: str) -> str:
+        """The file name of the library for a level."""
+        return f"unpool-{level}{self.suffix}"
+
+
+_X86 = {level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
+_ARM, _APPLE = {"aarch64": "generic"}, {"aarch64": "apple-m1"}
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("x86_64-linux-gnu.2.17", "x86_64-unknown-linux-gnu", "Linux", "x86_64", ".so", _X86),
+        Target("aarch64-linux-gnu.2.17", "aarch64-unknown-linux-gnu", "Linux", "aarch64", ".so", _ARM),
+        Target("x86_64-windows-gnu", "x86_64-w64-windows-gnu", "Windows", "AMD64", ".dll", _X86),
+        Target("x86_64-macos", "x86_64-apple-macosx11.0.0", "Darwin", "x86_64", ".dylib", _X86),
+        Target("aarch64-macos", "arm64-apple-macosx11.0.0", "Darwin", "arm64", ".dylib", _APPLE),
+    )
+}  # fmt: skip
+"""Targets by name."""

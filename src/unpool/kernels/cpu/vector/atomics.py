@@ -1,0 +1,103 @@
+"""Instructions by which threads meet: atomic words, calls by address, pauses, sleep and a clock.
+
+Addresses are int64 bytes.
+"""
+
+import platform
+import time
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
+
+_IS_WINDOWS = platform.system() == "Windows"
+
+_SLEEP_TIME = 1 if _IS_WINDOWS else 30  # of `sleep`: milliseconds on Windows, microseconds elsewhere
+_PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "amd64": ("llvm.x86.sse2.pause", ()),
+           "aarch64": ("llvm.aarch64.hint", (1,)), "arm64": ("llvm.aarch64.hint", (1,))}  # fmt: skip
+_YIELD, _SLEEP = ("SwitchToThread", "Sleep") if _IS_WINDOWS else ("sched_yield", "usleep")
+
+
+def _call(builder, name, operands):
+    kind = ir.FunctionType(ir.VoidType(), [I32] * len(operands))
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    builder.call(function, [I32(each) for each in operands])
+
+
+@operation
+def load_acquire(address):
+    """The word at an address; what another thread wrote before it changed the word is visible after this (acquire)."""
+    return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "acquire", 8)
+
+
+@operation
+def fetch_add(address, amount):
+    """Add to the word at an address, and return its old value; earlier writes are visible to its readers (release)."""
+    return types.int64, lambda builder, address, amount: builder.atomic_rmw(
+        "add", pointer_to(builder, address, I64), amount, "acq_rel"
+    )
+
+
+@operation
+def compare_exchange(address, old, new):
+    """Replace the word at an address by `new` if it is `old`; True if it was."""
+    return types.boolean, lambda builder, address, old, new: builder.extract_value(
+        builder.cmpxchg(pointer_to(builder, address, I64), old, new, "acq_rel", "acquire"), 1
+    )
+
+
+@operation
+def call_part(function, task, first, stop, part):
+    """Call a kernel's `run_part`, given its address."""
+
+    def emit(builder, function, *arguments):
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+        builder.call(pointer_to(builder, function, kind), arguments)
+
+    return types.void, emit
+
+
+@operation
+def pause():
+    """The processor's hint for a loop that waits."""
+
+    def emit(builder):
+        name, operands = _PAUSES.get(platform.machine().lower(), ("", ()))
+        if name:
+            _call(builder, name, operands)
+
+    return types.void, emit
+
+
+@operation
+def yield_core():
+    """Give the core to another thread that waits for it."""
+    return types.void, lambda builder: _call(builder, _YIELD, ())
+
+
+@operation
+def sleep():
+    """Block for some 30 microseconds, 1 millisecond on Windows."""
+    return types.void, lambda builder: _call(builder, _SLEEP, (_SLEEP_TIME,))
+
+
+@operation
+def clock():
+    """The time in ticks, from any start."""
+
+    def emit(builder):
+        time_of = cgutils.alloca_once(builder, ir.ArrayType(I64, 2))
+        place = builder.bitcast(time_of, I64.as_pointer())
+        name = "QueryPerformanceCounter" if _IS_WINDOWS else "clock_gettime"
+        operands = [place] if _IS_WINDOWS else [I32(time.CLOCK_MONOTONIC), place]
+        kind = ir.FunctionType(I32, [operand.type for operand in operands])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), operands)
+        first = builder.load(place)
+        if _IS_WINDOWS:
+            return first
+        rest = builder.load(builder.gep(place, [I32(1)]))
+        return builder.add(builder.mul(first, I64(10**9)), rest)
+
+    return types.int64, emit

@@ -1,0 +1,62 @@
+"""Decorators of functions that become part of kernels; Numba is told of them when it is imported."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from unpool.kernels.cpu import vector
+
+JIT_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
+"""Numba's options for functions that only compiled code calls, which need no wrapper for C."""
+
+_unregistered: list[Callable[[Any], object]] = []
+"""Registrations with Numba of functions that are part of kernels; they wait until it is imported."""
+
+
+def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a function that becomes part of the kernels that call it, and is not cached on its own."""
+    _register(lambda numba: numba.extending.register_jitable(**JIT_OPTIONS)(function))
+    return function
+
+
+def overload_by_type(*, inline: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a function that takes the Numba types of its arguments and returns the function to compile for them.
+
+    Compiled code calls it by its name, with values. Literal arguments are literal types. Outside compiled code it
+    cannot be called.
+
+        @overload_by_type()
+        def largest_of(x):
+            limit = types.maxval(x)
+            return lambda x: limit
+
+    With `inline` it becomes part of its caller, otherwise LLVM decides. Numba's own inlining would give the same
+    instructions, and take twice the time.
+    """
+    options: Any = {**JIT_OPTIONS, **({"forceinline": True} if inline else {})}
+
+    def decorate(choose: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(choose)
+        def name(*_: Any) -> Any:
+            raise TypeError(f"{choose.__name__}: only compiled code can call it")
+
+        _register(lambda numba: numba.extending.overload(name, prefer_literal=True, jit_options=options)(choose))
+        return name
+
+    return decorate
+
+
+def _register(registration: Callable[[Any], object]) -> None:
+    _unregistered.append(registration)
+    if "numba.extending" in sys.modules:
+        register_all()
+
+
+def register_all() -> None:
+    """Tell Numba of all functions that are part of kernels, which it must know before it looks up the first one."""
+    import numba.extending
+
+    vector.import_all()
+    while _unregistered:
+        _unregistered.pop()(numba)
