@@ -1,4 +1,4 @@
-"""Chooses the tests of a run, and counts the kernels that it compiles.
+"""Chooses the tests of a run, and compares the kernels that it calls with those that are shipped.
 
 1. `python -m pytest` runs the first tier, which is every test without one of the markers in `GROUPS`.
 2. `-m slow` runs the second tier, and `-m NAME` another group. An expression that names no group adds none.
@@ -10,26 +10,27 @@
 import os
 import re
 import signal
-import time
 from collections import Counter
 from glob import glob
+from importlib.util import find_spec
 from zlib import crc32
 
 import pytest
-from numba.core import event
 
 from unpool.kernels.cpu.machine import libraries
 from unpool.kernels.cpu.machine.jit import Kernel
+from unpool.warmup import compiling_seconds
 
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported; nobody has yet
-
-MOST_SPECIALISATIONS = 180
 
 GROUPS = {"slow", "widths", "gpu_interpreter", "peers"}
 """Markers of tests that only run when they are asked for."""
 
 QUARTERS = 4
+
+RARE = "unpool.kernels.cpu.max_pool.rolling."
+"""Kernels that are not all shipped: the rolling pool has one for every window."""
 
 SLOWEST = (
     "test_widths.py", "test_kernel_cache.py", "test_pool_kernels.py", "test_leaks.py", "test_torch_alone.py",
@@ -40,34 +41,13 @@ SLOWEST = (
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts a job in the background ignores Ctrl-C
 
 
-class CompileMeter(event.Listener):
-    """The seconds of processor time that are spent on compiling."""
-
-    def __init__(self):
-        self.seconds = 0.0
-        self._depth = 0
-        self._started = 0.0
-
-    def on_start(self, happened):
-        """A dispatcher begins to compile, perhaps inside another one."""
-        if self._depth == 0:
-            self._started = time.process_time()
-        self._depth += 1
-
-    def on_end(self, happened):
-        """A dispatcher is done; only the outermost one adds its time."""
-        self._depth -= 1
-        if self._depth == 0:
-            self.seconds += time.process_time() - self._started
-
-
 def pytest_configure(config):
     """Note every kernel that is looked up: its name, compile-time constants and the types of its arguments."""
     find = Kernel.entry_point
 
     def entry_point(kernel, args):
         if kernel.name.startswith("unpool."):
-            SEEN.add(f"{kernel.name} ({libraries.type_names(args)})")
+            SEEN.add(f"{kernel.name}({libraries.type_names(args)})")
         return find(kernel, args)
 
     Kernel.entry_point = entry_point
@@ -130,32 +110,34 @@ def is_chosen(item, asked, files):
     return bool(groups & asked)
 
 
-METER = CompileMeter()
 SEEN = set()
-event.register("numba:compile", METER)
+OUTSIDE = set()
+SECONDS = [0.0]
 
 
 def pytest_testnodedown(node, error):
     """Add what a worker had: a kernel in two workers is one specialisation, their seconds are added up."""
     found = getattr(node, "workeroutput", {})
     SEEN.update(found.get("specialisations", ()))
-    METER.seconds += found.get("seconds", 0.0)
+    SECONDS[0] += found.get("seconds", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print the number of kernels, their names if they were too many, and the time of compiling."""
-    if len(SEEN) > MOST_SPECIALISATIONS:
-        for kernel, count in Counter(each.split(" ")[0] for each in SEEN).most_common():
-            terminalreporter.write_line(f"{count:4} {kernel}")
-    terminalreporter.write_line(
-        f"kernels: {len(SEEN)} specialisations (at most {MOST_SPECIALISATIONS}), "
-        f"compiled in {METER.seconds:.1f} s of processor time"
-    )
+    """Print the number of kernels, the time of compiling, and the kernels that the catalogue lacks."""
+    terminalreporter.write_line(f"kernels: {len(SEEN)} specialisations, compiled in {SECONDS[0]:.1f} s")
+    for each in sorted(OUTSIDE):
+        terminalreporter.write_line(f"kernels: {each} is not in unpool/build/catalogue.py")
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Too many specialisations fail the run even if every test passed; a worker hands its own to the main process."""
+    """A kernel that the catalogue lacks fails a whole run; a worker hands its own kernels to the main process."""
+    SECONDS[0] += compiling_seconds()
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput |= {"specialisations": sorted(SEEN), "seconds": METER.seconds}
-    elif exitstatus == 0 and len(SEEN) > MOST_SPECIALISATIONS:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.workeroutput |= {"specialisations": sorted(SEEN), "seconds": SECONDS[0]}
+    elif exitstatus == 0 and getattr(session.config.option, "numprocesses", None) and find_spec("numba"):
+        from unpool.build.catalogue import record_kernels
+
+        known = {each.text for each in record_kernels().values()}
+        OUTSIDE.update(each for each in SEEN - known if not each.startswith(RARE))
+        if OUTSIDE:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

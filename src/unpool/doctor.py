@@ -1,4 +1,4 @@
-"""Diagnosis of an installation: versions, processor, Numba, its cache, extras, devices; it needs no extra."""
+"""Diagnosis of an installation: versions, processor, kernels, cache, extras, devices; it needs no extra."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unpool.display import display_line
-from unpool.extras import EXTRAS, install_line, missing_modules
+from unpool.extras import EXTRAS, install_advice, install_line, missing_modules
 
 PACKAGES = (
     *("numpy", "numba", "llvmlite", "ml_dtypes", "onnx", "onnxruntime"),
@@ -59,12 +59,14 @@ def examine() -> Diagnosis:
     """
     versions = {"unpool": _version("unpool"), "Python": f"{platform.python_version()} on {platform.platform()}"}
     versions |= {name: _version(name) for name in PACKAGES if find_spec(name) is not None}
-    cache, problems = _cache(), []
-    if cache["place"] is None:
-        problems.append("no folder for machine code can be written, so every process compiles. Set NUMBA_CACHE_DIR.")
+    kernels, problems = _kernels()
+    topics = {"versions": versions, "processor": _processor(), "kernels": kernels}
+    if find_spec("numba") is not None:
+        cache = topics["cache"] = _cache()
+        if cache["place"] is None:
+            problems.append("no folder for machine code can be written: every process compiles. Set NUMBA_CACHE_DIR.")
     if sys.maxsize < 2**32:
         problems.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
-    topics = {"versions": versions, "processor": _processor(), "cache": cache}
     topics |= {"extras": _extras(), "devices": _devices()}
     return Diagnosis(topics, tuple(problems))
 
@@ -77,31 +79,39 @@ def _version(name: str) -> str:
 
 
 def _processor() -> dict[str, Any]:
-    from llvmlite import binding
-
     from unpool.kernels.cpu.machine import host
 
-    features = binding.get_host_cpu_features()
-    return {
-        "name": _processor_name(),
-        "LLVM CPU name": binding.get_host_cpu_name(),
-        "features": [name for name in FEATURES if features.get(name)],
-        "vector width in bytes": host.vector_bytes(),
-        "cores of the machine": os.cpu_count(),
-        "cores for this process": host.available_cores(),
-    }
+    values: dict[str, Any] = {"name": host.processor_name()}
+    if find_spec("llvmlite") is not None:
+        from llvmlite import binding
+
+        features = binding.get_host_cpu_features()
+        values["LLVM CPU name"] = binding.get_host_cpu_name()
+        values["features"] = [name for name in FEATURES if features.get(name)]
+    values["cores of the machine"], values["cores for this process"] = os.cpu_count(), host.available_cores()
+    return values
 
 
-def _processor_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
+def _kernels() -> tuple[dict[str, Any], list[str]]:
+    """Where machine code comes from, and problems."""
+    from unpool.kernels.cpu.machine import host, libraries
+
+    loaded, values = libraries.load(), {"UNPOOL_KERNELS": os.environ.get("UNPOOL_KERNELS", "auto")}
+    if loaded.level is None:
+        values["library"] = f"none: {loaded.problem}"
+    else:
+        entry = libraries.manifest()["libraries"][loaded.level]
+        values |= {"library": str(libraries.FOLDER / entry["file"]), "sha256": entry["sha256"]}
+    can_compile = libraries.can_compile()
+    values["what the library lacks"] = "is compiled by Numba" if can_compile else "cannot be compiled without Numba"
+    if loaded.level is None and not can_compile:
+        return values, [f"kernels: {loaded.problem}, and there is no Numba to compile them. {install_advice('jit')}."]
+    level = host.level()
+    return {"level": level.name, "vector width in bytes": level.vector_bytes, **values}, []
 
 
 def _cache() -> dict[str, Any]:
+    """The folder of Numba's machine code, and its size."""
     from unpool.kernels.cpu.machine.cache import folder_for
 
     root = Path(str(resources.files("unpool.kernels.cpu")))

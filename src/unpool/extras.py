@@ -9,6 +9,7 @@ SOURCE = "."
 """pip's name of unpool: "." inside a clone of the repository, as it is on no index. A release there sets "unpool"."""
 
 EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "jit": ("kernels that are not shipped as machine code", ("numba",)),
     "run": ("whole models and the command line", ("onnx", "onnxruntime", "typer", "rich", "PIL", "tifffile", "jinja2")),
     "demo": ("unpool demo", ("skimage",)),
     "torch": ("operators for torch and unpool export", ("torch", "onnxscript")),

@@ -104,7 +104,7 @@ def test_a_damaged_library_is_not_loaded(folder):
     done = run(folder)
     assert (done.returncode, done.stdout.strip()) == (0, "['llvmlite', 'numba']"), done.stderr
     assert f"kernels: {path} is damaged, so kernels are compiled. Install unpool again." in done.stderr
-    assert "UnpoolError: kernels: a library is damaged" in run(folder, UNPOOL_KERNELS="shipped").stderr
+    assert "UnpoolError: kernels: its library cannot be used" in run(folder, UNPOOL_KERNELS="shipped").stderr
 
 
 def test_a_folder_may_be_read_only(folder):
@@ -122,7 +122,26 @@ def test_a_missing_kernel_is_compiled(folder):
     assert "float64, 2, True, False" in done.stderr
     assert f"is not in the library for {level()}, so it is compiled." in done.stderr
     refused = run(folder, code, UNPOOL_KERNELS="shipped").stderr
-    assert "lacks the kernel unpool.kernels.cpu.max_pool.tiles._make_kernel(float64, 2, True, False" in refused
+    assert "lacks unpool.kernels.cpu.max_pool.tiles._make_kernel(float64, 2, True, False" in refused
+
+
+def test_a_library_of_other_sources_is_not_loaded(folder):
+    """Kernels whose sources changed after the build are compiled."""
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"sources": "', '"sources": "0'))
+    assert "was built from other sources, so kernels are compiled." in run(folder).stderr
+
+
+def test_without_numba_a_missing_kernel_is_an_error(folder):
+    """It says what is missing, and how to get it."""
+    without = "sys.modules['numba'] = None"
+    done = run(folder, POOL.replace("import numpy", f"{without}\nimport numpy"))
+    assert done.returncode == 0, done.stderr
+    code = POOL.replace("np.float32", "np.float64").replace("import numpy", f"{without}\nimport numpy")
+    assert f"the library for {level()} lacks unpool.kernels.cpu.max_pool.tiles" in run(folder, code).stderr
+    assert "so it is compiled: numba is not installed. In a clone of unpool, run: pip install '.[jit]'" in (
+        run(folder, code).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,4 +200,4 @@ def test_other_machines_compile(folder, machine):
     code = f"import platform\nplatform.machine = lambda: {machine!r}\nprint(libraries.level())"
     assert run(folder, code).stdout.strip() == "None"
     assert f"no library is for {machine}" in run(folder, code, UNPOOL_KERNELS="shipped").stderr
-    assert machine not in libraries.FLOOR
+    assert machine not in libraries.MACHINE_LEVELS

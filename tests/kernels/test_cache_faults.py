@@ -14,7 +14,8 @@ import pytest
 from numba import config
 
 import unpool
-from unpool.kernels.cpu.machine import cache
+from unpool.kernels.cpu.machine import cache, checked_files
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.kernels.cpu.machine.jit import jit
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
@@ -113,7 +114,7 @@ def test_a_folder_in_the_way_is_a_miss(folder) -> None:
 
 def test_every_byte_is_guarded(tmp_path) -> None:
     """No byte of a file can change without its digest."""
-    files = cache._Files(str(tmp_path), "kernel", "stamp")
+    files = CheckedFiles(str(tmp_path), "kernel", "stamp")
     files.save("key", [1, 2.5, "three"])
     assert files.load("key") == [1, 2.5, "three"]
     for path in (tmp_path / "kernel.checked.nbi", tmp_path / "kernel.checked.1.nbc"):
@@ -151,7 +152,9 @@ def test_full_disks_are_logged_once(empty, number, action, monkeypatch, caplog) 
     def refuse(path: object, *args: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(*(cache.Path, action) if action == "write_bytes" else (cache.os, action), refuse)
+    monkeypatch.setattr(
+        *(checked_files.Path, action) if action == "write_bytes" else (checked_files.os, action), refuse
+    )
     with caplog.at_level(logging.WARNING, "unpool"):
         assert call() == (42, False)
         assert call(triple) == (63, False)
@@ -185,7 +188,7 @@ def test_an_interrupt_leaves_no_part_of_a_file(empty, monkeypatch) -> None:
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache.os, "replace", interrupt)
+    monkeypatch.setattr(checked_files.os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         call()
     assert not [path for path in empty.rglob("*") if path.is_file()]
@@ -202,7 +205,7 @@ def archived(folder: Path, name: str) -> Path:
 
 def digest_in(*path: Path) -> str:
     """What a process says of the sources that it imports from here."""
-    code = "from unpool.kernels.cpu.machine.host import source_digest; print(source_digest())"
+    code = "from unpool.kernels.cpu.machine.checked_files import source_digest; print(source_digest())"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
@@ -210,7 +213,7 @@ def digest_in(*path: Path) -> str:
 
 def test_archives_are_told_apart(tmp_path) -> None:
     """The digest of kernels in an archive is that of their sources, and no other archive's."""
-    from unpool.kernels.cpu.machine.host import source_digest
+    from unpool.kernels.cpu.machine.checked_files import source_digest
 
     first = archived(tmp_path, "first.zip")
     second = Path(shutil.copy(first, tmp_path / "second.zip"))

@@ -12,7 +12,8 @@ import unpool
 from tests import oracle
 from tests.support import models
 from unpool.execute import autotune
-from unpool.kernels.cpu.machine import cache
+from unpool.kernels.cpu.machine import measurements
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.runtime.backends import openvino_backend
 from unpool.runtime.backends.openvino_backend import OpenVinoPartition
 from unpool.runtime.session import autotune as session_autotune
@@ -56,7 +57,7 @@ def clock(monkeypatch, tmp_path):
         return {name: times.get(name, 1.0) for name in calls}
 
     monkeypatch.setattr(autotune, "time_calls", timed)
-    monkeypatch.setattr(cache, "_result_files", lambda: cache._Files(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
     return times, asked
 
 

@@ -10,7 +10,8 @@ from tests import oracle
 from tests.support import models
 from unpool.errors import UnpoolError
 from unpool.execute import autotune
-from unpool.kernels.cpu.machine import cache
+from unpool.kernels.cpu.machine import host, measurements
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.runtime.session import autotune as session_autotune
 
 SHAPE, WINDOW, STRIDES = (1, 32, 31, 31), (32, 8, 4, 4), (2, 2)
@@ -39,7 +40,7 @@ def clock(monkeypatch, tmp_path):
 
     monkeypatch.setattr(autotune, "time_calls", timed)
     monkeypatch.setattr(session_autotune, "is_installed", lambda: False)  # only ways are to be chosen here
-    monkeypatch.setattr(cache, "_result_files", lambda: cache._Files(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
     return times, asked
 
 
@@ -132,12 +133,12 @@ def test_turns_end_when_the_time_is_up(monkeypatch):
 
 def test_results_of_another_machine_are_not_found(monkeypatch, tmp_path):
     """What was kept is found by the same processor with as many cores, and by no other one; nor is a damaged file."""
-    monkeypatch.setattr(cache, "_result_files", lambda: cache._Files(str(tmp_path), "results", "these sources"))
-    cache.store_result("key", "phases")
-    assert cache.find_result("key") == "phases"
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
+    measurements.store_result("key", "phases")
+    assert measurements.find_result("key") == "phases"
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(cache, "available_cores", lambda: 96)
-        assert cache.find_result("key") is None
+        elsewhere.setattr(host, "available_cores", lambda: 96)
+        assert measurements.find_result("key") is None
     for path in tmp_path.rglob("*.nbc"):
         path.write_bytes(path.read_bytes()[:-1])
-    assert cache.find_result("key") is None
+    assert measurements.find_result("key") is None

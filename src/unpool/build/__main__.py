@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unpool.build.targets import TARGETS, Target
-from unpool.kernels.cpu.machine import libraries
+from unpool.kernels.cpu.machine import host, libraries
+from unpool.kernels.cpu.machine.checked_files import source_digest
 
 
 def main() -> None:
@@ -23,30 +24,39 @@ def main() -> None:
     parser.add_argument(
         "--target", choices=TARGETS, default=_host(), help="the system and processor; default: this one"
     )
-    parser.add_argument("--level", action="append", help="a level of processors; default: all of the target")
+    parser.add_argument(
+        "--level", action="append", help="a level of processors, or native for this one's; default: all of the target"
+    )
     parser.add_argument("--only", default="", help="text in the names of kernels; default: all of the catalogue")
-    parser.add_argument("--output", type=Path, default=libraries.FOLDER, help="the folder of the libraries")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("build/libraries"),
+        help="the folder of the libraries; default: build/libraries",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile at once")
     options = parser.parse_args()
     if find_spec("ziglang") is None:
         parser.error("libraries are linked by the package ziglang, which is not installed: pip install ziglang")
     if not options.target:
         parser.error(f"no target is this machine; choose one of {', '.join(TARGETS)}")
-    wrong = set(options.level or ()) - TARGETS[options.target].processors.keys()
+    chosen = [host.level().name if level == "native" else level for level in options.level or ()]
+    wrong = set(chosen) - TARGETS[options.target].processors.keys()
     if wrong:
         levels = ", ".join(TARGETS[options.target].processors)
-        parser.error(f"--level: expected {levels}; got {', '.join(sorted(wrong))}")
+        parser.error(f"--level: expected native, {levels}; got {', '.join(sorted(wrong))}")
     target = TARGETS[options.target]
     options.output.mkdir(parents=True, exist_ok=True)
     entries = {}
-    for level in options.level or target.processors:
+    for level in chosen or target.processors:
         start = time.perf_counter()
         path = options.output / target.file(level)
         kernels = build_library(target, level, path, options.only, options.jobs)
         content = path.read_bytes()
         entries[level] = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
         print(f"{path}: {kernels} kernels, {len(content) / 1e6:.1f} MB, {time.perf_counter() - start:.0f} s")  # noqa: T201
-    (options.output / libraries.MANIFEST).write_text(json.dumps({"libraries": entries}, indent=1) + "\n")
+    manifest = {"platform": target.tag, "sources": source_digest(".py"), "libraries": entries}
+    (options.output / libraries.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _host() -> str:

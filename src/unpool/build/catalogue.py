@@ -30,6 +30,7 @@ class Specialisation(NamedTuple):
 
     kernel: Kernel
     types: tuple[Any, ...]
+    text: str  # its name, and the types of its arguments
     is_c_function: bool  # of an int64, rather than a Python function
 
 
@@ -38,12 +39,14 @@ def record_kernels() -> dict[str, Specialisation]:
     kernels: dict[str, Specialisation] = {}
 
     def entry_point(kernel: Kernel, args: tuple[Any, ...]) -> Callable[..., int]:
-        chosen = Specialisation(kernel, tuple(map(typeof, args)), is_c_function=False)
-        kernels.setdefault(libraries.symbol(kernel.name, args), chosen)
+        text = f"{kernel.name}({libraries.type_names(args)})"
+        kernels.setdefault(
+            libraries.symbol(kernel.name, args), Specialisation(kernel, tuple(map(typeof, args)), text, False)
+        )
         return lambda *_: 0 if "separable" in kernel.name else -1  # no padding is a maximum, no index is wrong
 
     def address(kernel: Kernel) -> int:
-        kernels[libraries.symbol(kernel.name, ())] = Specialisation(kernel, (types.int64,), is_c_function=True)
+        kernels[libraries.symbol(kernel.name, ())] = Specialisation(kernel, (types.int64,), f"{kernel.name}()", True)
         return 0
 
     with patch.object(Kernel, "entry_point", entry_point), patch.object(Kernel, "address", address):

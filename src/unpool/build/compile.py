@@ -65,14 +65,14 @@ class _Compiler(CompilerBase):
 def compile_kernels(target: Target, level: str, folder: Path, only: str, share: int, shares: int) -> None:
     """Write an object file for every `shares`-th kernel with `only` in its name, from number `share` on.
 
-    Share 0 has the runtime, too.
+    Share 0 has the runtime, too, which runs on the target's first level: it tells the level of a processor.
     """
     machine = _retarget(target, level)
     kernels = sorted(item for item in record_kernels().items() if only in item[1].kernel.name)
     if share == 0:
         runtime = binding.parse_assembly(str(make_runtime(is_x86=level.startswith("x86"))))
-        _write(folder / "runtime.o", machine, runtime)
-    for symbol, (kernel, types, is_c_function) in kernels[share::shares]:
+        _write(folder / "runtime.o", _machine(target, next(iter(target.processors))), runtime)
+    for symbol, (kernel, types, _, is_c_function) in kernels[share::shares]:
         _Lowering.symbol, _Lowering.is_c_function = symbol, is_c_function
         dispatcher = kernel.dispatcher
         flags = Flags()
@@ -96,9 +96,7 @@ def _retarget(target: Target, level: str) -> Any:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()
-    machine = binding.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.processors[level], opt=3, reloc="pic", codemodel="default"
-    )
+    machine = _machine(target, level)
     generator = cpu_target.target_context.codegen()
     generator._tm, generator._data_layout = machine, str(machine.target_data)
     binding.get_process_triple = lambda: target.triple
@@ -108,6 +106,12 @@ def _retarget(target: Target, level: str) -> Any:
     numbers = count()
     CPUContext.get_executable = lambda self, *_: [next(numbers)].append  # distinct, and never called
     return machine
+
+
+def _machine(target: Target, level: str) -> Any:
+    return binding.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.processors[level], opt=3, reloc="pic", codemodel="default"
+    )
 
 
 def _write(path: Path, machine: Any, module: Any) -> None:

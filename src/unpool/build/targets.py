@@ -12,6 +12,7 @@ class Target:
     system: str  # as `platform.system` has it
     machine: str  # as `platform.machine` has it
     suffix: str  # of libraries
+    tag: str  # of wheels
     processors: dict[str, str]  # by level, LLVM's name of the processor
 
     def file(self, level: str) -> str:
@@ -21,15 +22,21 @@ class Target:
 
 _X86 = {level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
 _ARM, _APPLE = {"aarch64": "generic"}, {"aarch64": "apple-m1"}
+_MACOS = "apple-macosx11.0.0"
 
 TARGETS = {
     target.name: target
     for target in (
-        Target("x86_64-linux-gnu.2.17", "x86_64-unknown-linux-gnu", "Linux", "x86_64", ".so", _X86),
-        Target("aarch64-linux-gnu.2.17", "aarch64-unknown-linux-gnu", "Linux", "aarch64", ".so", _ARM),
-        Target("x86_64-windows-gnu", "x86_64-w64-windows-gnu", "Windows", "AMD64", ".dll", _X86),
-        Target("x86_64-macos", "x86_64-apple-macosx11.0.0", "Darwin", "x86_64", ".dylib", _X86),
-        Target("aarch64-macos", "arm64-apple-macosx11.0.0", "Darwin", "arm64", ".dylib", _APPLE),
+        Target(
+            "x86_64-linux-gnu.2.17", "x86_64-unknown-linux-gnu", "Linux", "x86_64", ".so", "manylinux_2_17_x86_64", _X86
+        ),
+        Target(
+            "aarch64-linux-gnu.2.17", "aarch64-unknown-linux-gnu", "Linux", "aarch64", ".so", "manylinux_2_17_aarch64",
+            _ARM,
+        ),
+        Target("x86_64-windows-gnu", "x86_64-w64-windows-gnu", "Windows", "AMD64", ".dll", "win_amd64", _X86),
+        Target("x86_64-macos", f"x86_64-{_MACOS}", "Darwin", "x86_64", ".dylib", "macosx_11_0_x86_64", _X86),
+        Target("aarch64-macos", f"arm64-{_MACOS}", "Darwin", "arm64", ".dylib", "macosx_11_0_arm64", _APPLE),
     )
 }  # fmt: skip
 """Targets by name."""

@@ -78,16 +78,16 @@ class Tuner:
 
 def find_result(key: str) -> Any:
     """The result that was stored under a key on this machine; None where there is none."""
-    from unpool.kernels.cpu.machine import cache
+    from unpool.kernels.cpu.machine import measurements
 
-    return cache.find_result(key)
+    return measurements.find_result(key)
 
 
 def store_result(key: str, result: object) -> None:
-    """Store a result next to the machine code, if that is possible."""
-    from unpool.kernels.cpu.machine import cache
+    """Store a result for later processes on this machine, if that is possible."""
+    from unpool.kernels.cpu.machine import measurements
 
-    cache.store_result(key, result)
+    measurements.store_result(key, result)
 
 
 def time_calls(

@@ -1,18 +1,17 @@
-"""The machine of this process: its cores and the affinity of threads, vector width and second cache, kernel sources."""
+"""The machine of this process: its cores and the affinity of threads, vector width and second cache."""
 
 import ctypes
-import hashlib
 import math
 import os
+import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from unpool.extras import require
 from unpool.kernels.cpu.machine import libraries
 from unpool.memory import cgroup_folders, read_text
 
@@ -96,6 +95,7 @@ def level() -> Level:
     chosen = os.environ.get("UNPOOL_BUILD_LEVEL") or libraries.level()
     if chosen is not None:
         return LEVELS[chosen]
+    require(f"kernels: {libraries.load().problem}, so they are compiled", "jit", "numba")
     from llvmlite import binding
     from numba import config
 
@@ -111,6 +111,17 @@ def level() -> Level:
     if "avx512bw" in has:
         return LEVELS["x86-64-v4"]
     return LEVELS["x86-64-v3" if "avx2" in has else "x86-64-v2"]
+
+
+@cache
+def processor_name() -> str:
+    """The processor as the system names it, such as "AMD EPYC 9B14"."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def vector_bytes() -> int:
@@ -135,28 +146,3 @@ def second_cache_bytes() -> int:
             if level == "2":
                 return int(size.removesuffix("K")) << 10
     return 0
-
-
-@cache
-def source_digest() -> str:
-    """A digest of the sources of the kernels, in a folder or an archive, or of their bytecode if there are no sources.
-
-    The cache compares it, because Numba detects changes only in the file of a kernel, not in functions that it calls.
-    It is empty where a loader shows no files, as in a frozen application: nothing may be cached then.
-    """
-    try:
-        files = dict(_sources(resources.files("unpool.kernels.cpu"), ""))
-    except Exception:  # a loader may lack any part of this
-        return ""
-    digest = hashlib.sha256()
-    for name in sorted(files):
-        digest.update(name.encode() + b"\0" + files[name].read_bytes())
-    return digest.hexdigest() if files else ""
-
-
-def _sources(folder: Traversable, where: str) -> Iterator[tuple[str, Traversable]]:
-    for each in folder.iterdir():
-        if each.is_dir() and each.name != "__pycache__":
-            yield from _sources(each, f"{where}{each.name}/")
-        elif each.name.endswith((".py", ".pyc")):
-            yield where + each.name, each

@@ -16,12 +16,15 @@ import platform
 import sys
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.errors import UnpoolError
+from unpool.extras import require
+from unpool.kernels.cpu.machine.checked_files import cache_folder, source_digest
 
 _log = logging.getLogger("unpool")
 
@@ -29,8 +32,9 @@ FOLDER = Path(__file__).parents[3] / "libraries"
 """The folder of the libraries and their manifest."""
 
 MANIFEST = "manifest.json"
-FLOOR = {"x86_64": "x86-64-v2", "amd64": "x86-64-v2", "aarch64": "aarch64", "arm64": "aarch64"}
-"""By machine, the level of all its processors; its library tells the level of this one."""
+_X86, _ARM = ("x86-64-v2", "x86-64-v3", "x86-64-v4"), ("aarch64",)
+MACHINE_LEVELS = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
+"""By machine, the levels of its processors; each of them has the instructions of those before."""
 
 PYTHON_TABLE = "unpool_python"
 """The array of a library with the addresses of PYTHON_FUNCTIONS, which the loader writes there."""
@@ -41,7 +45,7 @@ PYTHON_FUNCTIONS = (
 )
 
 CPU_LEVEL = "unpool_cpu_level"
-"""The function of an x86 library that returns n for a processor of level x86-64-vn, 1 or more."""
+"""The function of an x86 library, for all processors, that returns n for one of level x86-64-vn, 1 or more."""
 
 OBJECT_BYTES = 16
 """Bytes of the header of Python objects that libraries expect; free-threaded Python has others."""
@@ -80,16 +84,21 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__name__}({type_names(value)})" if isinstance(value, tuple) else type(value).__name__
 
 
+class Loaded(NamedTuple):
+    """The library of this process."""
+
+    level: str | None  # None where kernels are compiled
+    library: Any
+    problem: str  # why there is none
+
+
 def find(name: str, args: tuple[Any, ...]) -> Any:
     """The kernel for arguments of these types as a Python function; None where it has to be compiled."""
-    library = load()
-    if library is None:
-        return None
-    wanted = symbol(name, args)
-    function = getattr(library, wanted, None)
+    wanted, function = symbol(name, args), None
+    if load().library is not None:
+        function = getattr(load().library, wanted, None)
     if function is None:
-        _refuse_to_compile(f"the library for {level()} lacks the kernel {name}({type_names(args)})")
-        _log.info("kernels: %s is not in the library for %s, so it is compiled.", name, level())
+        _check_compiler(name, args)
         return None
     definition = _MethodDefinition(wanted.encode(), ctypes.cast(function, ctypes.c_void_p), _METH_FASTCALL, None)
     _definitions.append(definition)
@@ -100,70 +109,88 @@ def find(name: str, args: tuple[Any, ...]) -> Any:
 
 def address(name: str) -> int | None:
     """The address of a function that takes and returns C's int64; None where it has to be compiled."""
-    library = load()
-    function = None if library is None else getattr(library, symbol(name, ()), None)
-    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+    function = None if load().library is None else getattr(load().library, symbol(name, ()), None)
+    if function is None:
+        _check_compiler(name, ())
+        return None
+    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def level() -> str | None:
     """The level of the library in use, such as x86-64-v3; None where kernels are compiled."""
-    return None if load() is None else _open()[0]
-
-
-def load() -> Any:
-    """The library for this processor; None where kernels are compiled."""
-    return _open()[1]
+    return load().level
 
 
 @cache
-def _open() -> tuple[str, Any]:
-    """The level and the library of this process."""
+def can_compile() -> bool:
+    """True if a kernel that is not shipped can be compiled."""
+    return _choice() != "shipped" and find_spec("numba") is not None
+
+
+def _check_compiler(name: str, args: tuple[Any, ...]) -> None:
+    """An error if a kernel that is not shipped may not, or cannot, be compiled."""
+    loaded = load()
+    kernel = f"{name}({type_names(args)})"
+    problem = loaded.problem or f"the library for {loaded.level} lacks {kernel}"
+    if _choice() == "shipped":
+        raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile. Set it to auto.")
+    require(f"kernels: {problem}, so {'they are' if loaded.level is None else 'it is'} compiled", "jit", "numba")
+    if loaded.library is not None:
+        _log.info("kernels: %s is not in the library for %s, so it is compiled.", kernel, loaded.level)
+
+
+def _choice() -> str:
     choice = os.environ.get("UNPOOL_KERNELS", "auto")
     if choice not in ("auto", "shipped", "compiled"):
         raise UnpoolError(f"UNPOOL_KERNELS: expected auto, shipped or compiled; got {choice!r}.")
-    if choice == "compiled" or (choice == "auto" and {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"} & os.environ.keys()):
-        return "", None
-    floor = FLOOR.get(platform.machine().lower(), "")
-    files, problem = manifest(), ""
-    if not files:
-        problem = "this installation has no libraries"
-    elif object.__basicsize__ != OBJECT_BYTES or sys.maxsize < 2**32:
-        problem = "no library is for this kind of Python"
-    elif floor not in files:
-        problem = f"no library is for {platform.machine()}"
-    else:
-        chosen, library = floor, _load(files, floor)
-        if library is not None and floor == "x86-64-v2":
-            levels = [f"x86-64-v{number}" for number in range(library[CPU_LEVEL](), 1, -1)]
-            chosen = next((each for each in levels if each in files), "")
-            library = library if chosen == floor else _load(files, chosen) if chosen else None
-        if library is not None:
-            return chosen, library
-        problem = "no library is for this processor" if not chosen else "a library is damaged"
-    _refuse_to_compile(problem)
-    return "", None
-
-
-def _refuse_to_compile(problem: str) -> None:
-    if os.environ.get("UNPOOL_KERNELS") == "shipped":
-        raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile. Set it to auto.")
+    return choice
 
 
 @cache
-def manifest() -> dict[str, dict[str, str]]:
-    """By level, the `file` and its `sha256`; empty where there are no libraries."""
+def load() -> Loaded:
+    """Load the library for this processor."""
+    if _choice() == "compiled":
+        return Loaded(None, None, "UNPOOL_KERNELS is compiled")
+    if _choice() == "auto" and {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"} & os.environ.keys():
+        return Loaded(None, None, "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES is set")
+    if not manifest():
+        return Loaded(None, None, "this installation has no libraries")
+    if object.__basicsize__ != OBJECT_BYTES or sys.maxsize < 2**32:
+        return Loaded(None, None, "no library is for this kind of Python")
+    levels = [each for each in MACHINE_LEVELS.get(platform.machine().lower(), ()) if each in manifest()["libraries"]]
+    if not levels:
+        return Loaded(None, None, f"no library is for {platform.machine()}")
+    chosen, library = levels[0], _open(levels[0])
+    if library is not None and chosen.startswith("x86"):
+        number = library[CPU_LEVEL]()
+        allowed = [each for each in levels if each <= f"x86-64-v{number}"]
+        if not allowed:
+            return Loaded(None, None, "no library is for this processor")
+        library = library if allowed[-1] == chosen else _open(allowed[-1])
+        chosen = allowed[-1]
+    return Loaded(None, None, "its library cannot be used") if library is None else Loaded(chosen, library, "")
+
+
+@cache
+def manifest() -> dict[str, Any]:
+    """The `sources` of the libraries, a digest, their `platform`, a tag of wheels, and `libraries`.
+
+    These have by level the `file` and its `sha256`. The manifest is empty where there are no libraries.
+    """
     try:
-        content: dict[str, dict[str, str]] = json.loads((FOLDER / MANIFEST).read_text())["libraries"]
-    except OSError:
+        content: dict[str, Any] = json.loads((FOLDER / MANIFEST).read_text())
+    except (OSError, ValueError):
         return {}
     return content
 
 
-def _load(files: dict[str, dict[str, str]], name: str) -> Any:
-    """A library, ready to be called; None, and a warning, where it is not the one of the manifest."""
-    path = FOLDER / files[name]["file"]
-    if not _is_verified(path, files[name]["sha256"]):
-        _log.warning("kernels: %s is damaged, so kernels are compiled. Install unpool again.", path)
+def _open(name: str) -> Any:
+    """The library for a level, ready to be called; None, and a warning, where it is not what it should be."""
+    entry = manifest()["libraries"][name]
+    path = FOLDER / entry["file"]
+    problem = _problem(path, entry["sha256"])
+    if problem:
+        _log.warning("kernels: %s %s, so kernels are compiled. Install unpool again.", path, problem)
         return None
     library = ctypes.CDLL(str(path))
     table = (ctypes.c_void_p * len(PYTHON_FUNCTIONS)).in_dll(library, PYTHON_TABLE)
@@ -172,20 +199,23 @@ def _load(files: dict[str, dict[str, str]], name: str) -> Any:
     return library
 
 
-def _is_verified(path: Path, digest: str) -> bool:
-    """True if a file has this digest, or had it when it was loaded before and has not changed since."""
+def _problem(path: Path, digest: str) -> str:
+    """Why a file is not the library of a manifest; empty if it is, or was when it was first loaded."""
     try:
         status = path.stat()
         stamp = f"{digest} {status.st_size} {status.st_mtime_ns}"
-        note = path.parent / "__pycache__" / f"{path.name}.verified"
+        folder = cache_folder(path)
+        note = None if folder is None else folder / f"{path.name}.verified"
         with suppress(OSError):
-            if note.read_text() == stamp:
-                return True
+            if note is not None and note.read_text() == stamp:
+                return ""
         if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            return False
+            return "is damaged"
     except OSError:
-        return False
+        return "cannot be read"
+    if source_digest(".py") not in ("", manifest()["sources"]):
+        return "was built from other sources"
     with suppress(OSError):
-        note.parent.mkdir(exist_ok=True)
-        note.write_text(stamp)
-    return True
+        if note is not None:
+            note.write_text(stamp)
+    return ""

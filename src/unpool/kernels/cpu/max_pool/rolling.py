@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine import libraries, types
 from unpool.kernels.cpu.machine.host import vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
@@ -69,7 +69,7 @@ def is_possible(pool: PoolProblem) -> bool:
     """True if windows are small, overlap, step alike along both axes, and hold an element of the plane each.
 
     The maxima of the rows above, and their places, have to fit into registers: otherwise each row loads and stores
-    them, and pooling axis by axis is faster. No kernel is compiled for the window of a small call.
+    them, and pooling axis by axis is faster. No kernel is compiled for the window of a small call, or without Numba.
     """
     axes = pool.plane.axes
     if pool.mode.channels_last or len(axes) != 2 or pool.elements.name not in ("float32", "float64", "int16"):
@@ -86,6 +86,7 @@ def is_possible(pool: PoolProblem) -> bool:
         and windows[0].size * windows[1].size > stride**2
         and all(0 <= axis.begin < axis.window.size for axis in axes)
         and all((axis.small - 1) * stride - axis.begin < axis.large for axis in axes)
+        and (libraries.can_compile() or (windows[0] == windows[1] and (windows[0].size, stride) in COMMON_WINDOWS))
     )
 
 
