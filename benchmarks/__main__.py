@@ -1,4 +1,4 @@
-"""`python -m benchmarks run | pair | rent | steady | timeline | choices | tiled | gpu | report | check`.
+"""`python -m benchmarks run | pair | rent | steady | startup | timeline | choices | tiled | gpu | report | check`.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -36,7 +36,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="run | pair | rent | steady | timeline | choices | tiled | gpu | report | check",
+        metavar="run | pair | rent | steady | startup | timeline | choices | tiled | gpu | report | check",
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -52,6 +52,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     steady.add_argument("--load", type=int, default=0, metavar="N", help="other processes that each keep a core busy")
     steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
+    startup = commands.add_parser("startup", help="time from the start of a process to its first result")
+    startup.add_argument("--runs", type=int, default=9, metavar="N", help="of each engine; 9 by default")
     timeline = commands.add_parser("timeline", help="show what each step of a network takes, and which threads compute")
     timeline.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
     timeline.add_argument("--runs", type=int, default=20, metavar="N", help="20 by default")
@@ -88,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write or check."""
     given = parsed(arguments)
     commands = {
-        "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "timeline": _timeline, "choices": _choices,
-        "tiled": _tiled, "gpu": _gpu,
+        "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "startup": _startup, "timeline": _timeline,
+        "choices": _choices, "tiled": _tiled, "gpu": _gpu,
     }  # fmt: skip
     try:
         if given.command in commands:
@@ -138,6 +140,14 @@ def _steady(given: argparse.Namespace) -> int:
     found = steady(_networks(given), given.without, given.threads, given.runs, given.load)
     print(report(found))
     _update((given.results or RESULTS) / "steady.csv", SteadyRow, rows_of(found, given.threads, given.load))
+    return 0
+
+
+def _startup(given: argparse.Namespace) -> int:
+    from benchmarks.startup import startup
+
+    for line in startup(given.runs):
+        say(line)
     return 0
 
 

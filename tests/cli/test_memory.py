@@ -99,6 +99,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has had at most")
 def test_the_limit_holds_for_every_kind_of_output(here):
     """A run that is refused names the least that it needs; with that it runs, and keeps it; untiled it takes more."""

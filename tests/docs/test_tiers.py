@@ -7,6 +7,8 @@ import sys
 from itertools import chain
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests/browser"
 FILE = f"{FOLDER}/test_drawing.py"
@@ -50,6 +52,7 @@ def test_slow_tests_run_only_when_they_are_asked_for():
     assert named == [name for name in slow if name.startswith(FILE)]
 
 
+@pytest.mark.slow
 def test_quarters_add_up():
     """Four quarters are all slow tests, and none is in two; a quarter takes nothing from a file that is named."""
     every, *quarters, named = chosen(
@@ -60,6 +63,7 @@ def test_quarters_add_up():
     assert named == [name for name in every if name.startswith(FILE)]
 
 
+@pytest.mark.slow
 def test_samples_leave_the_rest_to_the_second_tier():
     """Of a test with the marker sample(6), the first tier has every sixth case, beginning with the first."""
     arguments = ["tests/torch", "--ignore-glob=*/test_torch_*", "-k", "exported_again"]

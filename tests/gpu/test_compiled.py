@@ -37,6 +37,7 @@ def test_every_kernel(tmp_path):
     check(compiled(tmp_path, "all"))
 
 
+@pytest.mark.slow
 def test_large_tensors_have_places_of_64_bits(tmp_path):
     """Beyond 2**31 elements no kernel adds a place of 32 bits to a pointer; 16-bit floats meet on matrix units."""
     kernels = compiled(tmp_path, "wide")

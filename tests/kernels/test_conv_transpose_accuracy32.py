@@ -1,6 +1,7 @@
 """Float32: the largest error of a call, relative to its largest output, beside that of PyTorch's sums."""
 
 import numpy as np
+import pytest
 import torch
 
 import unpool
@@ -37,6 +38,7 @@ def errors(seed: int) -> tuple[float, float]:
     return ours_off, theirs_off
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_direct_sums() -> None:
     """Twice PyTorch's, or a rounding, in the median of a thousand calls, four times in all but two, and never six.
 

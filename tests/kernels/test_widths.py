@@ -93,6 +93,7 @@ def test_sample(cpu: str, tmp_path: Path) -> None:
     assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
 
 
+@pytest.mark.slow
 def test_sample_of_this_machine() -> None:
     """At the width of this machine the same sample touches nothing beside any array, and leaves out no kernel."""
     assert finish(start(dict(os.environ)))["cases"] > 700

@@ -89,6 +89,7 @@ def test_sessions_raise_what_torch_decomposes(name):
     assert_all_agree(model, network, x)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_sessions_raise_dynamic_sizes(name):
     """The same with sizes that are known at run time only, for another size too."""

@@ -362,6 +362,7 @@ def test_random_models_become_explicit():
     assert done > 6 * refused > 0
 
 
+@pytest.mark.slow
 @FALLBACK
 def test_random_models_with_unknown_sizes():
     """With sizes left open, a rewritten model still gives the same for the sizes it is run on."""

@@ -71,6 +71,7 @@ def test_what_a_row_does_not_have(row):
             assert re.match(rf"{case.operator}\b.* node '", str(caught.value)), (case.name, str(caught.value))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
 @rows
 def test_nodes_in_a_graph(row):

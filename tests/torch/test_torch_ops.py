@@ -229,6 +229,7 @@ def test_nothing_is_copied(caplog, memory_format):
     assert all(each.is_contiguous(memory_format=memory_format) for each in (y, indices, gradient, back))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_unpooling_beyond_one_job(memory_format, dtype):

@@ -78,7 +78,8 @@ def build_library(target: Target, level: str, path: Path, only: str, jobs: int) 
             list(pool.map(run, range(jobs)))
         objects = sorted(map(str, Path(folder).glob("*.o")))
         link = [sys.executable, "-m", "ziglang", "cc", "-target", target.name, "-shared", "-s", "-o", str(path)]
-        subprocess.run([*link, *objects], check=True)
+        options = ["-Wl,-z,defs"] if target.system == "Linux" else []  # elsewhere, nothing undefined is the default
+        subprocess.run([*link, *options, *objects], check=True)
     return len(objects) - 1
 
 

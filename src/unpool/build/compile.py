@@ -6,6 +6,7 @@ nothing is loaded into this process.
 
 import platform
 import sys
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from unpool.build.runtime import make_runtime
 from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import cache
 from unpool.kernels.cpu.machine.entry_point import make_entry_point
+from unpool.kernels.cpu.machine.numba_internals import without_gc
 
 
 class _Lowering(Lower):
@@ -80,8 +82,9 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
         cpu_target.options.parse_as_flags(flags, options)
         flags.no_compile = True
         context = cpu_target.target_context
-        result = compile_extra(
-            cpu_target.typing_context, context, dispatcher.py_func, types, None, flags, {}, pipeline_class=_Compiler
+        compile_kernel = partial(compile_extra, pipeline_class=_Compiler)
+        result = without_gc(
+            compile_kernel, cpu_target.typing_context, context, dispatcher.py_func, types, None, flags, {}
         )
         result.library.finalize()
         module = result.library._final_module

@@ -192,7 +192,11 @@ def _open(name: str) -> Any:
     if problem:
         _log.warning("kernels: %s %s, so kernels are compiled. Install unpool again.", path, problem)
         return None
-    library = ctypes.CDLL(str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as cause:
+        _log.warning("kernels: %s cannot be loaded, so kernels are compiled: %s.", path, cause)
+        return None
     table = (ctypes.c_void_p * len(PYTHON_FUNCTIONS)).in_dll(library, PYTHON_TABLE)
     for number, function in enumerate(PYTHON_FUNCTIONS):
         table[number] = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p).value
