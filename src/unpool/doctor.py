@@ -96,16 +96,16 @@ def _kernels() -> tuple[dict[str, Any], list[str]]:
     """Where machine code comes from, and problems."""
     from unpool.kernels.cpu.machine import host, libraries
 
-    loaded, values = libraries.load(), {"UNPOOL_KERNELS": os.environ.get("UNPOOL_KERNELS", "auto")}
-    if loaded.level is None:
-        values["library"] = f"none: {loaded.problem}"
+    library, values = libraries.load(), {"UNPOOL_KERNELS": os.environ.get("UNPOOL_KERNELS", "auto")}
+    if library.level is None:
+        values["library"] = f"none: {library.problem}"
     else:
-        entry = libraries.manifest()["libraries"][loaded.level]
+        entry = libraries.manifest()["libraries"][library.level]
         values |= {"library": str(libraries.FOLDER / entry["file"]), "sha256": entry["sha256"]}
     can_compile = libraries.can_compile()
     values["what the library lacks"] = "is compiled by Numba" if can_compile else "cannot be compiled without Numba"
-    if loaded.level is None and not can_compile:
-        return values, [f"kernels: {loaded.problem}, and there is no Numba to compile them. {install_advice('jit')}."]
+    if library.level is None and not can_compile:
+        return values, [f"kernels: {library.problem}, and there is no Numba to compile them. {install_advice('jit')}."]
     level = host.level()
     return {"level": level.name, "vector width in bytes": level.vector_bytes, **values}, []
 

@@ -175,6 +175,37 @@ def test_two_builds_are_equal(built, tmp_path):
     assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest()
 
 
+STEP = "19"
+"""Of the catalogue, every so many calls are compared."""
+
+DIGESTS = """
+import hashlib, sys
+import numpy as np
+from unpool.build.catalogue import calls
+
+rng = np.random.default_rng(5)
+chosen = list(calls(lambda shape, dtype: (rng.standard_normal(shape) * 9).astype(dtype)))[:: int(sys.argv[1])]
+for call in chosen:
+    results = call()
+    results = results if isinstance(results, tuple) else (results,)
+    print(*(hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest() for each in results))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not libraries.manifest(), reason="this installation has no libraries to compare")
+def test_shipped_and_compiled_kernels_give_the_same_bits():
+    """For calls of the catalogue, where Numba compiles for the level of the library."""
+    compiled = {"NUMBA_CPU_NAME": level(), "NUMBA_CPU_FEATURES": ""} if "x86" in level() else {}
+    lines = []
+    for environment in ({"UNPOOL_KERNELS": "shipped"}, {"UNPOOL_KERNELS": "compiled", **compiled}):
+        command = [sys.executable, "-c", DIGESTS, STEP]
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+        lines.append(done.stdout.splitlines())
+    assert lines[0] == lines[1]
+    assert len(lines[0]) > 20
+
+
 MAGIC = {".so": b"\x7fELF", ".dll": b"MZ", ".dylib": b"\xcf\xfa\xed\xfe"}
 
 
@@ -197,7 +228,7 @@ def test_levels_have_their_registers():
 @pytest.mark.parametrize("machine", ["riscv64", "ppc64le"])
 def test_other_machines_compile(folder, machine):
     """No library is for them."""
-    code = f"import platform\nplatform.machine = lambda: {machine!r}\nprint(libraries.level())"
-    assert run(folder, code).stdout.strip() == "None"
-    assert f"no library is for {machine}" in run(folder, code, UNPOOL_KERNELS="shipped").stderr
+    code = f"import platform\nplatform.machine = lambda: {machine!r}\n"
+    assert run(folder, f"{code}print(libraries.level())").stdout.strip() == "None"
+    assert f"no library is for {machine}" in run(folder, code + POOL, UNPOOL_KERNELS="shipped").stderr
     assert machine not in libraries.MACHINE_LEVELS

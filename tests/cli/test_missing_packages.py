@@ -28,7 +28,7 @@ FOR_DEVELOPERS = {"bench", "conformance", "docs", "test", "all"}
 OPTIONAL = {
     MODULES.get(name, name)
     for extra, packages in PROJECT["optional-dependencies"].items()
-    if extra not in FOR_DEVELOPERS
+    if extra not in FOR_DEVELOPERS | {"jit"}  # without Numba, tests/build says what is missing
     for name in (Requirement(package).name for package in packages)
     if name != PROJECT["name"]
 }

@@ -35,7 +35,7 @@ def call(function: Callable[[int], int] = double, value: float = 21) -> tuple[fl
     """What a process that has just started computes, and whether it found it."""
     kernel = jit()(function)
     result = kernel(value)
-    return result, bool(kernel.stats.cache_hits)
+    return result, bool(kernel.dispatcher.stats.cache_hits)
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ VALUES = (
     Mutation(
         "3.11",
         "kernels/cpu/max_pool/compare.py",
-        " | (place == splat(nowhere, lanes))",
+        " | (place == vec.splat(nowhere, lanes))",
         "",
         "an element has to exceed the lowest value to count",
     ),
@@ -193,8 +193,8 @@ VALUES = (
     Mutation(
         "3.13",
         "kernels/cpu/max_pool/compare.py",
-        "_on_data(key_is_larger(key, best.key, nan), best.place, is_data)",
-        "_on_data(key_is_larger(key, best.key, nan) | (key == best.key), best.place, is_data)",
+        "_on_data(vec.key_is_larger(key, best.key, nan), best.place, is_data)",
+        "_on_data(vec.key_is_larger(key, best.key, nan) | (key == best.key), best.place, is_data)",
         "the last of equals wins where whole windows are walked",
     ),
     Mutation(

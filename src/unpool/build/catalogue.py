@@ -50,19 +50,27 @@ def record_kernels() -> dict[str, Specialisation]:
         return 0
 
     with patch.object(Kernel, "entry_point", entry_point), patch.object(Kernel, "address", address):
-        for call in (*_pools(), *_unpools(), *_conv_transposes()):
+        for call in calls(np.zeros):
             call()
         work_queue.worker_loop(work_queue.new_slot(), 1, 0)
         work_queue.new_task(1, 1, [], 0)
     return kernels
 
 
-Calls = Iterator[Callable[[], object]]
+Fill = Callable[[tuple[int, ...], Any], Any]
+Calls = Iterator[Callable[[], Any]]
 
 
-def _pools() -> Calls:
+def calls(fill: Fill) -> Calls:
+    """The calls of the catalogue; `fill` makes arrays of a shape and a type."""
+    yield from _pools(fill)
+    yield from _unpools(fill)
+    yield from _conv_transposes(fill)
+
+
+def _pools(fill: Fill) -> Calls:
     for dtype, has_indices in product(_ELEMENTS, (False, True)):
-        pool = partial(_pool, dtype, has_indices)
+        pool = partial(_pool, fill, dtype, has_indices)
         for step in (1, 2, 4):  # tiles: whole registers and half of one, places of 16 bits and more
             window, wide = (2, step), _WIDE * step
             for shape in ((4, 128 * step), (4, step), (4, wide)):
@@ -76,27 +84,29 @@ def _pools() -> Calls:
             yield pool((300, 300), (size, size), (stride, stride))
 
 
-def _pool(dtype: Any, has_indices: bool, shape: tuple[int, ...], window: Any, strides: Any, **options: Any) -> Any:
-    x = np.zeros((1, 1, *shape), dtype)
+def _pool(
+    fill: Fill, dtype: Any, has_indices: bool, shape: tuple[int, ...], window: Any, strides: Any, **options: Any
+) -> Callable[[], Any]:
+    x = fill((1, 1, *shape), dtype)
     return partial(
         functional.max_pool, x, kernel_shape=window, strides=strides, return_indices=has_indices, threads=1, **options
     )
 
 
-def _unpools() -> Calls:
+def _unpools(fill: Fill) -> Calls:
     indices = np.arange(0, 32, 2).reshape(1, 1, 4, 4)
     for dtype in _FLOATS:
-        x = np.zeros((1, 1, 4, 4), dtype)
+        x = fill((1, 1, 4, 4), dtype)
         for layout in ("NCHW", "NHWC"):
             values = x if layout == "NCHW" else np.moveaxis(x, 1, -1)
             yield partial(functional.max_unpool, values, indices, kernel_shape=(2, 2), strides=(2, 2), layout=layout)
         yield partial(functional.max_unpool, x, indices, np.array((1, 1, 10, 10)), kernel_shape=(3, 3), strides=(2, 2))
         yield partial(per_plane.max_unpool, x, indices, (8, 8))
         yield partial(per_plane.max_pool_backward, x, indices, (8, 8))
-        yield partial(per_plane.max_unpool_backward, np.zeros((1, 1, 8, 8), dtype), indices)
+        yield partial(per_plane.max_unpool_backward, fill((1, 1, 8, 8), dtype), indices)
 
 
-def _conv_transposes() -> Calls:
+def _conv_transposes(fill: Fill) -> Calls:
     for dtype in (*_FLOATS, ml_dtypes.bfloat16):
         for algorithm, channels, maps, sizes, window, stride in (
             ("phases", 32, 64, (16, 16), 4, 2), ("phases", 32, 5, (16, 16), 4, 2), ("phases", 32, 2, (16, 16), 2, 1),
@@ -105,12 +115,11 @@ def _conv_transposes() -> Calls:
             ("gemm_1x1", 32, 64, (1, 1), 4, 1), ("gemm_1x1", 32, 1, (1, 1), 1, 1),
         ):  # fmt: skip
             for batch in (1, 2):
-                yield partial(_conv_transpose, dtype, algorithm, batch, channels, maps, sizes, window, stride)
+                x = fill((batch, channels, *sizes), dtype)
+                w = fill((channels, maps, window, window), dtype)
+                yield partial(_conv_transpose, algorithm, x, w, stride)
 
 
-def _conv_transpose(
-    dtype: Any, algorithm: str, batch: int, channels: int, maps: int, sizes: Any, window: int, stride: int
-) -> None:
-    x, w = np.zeros((batch, channels, *sizes), dtype), np.zeros((channels, maps, window, window), dtype)
+def _conv_transpose(algorithm: str, x: Any, w: Any, stride: int) -> Any:
     with patch.object(dispatch, "algorithms", lambda _: (algorithm,)), patch.object(phases_pack, "MANY_ONCE", 0):
-        functional.prepare_conv_transpose(w, strides=(stride, stride))(x, threads=1)
+        return functional.prepare_conv_transpose(w, strides=(stride, stride))(x, threads=1)

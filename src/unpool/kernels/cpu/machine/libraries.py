@@ -84,19 +84,19 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__name__}({type_names(value)})" if isinstance(value, tuple) else type(value).__name__
 
 
-class Loaded(NamedTuple):
+class Library(NamedTuple):
     """The library of this process."""
 
     level: str | None  # None where kernels are compiled
-    library: Any
+    functions: Any  # by symbol
     problem: str  # why there is none
 
 
 def find(name: str, args: tuple[Any, ...]) -> Any:
     """The kernel for arguments of these types as a Python function; None where it has to be compiled."""
     wanted, function = symbol(name, args), None
-    if load().library is not None:
-        function = getattr(load().library, wanted, None)
+    if load().functions is not None:
+        function = getattr(load().functions, wanted, None)
     if function is None:
         _check_compiler(name, args)
         return None
@@ -109,7 +109,7 @@ def find(name: str, args: tuple[Any, ...]) -> Any:
 
 def address(name: str) -> int | None:
     """The address of a function that takes and returns C's int64; None where it has to be compiled."""
-    function = None if load().library is None else getattr(load().library, symbol(name, ()), None)
+    function = None if load().functions is None else getattr(load().functions, symbol(name, ()), None)
     if function is None:
         _check_compiler(name, ())
         return None
@@ -129,14 +129,14 @@ def can_compile() -> bool:
 
 def _check_compiler(name: str, args: tuple[Any, ...]) -> None:
     """An error if a kernel that is not shipped may not, or cannot, be compiled."""
-    loaded = load()
+    library = load()
     kernel = f"{name}({type_names(args)})"
-    problem = loaded.problem or f"the library for {loaded.level} lacks {kernel}"
+    problem = library.problem or f"the library for {library.level} lacks {kernel}"
     if _choice() == "shipped":
         raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile. Set it to auto.")
-    require(f"kernels: {problem}, so {'they are' if loaded.level is None else 'it is'} compiled", "jit", "numba")
-    if loaded.library is not None:
-        _log.info("kernels: %s is not in the library for %s, so it is compiled.", kernel, loaded.level)
+    require(f"kernels: {problem}, so {'they are' if library.level is None else 'it is'} compiled", "jit", "numba")
+    if library.functions is not None:
+        _log.info("kernels: %s is not in the library for %s, so it is compiled.", kernel, library.level)
 
 
 def _choice() -> str:
@@ -147,28 +147,28 @@ def _choice() -> str:
 
 
 @cache
-def load() -> Loaded:
+def load() -> Library:
     """Load the library for this processor."""
     if _choice() == "compiled":
-        return Loaded(None, None, "UNPOOL_KERNELS is compiled")
+        return Library(None, None, "UNPOOL_KERNELS is compiled")
     if _choice() == "auto" and {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"} & os.environ.keys():
-        return Loaded(None, None, "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES is set")
+        return Library(None, None, "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES is set")
     if not manifest():
-        return Loaded(None, None, "this installation has no libraries")
+        return Library(None, None, "this installation has no libraries")
     if object.__basicsize__ != OBJECT_BYTES or sys.maxsize < 2**32:
-        return Loaded(None, None, "no library is for this kind of Python")
+        return Library(None, None, "no library is for this kind of Python")
     levels = [each for each in MACHINE_LEVELS.get(platform.machine().lower(), ()) if each in manifest()["libraries"]]
     if not levels:
-        return Loaded(None, None, f"no library is for {platform.machine()}")
+        return Library(None, None, f"no library is for {platform.machine()}")
     chosen, library = levels[0], _open(levels[0])
     if library is not None and chosen.startswith("x86"):
         number = library[CPU_LEVEL]()
         allowed = [each for each in levels if each <= f"x86-64-v{number}"]
         if not allowed:
-            return Loaded(None, None, "no library is for this processor")
+            return Library(None, None, "no library is for this processor")
         library = library if allowed[-1] == chosen else _open(allowed[-1])
         chosen = allowed[-1]
-    return Loaded(None, None, "its library cannot be used") if library is None else Loaded(chosen, library, "")
+    return Library(None, None, "its library cannot be used") if library is None else Library(chosen, library, "")
 
 
 @cache
@@ -204,7 +204,7 @@ def _open(name: str) -> Any:
 
 
 def _problem(path: Path, digest: str) -> str:
-    """Why a file is not the library of a manifest; empty if it is, or was when it was first loaded."""
+    """Why a file is not the library of a manifest; empty if it is, or was when it was first library."""
     try:
         status = path.stat()
         stamp = f"{digest} {status.st_size} {status.st_mtime_ns}"
