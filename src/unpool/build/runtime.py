@@ -45,7 +45,7 @@ def make_runtime(*, is_x86: bool) -> ir.Module:
 
 
 _EAX, _EBX, _ECX, _EDX = range(4)
-_LEAF_BITS = {
+_LEAF_BITS: dict[int, dict[tuple[int, int], tuple[int, ...]]] = {
     2: {(1, _ECX): (0, 9, 13, 19, 20, 23), (0x80000001, _ECX): (0,)},
     3: {(1, _ECX): (12, 22, 27, 28, 29), (7, _EBX): (3, 5, 8), (0x80000001, _ECX): (5,)},
     4: {(7, _EBX): (16, 17, 28, 30, 31)},

@@ -19,7 +19,6 @@ from unpool.runtime.backends.control_flow import ControlStep, LoadedSubgraph, st
 from unpool.runtime.backends.openvino_backend import OpenVinoLoader, OpenVinoPartition
 from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import DATA_FOLDER, PartitionOptions, Providers
-from unpool.runtime.backends.reference_backend import ReferencePartition
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
 from unpool.runtime.backends.unpool_backend import UnpoolStep
 from unpool.runtime.graph import weights
@@ -193,6 +192,8 @@ class PlanBuilder:
                 is_node = is_unpool_op(self._graph.nodes[step.nodes[0]])
                 self._steps[step] = self._load_node(step) if is_node else self._load_control_flow(step)
             elif step.runner == "reference":
+                from unpool.runtime.backends.reference_backend import ReferencePartition  # loads onnx's evaluator
+
                 model = cut(self._graph, step, self._known_types, weights.with_data_inside)
                 options = self._options
                 self._steps[step] = ReferencePartition(model, self._where(step), options.semantics, options.threads)

@@ -39,7 +39,6 @@ from unpool.runtime.session.load import SessionConfig, load_model
 from unpool.runtime.session.ort_compat.model_files import save_optimized
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.passthrough import OrtModel, try_passthrough
-from unpool.runtime.session.random_inputs import random_feed
 
 USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
@@ -97,6 +96,8 @@ def build_session(config: SessionConfig) -> BuiltSession:
         configs.pop(BEFORE_INDICES, None)
     if len(configs) == 1:
         return usual
+    from unpool.runtime.session.random_inputs import random_feed  # loads NumPy's generators
+
     try:
         feed = random_feed(usual.model.signature.inputs, {})
     except UnpoolError as error:

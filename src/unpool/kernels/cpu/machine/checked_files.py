@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -113,6 +114,8 @@ def source_digest(*suffixes: str) -> str:
     It is empty where a loader shows no files, as in a frozen application: nothing may be cached then. `suffixes` are
     those of the files that count, by default `.py` and `.pyc`.
     """
+    from importlib import resources
+
     try:
         files = dict(_sources(resources.files("unpool.kernels.cpu"), "", suffixes or (".py", ".pyc")))
     except Exception:  # a loader may lack any part of this
@@ -123,7 +126,7 @@ def source_digest(*suffixes: str) -> str:
     return digest.hexdigest() if files else ""
 
 
-def _sources(folder: Traversable, where: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, Traversable]]:
+def _sources(folder: "Traversable", where: str, suffixes: tuple[str, ...]) -> "Iterator[tuple[str, Traversable]]":
     for each in folder.iterdir():
         if each.is_dir() and each.name != "__pycache__":
             yield from _sources(each, f"{where}{each.name}/", suffixes)

@@ -32,7 +32,7 @@ class Kernel:
 
     def entry_point(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         """The machine code for arguments of these types, which does not check types again."""
-        from_library = libraries.find(self.name, args)
+        from_library: Callable[..., Any] | None = libraries.find(self.name, args)
         if from_library is not None:
             return from_library
         from unpool.kernels.cpu.machine import numba_internals
@@ -76,8 +76,8 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
             from unpool.kernels.cpu.machine import cache, numba_internals
 
-            shared = {"nogil": True, "error_model": "numpy", "pipeline_class": numba_internals.compiler()}
-            dispatcher = njit(**shared, **options)(function)
+            shared: Any = {"nogil": True, "error_model": "numpy", "pipeline_class": numba_internals.compiler()}
+            dispatcher: Any = njit(**shared, **options)(function)
             numba_cache = cache.cache_of(function)
             if numba_cache is not None:
                 numba_internals.set_cache(dispatcher, numba_cache)
