@@ -1,4 +1,4 @@
-"""What kernels need of a runtime: memory of arrays they allocate, and the table of Python's functions.
+"""The runtime of a library: memory of arrays that kernels allocate, and the table of Python's functions.
 
 Numba's compiled code counts references to such memory in its first word, and calls `NRT_MemInfo_call_dtor` after the
 last one.
