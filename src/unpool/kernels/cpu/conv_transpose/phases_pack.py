@@ -122,10 +122,8 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
                         place = (start * count + part * together) * tile.apart + (low - start) * rows
                         place += (tile.first * min(most, count - part) + (tap - part) * rows) * together
                         target = vec.address_of(packed) + (group * params.whole + tile.begin + place) * width
-                        places, is_used = (
-                            vec.load(vec.address_of(sources), types.int64, rows),
-                            vec.first_lanes(used, zeros),
-                        )
+                        places = vec.load(vec.address_of(sources), types.int64, rows)
+                        is_used = vec.first_lanes(used, zeros)
                         for channel in range(min(end, start + deep) - low):
                             line = vec.gather_at(origin + channel * step, places, is_used, zeros)
                             vec.store(target + channel * rows * width, line)

@@ -134,10 +134,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
                 to = steps.BufferRef(near + done * params.pooled_pitch * width, to_places)
                 base_places = steps.RowPlaces(vec.address_of(row_places) + now * width, zero)
                 if params.has_channels:
-                    base_places, rows = (
-                        steps.RowPlaces(vec.address_of(lane_places), np.int64(row_places[now])),
-                        out.rows,
-                    )
+                    base_places = steps.RowPlaces(vec.address_of(lane_places), np.int64(row_places[now]))
+                    rows = out.rows
                 if last_line == 0:
                     steps.combine(line, to, out, rows, base_places, taps, only)
                 else:
