@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -223,6 +224,15 @@ def test_levels_have_their_registers():
     """As long and as many as LLVM says of such processors."""
     sizes = {name: (each.vector_bytes, each.vector_registers) for name, each in host.LEVELS.items()}
     assert sizes == {"x86-64-v2": (16, 16), "x86-64-v3": (32, 16), "x86-64-v4": (64, 32), "aarch64": (16, 32)}
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower])
+def test_names_of_this_machine(folder, change):
+    """Windows and macOS spell it in other ways, as AMD64 and arm64."""
+    names = {"x86_64": "amd64", "aarch64": "arm64"}
+    code = f"import platform\nplatform.machine = lambda: {change(names[platform.machine()])!r}\n"
+    done = run(folder, f"{code}print(libraries.level())", UNPOOL_KERNELS="shipped")
+    assert done.stdout.strip() == level(), done.stderr
 
 
 @pytest.mark.parametrize("machine", ["riscv64", "ppc64le"])
