@@ -15,7 +15,7 @@ KERNELS = tuple(
     for kind, step, has_indices in itertools.product(TYPES, tiles.STEPS, (True, False))
     if is_chosen(kind, step, has_indices)
 )
-WIDE_KERNELS = (Kernel(np.float32, 1, has_indices=True, is_separable=False, by_tiles=True, is_wide=True),)
+WIDE_KERNELS = (Kernel(np.float16, 1, has_indices=True, is_separable=False, by_tiles=True, is_wide=True),)
 
 
 def leading_axis(rng: Rng, rank: int) -> tuple[int, int, int, int]:

@@ -15,9 +15,11 @@ import numpy as np
 from numba import typeof, types
 
 from unpool import functional, per_plane
-from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack
+from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
 from unpool.kernels.cpu.machine import libraries, work_queue
 from unpool.kernels.cpu.machine.jit import Kernel
+from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
 
 _FLOATS = (np.float32, np.float64, np.float16)  # bfloat16 has the kernels of float16 but in ConvTranspose
@@ -78,6 +80,7 @@ def _pools(fill: Fill) -> Calls:
             yield pool((2, wide, step), (2, 1, step), (2, 1, step))
         for stride, lanes in product((1, 2, 3), (128, 24, 2, _WIDE)):  # direct
             yield pool((6, lanes * stride), (3, 2), (3, stride), dilations=(1, 2), pads=(0, 1, 0, 1))
+        yield partial(_with_wide_places, pool((6, 10), (3, 2), (3, 3), dilations=(1, 2)))
         for stride in (1, 2, 3):  # separable
             yield pool((64, 64), (7, 7), (stride, stride), dilations=(2, 2))
         for size, stride in COMMON_WINDOWS:
@@ -91,6 +94,11 @@ def _pool(
     return partial(
         functional.max_pool, x, kernel_shape=window, strides=strides, return_indices=has_indices, threads=1, **options
     )
+
+
+def _with_wide_places(call: Callable[[], Any]) -> Any:
+    with patch.object(compare, "is_wide", lambda *_: True):
+        return call()
 
 
 def _unpools(fill: Fill) -> Calls:
@@ -118,6 +126,16 @@ def _conv_transposes(fill: Fill) -> Calls:
                 x = fill((batch, channels, *sizes), dtype)
                 w = fill((channels, maps, window, window), dtype)
                 yield partial(_conv_transpose, algorithm, x, w, stride)
+    axes = (Axis(34, 16, Window(4, 2)),) * 2
+    for dtype in (np.float32, np.float64):  # weights for every shape of tiles
+        w = fill((32, 3, 4, 4), dtype)
+        for cut in phases_plan.blockings(axes, 32, 3, w.itemsize, 1)[: len(phases_plan.TILES)]:
+            yield partial(_pack, w, cut)
+
+
+def _pack(w: Any, cut: phases_plan.Blocking) -> Any:
+    with patch.object(phases_pack, "MANY_ONCE", 0):
+        return phases_pack.pack(w, cut, 1)
 
 
 def _conv_transpose(algorithm: str, x: Any, w: Any, stride: int) -> Any:

@@ -48,6 +48,8 @@ def route(pool: PoolProblem) -> Run:
 def kernels(pool: PoolProblem) -> dict[str, Callable[[], Run]]:
     """Functions that prepare the kernels for a call with results, by name; `route` takes the first."""
     tiling = tiles.tiling(pool.plane)
+    if tiling is not None and pool.elements.size != 2 and tiles.is_wide(pool, tiling):
+        tiling = None  # rows of 2**31 elements: the direct kernel
     is_shared = doubling.is_worthwhile(pool)
     one_by_one = partial(doubling.launch if is_shared else direct.launch, pool)
     chosen: dict[str, Callable[[], Run]] = {}

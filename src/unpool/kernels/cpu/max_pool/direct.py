@@ -66,9 +66,10 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
         nan=pool.mode.nan,
         lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
-    step = window.stride if window.stride in (1, 2) else 0
+    is_rare = is_wide and element.size != 2  # planes of 2**31 elements, or such dilations: one kernel for all strides
+    step = window.stride if window.stride in (1, 2) and not is_rare else 0
     # two independent registers of 32-bit elements hide each other's latency
-    registers = 2 if element.size == 4 and lanes.small >= 2 * register else 1
+    registers = 2 if element.size == 4 and lanes.small >= 2 * register and not is_rare else 1
     kernel = _make_kernel(element.name, step, pool.has_indices, is_wide, registers)
     return Launch(
         kernel, stop - first, (stop - first) * lanes.small * listed * window.size,

@@ -100,12 +100,16 @@ def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     return np.stack([walk.other, number.reshape(-1)], axis=1), taps
 
 
+def is_wide(pool: PoolProblem, tiling: WindowTiling) -> bool:
+    """True if places need more bits than usual next to elements of this type."""
+    return compare.is_wide(int(tiling.offsets[..., 1].max()) + pool.plane.lanes.window.size, pool.elements.size)
+
+
 def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
     """The call that pools planes of such a tiling."""
     lanes, element = pool.plane.lanes, pool.elements
     is_non_temporal = pool.mode.is_recycled and pool.nbytes >= NON_TEMPORAL_BYTES
     block = block_lanes(element.size, lanes.small, is_exact=is_non_temporal)
-    is_wide = compare.is_wide(int(tiling.offsets[..., 1].max()) + lanes.window.size, element.size)
     rows = tiling.reach * element.size
     params = TilePoolParams(
         elements=pool.size, plane=pool.plane.large, small=lanes.small,
@@ -116,7 +120,7 @@ def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
         nan=pool.mode.nan, lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
     return Launch(
-        _make_kernel(element.name, lanes.window.size, pool.has_indices, is_wide, block),
+        _make_kernel(element.name, lanes.window.size, pool.has_indices, is_wide(pool, tiling), block),
         pool.outer * len(tiling.corners), pool.work,
         record(params, lowest=element.name, infinity=element.name), tiling.corners, tiling.offsets,
     )  # fmt: skip
