@@ -17,7 +17,7 @@ class Target:
 
     def file(self, level: str) -> str:
         """The file name of the library for a level."""
-        return f"unpool-{level}{self.suffix}"
+        return f"unpool_{level.replace('-', '_')}{self.suffix}"
 
 
 _X86 = {level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
