@@ -176,21 +176,9 @@ def test_two_builds_are_equal(built, tmp_path):
     assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest()
 
 
+EVERY_CALL = Path(__file__).parents[1] / "support" / "every_call.py"
 STEP = "19"
 """Of the catalogue, every so many calls are compared."""
-
-DIGESTS = """
-import hashlib, sys
-import numpy as np
-from unpool.build.catalogue import calls
-
-rng = np.random.default_rng(5)
-chosen = list(calls(lambda shape, dtype: (rng.standard_normal(shape) * 9).astype(dtype)))[:: int(sys.argv[1])]
-for call in chosen:
-    results = call()
-    results = results if isinstance(results, tuple) else (results,)
-    print(*(hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest() for each in results))
-"""
 
 
 @pytest.mark.slow
@@ -200,7 +188,7 @@ def test_shipped_and_compiled_kernels_give_the_same_bits():
     compiled = {"NUMBA_CPU_NAME": level(), "NUMBA_CPU_FEATURES": ""} if "x86" in level() else {}
     lines = []
     for environment in ({"UNPOOL_KERNELS": "shipped"}, {"UNPOOL_KERNELS": "compiled", **compiled}):
-        command = [sys.executable, "-c", DIGESTS, STEP]
+        command = [sys.executable, str(EVERY_CALL), STEP]
         done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
         lines.append(done.stdout.splitlines())
     assert lines[0] == lines[1]

@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
-from numba import typeof, types
 
 from unpool import functional, per_plane
 from unpool.geometry import Axis, Window
@@ -38,6 +37,8 @@ class Specialisation(NamedTuple):
 
 def record_kernels() -> dict[str, Specialisation]:
     """By symbol, the kernels that the calls of the catalogue reach. None is compiled or runs."""
+    from numba import typeof, types  # the calls themselves need no compiler
+
     kernels: dict[str, Specialisation] = {}
 
     def entry_point(kernel: Kernel, args: tuple[Any, ...]) -> Callable[..., int]:

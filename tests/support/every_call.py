@@ -1,0 +1,17 @@
+"""Makes every n-th call of the catalogue of kernels, and prints for each its name and the digests of its results."""
+
+import hashlib
+import sys
+
+import numpy as np
+
+from unpool.build.catalogue import calls
+
+rng = np.random.default_rng(5)
+step = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+for call in list(calls(lambda shape, dtype: (rng.standard_normal(shape) * 9).astype(dtype)))[::step]:
+    results = call()
+    arrays = results if isinstance(results, tuple) else (results,)
+    name = call.func.__name__
+    name = "ConvTranspose" if name in ("_conv_transpose", "_pack") else name
+    print(name, *(hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest()[:16] for each in arrays))  # noqa: T201
