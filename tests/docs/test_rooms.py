@@ -30,7 +30,7 @@ ALLOWED = {
     "operators": {"display", "errors", "geometry", "dtypes", "operators"},
     "explanation": {"display", "errors", "geometry", "operators", "explanation"},
     "kernels": {"errors", "extras", "geometry", "kernels", "memory", "shape_cache"},
-    "build": {"build", "execute", "functional", "kernels", "per_plane"},
+    "build": {"build", "execute", "functional", "geometry", "kernels", "per_plane"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
