@@ -26,3 +26,12 @@ def test_python_cannot_call_it() -> None:
     """Outside compiled code there is nothing to call, which is said by name."""
     with pytest.raises(TypeError, match="half_of: only compiled code can call it"):
         half_of(3.0)
+
+
+def test_a_kernel_is_looked_up_once_for_the_types_of_its_arguments(monkeypatch) -> None:
+    """Workers call theirs whenever they wake, and a look-up takes longer than many calls."""
+    asked = []
+    kernel = Kernel("name", dict)
+    monkeypatch.setattr(Kernel, "entry_point", lambda kernel, args: asked.append(args) or (lambda *args: len(args)))
+    assert [kernel(1, 2), kernel(3, 4), kernel(1.5, 2)] == [2, 2, 2]
+    assert asked == [(1, 2), (1.5, 2)]

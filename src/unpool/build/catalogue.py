@@ -52,9 +52,13 @@ def record_kernels() -> dict[str, Specialisation]:
         kernels[libraries.symbol(kernel.name, ())] = Specialisation(kernel, (types.int64,), f"{kernel.name}()", True)
         return 0
 
-    with patch.object(Kernel, "entry_point", entry_point), patch.object(Kernel, "address", address):
-        for call in calls(np.zeros):
-            call()
+    def call(kernel: Kernel, *args: Any) -> int:  # a kernel keeps its entry points
+        return entry_point(kernel, args)(*args)
+
+    recorded = {"entry_point": entry_point, "address": address, "__call__": call}
+    with patch.multiple(Kernel, **recorded):
+        for each in calls(np.zeros):
+            each()
         work_queue.worker_loop(work_queue.new_slot(), 1, 0)
         work_queue.new_task(1, 1, [], 0)
     return kernels

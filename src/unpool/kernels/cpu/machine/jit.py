@@ -25,10 +25,14 @@ class Kernel:
         self.name = name
         self._make_dispatcher = make_dispatcher
         self._dispatcher: Any = None
+        self._entry_points: dict[str, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Compute the jobs, see `entry_point.py`."""
-        return self.entry_point(args)(*args)
+        """Compute the jobs, see `entry_point.py`. A `Launch` spares the look at the types."""
+        types = libraries.type_names(args)
+        if types not in self._entry_points:
+            self._entry_points[types] = self.entry_point(args)
+        return self._entry_points[types](*args)
 
     def entry_point(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         """The machine code for arguments of these types, which does not check types again."""
