@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import njit, types
 
+from unpool.kernels.cpu.machine.jit import Kernel
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
 
