@@ -41,6 +41,7 @@ class House:
         hidden = ("NUMBA_", "PYTHON", "XDG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         chosen = {"HOME": str(self.home), "PYTHONPATH": str(self.package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        chosen["UNPOOL_KERNELS"] = "compiled"
         if self.cache is not None:
             chosen["NUMBA_CACHE_DIR"] = str(self.cache)
         run = subprocess.run(

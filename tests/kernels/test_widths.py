@@ -69,6 +69,7 @@ def environment(cpu: str, cache: Path) -> dict[str, str]:
 def start(environ: dict[str, str]) -> subprocess.Popen[bytes]:
     """A sample in a process of its own."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.width_sample"]
+    environ = {**environ, "UNPOOL_KERNELS": "compiled"}
     return subprocess.Popen(command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -109,6 +109,7 @@ class Workplace:
             "PYTHONPATH": str(self.root / "src"),
             "PYTHONDONTWRITEBYTECODE": "1" if self.is_prepared else "",
             "NUMBA_CACHE_DIR": str(cache),
+            "UNPOOL_KERNELS": "compiled",
             "COLUMNS": "400",
         }
         return {"cwd": self.root, "env": environment, "capture_output": True, "text": True, "timeout": 60 * MINUTES}
