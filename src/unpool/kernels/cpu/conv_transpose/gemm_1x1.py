@@ -144,8 +144,9 @@ def multiply_maps(x, w, b, y, first, stop):
         for column in range(part.size):
             total[column] += part[column]
     for out_map in range(stop - first):
+        bias = b[first + out_map]
         for column in range(out_map * window, (out_map + 1) * window):
-            total[column] += b[first + out_map]
+            total[column] += bias
 
 
 @specialize
