@@ -55,7 +55,7 @@ def record_kernels() -> dict[str, Specialisation]:
     def call(kernel: Kernel, *args: Any) -> int:  # a kernel keeps its entry points
         return entry_point(kernel, args)(*args)
 
-    recorded = {"entry_point": entry_point, "address": address, "__call__": call}
+    recorded: Any = {"entry_point": entry_point, "address": address, "__call__": call}
     with patch.multiple(Kernel, **recorded):
         for each in calls(np.zeros):
             each()
