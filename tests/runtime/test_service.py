@@ -71,16 +71,16 @@ def test_too_many_requests_are_refused(service):
 
 
 def test_a_run_that_takes_too_long_ends(service, monkeypatch):
-    """With 504, and the session is told to stop."""
-    told = []
+    """With 504, and its RunOptions terminate the run."""
+    terminated = []
 
     def run(self, content, options):
         while not options.terminate:
             pass
-        told.append(True)
+        terminated.append(True)
 
     with TestClient(service.app) as client:
         monkeypatch.setattr(service.Segmenter, "run", run)
         service.MAX_SECONDS = 0.2
         assert client.post("/mask", content=png()).status_code == 504
-    assert told == [True]
+    assert terminated == [True]

@@ -1,4 +1,4 @@
-"""Decorators of functions that become part of kernels; Numba is told of them when it is imported."""
+"""Decorators of functions that become part of kernels. They are registered with Numba when it is imported."""
 
 import sys
 from collections.abc import Callable
