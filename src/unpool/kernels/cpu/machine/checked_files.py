@@ -82,7 +82,7 @@ class CheckedFiles:
 def cache_folder(beside: Path) -> Path | None:
     """A folder for files about one that is installed; None where none can be written.
 
-    The first writable one is taken: NUMBA_CACHE_DIR or, without it, `__pycache__` beside the file; then the user's cache.
+    The first writable one is taken: NUMBA_CACHE_DIR, or `__pycache__` beside the file; then the cache of the user.
     """
     place = hashlib.sha256(str(beside.parent).encode()).hexdigest()[:16]
     chosen = os.environ.get("NUMBA_CACHE_DIR")
