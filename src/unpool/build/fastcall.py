@@ -1,19 +1,18 @@
 """A kernel as a Python function, in LLVM's code: METH_FASTCALL without the headers of Python.
 
 It reads the fields of NumPy's arrays, of tuples and numbers, releases the interpreter lock, calls the entry point of
-the kernel, and returns an int. CPython's functions come by their addresses, which the loader writes into a table.
+the kernel, and returns an int. The loader writes what differs between releases of Python into a table: the sizes of its
+objects, and the addresses of CPython's functions.
 """
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from unpool.kernels.cpu.machine.libraries import PYTHON_FUNCTIONS, PYTHON_TABLE
+from unpool.kernels.cpu.machine.libraries import PYTHON_ENTRIES, PYTHON_TABLE
 
 _I32, _WORD = ir.IntType(32), ir.IntType(64)
-_HEADER = object.__basicsize__  # bytes of the header of every object
-_ITEMS = tuple.__basicsize__  # bytes before the items of a tuple
-_DATA, _SHAPE, _STRIDES = _HEADER, _HEADER + 16, _HEADER + 24  # of NumPy's array
+_DATA, _SHAPE, _STRIDES = 0, 16, 24  # bytes between the header of NumPy's array and its fields
 _SIGNATURES = {
     "PyLong_AsLongLong": (_WORD, [_WORD]), "PyLong_FromLongLong": (_WORD, [_WORD]),
     "PyFloat_AsDouble": (ir.DoubleType(), [_WORD]), "PyEval_SaveThread": (_WORD, []),
@@ -21,11 +20,15 @@ _SIGNATURES = {
 }  # fmt: skip
 
 
-def _call_python(builder, name, *args):
-    kind = ir.ArrayType(_WORD, len(PYTHON_FUNCTIONS))
+def _entry(builder, name):
+    """The word of the table with a size or an address."""
+    kind = ir.ArrayType(_WORD, len(PYTHON_ENTRIES))
     table = builder.module.globals.get(PYTHON_TABLE) or ir.GlobalVariable(builder.module, kind, PYTHON_TABLE)
-    place = builder.gep(table, [_I32(0), _I32(PYTHON_FUNCTIONS.index(name))])
-    function = builder.inttoptr(builder.load(place), ir.FunctionType(*_SIGNATURES[name]).as_pointer())
+    return builder.load(builder.gep(table, [_I32(0), _I32(PYTHON_ENTRIES.index(name))]))
+
+
+def _call_python(builder, name, *args):
+    function = builder.inttoptr(_entry(builder, name), ir.FunctionType(*_SIGNATURES[name]).as_pointer())
     return builder.call(function, args)
 
 
@@ -36,20 +39,22 @@ def _word_at(builder, address, offset):
 def _unbox(context, builder, kind, value):
     """The value of a Python object, given its address, as Numba passes it."""
     if isinstance(kind, types.BaseTuple):
+        first = builder.add(value, _entry(builder, "tuple"))
         items = [
-            _unbox(context, builder, each, _word_at(builder, value, _ITEMS + 8 * number))
+            _unbox(context, builder, each, _word_at(builder, first, 8 * number))
             for number, each in enumerate(kind)
         ]
         return context.make_tuple(builder, kind, items)
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder)
-        shape, strides = (_word_at(builder, value, offset) for offset in (_SHAPE, _STRIDES))
+        fields = builder.add(value, _entry(builder, "object"))
+        shape, strides = (_word_at(builder, fields, offset) for offset in (_SHAPE, _STRIDES))
         sizes = [_word_at(builder, shape, 8 * axis) for axis in range(kind.ndim)]
         nitems = _WORD(1)
         for size in sizes:
             nitems = builder.mul(nitems, size)
         array.nitems, array.itemsize = nitems, _WORD(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-        array.data = builder.inttoptr(_word_at(builder, value, _DATA), array.data.type)
+        array.data = builder.inttoptr(_word_at(builder, fields, _DATA), array.data.type)
         array.shape = cgutils.pack_array(builder, sizes)
         array.strides = cgutils.pack_array(builder, [_word_at(builder, strides, 8 * axis) for axis in range(kind.ndim)])
         return array._getvalue()

@@ -6,7 +6,7 @@ last one.
 
 from llvmlite import ir
 
-from unpool.kernels.cpu.machine.libraries import CPU_LEVEL, PYTHON_FUNCTIONS, PYTHON_TABLE
+from unpool.kernels.cpu.machine.libraries import CPU_LEVEL, PYTHON_ENTRIES, PYTHON_TABLE
 
 _I32, _WORD = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -16,7 +16,7 @@ _FIELDS = 5  # references, destructor and its argument, address of the data, siz
 def make_runtime(*, is_x86: bool) -> ir.Module:
     """The module that every library holds once; for x86 with the level of the processor."""
     module = ir.Module("runtime")
-    table = ir.GlobalVariable(module, ir.ArrayType(_WORD, len(PYTHON_FUNCTIONS)), PYTHON_TABLE)
+    table = ir.GlobalVariable(module, ir.ArrayType(_WORD, len(PYTHON_ENTRIES)), PYTHON_TABLE)
     table.initializer = ir.Constant(table.value_type, None)
     malloc = ir.Function(module, ir.FunctionType(_POINTER, [_WORD]), "malloc")
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER]), "free")

@@ -37,18 +37,19 @@ MACHINE_LEVELS = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 """By machine, the levels of its processors; each of them has the instructions of those before."""
 
 PYTHON_TABLE = "unpool_python"
-"""The array of a library with the addresses of PYTHON_FUNCTIONS, which the loader writes there."""
+"""The array of a library that the loader writes PYTHON_SIZES and the addresses of PYTHON_FUNCTIONS to."""
+
+PYTHON_SIZES = {"object": object.__basicsize__, "tuple": tuple.__basicsize__}
+"""Bytes before the fields of an object and before the items of a tuple, which differ between releases of Python."""
 
 PYTHON_FUNCTIONS = (
     *("PyLong_AsLongLong", "PyLong_FromLongLong", "PyFloat_AsDouble"),
     *("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_NoMemory"),
 )
+PYTHON_ENTRIES = (*PYTHON_SIZES, *PYTHON_FUNCTIONS)
 
 CPU_LEVEL = "unpool_cpu_level"
 """The function of an x86 library, for all processors, that returns n for one of level x86-64-vn, 1 or more."""
-
-OBJECT_BYTES = 16
-"""Bytes of the header of Python objects that libraries expect; free-threaded Python has others."""
 
 _METH_FASTCALL = 0x80
 _definitions: list[Any] = []  # Python functions point to them
@@ -155,8 +156,8 @@ def load() -> Library:
         return Library(None, None, "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES is set")
     if not manifest():
         return Library(None, None, "this installation has no libraries")
-    if object.__basicsize__ != OBJECT_BYTES or sys.maxsize < 2**32:
-        return Library(None, None, "no library is for this kind of Python")
+    if sys.maxsize < 2**32:
+        return Library(None, None, "no library is for a Python of 32 bits")
     levels = [each for each in MACHINE_LEVELS.get(platform.machine().lower(), ()) if each in manifest()["libraries"]]
     if not levels:
         return Library(None, None, f"no library is for {platform.machine()}")
@@ -197,9 +198,9 @@ def _open(name: str) -> Any:
     except OSError as cause:
         _log.warning("kernels: %s cannot be loaded, so kernels are compiled: %s.", path, cause)
         return None
-    table = (ctypes.c_void_p * len(PYTHON_FUNCTIONS)).in_dll(library, PYTHON_TABLE)
-    for number, function in enumerate(PYTHON_FUNCTIONS):
-        table[number] = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p).value
+    addresses = [ctypes.cast(getattr(ctypes.pythonapi, each), ctypes.c_void_p).value for each in PYTHON_FUNCTIONS]
+    words = (*PYTHON_SIZES.values(), *addresses)
+    (ctypes.c_void_p * len(words)).in_dll(library, PYTHON_TABLE)[:] = words
     return library
 
 
