@@ -21,14 +21,14 @@ from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
-from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
-TILE = (8, 3) if vector_bytes() == 64 else (4, 3)  # images, and vectors of columns
-TILE_OF_ONE = (1, 16) if vector_bytes() == 64 else (1, 8)  # the same for one image
+TILE = (8, 3) if vector_registers() == 32 else (4, 3)  # images, and vectors of columns
+TILE_OF_ONE = (1, 16) if vector_registers() == 32 else (1, 8)  # the same for one image
 _CROP_LIMIT = 2  # windows of up to this many times the elements of y and w are cropped; of larger ones, the weights
 
 

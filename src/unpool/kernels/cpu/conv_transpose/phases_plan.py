@@ -15,7 +15,7 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import padded_rows
-from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes, parts_per_thread
 from unpool.kernels.cpu.machine.threads import max_threads
 from unpool.shape_cache import cached
@@ -178,7 +178,7 @@ def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
 
 
 # shapes of a tile: rows, and vectors of positions; their sums stay in registers, enough of them to hide latency
-TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_bytes() == 64 else ((4, 3), (6, 2), (2, 5), (1, 8))
+TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_registers() == 32 else ((4, 3), (6, 2), (2, 5), (1, 8))
 
 
 @dataclass(frozen=True)

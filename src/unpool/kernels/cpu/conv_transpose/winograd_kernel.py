@@ -16,7 +16,7 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.conv_transpose import winograd_transform as transform
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis
 from unpool.kernels.cpu.machine import types
-from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, specialize
 from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
@@ -57,7 +57,7 @@ class WinogradParams(NamedTuple):
 
 def tile_rows() -> int:
     """Rows of a tile of the product: with VECTORS vectors each they fill the registers."""
-    return 8 if vector_bytes() == 64 else 4
+    return 8 if vector_registers() == 32 else 4
 
 
 @specialize
