@@ -199,17 +199,35 @@ def test_shipped_and_compiled_kernels_give_the_same_bits(built):
     assert len(lines[0]) > 15
 
 
-MAGIC = {".so": b"\x7fELF", ".dll": b"MZ", ".dylib": b"\xcf\xfa\xed\xfe"}
+HEADERS = {
+    ".so": (b"\x7fELF", {"x86_64": 62, "aarch64": 183}),
+    ".dll": (b"MZ", {"AMD64": 0x8664}),
+    ".dylib": (b"\xcf\xfa\xed\xfe", {"x86_64": 0x0100_0007, "arm64": 0x0100_000C}),
+}
+"""How files of ELF, PE and Mach-O begin, and the numbers that these formats give to processors."""
+
+
+def machine_of(content: bytes, suffix: str) -> int:
+    """The number of the processor in the header of a library."""
+    if suffix == ".so":
+        return int.from_bytes(content[18:20], "little")
+    if suffix == ".dylib":
+        return int.from_bytes(content[4:8], "little")
+    start = int.from_bytes(content[0x3C:0x40], "little")
+    return int.from_bytes(content[start + 4 : start + 6], "little")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_links(name, tmp_path):
-    """For systems and processors other than this one, too."""
+    """For systems and processors other than this one, too: each file says which processor its code is for."""
     target = TARGETS[name]
     chosen = list(target.processors)[-1]
     build(tmp_path, "--target", name, "--level", chosen)
-    assert (tmp_path / target.file(chosen)).read_bytes().startswith(MAGIC[target.suffix])
+    content = (tmp_path / target.file(chosen)).read_bytes()
+    magic, machines = HEADERS[target.suffix]
+    assert content.startswith(magic)
+    assert machine_of(content, target.suffix) == machines[target.machine]
 
 
 def test_levels_have_their_registers():
