@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,11 +58,11 @@ Image.fromarray(logits[0].argmax(axis=0).astype(np.uint8)).save("mask.png")
 """
 
 
-def startup(runs: int) -> list[str]:
+def startup(runs: int) -> Iterator[str]:
     """Lines of a table: medians of the whole process, and of its first call."""
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
-        lines = ["| first result | " + " | ".join(ENGINES) + " |", "|---|" + "--:|" * len(ENGINES)]
+        yield from ("| first result | " + " | ".join(ENGINES) + " |", "|---|" + "--:|" * len(ENGINES))
         for name, code in codes().items():
             times: dict[str, list[tuple[float, float]]] = {engine: [] for engine in ENGINES}
             for run in range(runs):
@@ -71,8 +71,7 @@ def startup(runs: int) -> list[str]:
                     command = code(engine)
                     known = os.environ | environment | {"NUMBA_CACHE_DIR": str(cache)}
                     times[engine].append(timed(command, Path(folder), known))
-            lines.append(f"| {name} | " + " | ".join(cell(times[engine]) for engine in ENGINES) + " |")
-    return lines
+            yield f"| {name} | " + " | ".join(cell(times[engine]) for engine in ENGINES) + " |"
 
 
 def cell(times: Sequence[tuple[float, float]]) -> str:
