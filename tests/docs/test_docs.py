@@ -57,6 +57,13 @@ def test_versions_page_is_that_of_the_contract():
     assert (ROOT / "docs" / "versions.md").read_text(encoding="utf-8") == page
 
 
+def test_platforms_page_has_the_runs_on_record():
+    """docs/platforms.md is what docs/platforms.py writes from docs/platforms.json."""
+    page = runpy.run_path(str(ROOT / "docs" / "platforms.py"))["page"]()
+
+    assert (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8") == page
+
+
 @pytest.mark.parametrize("operator", contract.OPERATORS)
 def test_readme_table_is_that_of_the_contract(operator):
     """The row of an operator names all its versions and all types of the newest."""
