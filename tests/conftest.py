@@ -115,6 +115,7 @@ OUTSIDE = set()
 SECONDS = [0.0]
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_testnodedown(node, error):
     """Add what a worker had: a kernel in two workers is one specialisation, their seconds are added up."""
     found = getattr(node, "workeroutput", {})

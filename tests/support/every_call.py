@@ -9,7 +9,15 @@ from unpool.build.catalogue import calls
 
 rng = np.random.default_rng(5)
 step = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-for call in list(calls(lambda shape, dtype: (rng.standard_normal(shape) * 9).astype(dtype)))[::step]:
+
+
+def fill(shape, dtype):
+    """Random numbers, the same on every machine: a cast of negative ones to uint8 is defined for integers only."""
+    values = rng.standard_normal(shape) * 9
+    return (values.astype(np.int64) if np.dtype(dtype).kind in "iu" else values).astype(dtype)
+
+
+for call in list(calls(fill))[::step]:
     results = call()
     arrays = results if isinstance(results, tuple) else (results,)
     name = call.func.__name__
