@@ -41,8 +41,7 @@ def _unbox(context, builder, kind, value):
     if isinstance(kind, types.BaseTuple):
         first = builder.add(value, _entry(builder, "tuple"))
         items = [
-            _unbox(context, builder, each, _word_at(builder, first, 8 * number))
-            for number, each in enumerate(kind)
+            _unbox(context, builder, each, _word_at(builder, first, 8 * number)) for number, each in enumerate(kind)
         ]
         return context.make_tuple(builder, kind, items)
     if isinstance(kind, types.Array):
