@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from unpool.cli.errors import UsageError
 from unpool.errors import UnsupportedError
+from unpool.files.targets import is_reserved
 from unpool.images.formats import stem_of
 
 PICTURE_FORMATS = ("png", "jpg", "tif")
@@ -38,8 +39,6 @@ SEPARATORS = tuple(separator for separator in (os.sep, os.altsep) if separator)
 STDOUT = "-"
 
 LONGEST = 100  # bytes; leaves room for a suffix in the 255 that file systems take
-DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"}
-NUMBERED_DEVICES = re.compile(r"(com|lpt)[0-9¹²³]")
 
 _log = logging.getLogger("unpool.cli")
 
@@ -93,8 +92,7 @@ def safe_names(names: Iterable[str]) -> dict[str, str]:
 def _safe(name: str) -> str:
     text = re.sub(r"[^\w.+\- ]", "_", unicodedata.normalize("NFC", name))
     text = text.encode()[:LONGEST].decode(errors="ignore").strip(". ") or "_"
-    stem = text.partition(".")[0].strip().casefold()
-    return f"_{text}" if stem in DEVICES or NUMBERED_DEVICES.fullmatch(stem) else text
+    return f"_{text}" if is_reserved(text) else text
 
 
 def _folded(name: str) -> str:

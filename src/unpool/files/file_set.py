@@ -23,11 +23,14 @@ from typing import BinaryIO
 from unpool.errors import MissingFileError
 from unpool.files.locks import FileLocks
 from unpool.files.targets import (
+    IS_WINDOWS,
     WriteError,
     copy_mode,
     defer_signals,
     file_id,
+    is_same,
     remove,
+    replace,
     resolve_target,
     sync,
     sync_folder,
@@ -102,7 +105,7 @@ class FileSet:
                 if staged.place.exists() and file_id(staged.place) in written:
                     raise WriteError(f"{staged.target}: is the same file as another output. Rename one of them.")
                 _back_up(staged)
-                os.replace(staged.temporary, staged.place)
+                replace(staged.temporary, staged.place)
                 staged.is_placed = True
                 written.add(file_id(staged.place))
         for folder, target in {staged.place.parent: staged.target for staged in self._staged}.items():
@@ -128,18 +131,21 @@ def _back_up(staged: StagedFile) -> None:
     if not staged.place.exists():
         return
     resolve_target(staged.target)
+    if IS_WINDOWS:
+        replace(staged.place, staged.place)  # an error while a program has it open, before there is a backup
     try:
         os.link(staged.place, staged.backup)
     except (OSError, NotImplementedError):
-        os.replace(staged.place, staged.backup)
+        replace(staged.place, staged.backup)
 
 
 def _restore(staged: StagedFile) -> None:
     """Rename the backup to the target, or remove the target if there was no earlier file."""
     try:
         if staged.backup.exists():
-            os.replace(staged.backup, staged.place)
-            remove(staged.backup)  # a hard link to the same file is not renamed
+            if not is_same(staged.backup, staged.place):
+                replace(staged.backup, staged.place)
+            remove(staged.backup)  # a hard link to the same file
         elif staged.is_placed:
             staged.place.unlink(missing_ok=True)
     except OSError as error:

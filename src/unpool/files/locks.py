@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from unpool.errors import MissingFileError
-from unpool.files.targets import WriteError, defer_signals, remove, write_errors
+from unpool.files.targets import IS_WINDOWS, WriteError, defer_signals, refuse_reserved, remove, write_errors
 
 MAX_LOCKS = 128  # locks of one holder: each takes a file descriptor, of which processes often have 1,024
 MAX_NAME_BYTES = 255  # bytes of a file name in common file systems
@@ -96,6 +96,7 @@ def lock(targets: Iterable[Path]) -> Iterator[None]:
 
 def lock_of(target: Path) -> Path:
     """The lock file of a file: in its folder, and for a link in the folder of the link's target."""
+    refuse_reserved(target)
     place = Path(os.path.realpath(target))
     name = f".{place.name}.lock"
     if len(os.fsencode(name)) > MAX_NAME_BYTES:
@@ -157,7 +158,7 @@ def _take(path: Path, target: Path) -> int:
 def _open(path: Path, target: Path) -> int:
     if not path.parent.is_dir():
         raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.")
-    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
     except PermissionError as error:
@@ -240,7 +241,7 @@ def _release(path: Path, descriptor: int, *, is_owner: bool) -> None:
     if not is_owner:
         os.close(descriptor)
         return
-    if os.name == "nt":  # an open file cannot be unlinked, by this process or a waiting one
+    if IS_WINDOWS:  # an open file cannot be unlinked, by this process or a waiting one
         unlock(descriptor)
         os.close(descriptor)
         with suppress(OSError):

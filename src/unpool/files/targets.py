@@ -3,10 +3,12 @@
 import errno
 import logging
 import os
+import re
 import secrets
 import signal
 import stat
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,12 @@ from types import FrameType
 from unpool.errors import FileError, MissingFileError, UnpoolError
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # of file systems without fsync, such as network file systems
+IS_WINDOWS = os.name == "nt"
+PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6) if IS_WINDOWS else ()  # seconds between attempts to rename
+DEVICES = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]", re.IGNORECASE)
+FORBIDDEN = re.compile(r'[\0-\x1f<>:"/\\|?*]|[. ]$')
+"""Characters that names cannot contain on Windows, and those that it cuts off at their end."""
+
 _log = logging.getLogger("unpool.files")
 
 
@@ -37,8 +45,9 @@ def write_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Defer SIGINT, SIGTERM and SIGHUP to the end of the block, in the main thread: no other thread receives them."""
-    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    """Defer the signals that end a process to the end of the block, in the main thread: no other one receives them."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -57,6 +66,7 @@ def defer_signals() -> Iterator[None]:
 
 def resolve_target(target: Path) -> Path:
     """The path of a file with links resolved. A WriteError if it is not a file or is write-protected."""
+    refuse_reserved(target)
     place = Path(os.path.realpath(target))
     with write_errors(target):
         try:
@@ -75,6 +85,22 @@ def resolve_target(target: Path) -> Path:
     if not os.access(place, os.W_OK):
         raise WriteError(f"{target}: cannot be written (the file is write-protected). Choose another place.")
     return place
+
+
+def refuse_reserved(target: Path) -> None:
+    """Refuse a name that Windows reserves, on Windows."""
+    if IS_WINDOWS and is_reserved(target.name):
+        raise WriteError(f"{target}: Windows reserves the name {target.name!r}. Choose another name.")
+
+
+def is_reserved(name: str) -> bool:
+    """True for a file name that Windows takes for a device, whatever its suffix, or cannot store as it is.
+
+    >>> [name for name in ("aux.tif", "a:b.npy", "y.", "y.npy", "auxiliary.npy") if is_reserved(name)]
+    ['aux.tif', 'a:b.npy', 'y.']
+    """
+    stem = name.partition(".")[0].strip()
+    return DEVICES.fullmatch(stem) is not None or FORBIDDEN.search(name) is not None
 
 
 def resolve_link(target: Path) -> Path:
@@ -140,6 +166,21 @@ def copy_mode(place: Path, path: Path) -> None:
                 os.chmod(path, stat.S_IMODE(old.st_mode))
 
 
+def replace(path: Path, place: Path) -> None:
+    """Rename a file or folder, and replace a file at `place`.
+
+    Windows refuses that while a program has one of the two open, as a virus scanner has for a moment: it is repeated
+    for a second.
+    """
+    for pause in PAUSES:
+        try:
+            os.replace(path, place)
+            return
+        except PermissionError:
+            time.sleep(pause)
+    os.replace(path, place)
+
+
 def remove(path: Path) -> None:
     """Remove a temporary file; the log names one that cannot be removed."""
     reason: OSError | None = None
@@ -154,7 +195,7 @@ def remove(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new names durable; not every system can open a folder."""
+    """Make new names durable; Windows cannot open a folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -163,6 +204,12 @@ def sync_folder(folder: Path) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk; Windows needs it open for writing."""
+    with path.open("r+b") as file:
+        sync(file.fileno())
 
 
 def sync(descriptor: int) -> None:

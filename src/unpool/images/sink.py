@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.errors import FileError
-from unpool.files import sync
+from unpool.files import sync, sync_file
 from unpool.images.axes import Array, AxisMapping, Shape, Slices, normalize_slices, shape_of
 
 
@@ -142,11 +142,14 @@ def raw_format(layout: Callable[[Path, OutputSpec], RawLayout]) -> WindowFormat:
         raw = layout(path, written)
         _require_header(path, raw)
 
-        def sync_file(_: Slices) -> None:
-            with path.open("rb") as file:
-                sync(file.fileno())
-
-        return Sink(written.shape, raw.arrangement, raw.store, raw.load, sync_file, lambda _: reserve(path, raw.size))
+        return Sink(
+            written.shape,
+            raw.arrangement,
+            raw.store,
+            raw.load,
+            sync=lambda _: sync_file(path),
+            repair=lambda _: reserve(path, raw.size),
+        )
 
     return WindowFormat(create, open_sink)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from unpool.errors import FileError
 from unpool.extras import require
-from unpool.files import sync, sync_folder
+from unpool.files import sync_file, sync_folder
 from unpool.images.axes import AxisMapping, Slices, axes_for_array
 from unpool.images.checks import parse_json, read_errors, read_regular
 from unpool.images.sink import OutputSpec, Sink
@@ -166,8 +166,7 @@ def _sync_all(paths: Iterable[Path]) -> None:
     for path in paths:
         folders.add(path.parent)
         if path.exists():
-            with path.open("rb") as file:
-                sync(file.fileno())
+            sync_file(path)
     for folder in filter(Path.exists, folders):
         sync_folder(folder)
 
