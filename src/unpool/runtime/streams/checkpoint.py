@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from unpool.errors import FileError, UnpoolError
-from unpool.files import resolve_link, sync, sync_folder, write, write_errors
+from unpool.files import replace, resolve_link, sync, sync_folder, write, write_errors
 from unpool.images.checks import parse_json, read_regular
 from unpool.images.source import fingerprint_folder
 
@@ -137,7 +137,7 @@ def create_journal(path: Path, settings: Settings) -> None:
         file.write(_head_line(JOURNAL_KEY, settings))
         file.flush()
         sync(file.fileno())
-    os.replace(fresh, path)
+    replace(fresh, path)
     sync_folder(path.parent)
 
 

@@ -20,7 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from unpool.errors import FileError
-from unpool.files import WriteError, copy_mode, find_overlap, resolve_link, resolve_target, sync_folder, write_errors
+from unpool.files import (
+    WriteError,
+    copy_mode,
+    find_overlap,
+    replace,
+    resolve_link,
+    resolve_target,
+    sync_folder,
+    write_errors,
+)
 from unpool.images.axes import Array, Slices
 from unpool.images.formats import ending_of, format_of
 from unpool.images.sink import OutputSpec, Sink
@@ -68,10 +77,11 @@ class PartialOutput:
         with self._lock:
             self._is_closed = True
         is_useless = error is not None and not self._journal.finished and not self._is_finishing
-        if is_useless and self._journal.is_in_place():
+        is_removed = is_useless and self._journal.is_in_place()
+        self._journal.close()  # Windows cannot delete an open file
+        if is_removed:
             with suppress(OSError):
                 _remove(self._folder)
-        self._journal.close()
 
     def finished_parts(self, windows: Callable[[int], Mapping[str, Slices]]) -> set[int]:
         """The parts of an interrupted run whose data are intact, by the windows of a part in the outputs."""
@@ -115,6 +125,7 @@ class PartialOutput:
         with write_errors(self._first):
             sync_folder(self._folder.parent)
             checkpoint.write_done_marker(self._files, self._journal.settings)
+            self._journal.close()  # Windows cannot delete an open file
             _remove(self._folder)
 
     def _require_folder(self) -> None:
@@ -218,14 +229,14 @@ def _require_zarr_array(folder: Path) -> None:
 def _replace(file: Path, data: Path, old: Path) -> None:
     """Move data to the name of an output; a folder of that name moves to `old`, and back on an error."""
     if not file.is_dir():
-        os.replace(data, file)
+        replace(data, file)
         return
     shutil.rmtree(old, ignore_errors=True)  # left by a process that ended between these lines
-    os.replace(file, old)
+    replace(file, old)
     try:
-        os.replace(data, file)
+        replace(data, file)
     except BaseException:
-        os.replace(old, file)
+        replace(old, file)
         raise
 
 
