@@ -39,6 +39,8 @@ SMALL = 1 << 24  # bytes below which an array is not checked: the allocation fai
 LARGE = 1 << 30  # bytes from which an array is compared with the free memory, which takes 50 microseconds
 UNKNOWN = 2**47  # bytes of a usual address space, if the system states no limit
 
+PROC = Path("/proc")  # only on Linux
+
 _LINE = 64  # bytes; blocks start at a line of the cache
 
 _size = attrgetter("nbytes")
@@ -210,17 +212,21 @@ def memory_limit() -> int:
 
 
 def available() -> int:
-    """Bytes that are free at the moment, including swap."""
-    fields = _fields(Path("/proc/meminfo"))
+    """Bytes that are free at the moment, including swap; all of the machine where the system does not state them."""
+    if sys.platform == "win32":
+        return int(_machine_memory().commit_free) or UNKNOWN
+    fields = _fields(PROC / "meminfo")
     if "MemAvailable" not in fields:
-        return UNKNOWN
+        return _hard_limit()
     return sum(int(fields[name][1]) << 10 for name in ("MemAvailable", "SwapFree") if name in fields)
 
 
 def rss() -> int:
-    """Resident bytes of this process; 0 if the system does not state them."""
-    pages = read_text(Path("/proc/self/statm")).split()
-    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+    """Resident bytes of this process; their peak where the system states no more, as macOS."""
+    if sys.platform == "win32":
+        return int(_process_memory().now)
+    pages = read_text(PROC / "self/statm").split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else peak_rss()
 
 
 def trim_heap() -> None:
@@ -233,7 +239,9 @@ def trim_heap() -> None:
 
 def peak_rss() -> int:
     """Largest number of resident bytes of this process so far; 0 if the system does not state it."""
-    fields = _fields(Path("/proc/self/status"))
+    if sys.platform == "win32":
+        return int(_process_memory().peak)
+    fields = _fields(PROC / "self/status")
     if "VmHWM" in fields:
         return int(fields["VmHWM"][1]) << 10
     if resource is None:
@@ -243,6 +251,8 @@ def peak_rss() -> int:
 
 @cache
 def _hard_limit() -> int:
+    if sys.platform == "win32":
+        return int(_machine_memory().total) or UNKNOWN
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -252,6 +262,41 @@ def _hard_limit() -> int:
         for group in cgroup_folders("memory")
     )
     return min(machine, *(int(limit) for limit in limits if limit.strip().isdecimal()), UNKNOWN)
+
+
+class _MachineMemory(ctypes.Structure):
+    """MEMORYSTATUSEX of Windows."""
+
+    _fields_ = [("size", ctypes.c_uint32), ("load", ctypes.c_uint32)] + [
+        (name, ctypes.c_uint64)
+        for name in ("total", "free", "commit_limit", "commit_free", "addresses", "addresses_free", "extended_free")
+    ]
+
+
+class _ProcessMemory(ctypes.Structure):
+    """PROCESS_MEMORY_COUNTERS of Windows."""
+
+    _fields_ = [("size", ctypes.c_uint32), ("page_faults", ctypes.c_uint32)] + [
+        (name, ctypes.c_size_t)
+        for name in ("peak", "now", "paged_peak", "paged", "non_paged_peak", "non_paged", "commit", "commit_peak")
+    ]
+
+
+def _machine_memory() -> Any:
+    memory = _MachineMemory(ctypes.sizeof(_MachineMemory))
+    _kernel32().GlobalMemoryStatusEx(ctypes.byref(memory))
+    return memory
+
+
+def _process_memory() -> Any:
+    memory, this_process = _ProcessMemory(ctypes.sizeof(_ProcessMemory)), ctypes.c_void_p(-1)
+    _kernel32().K32GetProcessMemoryInfo(this_process, ctypes.byref(memory), ctypes.sizeof(memory))
+    return memory
+
+
+def _kernel32() -> Any:
+    windows: Any = ctypes
+    return windows.WinDLL("kernel32")
 
 
 def cgroup_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
