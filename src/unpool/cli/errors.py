@@ -4,8 +4,10 @@
 4 unsupported, or an extra is missing   130 interrupted   141 broken pipe   128 + the number of a signal
 """
 
+import errno
 import io
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from typing import TextIO
 from unpool.display import display_line
 from unpool.errors import MissingExtraError, UnpoolError, UnsupportedError
 from unpool.extras import extra_of, missing_extra, missing_modules
+from unpool.files import targets
 
 OK, FINDINGS, USAGE, UNFIT, UNSUPPORTED = 0, 1, 2, 3, 4
 SIGNAL_BASE, INTERRUPTED, BROKEN_PIPE = 128, 130, 141
@@ -67,11 +70,11 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
             yield
             if sys.stdout is not None:
                 sys.stdout.flush()  # a broken pipe or a full disk raises here
-        except BrokenPipeError as error:
-            with suppress(OSError, ValueError, AttributeError):  # Python would write the rest again at its end
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(BROKEN_PIPE) from error
         except (UnpoolError, OSError, MemoryError, KeyboardInterrupt) as error:
+            if _is_broken_pipe(error):
+                with suppress(OSError, ValueError, AttributeError):  # Python would write the rest again at its end
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise SystemExit(BROKEN_PIPE) from error
             print_error(one_line(error))
             raise SystemExit(exit_code(error)) from error
         except ImportError as error:
@@ -84,6 +87,17 @@ def guard(*, quiet: bool = False) -> Iterator[None]:
                 raise
             print_error(one_line(missing_extra("unpool", extra, [module])))
             raise SystemExit(UNSUPPORTED) from error
+
+
+def _is_broken_pipe(error: BaseException) -> bool:
+    """True if the reader of standard output has closed it; Windows often calls that an invalid argument."""
+    if not targets.IS_WINDOWS or isinstance(error, BrokenPipeError):
+        return isinstance(error, BrokenPipeError)
+    is_unnamed = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+    try:
+        return is_unnamed and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 @contextmanager

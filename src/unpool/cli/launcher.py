@@ -10,9 +10,12 @@ from unpool.extras import EXTRAS, missing_extra, missing_modules
 
 
 def end_cleanly() -> None:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that temporary files are removed; an ignored signal stays ignored."""
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # SIGHUP is not everywhere
+    """Turn signals that end a process into SystemExit, so that temporary files are removed; ignored ones stay ignored.
+
+    SIGHUP is not on Windows. SIGBREAK is only there, sent by Ctrl-Break and by the end of a console or a session.
+    """
+    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):
+        number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
 
