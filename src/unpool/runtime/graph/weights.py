@@ -137,7 +137,7 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
     """
     name = os.path.normpath(location)
     own = os.path.realpath(os.path.dirname(os.path.abspath(model)))
-    if os.path.isabs(location) or os.path.splitdrive(location)[0] or name.split(os.sep)[0] == os.pardir:
+    if os.path.splitdrive(name)[0] or name.split(os.sep)[0] in ("", os.pardir):
         raise OutsideFolderError("the name leaves the folder of the model", is_link=False)
     real = os.path.realpath(os.path.join(own, name))
     if real == own:
