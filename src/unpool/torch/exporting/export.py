@@ -126,7 +126,7 @@ def _verify(call_args: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram |
     if f is not None:
         verify(call_args, f.getvalue() if isinstance(f, io.BytesIO) else f, program)
     elif program is not None:
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps files that are mapped
             path = Path(folder) / "model.onnx"
             program.save(path, external_data=True)
             verify(call_args, path, program)
