@@ -51,6 +51,28 @@ def conv(kind="float", size="6, 6", opset=17, ir=8):
     )
 
 
+@pytest.mark.parametrize(("axis", "indices"), [(0, 1), (1, [-1, 0, -5]), (-1, [[0, 2], [3, -4]]), (2, [3])], ids=str)
+def test_gather_with_constant_indices_runs_on_openvino(axis, indices):
+    """Where all of them are inside the axis, negative ones too; results are onnxruntime's."""
+    made = models.model(
+        f"net (float[2, 5, 4] x) => (float y) {{ r = Exp (x) y = Gather <axis = {axis}> (r, i) }}", i=np.int64(indices)
+    )
+    feed = {"x": models.random(2, 5, 4)}
+    session = by_openvino(made)
+    assert runners(session)["Gather"] == "openvino"
+    np.testing.assert_allclose(session.run(None, feed)[0], unpool.InferenceSession(made).run(None, feed)[0], **CLOSE)
+
+
+def test_gather_from_an_axis_of_any_size():
+    """OpenVINO runs the sizes that all constant indices are inside of; others are the error of onnxruntime."""
+    made = models.model("net (float[n] x) => (float[2] y) { r = Exp (x) y = Gather (r, i) }", i=np.int64([2, -3]))
+    session = by_openvino(made)
+    assert runners(session)["Gather"] == "openvino"
+    np.testing.assert_allclose(session.run(None, {"x": np.float32([0, 1, 2])})[0], np.exp(np.float32([2, 0])), **CLOSE)
+    with pytest.raises(unpool.UnpoolError, match="indices element out of data bounds"):
+        session.run(None, {"x": np.float32([0, 1])})
+
+
 @pytest.mark.parametrize("size", ["12, 10", "height, width"])
 def test_a_segnet_runs_on_openvino_and_unpool(size):
     """OpenVINO has no MaxUnpool; around those of unpool it runs every partition, and results are onnxruntime's."""
@@ -104,8 +126,12 @@ UNFIT = {
         "is com.microsoft.Gelu",
     ),
     "indices": (
-        models.model("net (float[3] x) => (float[1] y) { r = Relu (x) y = Gather (r, i) }", i=np.int64([2])),
+        models.model("net (float[3] x, int64[1] i) => (float[1] y) { r = Relu (x) y = Gather (r, i) }"),
         "indices are not checked",
+    ),
+    "constant indices outside the axis": (
+        models.model("net (float[3] x) => (float[1] y) { r = Relu (x) y = Gather (r, i) }", i=np.int64([3])),
+        "are outside its axis of 3",
     ),
     "Softmax over several axes": (
         models.model("net (float[2, 3, 4] x) => (float[2, 3, 4] y) { y = Softmax <axis = 1> (x) }", opset=11),

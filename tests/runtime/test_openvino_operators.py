@@ -61,7 +61,7 @@ def holds_tensors(case):
 
 @pytest.mark.peers
 @pytest.mark.filterwarnings("ignore:onnxruntime refuses")  # of types and opsets that neither of both takes
-@pytest.mark.parametrize("operator", sorted(OPERATORS - {"ConstantOfShape", "Equal", "Gather", "Pad"}))
+@pytest.mark.parametrize("operator", sorted(OPERATORS - {"ConstantOfShape", "Einsum", "Equal", "Pad"}))
 def test_results_are_those_of_onnx(operator):
     """Of the tests of an operator at least one runs on OpenVINO, and all that do give what is expected."""
     from onnx.backend.test.runner import Runner
@@ -76,3 +76,34 @@ def test_results_are_those_of_onnx(operator):
         wanted = [as_array(value) for value in case.data_sets[0][1]]
         Runner.assert_similar_outputs(wanted, session.run(None, feed), rtol=case.rtol, atol=case.atol)
     assert count
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bij,bjk->bik", ([2, 3, 4], [2, 4, 5])),
+        ("bhid,bhjd->bhij", ([1, 2, 3, 4], [1, 2, 5, 4])),
+        ("ij->ji", ([3, 4],)),
+        ("ij->i", ([3, 4],)),
+        ("ij,ij", ([3, 4], [3, 4])),
+        ("...ii->...i", ([2, 3, 3],)),
+        ("bn,anm,bm->ba", ([2, 3], [4, 3, 5], [2, 5])),
+        ("bcxd,bcdkw->bckxw", ([1, 2, 6, 3], [1, 2, 3, 4, 2])),
+    ],
+)
+def test_einsum_is_that_of_numpy(equation, shapes):
+    """The tests in onnx are of float64, which stays with onnxruntime."""
+    rng = np.random.default_rng(1)
+    feed = {f"x{number}": rng.standard_normal(shape, np.float32) for number, shape in enumerate(shapes)}
+    wanted = np.einsum(equation, *feed.values())
+    nodes = [helper.make_node("Neg", [name], [f"n{name}"]) for name in feed]
+    nodes.append(helper.make_node("Einsum", [f"n{name}" for name in feed], ["y"], equation=equation))
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in feed.items()]
+    graph = helper.make_graph(
+        nodes, "einsum", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, wanted.shape)]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = unpool.InferenceSession(model, providers=ASKED, threads=1)
+    assert {record.runner for record in session.plan} == {"openvino"}
+    np.testing.assert_allclose(session.run(None, feed)[0], (-1) ** len(shapes) * wanted, rtol=2e-5, atol=2e-5)

@@ -226,7 +226,23 @@ class OpenVinoPartition(Partition):
         sources = (result.input_value(0).get_node() for result in model.get_results())
         if any(str(source.get_type_name()) == "Parameter" for source in sources):
             raise UnfitError("an output is an input as it is, which it would not write")
+        _require_valid_indices(model)
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
+
+
+def _require_valid_indices(model: Any) -> None:
+    """Refuse a Gather with a constant index outside its axis, which OpenVINO does not check; shapes are static."""
+    for operation in model.get_ops():
+        if operation.get_type_name() != "Gather":
+            continue
+        indices, axis = (operation.input_value(number).get_node() for number in (1, 2))
+        if indices.get_type_name() != "Constant":
+            if operation.get_output_element_type(0).is_real():
+                raise UnfitError("indices of a Gather are not checked")
+            continue  # of sizes, whose indices the plan has checked
+        size = operation.get_input_shape(0)[int(axis.data)]
+        if ((indices.data < -size) | (indices.data >= size)).any():
+            raise UnfitError(f"indices of {operation.get_friendly_name()!r} are outside its axis of {size}")
 
 
 def _dtype(port: Any) -> np.dtype[Any]:
