@@ -1,6 +1,6 @@
 """A web service: a picture in, the mask of its classes out.
 
-    POST /mask      a picture of any format that Pillow reads -> a PNG with the number of the class of every pixel
+    POST /mask      a picture of one of FORMATS -> a PNG with the number of the class of every pixel
     GET  /health    200 once the first run is done
     GET  /metrics   counters and times for Prometheus
 
@@ -35,6 +35,7 @@ def setting(name: str, default: int) -> int:
 
 MODEL = os.environ.get("MODEL") or os.path.join(os.path.dirname(find_spec("unpool").origin), "data", "coins.onnx")
 REFUSALS = (ort.UnpoolError,) if hasattr(ort, "UnpoolError") else (RuntimeError, ValueError)
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP")  # each that Pillow reads is a decoder that strangers can reach
 MAX_BYTES, MAX_PIXELS = setting("MAX_BYTES", 16 << 20), setting("MAX_PIXELS", 20_000_000)
 MAX_RUNNING, MAX_WAITING, MAX_SECONDS = (
     setting("MAX_RUNNING", 2),
@@ -62,7 +63,7 @@ class Segmenter:
 
     def decode(self, content: bytes) -> np.ndarray:
         """The picture as the model takes it; nothing is decoded before its size is known."""
-        picture = Image.open(BytesIO(content))
+        picture = Image.open(BytesIO(content), formats=FORMATS)
         if picture.width * picture.height > MAX_PIXELS:
             raise HTTPException(413, f"expected up to {MAX_PIXELS} pixels, got {picture.width} x {picture.height}")
         pixels = np.asarray(picture.convert(self.mode), np.float32)
@@ -109,7 +110,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.segmenter = segmenter = Segmenter()
     blank = BytesIO()
     Image.new(segmenter.mode, (64, 64)).save(blank, "png")
-    await segmenter.answer(blank.getvalue())
+    await asyncio.to_thread(segmenter.run, blank.getvalue(), ort.RunOptions())  # may take long: kernels may compile
     yield
     segmenter.threads.shutdown(cancel_futures=True)
 
@@ -139,7 +140,7 @@ async def mask(request: Request) -> Response:
 @app.get("/health")
 async def health() -> dict[str, str]:
     """The service is up: it starts after the first run."""
-    return {"model": os.path.basename(MODEL), "unpool": ort.__version__}
+    return {"model": os.path.basename(MODEL), ort.__name__: ort.__version__}
 
 
 @app.get("/metrics")

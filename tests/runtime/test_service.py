@@ -23,9 +23,9 @@ def service(monkeypatch):
     return module
 
 
-def png(mode="L", size=(64, 48), level=128):
+def png(mode="L", size=(64, 48), level=128, kind="png"):
     content = BytesIO()
-    Image.new(mode, size, level).save(content, "png")
+    Image.new(mode, size, level).save(content, kind)
     return content.getvalue()
 
 
@@ -52,8 +52,9 @@ def test_a_picture_has_a_mask(service):
         (png(size=(400, 400)), 413),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 200_000, 413),
         (png(size=(1, 1)), 400),
+        (png(kind="ppm"), 400),
     ],
-    ids=["nothing", "text", "half", "damaged", "many pixels", "many bytes", "one pixel"],
+    ids=["nothing", "text", "half", "damaged", "many pixels", "many bytes", "one pixel", "another format"],
 )
 def test_hostile_uploads(service, content, status):
     """Each gets an answer, and the next request is answered as before."""
@@ -64,10 +65,11 @@ def test_hostile_uploads(service, content, status):
 
 def test_too_many_requests_are_refused(service):
     """With 503, before anything is decoded."""
-    service.MAX_WAITING = -service.MAX_RUNNING
-    with pytest.raises(service.HTTPException) as caught, TestClient(service.app):
-        pass
-    assert caught.value.status_code == 503
+    with TestClient(service.app) as client:
+        service.MAX_WAITING = -service.MAX_RUNNING
+        answer = client.post("/mask", content=b"not a picture")
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"] == "1"
 
 
 def test_a_run_that_takes_too_long_ends(service, monkeypatch):
