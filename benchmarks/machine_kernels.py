@@ -11,10 +11,10 @@ from llvmlite import ir
 from numba import float32, njit
 from numba.core import cgutils
 from numba.core.types import UniTuple
+from numba.extending import intrinsic
 
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.vector import Vector, address_of, splat, store
-from unpool.kernels.cpu.vector.type import intrinsic
 
 CHAINS = 12  # multiply-adds in flight: at least latency times throughput, and few enough for 16 registers
 
@@ -35,7 +35,7 @@ def write_all(array, value):
         array[position] = value
 
 
-@intrinsic
+@intrinsic(prefer_literal=True)
 def load_chains(context, address, element, lanes, count):
     """A tuple of `count` vectors that lie one behind the other."""
     kind = Vector(element.dtype, lanes.literal_value)
@@ -50,7 +50,7 @@ def load_chains(context, address, element, lanes, count):
     return UniTuple(kind, count.literal_value)(address, element, lanes, count), emit
 
 
-@intrinsic
+@intrinsic(prefer_literal=True)
 def multiply_add(context, chains, factor, term):
     """Every vector of the tuple times `factor` plus `term`, rounded once."""
     kind = factor.llvm
