@@ -28,7 +28,7 @@ class Launcher:
     ) -> None:
         self.kernel, self.programs, self.args, self.meta = kernel, programs, args, meta
         self._options = {**_OPTIONS, "num_warps": warps} | ({} if stages is None else {"num_stages": stages})
-        self._compiled: dict[tuple[Any, ...], Any] = {}
+        self._starts: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *operands: Any) -> None:
         """Start the kernel; the first operand is a tensor."""
@@ -44,14 +44,19 @@ class Launcher:
             with torch.cuda.device(device):
                 self._start(device.index, operands)
 
+    def compile(self, *operands: Any) -> Any:
+        """Start the kernel by Triton, and return a function that starts it again; None in the interpreter."""
+        compiled = self.kernel[(self.programs,)](*operands, self.args, self.meta, **self._options)
+        return compiled and compiled[(self.programs, 1, 1)]
+
     def _start(self, device: int | None, operands: tuple[Any, ...]) -> None:
         # what the compiled kernel depends on: of a tensor its type and its 16-byte alignment
         key = (device, *[(x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, torch.Tensor) else x for x in operands])
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            self._compiled[key] = self.kernel[(self.programs,)](*operands, self.args, self.meta, **self._options)
+        start = self._starts.get(key)
+        if start is None:
+            self._starts[key] = self.compile(*operands)
         else:
-            compiled[(self.programs, 1, 1)](*operands, self.args, self.meta)
+            start(*operands, self.args, self.meta)
 
 
 def blocks(count: int, size: int) -> int:
