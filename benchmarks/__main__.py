@@ -1,4 +1,4 @@
-"""`python -m benchmarks run | pair | rent | steady | startup | timeline | choices | tiled | gpu | report | check`.
+"""`python -m benchmarks`: run, pair, rent, steady, startup, timeline, choices, tiled, gpu, device, report, check.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -16,7 +16,7 @@ from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import readme_section, speed_page, write_between
-from benchmarks.rows import GpuDeviceRow, GpuRow, MachineRow, Record, Row, SteadyRow, merged, read, write
+from benchmarks.rows import GpuDeviceRow, GpuRow, MachineRow, PartRow, Record, Row, SteadyRow, merged, read, write
 from benchmarks.shapes import STEADY, SUITES, matching
 from benchmarks.standings import Standings, standings_of
 from benchmarks.tables import goal_table
@@ -36,7 +36,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="run | pair | rent | steady | startup | timeline | choices | tiled | gpu | report | check",
+        metavar="run | pair | rent | steady | startup | timeline | choices | tiled | gpu | device | report | check",
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -66,6 +66,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     gpu = commands.add_parser("gpu", help="time the operators on an NVIDIA GPU, and write the tables of docs/gpu.md")
     gpu.add_argument("--cases", nargs="+", default=["*"], metavar="PATTERN", help="of way/operator/name/type")
     gpu.add_argument("--page", type=Path, default=ROOT / "docs" / "gpu.md", metavar="PATH")
+    device = commands.add_parser("device", help="one of six parts of an hour on a machine with a GPU and many cores")
+    device.add_argument("--part", type=int, choices=range(1, 7), required=True, metavar="1..6")
+    device.add_argument("--stub", action="store_true", help="part 4 without a GPU: no kernel starts")
+    device.add_argument("--seconds", type=float, metavar="N", help="for the part; by default 510")
+    device.add_argument("--page", type=Path, default=RESULTS / "device.md", metavar="PATH")
     for command in (measure, pair, rent):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair, choices):
@@ -79,9 +84,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, steady, timeline, choices, report, check):
+    for command in (measure, pair, rent, steady, timeline, choices, device, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
-    for command in (measure, steady, gpu, report, check):
+    for command in (measure, steady, gpu, device, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
     return parser.parse_args(arguments)
 
@@ -91,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
     commands = {
         "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "startup": _startup, "timeline": _timeline,
-        "choices": _choices, "tiled": _tiled, "gpu": _gpu,
+        "choices": _choices, "tiled": _tiled, "gpu": _gpu, "device": _device,
     }  # fmt: skip
     try:
         if given.command in commands:
@@ -204,6 +209,27 @@ def _gpu(given: argparse.Namespace) -> int:
     write_between(given.page, page(rows, devices))
     say(f"wrote {given.page}")
     return 0
+
+
+def _device(given: argparse.Namespace) -> int:
+    from benchmarks.device_page import page
+    from benchmarks.device_parts import FAILED, SECONDS, Deadline, PartRun, check_part, machine_name, run_part
+
+    deadline = Deadline(SECONDS if given.seconds is None else given.seconds)
+    check_part(given.part, given.stub)
+    run, folder = PartRun(given.part, deadline, machine_name(), given.threads, given.stub), given.results or RESULTS
+    try:
+        run_part(run)
+    finally:  # whatever was measured before it was stopped is kept
+        for name, kind, new in (
+            ("device", PartRow, run.rows), ("gpu", GpuRow, run.gpu_rows), ("gpu_device", GpuDeviceRow, run.gpu_devices)
+        ):  # fmt: skip
+            if new:
+                _update(folder / f"{name}.csv", kind, new)
+    rows = [row for row in read(folder / "device.csv", PartRow) if row.machine == run.machine]
+    write_file(given.page, page(rows).encode())
+    say(f"wrote {given.page}")
+    return int(any(row.state == FAILED for row in run.rows))
 
 
 def _cases(given: argparse.Namespace) -> Sequence[Case]:

@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import run
 
 import numpy as np
-from llvmlite import binding
 
 from benchmarks.case import Case
-from benchmarks.machine_kernels import CHAINS, read_all, spinner, write_all
-from unpool.kernels.cpu.machine.host import vector_bytes
 
 MEGABYTES = 256  # read or written by each thread, far more than any cache
 TURNS = 4
@@ -50,6 +48,10 @@ class Machine:
 
 def cpu_name() -> str:
     """The CPU's own name, and the family that LLVM knows it under."""
+    if find_spec("llvmlite") is None:
+        return _given_name()
+    from llvmlite import binding
+
     return f"{_given_name()} ({binding.get_host_cpu_name()})"
 
 
@@ -72,6 +74,9 @@ def measured(threads: int, megabytes: int = MEGABYTES, steps: int = STEPS) -> Ma
         megabytes: each thread's memory.
         steps: multiply-adds in each chain.
     """
+    from benchmarks.machine_kernels import CHAINS, read_all, spinner, write_all
+    from unpool.kernels.cpu.machine.host import vector_bytes
+
     arrays = [np.ones(megabytes << 18, np.float32) for _ in range(threads)]
     lanes = vector_bytes() // 4
     sinks = [np.arange(CHAINS * lanes, dtype=np.float32) for _ in range(threads)]

@@ -64,7 +64,7 @@ def run(request: Request) -> Measured:
     machines = []
     offered: dict[str, list[str]] = {}
     for number in range(request.rounds):
-        machines.append(_machine_row(request.threads, number))
+        machines.append(machine_row(request.threads, number))
         with _pools(request) as pools:
             versions = {name: _version(name, pool) for name, pool in pools.items()}
             for case in request.cases:
@@ -141,7 +141,8 @@ def _rows(request: Request, pools: Pools, versions: Mapping[str, str], case: Cas
             )  # fmt: skip
 
 
-def _machine_row(threads: int, number: int) -> MachineRow:
+def machine_row(threads: int, number: int) -> MachineRow:
+    """What the machine does with so many threads, measured in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         found = pool.submit(machine.measured, threads).result()
     say(

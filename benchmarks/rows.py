@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from benchmarks.machine import Machine
 from unpool import files
 
-Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow")
+Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | PartRow")
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,42 @@ class GpuDeviceRow:
     def key(self) -> tuple[str, ...]:
         """What a later run replaces."""
         return self.device, self.type
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """One line of `python -m benchmarks device`: a time, a fact, or what was not measured.
+
+    Attributes:
+        part: 1 to 6, see `benchmarks.device_parts`.
+        case: what was measured or asked.
+        engine: who was measured; "" for a fact.
+        threads: how many were allowed; 0 on a GPU.
+        median: seconds; 0 for a fact.
+        p95: one call in twenty takes longer; 0 for a fact.
+        limit: minimum seconds on this machine; 0 where it is not known.
+        state: "" or one of the states of `benchmarks.device_parts`.
+        note: in words.
+        machine: names of the GPU and of the CPU.
+        date: ISO 8601.
+    """
+
+    part: int
+    case: str
+    engine: str
+    threads: int
+    median: float
+    p95: float
+    limit: float
+    state: str
+    note: str
+    machine: str
+    date: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What a repeated part replaces: all of its rows."""
+        return self.part, self.machine
 
 
 def read(path: Path, kind: type[Record]) -> list[Record]:
