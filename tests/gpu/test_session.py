@@ -18,7 +18,7 @@ from tests.support import models
 from tests.support.host_gpu import CPU, CUDA, CpuSession, HostMemory
 from unpool.cli.app import app
 from unpool.cli.errors import OK
-from unpool.kernels.gpu.launch import INTERPRETED
+from unpool.kernels.gpu.elements import INTERPRETED
 from unpool.runtime import requirements
 from unpool.runtime.backends import cuda
 from unpool.runtime.backends.cuda import ort_value_of, tensor_of

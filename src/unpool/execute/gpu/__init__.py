@@ -23,8 +23,7 @@ from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
 from unpool.kernels.gpu import conv_transpose as conv_kernels
 from unpool.kernels.gpu import max_pool as pool_kernels
 from unpool.kernels.gpu import max_unpool as unpool_kernels
-from unpool.kernels.gpu.elements import KINDS
-from unpool.kernels.gpu.launch import INTERPRETED
+from unpool.kernels.gpu.elements import INTERPRETED, KINDS
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.attributes import Activation

@@ -12,8 +12,10 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
 
-from unpool.kernels.gpu.launch import INTERPRETED
-
+# True if Triton's interpreter runs the kernels, on tensors of the CPU: TRITON_INTERPRET=1 when Triton was imported.
+# Kernels differ there in one thing: the interpreter keeps bfloat16 as integers, and its matrix product multiplies
+# those, so operands are widened to float32 before it.
+INTERPRETED = bool(triton.knobs.runtime.interpret)
 IS_INTERPRETED = tl.constexpr(INTERPRETED)
 
 BITS = {  # by kind, the type of the integers that tensors are viewed as
@@ -29,8 +31,8 @@ _INTEGER_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def bits_of(x: torch.Tensor) -> torch.Tensor:
-    """A view of a tensor as the integers that kernels take."""
-    return x.view(BITS[KINDS[x.dtype]])
+    """A view of a tensor as the integers that kernels take; indices and places stay as they are."""
+    return x.view(BITS[KINDS[x.dtype]]) if x.dtype in KINDS else x
 
 
 @triton.jit

@@ -4,12 +4,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 
-# True if Triton's interpreter runs the kernels, on tensors of the CPU: TRITON_INTERPRET=1 when Triton was imported.
-# Kernels differ there in one thing: the interpreter keeps bfloat16 as integers, and its matrix product multiplies
-# those, so operands are widened to float32 before it.
-INTERPRETED = bool(triton.knobs.runtime.interpret)
+from unpool.kernels.gpu.elements import INTERPRETED, bits_of
+
 LIMIT32 = 2**31  # number of elements that needs places of 64 bits
 _OPTIONS = {"enable_fp_fusion": True}  # the default of all versions; 3.9 requires it to be named
 
@@ -18,15 +15,18 @@ class Launcher:
     """Launches one kernel for one call, any number of times, on the device of its tensors and its current stream.
 
     Triton inspects every argument at every launch. Here all but the tensors stay the same: so only the first launch
-    goes through Triton, and later ones start the kernel that it compiled. That takes (tensors and numbers that change,
-    args, meta): `args` are named tuples, each of numbers alone, or tuples alone, which Triton 3.6 needs; `meta` are
-    constants of the kernel. `stages` are loads that overlap in loops of products; None for Triton's own choice.
+    goes through Triton, and later ones start the kernel that it compiled, with the addresses of the tensors. That takes
+    (addresses and numbers that change, args, meta): `args` are named tuples, each of numbers alone, or tuples alone,
+    which Triton 3.6 needs; `meta` are constants of the kernel. `stages` are loads that overlap in loops of products;
+    None for Triton's own choice. The kernel takes tensors as bits, except for those at the positions `floats`. Their
+    types are the same in every launch, and so are numbers that are no booleans.
     """
 
     def __init__(
-        self, kernel: Any, programs: int, args: Any, meta: Any, warps: int = 4, stages: int | None = None
-    ) -> None:
-        self.kernel, self.programs, self.args, self.meta = kernel, programs, args, meta
+        self, kernel: Any, programs: int, args: Any, meta: Any, warps: int = 4, stages: int | None = None,
+        floats: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        self.kernel, self.programs, self.args, self.meta, self._floats = kernel, programs, args, meta, floats
         self._options = {**_OPTIONS, "num_warps": warps} | ({} if stages is None else {"num_stages": stages})
         self._starts: dict[tuple[Any, ...], Any] = {}
 
@@ -37,7 +37,7 @@ class Launcher:
         device = operands[0].device
         if INTERPRETED:
             with np.errstate(all="ignore"):
-                self._start(None, operands)
+                self.compile(*operands)
         elif device.type != "cuda" or device.index == torch.cuda.current_device():
             self._start(device.index, operands)
         else:
@@ -46,17 +46,21 @@ class Launcher:
 
     def compile(self, *operands: Any) -> Any:
         """Start the kernel by Triton, and return a function that starts it again; None in the interpreter."""
+        operands = tuple(
+            bits_of(x) if isinstance(x, torch.Tensor) and number not in self._floats else x
+            for number, x in enumerate(operands)
+        )
         compiled = self.kernel[(self.programs,)](*operands, self.args, self.meta, **self._options)
         return compiled and compiled[(self.programs, 1, 1)]
 
     def _start(self, device: int | None, operands: tuple[Any, ...]) -> None:
-        # what the compiled kernel depends on: of a tensor its type and its 16-byte alignment
-        key = (device, *[(x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, torch.Tensor) else x for x in operands])
+        values = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in operands]
+        key = (device, *[value & 15 for value in values])  # what Triton compiles depends on 16-byte alignment
         start = self._starts.get(key)
         if start is None:
             self._starts[key] = self.compile(*operands)
         else:
-            start(*operands, self.args, self.meta)
+            start(*values, self.args, self.meta)
 
 
 def blocks(count: int, size: int) -> int:

@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from unpool.geometry import Axis
-from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks, power_of_two
 
 MOST_LANES = 128
@@ -187,7 +186,7 @@ class _TransposeMeta:
 
 
 def transpose(batch: int, rows: int, columns: int) -> Launcher:
-    """A function that writes the transposes of `batch` matrices x of (rows, columns) to y, both bits without gaps."""
+    """A function that writes the transposes of `batch` matrices x of (rows, columns) to y, both without gaps."""
     is_wide = batch * rows * columns >= LIMIT32
     meta = _TransposeMeta(power_of_two(rows, _SIDE), power_of_two(columns, _SIDE), is_wide)
     programs = batch * blocks(rows, meta.rows) * blocks(columns, meta.columns)
@@ -200,7 +199,7 @@ def to_channels_last(batch: int, channels: int, places: int) -> Callable[[torch.
 
     def copy(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
-        run(bits_of(x), bits_of(y))
+        run(x, y)
         return y
 
     return copy

@@ -28,7 +28,6 @@ import torch
 from unpool.kernels.gpu.conv_transpose.kernels import ConvMeta, add_products, add_sums, block_shape
 from unpool.kernels.gpu.conv_transpose.phases import PhaseDim, adjoint_dim_of, dim_of
 from unpool.kernels.gpu.conv_transpose.problem import ConvArgs, GpuConvProblem, PackedWeights, pack, precision
-from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
 from unpool.kernels.gpu.tiles import to_channels_last, transpose
 
@@ -63,7 +62,7 @@ def _launch(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
     def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
         y_last = torch.empty_like(y)
         run_last(copy_x(x), w, b, y_last)
-        copy_y(bits_of(y_last), bits_of(y))
+        copy_y(y_last, y)
 
     return run
 
@@ -80,7 +79,7 @@ def _run_kernels(problem: GpuConvProblem, dims: tuple[PhaseDim, ...]) -> Run:
     def run(x: torch.Tensor, w: PackedWeights, b: torch.Tensor | None, y: torch.Tensor) -> None:
         check = w.w if w.check is None else w.check
         for launcher in launchers(b is not None, precision()):
-            launcher(x, w.w, w.w if b is None else b, bits_of(y), check)
+            launcher(x, w.w, w.w if b is None else b, y, check)
 
     return run
 
@@ -97,4 +96,4 @@ def _launcher(problem: GpuConvProblem, args: ConvArgs, is_dense: bool, has_bias:
     if may_skip and not is_dense:
         programs = min(programs, _MAX_SUM_PROGRAMS)
     kernel = add_products if is_dense else add_sums
-    return Launcher(kernel, programs, args, meta, block.warps, block.stages)
+    return Launcher(kernel, programs, args, meta, block.warps, block.stages, floats=(0, 1, 2, 4))

@@ -112,7 +112,7 @@ def _add_block(x, w, b, y, number, is_dense: tl.constexpr, args, meta: tl.conste
             w_rows = (tap * sizes.channels + channels) * sizes.maps
             weights = w + (w_rows[:, None] + maps[None, :])
             right = tl.load(weights, mask=is_channel[:, None] & (maps < sizes.maps)[None, :], other=0)
-            if IS_INTERPRETED:  # see launch.INTERPRETED
+            if IS_INTERPRETED:  # see elements.INTERPRETED
                 left = left.to(tl.float32)
                 right = right.to(tl.float32)
             total = tl.dot(left, right, total, input_precision=precision)

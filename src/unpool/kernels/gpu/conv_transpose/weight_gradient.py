@@ -78,7 +78,7 @@ def _launch(problem: GpuConvProblem) -> Run:
         meta = WeightGradientMeta(
             tile.channels, tile.positions, tile.maps, problem.kind, problem.is_dense, is_wide, precision,
         )  # fmt: skip
-        return Launcher(add_positions, parts * tiles, args, meta, tile.warps, tile.stages)
+        return Launcher(add_positions, parts * tiles, args, meta, tile.warps, tile.stages, floats=(0, 1, 2))
 
     def run(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
         sums = torch.empty(shape, dtype=wide, device=x.device)
@@ -137,7 +137,7 @@ def add_positions(x, grad, sums, steps, args, meta: tl.constexpr):
         grads = grad + from_grad[:, None] + (maps * args.y.channel)[None, :]
         right = tl.load(grads, mask=mask[:, None] & is_map[None, :], other=0)
         if meta.is_dense:
-            if IS_INTERPRETED:  # see launch.INTERPRETED
+            if IS_INTERPRETED:  # see elements.INTERPRETED
                 left = left.to(tl.float32)
                 right = right.to(tl.float32)
             total = tl.dot(left, right, total, input_precision=precision)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from unpool.geometry import Axis, Window, clipped
-from unpool.kernels.gpu.elements import bits_of, bounds
+from unpool.kernels.gpu.elements import bounds
 from unpool.kernels.gpu.launch import Launcher
 from unpool.kernels.gpu.max_pool.kernel import pool_windows
 from unpool.kernels.gpu.tiles import TileGrid, TileShape, grid_of, programs, tile_for
@@ -113,20 +113,20 @@ def launch(problem: GpuPoolProblem, has_indices: bool) -> Callable[[torch.Tensor
     *before, last = zip(launchers, (planes * _outputs(step) for step in steps), strict=True)
 
     def run(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor | None) -> None:
-        read = read_places = bits_of(x)
+        read = read_places = x
         for launcher, elements in before:
             bits = places = torch.empty(elements, dtype=read.dtype, device=x.device)
             if has_indices:
                 places = torch.empty_like(bits, dtype=torch.int64 if launcher.meta.tile.is_wide else torch.int32)
             launcher(read, read_places, bits, places)
             read, read_places = bits, places
-        last[0](read, read_places, bits_of(y), bits_of(y) if indices is None else indices)
+        last[0](read, read_places, y, y if indices is None else indices)
 
     return run
 
 
 def _pass(problem: GpuPoolProblem, steps: tuple[Axes, ...], number: int, has_indices: bool, largest: int) -> Launcher:
-    """Pass `number` of `steps`, of (input bits, their places, output bits, output places); places up to `largest`."""
+    """Pass `number` of `steps`, of (input, its places, output, places of the output); places up to `largest`."""
     axes, is_last = steps[number], number == len(steps) - 1
     has_empty = any(_may_be_empty(axis) for each in steps for axis in each)
     neighbours = 1 if problem.is_channels_last or has_empty else _neighbours_of(axes[-1])

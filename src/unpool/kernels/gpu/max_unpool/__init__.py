@@ -27,7 +27,6 @@ from typing import TypeAlias
 
 import torch
 
-from unpool.kernels.gpu.elements import bits_of
 from unpool.kernels.gpu.max_unpool import cells, check_indices, gather, scatter
 from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem
 
@@ -48,13 +47,12 @@ def launch(problem: GpuUnpoolProblem) -> Run:
 
     def run(x: torch.Tensor, indices: torch.Tensor, y: torch.Tensor, is_callers: bool) -> torch.Tensor:
         result = check_indices.new_result(indices.device)
-        x_bits, y_bits = bits_of(x), bits_of(y)
         if check_and_write and not is_callers:
-            check_and_write(x_bits, indices, y_bits, result)
+            check_and_write(x, indices, y, result)
         else:
             check(indices, result)
-            write_local(x_bits, indices, y_bits, result)
-        write_any(x_bits, indices, y_bits, result, is_callers)
+            write_local(x, indices, y, result)
+        write_any(x, indices, y, result, is_callers)
         return result
 
     return run

@@ -90,7 +90,7 @@ def fits(axes: tuple[Axis, ...], *, is_channels_last: bool) -> bool:
 def launch(
     problem: GpuUnpoolProblem, *, check_indices: bool = False, after_check: bool = False, accumulate: bool = False
 ) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, result), x and y as bits; only checks use the result."""
+    """A function that writes y of (x, indices, y, result); only checks use the result."""
     dims = tuple(  # cells cover y, and there is at least one per window
         CellDim(max(blocks(axis.large + axis.begin, axis.window.stride), axis.small), axis.small, axis.large)
         for axis in problem.axes

@@ -41,7 +41,7 @@ class GatherMeta:
 
 
 def launch(problem: GpuUnpoolProblem, *, accumulate: bool = False) -> Callable[..., None]:
-    """A function that writes y of (x, indices, y, result), x and y as bits; sums do not use the result."""
+    """A function that writes y of (x, indices, y, result); sums do not use the result."""
     sizes = tuple(axis.large for axis in problem.axes)
     grid = tiles.grid_of(problem.batch, problem.channels, sizes, problem.is_channels_last)
     tile = tiles.tile_for(grid, problem.is_channels_last, LIMIT32 if problem.is_wide else 0)

@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 
 from unpool.geometry import Axis
-from unpool.kernels.gpu.elements import KINDS, bits_of, narrow, widen
+from unpool.kernels.gpu.elements import KINDS, narrow, widen
 from unpool.kernels.gpu.launch import Launcher, blocks, power_of_two
 from unpool.kernels.gpu.max_unpool import cells, gather
 from unpool.kernels.gpu.max_unpool.check_indices import GpuUnpoolProblem, new_result, record_first
@@ -77,10 +77,10 @@ def launch(axes: tuple[Axis, ...], batch: int, channels: int, kind: str) -> Run:
         meta = SumMeta(kind, power_of_two(large, _PLANE_BLOCK), problem.is_wide)
         counts = PlaneCounts(problem.planes * small, small, large)
         start = Launcher(sum_planes, problem.planes * blocks(large, meta.block), counts, meta, warps=2)
-        return lambda grad, indices, y: start(bits_of(grad), indices, bits_of(y))
+        return lambda grad, indices, y: start(grad, indices, y)
     else:
         run = gather.launch(problem, accumulate=True)
-    return lambda grad, indices, y: run(bits_of(grad), indices, bits_of(y), indices)
+    return lambda grad, indices, y: run(grad, indices, y, indices)
 
 
 def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +93,7 @@ def scatter_add(grad: torch.Tensor, indices: torch.Tensor, large: int) -> tuple[
     flatten, sum_equal = _scatter_launchers(counts, KINDS[grad.dtype])
     flatten(indices, places, result)
     places, positions = torch.sort(places, stable=True)
-    sum_equal(bits_of(grad), places, positions, bits_of(y))
+    sum_equal(grad, places, positions, y)
     return y, result
 
 
@@ -110,12 +110,12 @@ def gather_elements(grad: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Te
     y = torch.empty(indices.shape, dtype=grad.dtype, device=grad.device)
     result = new_result(grad.device, 1)
     counts = PlaneCounts(indices.numel(), indices.numel() // max(1, planes), large)
-    _gather_launcher(counts, planes)(bits_of(grad), indices, bits_of(y), result)
+    _gather_launcher(counts, planes, grad.dtype)(grad, indices, y, result)
     return y, result
 
 
 @lru_cache(_CACHED_CALLS)
-def _gather_launcher(counts: PlaneCounts, planes: int) -> Launcher:
+def _gather_launcher(counts: PlaneCounts, planes: int, _: torch.dtype) -> Launcher:
     grid = grid_of(planes, 1, (counts.small,), False)
     tile = tile_for(grid, False, planes * max(counts.small, counts.large))
     return Launcher(gather_kernel, programs(grid, tile), GatherElementsArgs(grid, counts), tile)
