@@ -34,15 +34,22 @@ class Launcher:
         """Start the kernel; the first operand is a tensor."""
         if not self.programs:
             return
-        device = operands[0].device
         if INTERPRETED:
             with np.errstate(all="ignore"):
                 self.compile(*operands)
-        elif device.type != "cuda" or device.index == torch.cuda.current_device():
-            self._start(device.index, operands)
-        else:
+            return
+        device = operands[0].device
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
-                self._start(device.index, operands)
+                self(*operands)
+            return
+        values = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in operands]
+        key = (device.index, *[value & 15 for value in values])  # what Triton compiles depends on 16-byte alignment
+        start = self._starts.get(key)
+        if start is None:
+            self._starts[key] = self.compile(*operands)
+        else:
+            start(*values, self.args, self.meta)
 
     def compile(self, *operands: Any) -> Any:
         """Start the kernel by Triton, and return a function that starts it again; None in the interpreter."""
@@ -52,15 +59,6 @@ class Launcher:
         )
         compiled = self.kernel[(self.programs,)](*operands, self.args, self.meta, **self._options)
         return compiled and compiled[(self.programs, 1, 1)]
-
-    def _start(self, device: int | None, operands: tuple[Any, ...]) -> None:
-        values = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in operands]
-        key = (device, *[value & 15 for value in values])  # what Triton compiles depends on 16-byte alignment
-        start = self._starts.get(key)
-        if start is None:
-            self._starts[key] = self.compile(*operands)
-        else:
-            start(*values, self.args, self.meta)
 
 
 def blocks(count: int, size: int) -> int:
