@@ -74,6 +74,9 @@ ATTRIBUTE_FALLBACKS = {
 """Attribute of objects of torch -> the behaviour without it."""
 
 
+_ATTRIBUTES = {name: name.rpartition(".")[2] for name in ATTRIBUTE_FALLBACKS}
+
+
 def torch_internal(name: str) -> Any:
     """The object of a name in `FALLBACKS`; None if this torch does not have it."""
     _check(name, FALLBACKS)
@@ -90,8 +93,10 @@ def torch_internal(name: str) -> Any:
 
 def torch_internal_attribute(owner: Any, name: str) -> Any:
     """The attribute of an object by a name in `ATTRIBUTE_FALLBACKS`; None if the object does not have it."""
-    _check(name, ATTRIBUTE_FALLBACKS)
-    return getattr(owner, name.rpartition(".")[2], None)
+    attribute = _ATTRIBUTES.get(name)
+    if attribute is None:
+        _check(name, ATTRIBUTE_FALLBACKS)
+    return getattr(owner, attribute or "", None)
 
 
 def _check(name: str, explained: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unpool.arrays import GPU_DEVICE_TYPES
 from unpool.display import format_shape
 from unpool.dtypes import StorageType
 from unpool.errors import IndicesError, UnpoolError
@@ -34,7 +35,10 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape, index_type, same_type
 
-__all__ = ["GpuCall", "check_devices", "numpy_dtype", "own_weights", "prepare", "raise_known", "run", "tensor_of"]
+__all__ = [
+    "GpuCall", "check_devices", "numpy_dtype", "own_weights", "prepare", "prepare_arrays", "raise_known", "run",
+    "tensor_of",
+]  # fmt: skip
 
 Tensors = Sequence[Tensor | None]
 TypedShape = tuple[Shape, torch.dtype]
@@ -47,6 +51,8 @@ _PACKED = "_unpool_packed"
 
 class GpuCall(Protocol):
     """An operator for one set of shapes and types."""
+
+    row: Row
 
     def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[Tensor, ...]:
         """The outputs, in the tensors of `out` where there are any; arguments are those of the function `run`."""
@@ -66,6 +72,14 @@ def run(
 
     With check="now" it waits, and raises if an index of MaxUnpool is wrong; "later" leaves the error to a later call.
     """
+    call, tensors = prepare_arrays(spec, inputs, outputs, nan_last=nan_last, per_plane=per_plane)
+    return call.run(tensors, (*out, None, None)[:outputs], check)
+
+
+def prepare_arrays(
+    spec: Spec, inputs: Sequence[Any], outputs: int, *, nan_last: bool = False, per_plane: bool = False
+) -> tuple[GpuCall, Tensors]:
+    """One resolved operator for arrays on a GPU, after all checks of them, and its inputs as tensors."""
     row = spec.row
     row.check_inputs(inputs)
     row.check_outputs(outputs)
@@ -76,8 +90,7 @@ def run(
     names = zip(INPUT_NAMES[row.operator], inputs, strict=False)
     tensors = [None if x is None else tensor_of(row.label, name, x) for name, x in names]
     check_devices(row, tensors)
-    call = prepare(spec, tensors, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape)
-    return call.run(tensors, (*out, None, None)[:outputs], check)
+    return prepare(spec, tensors, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape), tensors
 
 
 def prepare(
@@ -131,20 +144,21 @@ class GpuConvTranspose:
         for name, tensor in (("W", w), ("B", b)):
             if tensor is not None:
                 same_type(row, f"X and {name}", storage.dtype, numpy_dtype(row.label, name, tensor[1]))
-        self._call = call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
+        call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
         channels, maps = w[0][:2]
         problem = conv_kernels.GpuConvProblem(
             call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
             **_activation_options(spec.activation),
         )  # fmt: skip
-        self._launch, self._groups = conv_kernels.launch(problem), spec.group
+        self._launch, self._pack = conv_kernels.launch(problem), conv_kernels.packer(w[0], w[1], spec.group)
+        self._y_shape = call.large.in_layout(row)
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X, W), or (X, W, B)."""
         x, w, b = require(inputs[0]), require(inputs[1]), inputs[2] if len(inputs) > 2 else None
         others = (x, w) if b is None else (x, w, b)
-        y, buffer = _output(self.row, "Y", out[0], self._call.large.in_layout(self.row), (x.dtype, others))
-        packed: conv_kernels.PackedWeights = getattr(w, _PACKED, None) or conv_kernels.pack(w, self._groups)
+        y, buffer = _output(self.row, "Y", out[0], self._y_shape, (x.dtype, others))
+        packed: conv_kernels.PackedWeights = getattr(w, _PACKED, None) or self._pack(w)
         self._launch(x.contiguous(), packed, None if b is None else b.contiguous(), buffer)
         return (_copy_to(y, buffer),)
 
@@ -157,7 +171,8 @@ class GpuMaxPool:
     ) -> None:
         self.row, self._has_indices = spec.row, has_indices
         storage = _storage_of(spec.row, spec.activation, dtype)
-        self._call = call = max_pool.call(spec, shape)
+        call = max_pool.call(spec, shape)
+        self._y_shape, self._indices_shape = call.small.in_layout(spec.row), call.small.in_onnx_order()
         problem = pool_kernels.GpuPoolProblem(
             call.axes, call.small.batch, call.small.channels, storage.name,
             int(np.array(storage.lowest, storage.dtype).view(storage.bits)), spec.row.is_channels_last,
@@ -168,11 +183,11 @@ class GpuMaxPool:
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X,), and with `has_indices` the indices, (N, C, d1..dk)."""
         x = require(inputs[0])
-        y, y_buffer = _output(self.row, "Y", out[0], self._call.small.in_layout(self.row), (x.dtype, (x,)))
+        y, y_buffer = _output(self.row, "Y", out[0], self._y_shape, (x.dtype, (x,)))
         if not self._has_indices:
             self._launch(x.contiguous(), y_buffer, None)
             return (_copy_to(y, y_buffer),)
-        shape, like = self._call.small.in_onnx_order(), (torch.int64, (x, y))
+        shape, like = self._indices_shape, (torch.int64, (x, y))
         if not self.row.is_channels_last:
             indices, buffer = _output(self.row, "Indices", out[1], shape, like)
             self._launch(x.contiguous(), y_buffer, buffer)
@@ -243,7 +258,7 @@ def tensor_of(where: str, name: str, array: Any) -> Tensor:
             x = torch.utils.dlpack.from_dlpack(array)
         except Exception as cause:
             raise UnpoolError(f"{where}: torch cannot view {name}: {cause}. Convert it to a tensor.") from cause
-    if x.device.type != "cuda" and not (INTERPRETED and x.device.type == "cpu"):
+    if x.device.type not in GPU_DEVICE_TYPES and not (INTERPRETED and x.device.type == "cpu"):
         raise UnpoolError(f"{where}: {name} needs memory on the GPU, as X is, got {x.device}. Move it there.")
     if x.requires_grad:
         raise UnpoolError(f"{where}: {name} expects a tensor without gradient. Use {name}.detach().")

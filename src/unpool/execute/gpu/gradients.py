@@ -32,9 +32,9 @@ def max_unpool(x: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...],
     check="now" waits, and raises if an index is wrong.
     """
     raise_known()
-    y = torch.empty((*x.shape[:2], *spatial), dtype=x.dtype, device=x.device)
-    result = _unpooling(tuple(x.shape), spatial, KINDS[x.dtype])(x.contiguous(), indices.contiguous(), y, False)
-    raise_or_defer(result, check, partial(_error, "max_unpool", tuple(indices.shape), math.prod(spatial)))
+    run, shape, to_error = _unpooling(x.shape, spatial, x.dtype)
+    y = torch.empty(shape, dtype=x.dtype, device=x.device)
+    raise_or_defer(run(x.contiguous(), indices.contiguous(), y, False), check, to_error)
     return y
 
 
@@ -67,13 +67,18 @@ def max_unpool_backward(grad: torch.Tensor, indices: torch.Tensor) -> torch.Tens
 
 
 @lru_cache(_CACHE_SIZE)
-def _unpooling(shape: tuple[int, ...], spatial: tuple[int, ...], kind: str) -> unpooling.Run:
-    """The call for the windows that most pools with these sizes have; indices of other windows are handled too."""
+def _unpooling(shape: tuple[int, ...], spatial: tuple[int, ...], dtype: torch.dtype) -> tuple[unpooling.Run, Any, Any]:
+    """The call for the windows that most pools with these sizes have, its output shape, and its error of a result.
+
+    Indices of other windows are handled too.
+    """
     axes = []
     for small, large in zip(shape[2:], spatial, strict=True):
         window = window_between(small, large, None)
         axes.append(Axis(large, small, Window(window.size, window.stride), window.padding))
-    return unpooling.launch(unpooling.GpuUnpoolProblem(tuple(axes), spatial, shape[0], shape[1], kind, per_plane=True))
+    to_error = partial(_error, "max_unpool", tuple(shape), math.prod(spatial))
+    problem = unpooling.GpuUnpoolProblem(tuple(axes), spatial, shape[0], shape[1], KINDS[dtype], per_plane=True)
+    return unpooling.launch(problem), (*shape[:2], *spatial), to_error
 
 
 @lru_cache(_CACHE_SIZE)

@@ -58,6 +58,8 @@ def raise_or_defer(result: torch.Tensor, check: str, to_error: Callable[[list[in
 
 def raise_known() -> None:
     """Raise the first error among the results that have arrived, without waiting for others."""
+    if not _pending:
+        return
 
     def has_arrived(event: Any) -> bool:  # no event is queried while a CUDA graph is captured, since that ends it
         return event is None or (not torch.cuda.is_current_stream_capturing() and event.query())

@@ -124,7 +124,7 @@ def _conv_transpose(function: Any, rank: int, x: Tensor, weight: Tensor, bias: T
         result: Tensor = call_override(function, (x, weight, bias), x, weight, bias, *settings)
         if result is not NotImplemented:
             return result
-    elif _is_small(rank, x, weight, bias, settings):
+    elif not x.is_cuda and _is_small(rank, x, weight, bias, settings):
         try:
             return TORCH_FUNCTIONS[where](x, weight, bias, *settings)  # type: ignore[no-any-return]
         except RuntimeError:

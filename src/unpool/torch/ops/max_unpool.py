@@ -165,7 +165,7 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
     if is_on_gpu(x):
         from unpool.execute.gpu import gradients as on_gpu
 
-        return tensors.in_format_of(on_gpu.max_unpool(x.detach(), indices, size), x)
+        return tensors.in_format_of(on_gpu.max_unpool(x, indices, size), x)
     try:
         y = per_plane.max_unpool(tensors.view(x), tensors.view(indices), size, torch.get_num_threads())
         return tensors.in_format_of(tensors.tensor(y), x)

@@ -104,11 +104,12 @@ def run(
     """Outputs of an operator on torch.get_num_threads() threads; the first has the memory format of the first input.
 
     Of several NaN in a window the last one is the maximum, and indices count inside their own plane. `resolve` checks
-    (*inputs, *settings), and returns their Spec; it is called once for the same settings, shapes, strides and types.
+    (*inputs, *settings), and returns their Spec; it is called once for the same settings, shapes, strides, types and
+    devices.
     """
     key = (
         resolve, outputs, is_on_gpu(inputs[0]), *map(hashable, settings),
-        *[None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs],
+        *[None if each is None else (each.shape, each.stride(), each.dtype, each.device) for each in inputs],
     )  # fmt: skip
     try:
         call = _known.get(key)
@@ -123,7 +124,7 @@ def run(
 
 
 class _Call:
-    """A resolved operator for tensors of the same shapes, strides and types."""
+    """A resolved operator for tensors of the same shapes, strides, types and devices."""
 
     def __init__(self, spec: Spec, inputs: Sequence[torch.Tensor | None], outputs: int) -> None:
         x = inputs[0]
@@ -132,33 +133,31 @@ class _Call:
         self.back = (0, x.dim() - 1, *range(1, x.dim() - 1))
         self.targets = (None,) * outputs
         self.needs_channels_last = self.order is None and has_channels_last(x)
-        self.spec, self.is_on_gpu = spec, is_on_gpu(x)
         self.on_gpu: Any = None
-        if not self.is_on_gpu:
+        if is_on_gpu(x):
+            from unpool.execute import gpu
+
+            gpu.check_devices(spec.row, inputs)
+            self.on_gpu = gpu.prepare(spec, self.operands(inputs), outputs, nan_last=True, per_plane=True)
+            self.raise_known = gpu.raise_known
+        else:
             self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
 
     def __call__(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-        if self.is_on_gpu:
-            first, *others = self.run_on_gpu(inputs)
+        if self.on_gpu is not None:
+            self.raise_known()
+            first, *others = self.on_gpu.run(self.operands(inputs), self.targets, "later")
         else:
             first, *others = map(tensor, self.prepared.run(self.arrays(inputs), self.targets, torch.get_num_threads()))
         if self.order:
             return first.permute(self.back), *others
         return channels_last(first) if self.needs_channels_last and first.numel() else first, *others
 
-    def run_on_gpu(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-        """The outputs in the layout of the spec."""
-        from unpool.execute import gpu
-
-        gpu.raise_known()
-        operands = [None if each is None else each.detach() for each in inputs]
-        if self.order:
-            operands[0] = operands[0].permute(self.order)  # type: ignore[union-attr]  # never optional
-        gpu.check_devices(self.spec.row, operands)
-        if self.on_gpu is None:
-            self.on_gpu = gpu.prepare(self.spec, operands, len(self.targets), nan_last=True, per_plane=True)
-        results: tuple[torch.Tensor, ...] = self.on_gpu.run(operands, self.targets, "later")
-        return results
+    def operands(self, inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
+        """The inputs in the layout of the spec."""
+        if not self.order:
+            return inputs
+        return [inputs[0].permute(self.order), *inputs[1:]]  # type: ignore[union-attr]  # never optional
 
     def arrays(self, inputs: Sequence[torch.Tensor | None]) -> list[AnyArray | None]:
         """The inputs as arrays for the kernels."""

@@ -27,11 +27,11 @@ import torch
 
 from unpool.kernels.gpu.conv_transpose.kernels import ConvMeta, add_products, add_sums, block_shape
 from unpool.kernels.gpu.conv_transpose.phases import PhaseDim, adjoint_dim_of, dim_of
-from unpool.kernels.gpu.conv_transpose.problem import ConvArgs, GpuConvProblem, PackedWeights, pack, precision
+from unpool.kernels.gpu.conv_transpose.problem import ConvArgs, GpuConvProblem, PackedWeights, pack, packer, precision
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
 from unpool.kernels.gpu.tiles import to_channels_last, transpose
 
-__all__ = ["GpuConvProblem", "PackedWeights", "launch", "launch_adjoint", "pack"]
+__all__ = ["GpuConvProblem", "PackedWeights", "launch", "launch_adjoint", "pack", "packer"]
 
 # writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None
 Run: TypeAlias = Callable[[torch.Tensor, PackedWeights, torch.Tensor | None, torch.Tensor], None]

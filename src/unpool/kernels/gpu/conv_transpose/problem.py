@@ -4,6 +4,7 @@ y[n, m, p * stride + t * dilation - begin] += x[n, c, p] * w[c, m, t]
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,10 +95,22 @@ class BlockShape(NamedTuple):
 
 def pack(w: torch.Tensor, groups: int, *, is_adjoint: bool = False) -> PackedWeights:
     """Weights (C, M/groups, k1..kn) in the order of `launch`, or, if `is_adjoint`, of `launch_adjoint`."""
-    sizes = groups, w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
-    packed = w.reshape(sizes).permute(0, 3, 2, 1) if is_adjoint else w.reshape(sizes).permute(0, 3, 1, 2)
-    check = w.sum(dtype=torch.float32) if _is_dense(KINDS[w.dtype], *sizes[1:3]) else None
-    return PackedWeights(packed.contiguous(), check)
+    return packer(tuple(w.shape), w.dtype, groups, is_adjoint=is_adjoint)(w)
+
+
+def packer(
+    shape: tuple[int, ...], dtype: torch.dtype, groups: int, *, is_adjoint: bool = False
+) -> Callable[[torch.Tensor], PackedWeights]:
+    """`pack` for all weights of a shape and a type."""
+    sizes = groups, shape[0] // groups, shape[1], math.prod(shape[2:])
+    order = (0, 3, 2, 1) if is_adjoint else (0, 3, 1, 2)
+    has_check = _is_dense(KINDS[dtype], *sizes[1:3])
+
+    def run(w: torch.Tensor) -> PackedWeights:
+        check = w.sum(dtype=torch.float32) if has_check else None
+        return PackedWeights(w.reshape(sizes).permute(order).contiguous(), check)
+
+    return run
 
 
 def _is_dense(kind: str, channels: int, maps: int) -> bool:
