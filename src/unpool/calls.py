@@ -30,8 +30,10 @@ _DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "storage_order": 0, "group": 
 _NEW = (None, None)
 
 _prepared_calls: dict[Any, PreparedCall] = {}
-on_eviction.append(_prepared_calls.clear)
+_gpu_calls: dict[Any, Any] = {}
+on_eviction.extend((_prepared_calls.clear, _gpu_calls.clear))
 _signature = attrgetter("__class__", "shape", "dtype")
+_gpu_signature = attrgetter("__class__", "shape", "dtype", "device", "requires_grad")  # of tensors of torch
 
 
 def call(
@@ -101,12 +103,27 @@ def _call_on_gpu(
 ) -> Any:
     from unpool.execute import gpu
 
-    x = gpu.tensor_of(mode[0], "X", inputs[0])
-    spec = spec_of(mode, values, (x,))
-    check_threads(spec.row, threads)
-    arguments = (x, inputs[1], _shape_array(spec, values[-1])) if mode[0] == "MaxUnpool" else (x, *inputs[1:])
-    targets = () if out is None else _targets(spec.row, mode, out)
-    results = gpu.run(spec, arguments, outputs=mode[4], out=targets, check=check)
+    tensors: Any = inputs
+    key: Any = None
+    try:
+        key = (mode, dumps(values, 2), *[None if x is None else _gpu_signature(x) for x in inputs])
+        prepared: Any = _gpu_calls.get(key)
+    except (ValueError, AttributeError, TypeError):  # no tensors of torch, or values that are no plain ones
+        prepared = None
+    if prepared is None:
+        x = gpu.tensor_of(mode[0], "X", inputs[0])
+        spec = spec_of(mode, values, (x,))
+        arguments = (x, inputs[1], _shape_array(spec, values[-1])) if mode[0] == "MaxUnpool" else (x, *inputs[1:])
+        prepared, tensors = gpu.prepare_arrays(spec, arguments, mode[4])
+        if key is not None and all(map(is_plain, values)):
+            if len(_gpu_calls) >= CACHE_SIZE:
+                _gpu_calls.clear()
+            _gpu_calls[key] = prepared
+    else:
+        gpu.raise_known()
+    check_threads(prepared.row, threads)
+    targets = _NEW[: mode[4]] if out is None else _targets(prepared.row, mode, out)
+    results = prepared.run(tensors, targets, check)
     if out is not None:
         return out
     results = tuple(like_gpu(each, inputs[0]) for each in results)

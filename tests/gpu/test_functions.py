@@ -58,7 +58,41 @@ def test_prepared_weights(monkeypatch):
     expected = unpool.conv_transpose(x, w, b, strides=[2], group=2)
     prepared = unpool.prepare_conv_transpose(w, strides=2, group=2)
     w.zero_()
-    monkeypatch.setattr("unpool.execute.gpu.conv_kernels.pack", None)  # a second packing would fail
+    monkeypatch.setattr("unpool.execute.gpu.conv_kernels.packer", lambda *_: None)  # a second packing would fail
 
-    assert torch.equal(prepared(x, b), expected)
+    assert torch.equal(prepared(x[..., :2], b)[..., :4], expected[..., :4])
     assert torch.equal(prepared(x[..., :1], b)[..., :2], expected[..., :2])
+
+
+def test_a_second_call_is_not_resolved_again(monkeypatch):
+    """Arguments of the same values, and tensors of the same shapes and types: only the kernels run."""
+    x, w = torch.rand(1, 3, 6, 6, device=DEVICE), torch.rand(3, 2, 2, 2, device=DEVICE)
+
+    def calls():
+        y, indices = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
+        large = unpool.max_unpool(y, indices, [1, 3, 6, 6], kernel_shape=[2, 2], strides=[2, 2])
+        return y, indices, large, unpool.conv_transpose(x, w, strides=[2, 2])
+
+    first = calls()
+    monkeypatch.setattr("unpool.calls.spec_of", lambda *_: pytest.fail("a call was resolved again"))
+    assert all(map(torch.equal, calls(), first))
+
+
+def test_a_known_call_still_checks_what_a_key_cannot():
+    """Threads, the memory of `out`, gradients and wrong indices are errors in the second call, too."""
+    x = torch.rand(1, 1, 4, device=DEVICE)
+    pool = {"kernel_shape": [2], "strides": [2]}
+    y = unpool.max_pool(x, **pool)
+    unpool.max_unpool(y, torch.zeros(1, 1, 2, dtype=torch.int64, device=DEVICE), **pool)
+
+    with pytest.raises(UnpoolError, match="threads is None or an int"):
+        unpool.max_pool(x, **pool, threads=0)
+    with pytest.raises(UnpoolError, match="out for Y needs shape"):
+        unpool.max_pool(x, **pool, out=torch.empty(1, 1, 3, device=DEVICE))
+    with pytest.raises(UnpoolError, match="expects a tensor without gradient"):
+        unpool.max_pool(x.clone().requires_grad_(), **pool)
+    with pytest.raises(IndicesError):
+        unpool.max_unpool(y, torch.full((1, 1, 2), 9, device=DEVICE), **pool, check="now")
+    unpool.max_unpool(y, torch.full((1, 1, 2), 9, device=DEVICE), **pool)
+    with pytest.raises(IndicesError):
+        unpool.raise_pending()
