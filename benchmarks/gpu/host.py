@@ -37,7 +37,7 @@ def host_calls(place: str) -> Mapping[str, HostCall]:
     x = torch.rand(1, 8, 8, 8, device=place).half()
     y, indices = torch.nn.functional.max_pool2d(x.float(), 2, return_indices=True)
     y, w = y.half(), torch.rand(8, 8, 2, 2, device=place).half()
-    ours, theirs = unpool.torch, torch.nn.functional
+    ours, theirs, prepared = unpool.torch, torch.nn.functional, unpool.prepare_conv_transpose(w, strides=[2, 2])
     return {
         "pool with indices": HostCall(
             lambda: ours.max_pool2d(x, 2, return_indices=True), lambda: theirs.max_pool2d(x, 2, return_indices=True)
@@ -46,6 +46,9 @@ def host_calls(place: str) -> Mapping[str, HostCall]:
         "unpool": HostCall(lambda: ours.max_unpool2d(y, indices, 2), lambda: theirs.max_unpool2d(y, indices, 2)),
         "ConvTranspose": HostCall(
             lambda: ours.conv_transpose2d(x, w, stride=2), lambda: theirs.conv_transpose2d(x, w, stride=2)
+        ),
+        "ConvTranspose, prepared weights": HostCall(
+            lambda: prepared(x), lambda: theirs.conv_transpose2d(x, w, stride=2)
         ),
     }
 
