@@ -70,7 +70,7 @@ INNER = {
         "vector", "machine", "fold_axes", "activation", "weights", "max_pool", "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (
-        "launch", "elements", "tiles", "layouts", "max_pool", "max_unpool",
+        "elements", "launch", "tiles", "layouts", "max_pool", "max_unpool",
         "conv_transpose", "__init__",
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
