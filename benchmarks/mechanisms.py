@@ -106,7 +106,7 @@ MECHANISMS = {
     "unpooling by windows": Mechanism(
         "indices are checked, then scattered",
         ("max_unpool/*", "network/SegNet*", "network/ENet*"),
-        _replaced(f"{_CPU}.max_unpool.windows:launch", by=_nothing),
+        _replaced(f"{_CPU}.max_unpool:route", by=_nothing),
     ),
     "Winograd's tiles": Mechanism(
         "phases",

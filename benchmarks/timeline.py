@@ -56,7 +56,7 @@ class Tracer:
         self.spans.append(Span(entry.name, entry.step.runner, wall, caller, ours, sum(used.values()) - ours))
         self._begin()
 
-    def add_run(self, begin: int) -> None:
+    def add(self, *_: Any) -> None:
         """A run is over; nothing is noted."""
 
     def _begin(self) -> None:
@@ -82,8 +82,8 @@ def timeline(case: Case, threads: int, runs: int) -> list[Span]:
     names = [output.name for output in session.get_outputs()]
     all_runs = []
     for _ in range(runs + 3):
-        tracer = Tracer()
-        session._model.run(names, given, None, tracer)
+        session._model.profile = tracer = Tracer()
+        session._model.run(names, given)
         all_runs.append(tracer.spans)
     return [_median(spans) for spans in zip(*all_runs[3:], strict=True)]
 
