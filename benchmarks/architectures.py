@@ -8,27 +8,34 @@ from typing import TypeAlias
 
 from benchmarks.layers import Layers
 
-VGG_16: tuple[tuple[int, ...], ...] = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+Blocks: TypeAlias = tuple[tuple[int, ...], ...]
+"""Of every level, the channels of its convolutions."""
+
+VGG_16: Blocks = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 CLASSES = 12
 VOC_CLASSES = 21
 LEAKY = "LeakyRelu"
 
 
-def segnet(layers: Layers, spatial: tuple[int, ...]) -> str:
-    """SegNet: VGG-16's convolutions down, mirrored up, MaxUnpool at the indices of each MaxPool."""
-    value, places = _down(layers, spatial)
-    value = _up(layers, value, places, lambda value, channels: layers.conv(value, channels, 3))
-    return layers.conv(value, CLASSES, 1, after="")
+def segnet(blocks: Blocks = VGG_16) -> "Architecture":
+    """SegNet: blocks of convolutions down, mirrored up, MaxUnpool at the indices of each MaxPool."""
+
+    def build(layers: Layers, spatial: tuple[int, ...]) -> str:
+        value, places = _down(layers, spatial, blocks)
+        value = _up(layers, value, places, blocks, lambda value, channels: layers.conv(value, channels, 3))
+        return layers.conv(value, CLASSES, 1, after="")
+
+    return build
 
 
 Places: TypeAlias = list[tuple[str, tuple[int, ...]]]
 """Of every pool, its indices and the size of its input."""
 
 
-def _down(layers: Layers, spatial: tuple[int, ...]) -> tuple[str, Places]:
-    """VGG-16's convolutions and pools with indices."""
+def _down(layers: Layers, spatial: tuple[int, ...], blocks: Blocks = VGG_16) -> tuple[str, Places]:
+    """The convolutions of each block, and a pool with indices after it."""
     value, places = "x", []
-    for block in VGG_16:
+    for block in blocks:
         for channels in block:
             value = layers.conv(value, channels, 3)
         value, indices = layers.pool_with_indices(value)
@@ -37,10 +44,10 @@ def _down(layers: Layers, spatial: tuple[int, ...]) -> tuple[str, Places]:
     return value, places
 
 
-def _up(layers: Layers, value: str, places: Places, layer: Callable[[str, int], str]) -> str:
+def _up(layers: Layers, value: str, places: Places, blocks: Blocks, layer: Callable[[str, int], str]) -> str:
     """The same backwards, with unpools, and layers that are given a value and how many channels to make."""
-    narrower = (64, 64, 128, 256, 512)
-    for block, last, (indices, size) in zip(VGG_16[::-1], narrower[::-1], places[::-1], strict=True):
+    narrower = (blocks[0][0], *(block[-1] for block in blocks[:-1]))
+    for block, last, (indices, size) in zip(blocks[::-1], narrower[::-1], places[::-1], strict=True):
         value = layers.unpool(value, indices, size)
         for channels in (*block[1:], last):
             value = layer(value, channels)
@@ -83,7 +90,7 @@ def deconvnet(layers: Layers, spatial: tuple[int, ...]) -> str:
     value, places = _down(layers, spatial)
     value = layers.conv(layers.conv(value, 4096, 7, pad=0), 4096, 1)
     value = layers.grow(value, 512, 7, 1, 0)
-    value = _up(layers, value, places, lambda value, channels: layers.grow(value, channels, 3, 1, 1))
+    value = _up(layers, value, places, VGG_16, lambda value, channels: layers.grow(value, channels, 3, 1, 1))
     return layers.conv(value, VOC_CLASSES, 1, after="")
 
 
@@ -190,7 +197,7 @@ def vocoder(layers: Layers, _: tuple[int, ...]) -> str:
 Architecture = Callable[[Layers, tuple[int, ...]], str]
 
 NETWORKS: dict[str, Architecture] = {
-    "SegNet": segnet,
+    "SegNet": segnet(),
     "ENet": enet,
     "DeconvNet": deconvnet,
     "FCN-8s": fcn_8s,
