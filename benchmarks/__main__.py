@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run, pair, rent, steady, startup, timeline, choices, tiled, gpu, device, report, check.
+"""The command `python -m benchmarks`: it runs benchmarks, and writes pages from their results.
 
 Exit codes: 0 done; 1 a goal is missed, a row is slower than before, or unpool's result differs from its peers'; 2 wrong
 arguments, or no results.
@@ -16,11 +16,14 @@ from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import readme_section, speed_page, write_between
-from benchmarks.rows import GpuDeviceRow, GpuRow, MachineRow, PartRow, Record, Row, SteadyRow, merged, read, write
+from benchmarks.rows import (
+    GpuDeviceRow, GpuRow, MachineRow, PartRow, Record, Row, SteadyRow, ZooRow, merged, read, write,
+)  # fmt: skip
 from benchmarks.shapes import STEADY, SUITES, matching
 from benchmarks.standings import Standings, standings_of
 from benchmarks.tables import goal_table
 from unpool.execute import available_cores
+from unpool.extras import require
 from unpool.files import write as write_file
 from unpool.runtime.measure.timing import Effort
 
@@ -36,7 +39,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="run | pair | rent | steady | startup | timeline | choices | tiled | gpu | device | report | check",
+        metavar="run | pair | rent | steady | startup | timeline | choices | tiled | gpu | device | zoo | report | check",
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
@@ -71,7 +74,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     device.add_argument("--stub", action="store_true", help="part 4 without a GPU: no kernel starts")
     device.add_argument("--seconds", type=float, metavar="N", help="for the part; by default 510")
     device.add_argument("--page", type=Path, default=RESULTS / "device.md", metavar="PATH")
-    for command in (measure, pair, rent):
+    zoo = commands.add_parser("zoo", help="export networks of other libraries, once, and time them")
+    zoo.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'monai'; all by default")
+    zoo.add_argument("--only", choices=["export", "measure"], help="one of the two steps")
+    zoo.add_argument("--folder", type=Path, metavar="PATH", help="for the files, in the user's cache by default")
+    for command in (measure, pair, rent, zoo):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair, choices):
         command.add_argument(
@@ -84,9 +91,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, steady, timeline, choices, device, report, check):
+    for command in (measure, pair, rent, steady, timeline, choices, device, zoo, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
-    for command in (measure, steady, gpu, device, report, check):
+    for command in (measure, steady, gpu, device, zoo, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
     return parser.parse_args(arguments)
 
@@ -96,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
     commands = {
         "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "startup": _startup, "timeline": _timeline,
-        "choices": _choices, "tiled": _tiled, "gpu": _gpu, "device": _device,
+        "choices": _choices, "tiled": _tiled, "gpu": _gpu, "device": _device, "zoo": _zoo,
     }  # fmt: skip
     try:
         if given.command in commands:
@@ -232,6 +239,27 @@ def _device(given: argparse.Namespace) -> int:
     return int(any(row.state == FAILED for row in run.rows))
 
 
+def _zoo(given: argparse.Namespace) -> int:
+    from benchmarks.zoo.export import export_missing
+    from benchmarks.zoo.measure import measure
+    from benchmarks.zoo.model_file import ModelFile, default_folder
+    from benchmarks.zoo.networks import matching as matching_networks
+    from benchmarks.zoo.tables import markdown
+
+    folder = (given.folder or default_folder()).absolute()
+    networks = matching_networks(given.names)
+    files = [ModelFile(folder, network.name) for network in networks]
+    if given.only != "measure":
+        export_missing(networks, folder)
+    if given.only == "export":
+        return 0
+    require("benchmarks zoo", "bench", "onnxruntime", "openvino")
+    path = (given.results or RESULTS) / "zoo.csv"
+    rows = measure(files, given.threads, given.rounds, lambda rows: _update(path, ZooRow, rows))
+    print(markdown(rows))
+    return 0
+
+
 def _cases(given: argparse.Namespace) -> Sequence[Case]:
     found = matching(given.cases)
     if not found:
@@ -242,12 +270,14 @@ def _cases(given: argparse.Namespace) -> Sequence[Case]:
 def _report(standings: Standings, given: argparse.Namespace) -> int:
     from benchmarks.pictures import draw
     from benchmarks.steady import kept_runs
+    from benchmarks.zoo.tables import latest
 
     rows = readme_section(standings, Path(os.path.relpath(given.page, given.readme.parent)))
     for path in draw(standings, given.page.parent):
         say(f"wrote {path}")
     steady = kept_runs(given.results or RESULTS, standings.machine)
-    write_file(given.page, speed_page(standings, given.page, steady).encode())
+    zoo = latest(read((given.results or RESULTS) / "zoo.csv", ZooRow))
+    write_file(given.page, speed_page(standings, given.page, steady, zoo).encode())
     say(f"wrote {given.page}")
     write_between(given.readme, rows)
     say(f"wrote {given.readme}")

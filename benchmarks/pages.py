@@ -6,10 +6,11 @@ from pathlib import Path
 
 from benchmarks import RESULTS, ROOT
 from benchmarks.pictures import drawn
-from benchmarks.rows import SteadyRow
+from benchmarks.rows import SteadyRow, ZooRow
 from benchmarks.standings import Standing, Standings
 from benchmarks.steady_tables import markdown as markdown_of_runs
 from benchmarks.tables import BEST, conditions, label, markdown, source, times
+from benchmarks.zoo.tables import markdown as markdown_of_zoo
 from unpool.files import write
 
 MANUAL = ROOT / "benchmarks" / "README.md"
@@ -70,13 +71,14 @@ operator of PyTorch took 32 ms in one round and 78 ms in another.
 """Text about the results of one machine, written by hand."""
 
 
-def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = ()) -> str:
+def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (), zoo: Sequence[ZooRow] = ()) -> str:
     """The text of docs/speed.md: the conditions, a table per suite, and the plots, which are files next to it.
 
     Args:
         standings: of one machine.
         page: the file that the text is for.
         steady: hundreds of runs of networks on the same machine.
+        zoo: networks of other libraries, on one machine.
     """
     results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
     parts = [
@@ -91,6 +93,8 @@ def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
     if steady:
         parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
+    if zoo:
+        parts.append(f"## Networks of other libraries\n\n{markdown_of_zoo(zoo)}")
     parts += ["## Where unpool is slower, and why", BOTTLENECKS, ELSEWHERE]
     pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
     parts += ["## Pictures", *pictures] if pictures else []

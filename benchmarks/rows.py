@@ -11,6 +11,7 @@ from benchmarks.machine import Machine
 from unpool import files
 
 Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | PartRow")
+Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | ZooRow")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,54 @@ class SteadyRow:
     def key(self) -> tuple[str | int, ...]:
         """What a later run of the same network replaces."""
         return self.case, self.load, self.cpu, self.threads
+
+
+@dataclass(frozen=True)
+class ZooRow:
+    """What one engine did with a network of the zoo; seconds and bytes.
+
+    Attributes:
+        network: its name.
+        group: of networks with the same operators of unpool, see `benchmarks.zoo.model_file`.
+        input: shapes.
+        operators: how often each occurs.
+        engine: who was measured, or "export" where the network was not exported.
+        version: of the engine.
+        cpu: name of the CPU.
+        threads: how many were allowed.
+        runs: how many were timed; 0 if the engine cannot run the network.
+        load: from the file to a session, the median of the rounds.
+        first: the first run, the median of the rounds.
+        median: of all runs.
+        p95: one run in twenty takes longer.
+        memory: peak above what imports take, the median of the rounds.
+        error: largest difference from torch's result over the largest value.
+        reason: why the engine cannot run the network; "" if it can.
+        date: ISO 8601.
+    """
+
+    network: str
+    group: str
+    input: str
+    operators: str
+    engine: str
+    version: str
+    cpu: str
+    threads: int
+    runs: int
+    load: float
+    first: float
+    median: float
+    p95: float
+    memory: int
+    error: float
+    reason: str
+    date: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What a later run of the same network replaces."""
+        return self.network, self.cpu, self.threads
 
 
 @dataclass(frozen=True)

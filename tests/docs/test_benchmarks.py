@@ -25,12 +25,13 @@ from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import BEGIN, END, README_ROWS, TITLES, losses, readme_section, speed_page, write_between
 from benchmarks.pair import TURNS, Pair, Side, pairs, report
 from benchmarks.pictures import draw, drawn
-from benchmarks.rows import MachineRow, Row, best_machine, merged, read, write
+from benchmarks.rows import MachineRow, Row, ZooRow, best_machine, merged, read, write
 from benchmarks.shapes import CASES, STEADY, SUITES, matching
 from benchmarks.standings import Standings, standing, standings_of
 from benchmarks.steady import TURN, Runs, kept_runs, rows_of, steady
 from benchmarks.steady_tables import report as told
 from benchmarks.tables import goal_table, markdown
+from benchmarks.zoo.tables import latest
 from tests.support import models
 from unpool.runtime.measure.timing import Effort, Timing
 
@@ -244,7 +245,8 @@ def test_pages_are_those_of_the_results():
     page = ROOT / "docs" / "speed.md"
     _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
 
-    assert page.read_text(encoding="utf-8") == speed_page(standings, page, kept_runs(RESULTS, standings.machine))
+    zoo = latest(read(RESULTS / "zoo.csv", ZooRow))
+    assert page.read_text(encoding="utf-8") == speed_page(standings, page, kept_runs(RESULTS, standings.machine), zoo)
     assert rest.partition(END)[0] == f"\n{readme_section(standings, Path('docs/speed.md'))}\n"
 
 

@@ -1,0 +1,127 @@
+"""The process of one engine: it loads a model of the zoo, compares a first run with torch's result, and is timed."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from benchmarks.engines import EVERY, TUNED, UNPOOL
+from benchmarks.worker import AGAIN, Refused
+from benchmarks.zoo.model_file import ModelFile
+from unpool.memory import peak_rss, rss
+from unpool.runtime.measure.timing import Effort, samples_of, uncollected
+
+TOLERANCE = 1e-3
+"""Of floats, over the largest value."""
+
+TOLERANCE_OF_INTEGERS = 1e-2
+"""The share of integers that may differ: labels differ where two classes are as good."""
+
+Feeds: TypeAlias = dict[str, np.ndarray]
+Run: TypeAlias = Callable[[Feeds], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that an engine has loaded and run once.
+
+    Attributes:
+        load: seconds, from the file to a session.
+        first: seconds of the first run.
+        error: largest difference from torch's result over the largest value.
+    """
+
+    load: float
+    first: float
+    error: float
+
+
+class Current:
+    """The run that this process is asked for, and the resident bytes before its model was loaded."""
+
+    run: Callable[[], object]
+    resident: int = 0
+
+
+def start(engine: str, threads: int) -> None:
+    """Import the engine; called once in its process."""
+    import_module(EVERY[engine].module).start(threads)
+
+
+def load(engine: str, folder: Path, name: str, threads: int) -> Loaded | Refused:
+    """Load a model and run it once; the result must be torch's."""
+    inputs, expected = ModelFile(folder, name).load_arrays()
+    Current.resident = rss()
+    _reset_peak()
+    begin = time.perf_counter()
+    try:
+        run = open_model(engine, ModelFile(folder, name).model, threads)
+        end = time.perf_counter()
+        outputs = run(inputs)
+        first = time.perf_counter() - end
+        error = difference(expected, outputs)
+    except Exception as failure:
+        words = " ".join(str(failure).split())
+        return Refused(f"{type(failure).__name__}: {words[:200]}")
+    if error > (TOLERANCE if all(array.dtype.kind == "f" for array in expected) else TOLERANCE_OF_INTEGERS):
+        return Refused(f"another result than torch: error {error:.1e} of the largest value")
+    Current.run = lambda: run(inputs)
+    return Loaded(end - begin, first, error)
+
+
+def open_model(engine: str, path: Path, threads: int) -> Run:
+    """A function that runs the model on inputs by name."""
+    if engine in (UNPOOL, TUNED.name):
+        import unpool
+
+        session = unpool.InferenceSession(path, threads=threads, tune=engine == TUNED.name)
+        return lambda feeds: session.run(None, feeds)
+    module: Any = import_module(EVERY[engine].module)
+    return module.runner(str(path), threads)  # type: ignore[no-any-return]
+
+
+def turn(runs: int, seconds: float) -> list[float]:
+    """Seconds of at least so many runs in a row, or more until the time is over; the first ones are not counted."""
+    with uncollected():
+        samples_of(Current.run, math.inf, AGAIN)
+        return samples_of(Current.run, math.inf, Effort(repetitions=runs, seconds=seconds, limit=math.inf))
+
+
+def peak() -> int:
+    """Largest number of resident bytes so far, above those before the model was loaded."""
+    return max(0, peak_rss() - Current.resident)
+
+
+def difference(expected: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float:
+    """The largest error of all outputs; infinity where number, shape or values cannot be compared.
+
+    >>> difference([np.float32([1, 4])], [np.float32([1, 3])])
+    0.25
+    >>> difference([np.array([1, 2, 3, 4])], [np.array([1, 2, 3, 0])])
+    0.25
+    """
+    if len(expected) != len(outputs) or any(a.shape != b.shape for a, b in zip(expected, outputs, strict=True)):
+        return math.inf
+    return max(map(_error, expected, outputs), default=0.0)
+
+
+def _error(expected: np.ndarray, output: np.ndarray) -> float:
+    if not expected.size:
+        return 0.0
+    if expected.dtype.kind not in "fc":
+        return float(np.mean(expected != output))
+    distance = np.abs(expected.astype(np.float64) - output).max()
+    error = distance / max(np.abs(expected).max(), np.finfo(np.float32).tiny)
+    return float(error) if np.isfinite(error) else math.inf
+
+
+def _reset_peak() -> None:
+    """Forget the peak so far, which imports may have reached; only Linux can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

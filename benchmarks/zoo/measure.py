@@ -1,0 +1,152 @@
+"""Times the networks of the zoo: each engine in a process of its own, in turn, over several rounds."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import worker
+from benchmarks.engines import EVERY, TUNED, UNPOOL
+from benchmarks.machine import cpu_name
+from benchmarks.measure import SETTLE, say, today
+from benchmarks.rows import ZooRow
+from benchmarks.tables import milliseconds
+from benchmarks.worker import Refused
+from benchmarks.zoo import engine_process
+from benchmarks.zoo.engine_process import Loaded
+from benchmarks.zoo.model_file import ModelFile
+
+ENGINES = (UNPOOL, TUNED.name, "onnxruntime", "openvino")
+EXPORT = "export"
+"""The engine of the row of a network that was not exported."""
+
+TURNS = 4
+"""Of each engine in a round."""
+
+TURN_RUNS = 5
+"""In each turn, at least."""
+
+TURN_SECONDS = 0.1
+"""Of each turn, at least; short runs are repeated."""
+
+
+@dataclass
+class Results:
+    """What one engine did with one network in all rounds so far.
+
+    Attributes:
+        version: of the engine.
+        loaded: of each round.
+        seconds: of all runs.
+        memory: peak bytes of each round.
+        reason: why the engine cannot run the network; "" if it can.
+    """
+
+    version: str = ""
+    loaded: list[Loaded] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    reason: str = ""
+
+
+def measure(
+    files: Sequence[ModelFile], threads: int, rounds: int, save: Callable[[list[ZooRow]], None], turns: int = TURNS
+) -> list[ZooRow]:
+    """Run the networks.
+
+    Args:
+        files: one per network; a row says why a network that was not exported is missing.
+        threads: for every engine.
+        rounds: each with new processes; who begins alternates.
+        save: is given the rows so far after each round.
+        turns: of each engine in a round.
+    """
+    exported = {file.name: file for file in files if file.is_complete}
+    results = {name: {engine: Results() for engine in ENGINES} for name in exported}
+    rows = [_missing_row(file, threads) for file in files if not file.is_complete]
+    for number in range(rounds):
+        engines = ENGINES if number % 2 == 0 else ENGINES[::-1]
+        for name, file in exported.items():
+            able = [engine for engine in engines if not results[name][engine].reason]
+            _round(file, {engine: results[name][engine] for engine in able}, threads, turns)
+            say(f"round {number + 1}: {name}: {_summary(results[name])}")
+        found = [row for name, file in exported.items() for row in _rows(file, results[name], threads)]
+        save([*rows, *found])
+    return [*rows, *found]
+
+
+def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: int) -> None:
+    """Load, run once, and take turns; an engine that fails, or whose process ends, takes no further part."""
+    with ExitStack() as stack:
+        pools = {engine: stack.enter_context(_process(engine, threads)) for engine in results}
+
+        def ask(engine: str, function: Callable[..., Any], *arguments: object) -> Any:
+            time.sleep(SETTLE)
+            try:
+                answer = pools[engine].submit(function, *arguments).result()
+            except BrokenProcessPool:
+                answer = Refused("the process ended")
+            if isinstance(answer, Refused):
+                results[engine].reason = answer.why
+                del pools[engine]
+                return None
+            return answer
+
+        for engine in tuple(pools):
+            results[engine].version = ask(engine, worker.version, engine) or ""
+            loaded = (
+                ask(engine, engine_process.load, engine, file.folder, file.name, threads) if engine in pools else None
+            )
+            if loaded is not None:
+                results[engine].loaded.append(loaded)
+        for number in range(turns):
+            for engine in tuple(pools) if number % 2 == 0 else tuple(pools)[::-1]:
+                results[engine].seconds += ask(engine, engine_process.turn, TURN_RUNS, TURN_SECONDS) or []
+        for engine in tuple(pools):
+            results[engine].memory.append(ask(engine, engine_process.peak) or 0)
+
+
+def _process(engine: str, threads: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=engine_process.start, initargs=(engine, threads))
+
+
+def _rows(file: ModelFile, results: dict[str, Results], threads: int) -> Iterator[ZooRow]:
+    operators, group = file.summary()
+    shapes = file.shapes()
+    for engine, each in results.items():
+        is_able = not each.reason and bool(each.seconds)
+        p50, p95 = np.percentile(each.seconds, [50, 95]).tolist() if is_able else (0.0, 0.0)
+        yield ZooRow(
+            file.name, group, shapes, operators, engine, each.version, cpu_name(), threads,
+            len(each.seconds) if is_able else 0,
+            median(one.load for one in each.loaded) if is_able else 0.0,
+            median(one.first for one in each.loaded) if is_able else 0.0,
+            p50, p95,
+            int(median(each.memory)) if is_able else 0,
+            max(one.error for one in each.loaded) if is_able else 0.0,
+            each.reason, today(),
+        )  # fmt: skip
+
+
+def _missing_row(file: ModelFile, threads: int) -> ZooRow:
+    reason = file.reason or "not exported"
+    say(f"{file.name}: {reason}")
+    numbers: dict[str, Any] = dict.fromkeys(("runs", "memory"), 0) | dict.fromkeys(
+        ("load", "first", "median", "p95", "error"), 0.0
+    )
+    return ZooRow(
+        network=file.name, group="", input="", operators="", engine=EXPORT, version="", cpu=cpu_name(),
+        threads=threads, reason=reason, date=today(), **numbers,
+    )  # fmt: skip
+
+
+def _summary(results: dict[str, Results]) -> str:
+    states = {engine: each.reason or f"{milliseconds(median(each.seconds))} ms" for engine, each in results.items()}
+    return ", ".join(f"{EVERY[engine].title}: {state}" for engine, state in states.items())

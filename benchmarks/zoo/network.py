@@ -1,0 +1,83 @@
+"""A network of the zoo: how it is built, and its inputs."""
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+TORCH, TRACED, UNPOOL = "torch", "traced", "unpool"
+"""Exporters: torch.onnx.export, the same with dynamo=False, and unpool.torch.export, which writes MaxUnpool."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a network: normal numbers, or integers from 0 to below `high`.
+
+    Attributes:
+        name: in the file, and of the argument of `forward`.
+        shape: of the array.
+        high: 0 for float32; otherwise the input is int64.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    high: int = 0
+
+    def array(self) -> np.ndarray:
+        """The same numbers in every process."""
+        rng = np.random.default_rng(zlib.crc32(f"{self.name}{self.shape}".encode()))
+        if self.high:
+            return rng.integers(0, self.high, self.shape)
+        return rng.standard_normal(self.shape, np.float32)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of a library.
+
+    Attributes:
+        name: of the file; it begins with the library.
+        build: gives the module, whose outputs are a tensor or a tuple of tensors; it imports the library itself.
+        inputs: in the order of the module's arguments.
+        dynamic: the axes of the first input whose sizes are dynamic.
+        exporter: TORCH, TRACED or UNPOOL.
+    """
+
+    name: str
+    build: "Callable[[], torch.nn.Module]"
+    inputs: tuple[Input, ...]
+    dynamic: tuple[int, ...] = ()
+    exporter: str = TORCH
+
+    @property
+    def package(self) -> str:
+        """The module that defines the network; own networks need torch only."""
+        return PACKAGES[self.name.partition("_")[0]]
+
+    @property
+    def elements(self) -> int:
+        """How many numbers all inputs have."""
+        return sum(math.prod(each.shape) for each in self.inputs)
+
+
+PACKAGES = {
+    "diff": "diffusers",
+    "hf": "transformers",
+    "monai": "monai",
+    "own": "torch",
+    "smp": "segmentation_models_pytorch",
+    "timm": "timm",
+    "tv": "torchvision",
+}
+"""How names begin, and the module that defines these networks."""
+
+
+def image(*shape: int, name: str = "x") -> tuple[Input, ...]:
+    """One input of float32 numbers."""
+    return (Input(name, shape),)
