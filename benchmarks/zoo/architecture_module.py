@@ -18,7 +18,11 @@ POOLS: Sequence[Callable[..., Any]] = (functional.max_pool1d, functional.max_poo
 UNPOOLS: Sequence[Callable[..., torch.Tensor]] = (
     functional.max_unpool1d, functional.max_unpool2d, functional.max_unpool3d,
 )  # fmt: skip
-FUNCTIONS = {"Relu": functional.relu, "LeakyRelu": functional.leaky_relu, "Tanh": torch.tanh}
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "Relu": functional.relu,
+    "LeakyRelu": functional.leaky_relu,
+    "Tanh": torch.tanh,
+}
 
 
 class ArchitectureModule(nn.Module):
@@ -129,7 +133,8 @@ class TorchLayers:
         self._used += 1
         if self._used > len(self._weights):
             self._weights.append(nn.Parameter(torch.randn(shape) * (2 / terms) ** 0.5))
-        return self._weights[self._used - 1]
+        weight: torch.Tensor = self._weights[self._used - 1]
+        return weight
 
     def _add(self, value: torch.Tensor) -> str:
         self.values[f"value_{len(self.values)}"] = value

@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Sequence
@@ -73,8 +74,15 @@ def export(name: str, folder: Path) -> str:
         try:
             _export(network, ModelFile(folder, name))
         except Exception as error:
-            return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+            return _cause(error)
     return ""
+
+
+def _cause(error: BaseException) -> str:
+    """What an exporter's error comes from, in one line without colors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", f"{type(error).__name__}: {error}").split())[:400]
 
 
 def _export(network: Network, file: ModelFile) -> None:

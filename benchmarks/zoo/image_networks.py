@@ -12,7 +12,8 @@ def tv(name: str, **options: Any) -> "torch.nn.Module":
     """A model of torchvision with random weights."""
     from torchvision import models
 
-    return models.get_model(name, weights=None, **options)
+    module: torch.nn.Module = models.get_model(name, weights=None, **options)
+    return module
 
 
 def tv_segmentation(name: str) -> "torch.nn.Module":
@@ -44,7 +45,8 @@ def timm(name: str) -> "torch.nn.Module":
     """A model of timm with random weights."""
     from timm import create_model
 
-    return create_model(name, pretrained=False)
+    module: torch.nn.Module = create_model(name, pretrained=False)
+    return module
 
 
 def smp(name: str, encoder: str, **options: Any) -> "torch.nn.Module":

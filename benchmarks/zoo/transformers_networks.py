@@ -264,7 +264,7 @@ NETWORKS = (
     Network("hf_sam_full", sam_full, (Input("image", (1, 3, 512, 512)), Input("points", (1, 1, 2, 2)))),
     Network("hf_clipseg", clipseg, (Input("image", (1, 3, 224, 224)), Input("embedding", (1, 128)))),
     Network("hf_rtdetr_backbone", rtdetr_backbone, image(1, 3, 256, 256)),
-    Network("hf_eomt", eomt, image(1, 3, 256, 256)),
+    Network("hf_eomt", eomt, image(1, 3, 256, 256), exporter=TRACED),
     Network("hf_beit_seg", beit_segmentation, image(1, 3, 224, 224)),
     Network("hf_superpoint", superpoint, image(1, 1, 240, 320)),
     Network("hf_vitpose", vitpose, image(1, 3, 256, 192)),
