@@ -248,7 +248,7 @@ def _zoo(given: argparse.Namespace) -> int:
 
     folder = (given.folder or default_folder()).absolute()
     networks = matching_networks(given.names)
-    files = [ModelFile(folder, network.name) for network in networks]
+    files = [ModelFile(folder, network.name, network.share) for network in networks]
     if given.only != "measure":
         export_missing(networks, folder)
     if given.only == "export":

@@ -18,10 +18,7 @@ from unpool.memory import peak_rss, rss
 from unpool.runtime.measure.timing import Effort, samples_of, uncollected
 
 TOLERANCE = 1e-3
-"""Of floats, over the largest value."""
-
-TOLERANCE_OF_INTEGERS = 1e-2
-"""The share of integers that may differ: labels differ where two classes are as good."""
+"""The error of floats over the largest value."""
 
 Feeds: TypeAlias = dict[str, np.ndarray]
 Run: TypeAlias = Callable[[Feeds], Sequence[np.ndarray]]
@@ -34,7 +31,7 @@ class Loaded:
     Attributes:
         load: seconds, from the file to a session.
         first: seconds of the first run.
-        error: largest difference from torch's result over the largest value.
+        error: largest difference from torch's result over the largest value, but for a share of the numbers.
     """
 
     load: float
@@ -54,22 +51,22 @@ def start(engine: str, threads: int) -> None:
     import_module(EVERY[engine].module).start(threads)
 
 
-def load(engine: str, folder: Path, name: str, threads: int) -> Loaded | Refused:
-    """Load a model and run it once; the result must be torch's."""
-    inputs, expected = ModelFile(folder, name).load_arrays()
+def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:
+    """Load a model and run it once; the result must be torch's, but for the share of the file."""
+    inputs, expected = file.load_arrays()
     Current.resident = rss()
     _reset_peak()
     begin = time.perf_counter()
     try:
-        run = open_model(engine, ModelFile(folder, name).model, threads)
+        run = open_model(engine, file.model, threads)
         end = time.perf_counter()
         outputs = run(inputs)
         first = time.perf_counter() - end
-        error = difference(expected, outputs)
+        error = difference(expected, outputs, file.share)
     except Exception as failure:
         words = " ".join(str(failure).split())
         return Refused(f"{type(failure).__name__}: {words[:200]}")
-    if error > (TOLERANCE if all(array.dtype.kind == "f" for array in expected) else TOLERANCE_OF_INTEGERS):
+    if error > TOLERANCE:
         return Refused(f"another result than torch: error {error:.1e} of the largest value")
     Current.run = lambda: run(inputs)
     return Loaded(end - begin, first, error)
@@ -98,27 +95,26 @@ def peak() -> int:
     return max(0, peak_rss() - Current.resident)
 
 
-def difference(expected: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float:
-    """The largest error of all outputs; infinity where number, shape or values cannot be compared.
+def difference(expected: Sequence[np.ndarray], outputs: Sequence[np.ndarray], share: float = 0.0) -> float:
+    """The largest error of all outputs, but for a share of the numbers of each; infinity for another shape.
 
     >>> difference([np.float32([1, 4])], [np.float32([1, 3])])
     0.25
-    >>> difference([np.array([1, 2, 3, 4])], [np.array([1, 2, 3, 0])])
-    0.25
+    >>> difference([np.float32([1, 1, 1, 1, 4])], [np.float32([1, 1, 1, 1, 3])], share=0.25)
+    0.0
     """
     if len(expected) != len(outputs) or any(a.shape != b.shape for a, b in zip(expected, outputs, strict=True)):
         return math.inf
-    return max(map(_error, expected, outputs), default=0.0)
+    return max((_error(a, b, share) for a, b in zip(expected, outputs, strict=True) if a.size), default=0.0)
 
 
-def _error(expected: np.ndarray, output: np.ndarray) -> float:
-    if not expected.size:
-        return 0.0
-    if expected.dtype.kind not in "fc":
-        return float(np.mean(expected != output))
-    distance = np.abs(expected.astype(np.float64) - output).max()
-    error = distance / max(np.abs(expected).max(), np.finfo(np.float32).tiny)
-    return float(error) if np.isfinite(error) else math.inf
+def _error(expected: np.ndarray, output: np.ndarray, share: float) -> float:
+    if expected.dtype.kind != "f":
+        return float(np.quantile(np.where(expected == output, 0.0, 1.0), 1 - share, method="lower"))
+    largest = max(float(np.abs(expected).max()), float(np.finfo(np.float32).tiny))
+    errors = np.abs(expected.astype(np.float64) - output) / largest
+    errors[~np.isfinite(errors)] = math.inf
+    return float(np.quantile(errors, 1 - share, method="lower"))
 
 
 def _reset_peak() -> None:

@@ -90,7 +90,7 @@ def _export(network: Network, file: ModelFile) -> None:
 
     torch.manual_seed(zlib.crc32(network.name.encode()))
     module = network.build().eval().requires_grad_(False)
-    if network.package != "torch":  # own networks are built so
+    if not network.has_initial_weights:
         scale_weights(module)
     arrays = {each.name: each.array() for each in network.inputs}
     args = tuple(map(torch.from_numpy, arrays.values()))

@@ -101,11 +101,9 @@ def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: in
 
         for engine in tuple(pools):
             results[engine].version = ask(engine, worker.version, engine) or ""
-            loaded = (
-                ask(engine, engine_process.load, engine, file.folder, file.name, threads) if engine in pools else None
-            )
-            if loaded is not None:
-                results[engine].loaded.append(loaded)
+        for engine in tuple(pools):
+            loaded = ask(engine, engine_process.load, engine, file, threads)
+            results[engine].loaded += [loaded] if loaded else []
         for number in range(turns):
             for engine in tuple(pools) if number % 2 == 0 else tuple(pools)[::-1]:
                 results[engine].seconds += ask(engine, engine_process.turn, TURN_RUNS, TURN_SECONDS) or []

@@ -28,10 +28,12 @@ class ModelFile:
     Attributes:
         folder: the cache folder.
         name: of the network.
+        share: of the numbers of each output that may differ from torch's.
     """
 
     folder: Path
     name: str
+    share: float = 0.0
 
     @property
     def model(self) -> Path:

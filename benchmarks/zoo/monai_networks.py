@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.zoo.network import TRACED, UNPOOL, Network, image
+from benchmarks.zoo.network import ROUNDING, TRACED, UNPOOL, Network, image
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +73,8 @@ NETWORKS = (
         lambda: net("BasicUNet", spatial_dims=3, in_channels=1, out_channels=2),
         image(1, 1, 64, 64, 64),
     ),
-    Network("monai_quicknat", quicknat, image(1, 1, 128, 128)),
-    Network("monai_quicknat_mu", quicknat, image(1, 1, 128, 128), exporter=UNPOOL),
+    Network("monai_quicknat", quicknat, image(1, 1, 128, 128), share=ROUNDING),
+    Network("monai_quicknat_mu", quicknat, image(1, 1, 128, 128), exporter=UNPOOL, share=ROUNDING),
     Network(
         "monai_flexunet",
         lambda: net(
@@ -103,7 +103,9 @@ NETWORKS = (
     ),
     Network(
         "monai_mednext3d",
-        lambda: net("MedNeXt", spatial_dims=3, init_filters=16, in_channels=1, out_channels=2),
+        lambda: net(
+            "MedNeXt", spatial_dims=3, init_filters=16, in_channels=1, out_channels=2, use_residual_connection=True
+        ),
         image(1, 1, 48, 48, 48),
     ),
     Network(

@@ -1,6 +1,5 @@
 """A network of the zoo: how it is built, and its inputs."""
 
-import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,10 @@ if TYPE_CHECKING:
 
 TORCH, TRACED, UNPOOL = "torch", "traced", "unpool"
 """Exporters: torch.onnx.export, the same with dynamo=False, and unpool.torch.export, which writes MaxUnpool."""
+
+
+ROUNDING = 0.05
+"""The share where rounding decides which of two almost equal values of a window or classes is the larger one."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Network:
         inputs: in the order of the module's arguments.
         dynamic: the axes of the first input whose sizes are dynamic.
         exporter: TORCH, TRACED or UNPOOL.
+        has_initial_weights: whether the weights stay those that `build` gives; see `export.scale_weights`.
+        share: of the numbers of each output that may differ from torch's, see ROUNDING.
     """
 
     name: str
@@ -54,16 +59,13 @@ class Network:
     inputs: tuple[Input, ...]
     dynamic: tuple[int, ...] = ()
     exporter: str = TORCH
+    has_initial_weights: bool = False
+    share: float = 0.0
 
     @property
     def package(self) -> str:
         """The module that defines the network; own networks need torch only."""
         return PACKAGES[self.name.partition("_")[0]]
-
-    @property
-    def elements(self) -> int:
-        """How many numbers all inputs have."""
-        return sum(math.prod(each.shape) for each in self.inputs)
 
 
 PACKAGES = {

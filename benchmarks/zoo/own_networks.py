@@ -4,50 +4,40 @@ Each one is exported twice: as unpool.torch.export writes it, with MaxUnpool, un
 torch.onnx.export does, with ScatterND.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.architectures import Architecture, Blocks, deconvnet, enet, segnet
-from benchmarks.zoo.network import TORCH, UNPOOL, Network, image
+from benchmarks.zoo.network import ROUNDING, UNPOOL, Network, image
 
 if TYPE_CHECKING:
     import torch
 
 VOLUME: Blocks = ((16,), (32, 32), (64, 64), (64, 64))
 SOUND: Blocks = ((32, 32), (64, 64), (128, 128), (128, 128))
-THIRD: Blocks = ((32,), (64,), (64,))
-
-SHAPES: dict[str, tuple[Architecture, tuple[int, ...]]] = {
-    "own_segnet": (segnet(), (1, 3, 160, 224)),
-    "own_segnet1d": (segnet(SOUND), (4, 12, 1000)),
-    "own_segnet3d": (segnet(VOLUME), (1, 1, 48, 64, 64)),
-    "own_enet": (enet, (1, 3, 512, 512)),
-    "own_deconvnet": (deconvnet, (1, 3, 224, 224)),
-}
-LABELS = (1, 3, 120, 160)
+NARROW: Blocks = ((32,), (64,), (64,))
 
 
-def module(build: Architecture, shape: Sequence[int], *, classes: bool = False) -> "torch.nn.Module":
-    """The architecture as a module of torch."""
-    from benchmarks.zoo.architecture_module import ArchitectureModule
+def own(name: str, build: Architecture, shape: tuple[int, ...], *, classes: bool = False, **options: Any) -> Network:
+    """A network with weights that keep values near 1."""
 
-    return ArchitectureModule(build, shape, classes=classes)
+    def build_module() -> "torch.nn.Module":
+        from benchmarks.zoo.architecture_module import ArchitectureModule
+
+        return ArchitectureModule(build, shape, classes=classes)
+
+    return Network(name, build_module, image(*shape), has_initial_weights=True, share=ROUNDING, **options)
 
 
-def twice() -> Iterator[Network]:
-    """Every network of SHAPES, by both exporters."""
-    for name, (build, shape) in SHAPES.items():
-        for suffix, exporter in (("", TORCH), ("_mu", UNPOOL)):
-            yield Network(f"{name}{suffix}", lambda b=build, s=shape: module(b, s), image(*shape), exporter=exporter)  # type: ignore[misc]
+def twice(name: str, *arguments: Any, **options: Any) -> tuple[Network, Network]:
+    """A network by both exporters."""
+    return own(name, *arguments, **options), own(f"{name}_mu", *arguments, exporter=UNPOOL, **options)
 
 
 NETWORKS = (
-    *twice(),
-    Network(
-        "own_segnet_dyn_argmax", lambda: module(segnet(THIRD), LABELS, classes=True), image(*LABELS), dynamic=(2, 3),
-    ),
-    Network(
-        "own_segnet_dyn_argmax_mu", lambda: module(segnet(THIRD), LABELS, classes=True), image(*LABELS),
-        dynamic=(2, 3), exporter=UNPOOL,
-    ),
-)  # fmt: skip
+    *twice("own_segnet", segnet(), (1, 3, 160, 224)),
+    *twice("own_segnet1d", segnet(SOUND), (4, 12, 1000)),
+    *twice("own_segnet3d", segnet(VOLUME), (1, 1, 48, 64, 64)),
+    *twice("own_segnet_dyn_argmax", segnet(NARROW), (1, 3, 120, 160), classes=True, dynamic=(2, 3)),
+    *twice("own_enet", enet, (1, 3, 512, 512)),
+    *twice("own_deconvnet", deconvnet, (1, 3, 224, 224)),
+)

@@ -17,7 +17,8 @@ TEXT = (
     "Networks of MONAI, segmentation_models_pytorch, transformers, diffusers, timm and torchvision, with whose names "
     "theirs begin, and some of our own, with random weights, as PyTorch exports them. Names with `_mu` mean that they "
     "were exported by `unpool.torch.export`, which writes MaxUnpool; `_dyn` means dynamic sizes. "
-    "`MaxPool+Indices` also gives Indices. Results are PyTorch's within a thousandth of the largest value. "
+    "`MaxPool+Indices` also gives Indices. Results are PyTorch's within a thousandth of the largest value; where "
+    "Indices or labels depend on rounding, one number in twenty may differ more. "
     "Milliseconds, median and 95th percentile; *tuned* is a session with `tune=True`; *best* is the faster one of "
     "onnxruntime and OpenVINO. The networks that are slowest against it come first."
 )

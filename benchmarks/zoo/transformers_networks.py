@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.zoo.network import TRACED, Input, Network, image
+from benchmarks.zoo.network import ROUNDING, TRACED, Input, Network, image
 
 if TYPE_CHECKING:
     import torch
@@ -255,21 +255,21 @@ def bert() -> "torch.nn.Module":
 
 
 NETWORKS = (
-    Network("hf_dpt_seg_int64", dpt_labels, image(1, 3, 128, 128)),
+    Network("hf_dpt_seg_int64", dpt_labels, image(1, 3, 128, 128), share=ROUNDING),
     Network("hf_dpt", dpt, image(1, 3, 256, 256)),
     Network("hf_depthanything", depth_anything, image(1, 3, 196, 196)),
     Network("hf_zoedepth", zoedepth, image(1, 3, 256, 256)),
     Network("hf_depthpro", depth_pro, image(1, 3, 384, 384)),
     Network("hf_sam_decoder", sam_decoder, (Input("embeddings", (1, 256, 32, 32)), Input("points", (1, 4, 2, 2)))),
     Network("hf_sam_full", sam_full, (Input("image", (1, 3, 512, 512)), Input("points", (1, 1, 2, 2)))),
-    Network("hf_clipseg", clipseg, (Input("image", (1, 3, 224, 224)), Input("embedding", (1, 128)))),
+    Network("hf_clipseg", clipseg, (Input("image", (1, 3, 224, 224)), Input("condition", (1, 128)))),
     Network("hf_rtdetr_backbone", rtdetr_backbone, image(1, 3, 256, 256)),
-    Network("hf_eomt", eomt, image(1, 3, 256, 256), exporter=TRACED),
+    Network("hf_eomt", eomt, image(1, 3, 256, 256), exporter=TRACED, share=ROUNDING),
     Network("hf_beit_seg", beit_segmentation, image(1, 3, 224, 224)),
     Network("hf_superpoint", superpoint, image(1, 1, 240, 320)),
     Network("hf_vitpose", vitpose, image(1, 3, 256, 192)),
-    Network("hf_dac_decoder", dac_decoder, image(1, 512, 24)),
-    Network("hf_encodec", encodec_decoder, image(1, 128, 75)),
+    Network("hf_dac_decoder", dac_decoder, image(1, 512, 24), has_initial_weights=True),
+    Network("hf_encodec", encodec_decoder, image(1, 128, 75), exporter=TRACED),
     Network("hf_mimi_decoder", mimi_decoder, image(1, 256, 12)),
     Network(
         "hf_speecht5_hifigan_dyn", lambda: hifigan("SpeechT5"), image(1, 48, 80, name="spectrogram"), dynamic=(1,),
@@ -278,7 +278,10 @@ NETWORKS = (
     Network("hf_fastspeech2_hifigan", lambda: hifigan("FastSpeech2Conformer"), image(1, 32, 80, name="spectrogram")),
     Network("hf_vits_hifigan", vits_hifigan, image(1, 192, 48, name="spectrogram")),
     Network("hf_vits_full", vits, (Input("input_ids", (1, 12), high=38),), exporter=TRACED),
-    Network("hf_univnet", univnet, (Input("spectrogram", (1, 32, 100)), Input("noise", (1, 32, 64)))),
+    Network(
+        "hf_univnet", univnet, (Input("spectrogram", (1, 32, 100)), Input("noise", (1, 32, 64))),
+        has_initial_weights=True,
+    ),
     Network("hf_segformer", segformer, image(1, 3, 256, 256)),
     Network("hf_bert", bert, (Input("input_ids", (1, 64), high=1000),)),
 )  # fmt: skip

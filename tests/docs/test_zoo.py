@@ -20,7 +20,7 @@ from benchmarks.zoo import engine_process, export, measure, tables
 from benchmarks.zoo.architecture_module import ArchitectureModule
 from benchmarks.zoo.export import export_missing
 from benchmarks.zoo.model_file import ModelFile, default_folder
-from benchmarks.zoo.network import PACKAGES, Input
+from benchmarks.zoo.network import PACKAGES, ROUNDING, Input
 from benchmarks.zoo.networks import NETWORKS, matching
 from unpool.errors import MissingExtraError
 
@@ -121,7 +121,7 @@ def test_own_networks_are_exported(tmp_path):
     assert file.is_complete
     assert file.summary() == ("4×MaxPool+Indices 4×MaxUnpool", "MaxUnpool or Indices")
     assert file.shapes() == "4x12x1000"
-    assert engine_process.load("unpool", tmp_path, "own_segnet1d_mu", 1).error < 1e-5
+    assert engine_process.load("unpool", file, 1).error < 1e-5
 
 
 def test_architectures_are_the_same_in_torch():
@@ -146,7 +146,7 @@ def test_folder_is_in_the_users_cache(monkeypatch, tmp_path):
 def test_an_engine_loads_runs_and_is_timed(file):
     """The first run is compared with torch's result."""
     engine_process.start("onnxruntime", 1)
-    loaded = engine_process.load("onnxruntime", file.folder, file.name, 1)
+    loaded = engine_process.load("onnxruntime", file, 1)
 
     assert loaded.error == 0
     assert min(loaded.load, loaded.first) > 0
@@ -159,17 +159,20 @@ def test_an_engine_with_another_result_is_not_timed(file):
     inputs, (y,) = file.load_arrays()
     file.save_arrays(inputs, [y + 1])
 
-    assert "another result than torch: error" in engine_process.load("unpool", file.folder, file.name, 1).why
-    assert isinstance(engine_process.load("openvino", file.folder, file.name, 1), Refused)
+    assert "another result than torch: error" in engine_process.load("unpool", file, 1).why
+    assert isinstance(engine_process.load("openvino", file, 1), Refused)
 
 
 def test_differences_are_measured():
-    """Numbers that are not finite differ, and so do shapes; of labels the share counts."""
+    """Numbers that are not finite differ, and so do shapes; so many labels as the share may differ."""
     assert doctest.testmod(engine_process).failed == 0
     one = np.float32([1, 2])
     assert engine_process.difference([one], [one[:1]]) == math.inf
     assert engine_process.difference([one], [one, one]) == math.inf
     assert engine_process.difference([one], [np.float32([1, np.nan])]) == math.inf
+    labels = np.zeros(201, np.int64)
+    for count, error in ((10, 0), (11, 1)):
+        assert engine_process.difference([labels], [np.where(np.arange(201) < count, 1, labels)], ROUNDING) == error
 
 
 def test_networks_are_measured(file, tmp_path, capsys):
