@@ -255,8 +255,11 @@ def _zoo(given: argparse.Namespace) -> int:
         return 0
     require("benchmarks zoo", "bench", "onnxruntime", "openvino")
     path = (given.results or RESULTS) / "zoo.csv"
-    rows = measure(files, given.threads, given.rounds, lambda rows: _update(path, ZooRow, rows))
-    print(markdown(rows))
+
+    def save(rows: list[ZooRow]) -> None:
+        write(path, merged(read(path, ZooRow), rows))
+
+    print(markdown(measure(files, given.threads, given.rounds, save)))
     return 0
 
 

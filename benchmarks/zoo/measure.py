@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,14 @@ class Results:
     reason: str = ""
 
 
+class Summary(NamedTuple):
+    """The input shapes, operators and group of a network, in words."""
+
+    input: str
+    operators: str
+    group: str
+
+
 def measure(
     files: Sequence[ModelFile], threads: int, rounds: int, save: Callable[[list[ZooRow]], None], turns: int = TURNS
 ) -> list[ZooRow]:
@@ -65,21 +73,24 @@ def measure(
         files: one per network; a row says why a network that was not exported is missing.
         threads: for every engine.
         rounds: each with new processes; who begins alternates.
-        save: is given the rows so far after each round.
+        save: is given the rows of a network after each of its rounds.
         turns: of each engine in a round.
     """
     exported = {file.name: file for file in files if file.is_complete}
     results = {name: {engine: Results() for engine in ENGINES} for name in exported}
-    rows = [_missing_row(file, threads) for file in files if not file.is_complete]
+    known = {name: Summary(file.shapes(), *file.summary()) for name, file in exported.items()}
+    rows = {file.name: [_missing_row(file, threads)] for file in files if not file.is_complete}
+    for missing in rows.values():
+        save(missing)
     for number in range(rounds):
         engines = ENGINES if number % 2 == 0 else ENGINES[::-1]
         for name, file in exported.items():
             able = [engine for engine in engines if not results[name][engine].reason]
             _round(file, {engine: results[name][engine] for engine in able}, threads, turns)
-            say(f"round {number + 1}: {name}: {_summary(results[name])}")
-        found = [row for name, file in exported.items() for row in _rows(file, results[name], threads)]
-        save([*rows, *found])
-    return [*rows, *found]
+            say(f"round {number + 1}: {name}: {_states(results[name])}")
+            rows[name] = list(_rows(name, known[name], results[name], threads))
+            save(rows[name])
+    return [row for each in rows.values() for row in each]
 
 
 def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: int) -> None:
@@ -115,14 +126,12 @@ def _process(engine: str, threads: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, get_context("spawn"), initializer=engine_process.start, initargs=(engine, threads))
 
 
-def _rows(file: ModelFile, results: dict[str, Results], threads: int) -> Iterator[ZooRow]:
-    operators, group = file.summary()
-    shapes = file.shapes()
+def _rows(name: str, known: Summary, results: dict[str, Results], threads: int) -> Iterator[ZooRow]:
     for engine, each in results.items():
         is_able = not each.reason and bool(each.seconds)
         p50, p95 = np.percentile(each.seconds, [50, 95]).tolist() if is_able else (0.0, 0.0)
         yield ZooRow(
-            file.name, group, shapes, operators, engine, each.version, cpu_name(), threads,
+            name, known.group, known.input, known.operators, engine, each.version, cpu_name(), threads,
             len(each.seconds) if is_able else 0,
             median(one.load for one in each.loaded) if is_able else 0.0,
             median(one.first for one in each.loaded) if is_able else 0.0,
@@ -145,6 +154,6 @@ def _missing_row(file: ModelFile, threads: int) -> ZooRow:
     )  # fmt: skip
 
 
-def _summary(results: dict[str, Results]) -> str:
+def _states(results: dict[str, Results]) -> str:
     states = {engine: each.reason or f"{milliseconds(median(each.seconds))} ms" for engine, each in results.items()}
     return ", ".join(f"{EVERY[engine].title}: {state}" for engine, state in states.items())
