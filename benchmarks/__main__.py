@@ -253,7 +253,7 @@ def _zoo(given: argparse.Namespace) -> int:
         export_missing(networks, folder)
     if given.only == "export":
         return 0
-    require("benchmarks zoo", "bench", "onnxruntime", "openvino")
+    require("zoo", "bench", "onnxruntime", "openvino")
     path = (given.results or RESULTS) / "zoo.csv"
 
     def save(rows: list[ZooRow]) -> None:

@@ -39,7 +39,7 @@ def export_missing(networks: Sequence[Network], folder: Path) -> None:
     missing = [network for network in networks if not ModelFile(folder, network.name).is_complete]
     if not missing:
         return
-    require("benchmarks zoo", "zoo", "onnxscript", *dict.fromkeys(network.package for network in missing))
+    require("zoo", "zoo", "onnxscript", *dict.fromkeys(network.package for network in missing))
     folder.mkdir(parents=True, exist_ok=True)
     for number, network in enumerate(missing, 1):
         say(f"export {number} of {len(missing)}: {network.name}")
