@@ -17,8 +17,18 @@ from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import readme_section, speed_page, write_between
 from benchmarks.rows import (
-    GpuDeviceRow, GpuRow, MachineRow, PartRow, Record, Row, SteadyRow, ZooRow, merged, read, write,
-)  # fmt: skip
+    GpuDeviceRow,
+    GpuRow,
+    MachineRow,
+    PartRow,
+    Record,
+    Row,
+    SteadyRow,
+    ZooRow,
+    merged,
+    read,
+    write,
+)
 from benchmarks.shapes import STEADY, SUITES, matching
 from benchmarks.standings import Standings, standings_of
 from benchmarks.tables import goal_table
@@ -39,7 +49,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="run | pair | rent | steady | startup | timeline | choices | tiled | gpu | device | zoo | report | check",
+        metavar="COMMAND",
     )
     measure = commands.add_parser("run", help="measure, and write results")
     measure.add_argument("--engines", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from benchmarks.machine import Machine
 from unpool import files
 
-Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | PartRow")
-Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | ZooRow")
+Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | PartRow | ZooRow")
 
 
 @dataclass(frozen=True)
