@@ -199,8 +199,9 @@ def _open(name: str) -> Any:
         _log.warning("kernels: %s cannot be loaded, so kernels are compiled: %s.", path, cause)
         return None
     addresses = [ctypes.cast(getattr(ctypes.pythonapi, each), ctypes.c_void_p).value for each in PYTHON_FUNCTIONS]
-    words = (*PYTHON_SIZES.values(), *addresses)
-    (ctypes.c_void_p * len(words)).in_dll(library, PYTHON_TABLE)[:] = words
+    table = ctypes.c_void_p * len(PYTHON_ENTRIES)
+    words = table(*PYTHON_SIZES.values(), *addresses)
+    ctypes.memmove(table.in_dll(library, PYTHON_TABLE), words, ctypes.sizeof(words))
     return library
 
 
