@@ -43,10 +43,10 @@ runs, and why. [Speed](speed.md) has times; [Error messages](error-messages.md) 
 has in onnxruntime. `114.0` is the sum of the output of a small model that ran with the method or option. If results
 cannot show an option's effect, the note names what was compared.
 
-**Releases.** The tests of these tables, `tests/onnxruntime_api`, pass with onnxruntime 1.22.0,
-1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.27.0, 1.28.0, 1.29.0, 1.30.0, 1.31.1 and 1.32.0. unpool has the names that the
-installed release has. Where releases differ, unpool behaves as 1.31 does: the inputs of an asynchronous run stay alive
-until its callback, and an output never shares memory with an input.
+**Releases.** The tests of these tables, `tests/onnxruntime_api`, pass with onnxruntime 1.26.0, 1.27.0, 1.28.0, 1.29.0,
+1.30.0, 1.31.1 and 1.32.0. unpool has the names that the installed release has. Where releases differ, unpool behaves as
+1.31 does: the inputs of an asynchronous run stay alive until its callback, and an output never shares memory with an
+input.
 
 **Custom operators.** Register a library of custom operators in the SessionOptions, as with onnxruntime. A model may mix
 them with MaxUnpool. onnxruntime-extensions 0.15.2 gave the same results in both:

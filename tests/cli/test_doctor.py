@@ -48,7 +48,7 @@ def test_doctor_knows_all_extras():
         wanted = " ".join(declared[extra]).lower()
         for module in modules:
             assert any(name.lower() in wanted for name in names.get(module, [module])), (extra, module)
-    assert set(declared) - set(doctor.EXTRAS) == {"conformance", "bench", "docs", "test", "release", "all"}
+    assert set(declared) - set(doctor.EXTRAS) == {"conformance", "bench", "docs", "test", "release", "zoo", "all"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])

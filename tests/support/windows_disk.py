@@ -27,6 +27,8 @@ def install(monkeypatch):
     """Replace the functions until the end of the test."""
     for name in NAMES:
         monkeypatch.delattr(os, name, raising=False)
+    if hasattr(os, "process_cpu_count"):  # of Python 3.13, which decided at its start to ask for the affinity
+        monkeypatch.setattr(os, "process_cpu_count", os.cpu_count)
     for module in (file_set, locks, targets):
         monkeypatch.setattr(module, "IS_WINDOWS", True)
     monkeypatch.setattr(targets, "PAUSES", (0.001, 0.001))

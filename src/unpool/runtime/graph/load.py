@@ -115,6 +115,8 @@ def _data_range(
     length = size - offset if entry.length is None else entry.length
     if min(offset, length) < 0 or offset + length > size:
         raise FileError(f"{where}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}")
+    if entry.length is not None and weights.has_whole_bytes(tensor) and length != weights.byte_size(tensor):
+        raise FileError(f"{where}, got {length} bytes for a tensor of {weights.byte_size(tensor)}. {_ADVICE}")
     return _DataRange(file, offset, length)
 
 

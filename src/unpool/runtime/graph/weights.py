@@ -151,13 +151,18 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
 FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
 CHUNK = 2**24  # bytes that are copied at a time
 _PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
-_PACKED = {number for word, number in TensorProto.DataType.items() if word in _PACKED_NAMES}
+_WHOLE = {number for word, number in TensorProto.DataType.items() if word not in _PACKED_NAMES}
 
 
 def can_be_mapped(tensor: onnx.TensorProto, length: int) -> bool:
     """True if a tensor of `length` bytes in a file can be mapped: it is large, and its elements are whole bytes."""
-    is_plain = is_large(tensor) and tensor.data_type not in _PACKED and sys.byteorder == "little"
+    is_plain = is_large(tensor) and has_whole_bytes(tensor) and sys.byteorder == "little"
     return is_plain and length == byte_size(tensor)
+
+
+def has_whole_bytes(tensor: onnx.TensorProto) -> bool:
+    """True if the elements of a tensor are numbers of whole bytes."""
+    return tensor.data_type in _WHOLE
 
 
 def keep_in_file(tensor: onnx.TensorProto, file: DataFile) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError
@@ -189,19 +188,15 @@ class OrtSessionMethods:
     def _private_attributes(self) -> dict[str, Any]:
         """Private attributes of onnxruntime's session, which some libraries read in place of the methods."""
         reads_config = self._config.reads_config
-        of_methods = {
-            "_input_epdevices": self.get_input_epdevices,
-            "_input_meminfos": self.get_input_memory_infos,
-            "_output_meminfos": self.get_output_memory_infos,
-        }
-        has_method = partial(hasattr, onnxruntime.InferenceSession)  # old releases lack some
         return {
-            **{name: method() for name, method in of_methods.items() if has_method(method.__name__)},
             "_captured_graph_bindings": {},
             "_fallback_providers": [CPU],
             "_from_model_package": False,
+            "_input_epdevices": self.get_input_epdevices(),
+            "_input_meminfos": self.get_input_memory_infos(),
             "_inputs_meta": self.get_inputs(),
             "_model_meta": self.get_modelmeta(),
+            "_output_meminfos": self.get_output_memory_infos(),
             "_outputs_meta": self.get_outputs(),
             "_overridable_initializers": self.get_overridable_initializers(),
             "_profiling_start_time_ns": self.get_profiling_start_time_ns(),
