@@ -57,7 +57,7 @@ class ModelFile:
 
     @property
     def reason(self) -> str:
-        """Why the network was not exported, in one line; "" if nobody tried."""
+        """Why the network was not exported, in one line; "" if it was not tried."""
         return self.log.read_text(encoding="utf-8").strip() if self.log.is_file() else ""
 
     def save_arrays(self, inputs: Mapping[str, np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -26,7 +26,7 @@ MACHINE = "a GPU; a CPU, 16 cores"
 
 
 class Watch:
-    """A clock that only moves when it is told to."""
+    """A clock that a test moves."""
 
     def __init__(self):
         self.now = 100.0
@@ -153,7 +153,7 @@ def test_there_are_six_parts(capsys, number):
 
 
 def test_the_first_part_needs_nothing(no_gpu, tmp_path):
-    """It lists versions and what is missing; a repeated part replaces its rows, and the page is written anew."""
+    """It lists versions and what is missing; a repeated part replaces its rows, and the page is written again."""
     options = ["--results", str(tmp_path), "--page", str(tmp_path / "device.md")]
     assert command.main(["device", "--part", "1", *options]) == 0
     first = read(tmp_path / "device.csv", PartRow)

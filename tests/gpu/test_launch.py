@@ -26,7 +26,7 @@ class Kernel:
 
 @pytest.fixture(autouse=True)
 def compiler(monkeypatch):
-    """As with Triton's compiler: its interpreter starts every kernel anew."""
+    """As with Triton's compiler: its interpreter starts every kernel again."""
     monkeypatch.setattr(launch, "INTERPRETED", False)
 
 

@@ -108,7 +108,7 @@ def test_an_untouched_file_is_not_restored(tmp_path, monkeypatch, caplog):
 
 
 def test_a_rename_is_repeated_while_a_scanner_has_the_file_open(windows, tmp_path, monkeypatch):
-    """Windows lets nobody rename it in that moment."""
+    """Windows refuses to rename it in that moment."""
     plain, count = os.replace, []
 
     def replace(path, place):
