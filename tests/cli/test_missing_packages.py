@@ -24,7 +24,7 @@ from unpool.extras import EXTRAS, extra_of, install_line
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {"pillow": "PIL", "scikit-image": "skimage"}
-FOR_DEVELOPERS = {"bench", "conformance", "docs", "test", "release", "all"}
+FOR_DEVELOPERS = {"bench", "conformance", "docs", "test", "release", "zoo", "all"}
 OPTIONAL = {
     MODULES.get(name, name)
     for extra, packages in PROJECT["optional-dependencies"].items()
