@@ -91,13 +91,13 @@ def launches(call: Callable[[], Any]) -> int:
 @contextmanager
 def stubbed() -> Iterator[None]:
     """A block in which tensors of the CPU take the way of those on a GPU, and no kernel starts."""
-    compile_kernel, types = Launcher.compile, set(GPU_DEVICE_TYPES)
-    Launcher.compile = lambda *_: _start_nothing  # type: ignore[method-assign]
+    prepare, types = Launcher.prepare, set(GPU_DEVICE_TYPES)
+    Launcher.prepare = lambda *_: _start_nothing  # type: ignore[method-assign]
     GPU_DEVICE_TYPES.add("cpu")
     try:
         yield
     finally:
-        Launcher.compile = compile_kernel  # type: ignore[method-assign]
+        Launcher.prepare = prepare  # type: ignore[method-assign]
         GPU_DEVICE_TYPES.clear()
         GPU_DEVICE_TYPES.update(types)
 

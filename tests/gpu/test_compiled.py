@@ -27,8 +27,13 @@ def compiled(folder, *what):
 
 
 def check(kernels):
-    """No program spills registers into local memory, or takes more shared memory than there is."""
+    """No program spills registers or takes more shared memory than there is; launches pass the arguments it takes."""
     assert [each for each in kernels if each["STACK"] or each["LOCAL"] or each["shared"] > SHARED] == []
+    assert kernels
+    for each in kernels:
+        passed, declared = each["arguments"]
+        assert declared[: len(passed)] == passed, each
+        assert declared[len(passed) :] in ([], [8], [8, 8]), each  # pointers to scratch memory, which no kernel uses
 
 
 @pytest.mark.gpu_interpreter

@@ -5,6 +5,7 @@ device "meta", which has shapes and no memory: so they may be as large as one li
 compiled as it would be run: a compiler makes a constant of every size that is 1, which the interpreter does not.
 """
 
+import ctypes
 import json
 import re
 import subprocess
@@ -18,7 +19,6 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from triton.runtime.jit import JITFunction
 
 from tests.cases.generated import judged
 from tests.support.gpu import run_gpu
@@ -27,6 +27,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.gpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.gpu.conv_transpose import weight_gradient
 from unpool.kernels.gpu.elements import BITS, bits_of
+from unpool.kernels.gpu.launch import Launcher, flat, kernel_arguments
 from unpool.kernels.gpu.max_unpool import gather, gradient
 
 HUGE = 65536
@@ -101,8 +102,9 @@ def convolved(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named:
     problem = conv_transpose.GpuConvProblem(axes, 1, group, channels // group, channels // group, kind, **named)
     x, y = (tensor(1, channels, *[each] * rank, kind=kind) for each in (size // 2, size))
     w, b = tensor(channels, channels // group, *[4] * rank, kind=kind), tensor(channels, kind=kind)
-    conv_transpose.launch(problem)(x, conv_transpose.pack(w, group), b, y)
-    conv_transpose.launch_adjoint(problem)(y, conv_transpose.pack(w, group, is_adjoint=True), None, x)
+    strides = conv_transpose.Strides((2,) * rank, (1,) * rank)
+    conv_transpose.launch(problem)(x, conv_transpose.pack(w, group, strides), b, y)
+    conv_transpose.launch_adjoint(problem)(y, conv_transpose.pack(w, group, None), None, x)
     weight_gradient.launch(problem)(x, y)
 
 
@@ -156,30 +158,38 @@ def offsets(ttir: str) -> list[str]:
 
 
 def compiling(found: list[dict[str, Any]]) -> Callable[..., Any]:
-    """What stands for the start of a kernel: compiles it, and notes what became of it."""
+    """What stands for the launch of a kernel: compiles it, and notes what became of it."""
 
-    def start(kernel: Any, _: Any) -> Callable[..., None]:
-        def compiled(*arguments: Any, **options: Any) -> None:
-            made = kernel.warmup(*arguments, grid=(1,), **options)
-            found.append({
-                "kernel": kernel.__name__,
-                "setting": repr(arguments[-1]),
-                "shared": made.metadata.shared,
-                "offsets": offsets(made.asm["ttir"]),
-                "has_matrix_units": any(word in made.asm["ptx"] for word in ("wgmma.", "mma.sync")),
-                **used(made.asm["cubin"]),
-            })  # fmt: skip
+    def prepare(launcher: Launcher, *operands: Any) -> Callable[..., None]:
+        made = launcher.compile(*operands)
+        found.append({
+            "kernel": launcher.kernel.__name__,
+            "setting": repr(launcher.meta),
+            "shared": made.metadata.shared,
+            "offsets": offsets(made.asm["ttir"]),
+            "has_matrix_units": any(word in made.asm["ptx"] for word in ("wgmma.", "mma.sync")),
+            "arguments": arguments(made, (*operands, launcher.args)),
+            **used(made.asm["cubin"]),
+        })  # fmt: skip
+        return lambda *_: None
 
-        return compiled
+    return prepare
 
-    return start
+
+def arguments(made: Any, values: tuple[Any, ...]) -> list[list[int]]:
+    """Sizes in bytes of a kernel's arguments: as a launch passes them, and as the machine code takes them."""
+    slots = kernel_arguments(made.src.signature.values(), values)
+    assert slots is not None, made.src.signature
+    passed = [ctypes.sizeof(each) for each in flat(slots) if each is not None]
+    declared = re.findall(r"\.param \.[a-z](\d+)", made.asm["ptx"].split(".entry")[1].split(")")[0])
+    return [passed, [int(bits) // 8 for bits in declared]]
 
 
 def main(what: str, *more: str) -> Iterator[str]:
     """The lines to print."""
     found: list[dict[str, Any]] = []
     driver.set_active(Hopper())
-    JITFunction.__getitem__ = compiling(found)  # type: ignore[method-assign]
+    Launcher.prepare = compiling(found)  # type: ignore[method-assign]
     {"all": everything, "wide": wide, "random": some_random}[what](*map(int, more))
     yield from map(json.dumps, found)
 
