@@ -74,7 +74,7 @@ def test_positions_in_parts():
     x, grad = integers(1, 1, 9000), integers(1, 1, 9000)
     found = weight_gradient(x, grad, (1,), ConvSettings((1,), (0,), (1,), 1))
 
-    assert split_positions(9, 1) == (2, 5)
+    assert split_positions(9, 1, 256) == (2, 5)
     assert found.item() == (x.double() * grad.double()).sum().item()
 
 

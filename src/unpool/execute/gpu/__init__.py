@@ -129,7 +129,10 @@ def own_weights(spec: Spec, w: Any) -> Tensor:
     assert isinstance(spec, ConvTransposeSpec), "no other operator has weights"
     copy = tensor_of(spec.row.label, "W", w).clone(memory_format=torch.contiguous_format)
     if copy.dtype in KINDS and copy.dim() > 2 and copy.shape[0] % spec.group == 0:  # anything else is refused later
-        setattr(copy, _PACKED, conv_kernels.pack(copy, spec.group))
+        rank = copy.dim() - 2
+        strides = conv_kernels.Strides(spec.strides or (1,) * rank, spec.dilations or (1,) * rank)
+        if len(strides.strides) == len(strides.dilations) == rank:
+            setattr(copy, _PACKED, conv_kernels.pack(copy, spec.group, strides))
     return copy
 
 
@@ -150,7 +153,10 @@ class GpuConvTranspose:
             call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
             **_activation_options(spec.activation),
         )  # fmt: skip
-        self._launch, self._pack = conv_kernels.launch(problem), conv_kernels.packer(w[0], w[1], spec.group)
+        windows = [axis.window for axis in call.axes]
+        strides, dilations = (tuple(getattr(each, name) for each in windows) for name in ("stride", "dilation"))
+        self._launch = conv_kernels.launch(problem)
+        self._pack = conv_kernels.packer(w[0], w[1], spec.group, conv_kernels.Strides(strides, dilations))
         self._y_shape = call.large.in_layout(row)
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:

@@ -117,7 +117,7 @@ def input_gradient(grad: torch.Tensor, w: torch.Tensor, spatial: tuple[int, ...]
     outer = grad.shape[0], w.shape[0]
     y = grad.new_empty((outer[0], *spatial, outer[1]) if is_last else (*outer, *spatial))
     y = y.movedim(-1, 1) if is_last else y
-    packed = pack(w, conv.groups, is_adjoint=True)
+    packed = pack(w, conv.groups, None)
     _input_gradient(_problem(grad, w.shape, spatial, conv, is_last))(grad, packed, None, y)
     return y
 

@@ -67,10 +67,12 @@ def grid_of(batch: int, channels: int, sizes: tuple[int, ...], is_channels_last:
     return TileGrid(sizes, TileExtent(channels, rows, lanes))
 
 
-def tile_for(grid: TileGrid, is_channels_last: bool, largest: int) -> TileShape:
+def tile_for(
+    grid: TileGrid, is_channels_last: bool, largest: int, elements: int = ELEMENTS, most_lanes: int = MOST_LANES
+) -> TileShape:
     """Tiles of a grid; `largest` is the largest number that places are computed with."""
-    lanes = power_of_two(grid.extent.lanes, MOST_LANES)
-    return TileShape(power_of_two(grid.extent.rows, ELEMENTS // lanes), lanes, is_channels_last, largest >= LIMIT32)
+    lanes = power_of_two(grid.extent.lanes, most_lanes)
+    return TileShape(power_of_two(grid.extent.rows, elements // lanes), lanes, is_channels_last, largest >= LIMIT32)
 
 
 def programs(grid: TileGrid, tile: TileShape) -> int:

@@ -20,12 +20,15 @@ from unpool.kernels.gpu.elements import IS_INTERPRETED, activate, narrow
 from unpool.kernels.gpu.launch import power_of_two
 
 _FEW_MAPS = 32
-_DENSE_BLOCKS = {  # the largest, by (is float32, has few maps): the fastest of several on an H100
+_MANY_MAPS = 256
+_DENSE_BLOCKS = {  # the largest, by (is float32, has few maps): the fastest of several on an H200
     (True, False): BlockShape(64, 64, 32, warps=4, stages=3),
     (True, True): BlockShape(128, 32, 16, warps=4, stages=3),
     (False, False): BlockShape(128, 128, 32, warps=4, stages=4),
     (False, True): BlockShape(128, 32, 32, warps=4, stages=4),
 }
+_WIDE_BLOCK = BlockShape(128, 256, 64, warps=8, stages=3)  # of many maps in 16-bit floats
+_SCATTERED_BLOCK = BlockShape(64, 64, 64, warps=4, stages=4)  # of 16-bit floats that are stored one by one
 _SUM_ELEMENTS = 1024
 _SUM_MAPS = 16
 
@@ -41,15 +44,26 @@ class ConvMeta:
     is_wide: bool
     has_bias: bool
     may_skip: bool
+    is_subpixel: bool
     precision: str
     activation: str
     params: tuple[float, ...]
 
 
-def block_shape(sizes: ConvSizes, kind: str, *, is_dense: bool, is_tight: bool) -> BlockShape:
+def is_scattered(sizes: ConvSizes) -> bool:
+    """True if the maps of a sub-pixel convolution are stored one by one: each needs an address in registers."""
+    return sizes.y_maps < sizes.maps and sizes.y_maps % 16 > 0
+
+
+def block_shape(sizes: ConvSizes, kind: str, rank: int, *, is_dense: bool, is_tight: bool) -> BlockShape:
     """The blocks of `add_products`, or of `add_sums`; `is_tight` if sums share registers: half the positions."""
     if is_dense:
         most = _DENSE_BLOCKS[kind == "float32", sizes.maps <= _FEW_MAPS]
+        if kind != "float32" and sizes.maps > _FEW_MAPS:
+            if is_scattered(sizes):
+                most = _SCATTERED_BLOCK
+            elif sizes.maps >= _MANY_MAPS and rank <= 2 and not is_tight:
+                most = _WIDE_BLOCK
         if is_tight:
             most = most._replace(positions=most.positions // 2, warps=2 * most.warps)
         return dense_block(most, sizes.positions, sizes.maps, sizes.channels)
@@ -157,13 +171,18 @@ def _epilogue(total, tensors, origin, block, args, meta: tl.constexpr):
     """Add the bias to the sums of a block of `_block_of`, activate them, round them once, and store them in y."""
     kind: tl.constexpr = meta.kind
     sizes = args.sizes
-    columns = block[0] * sizes.maps + block[2]
     is_map = block[2] < sizes.maps
+    columns = block[0] * sizes.y_maps + (block[2] % sizes.y_maps if meta.is_subpixel else block[2])
     if meta.has_bias:
         total += tl.load(tensors[0] + columns, mask=is_map, other=0).to(total.dtype)[None, :]
     bits = narrow(activate(total, meta), kind)
-    place, mask = phases.target_of(origin[0], origin[2], args.dims)
-    mask = mask & block[1]
-    rows = origin[1] * args.y.batch + place * args.y.place
     columns = columns * args.y.channel
-    tl.store(tensors[1] + rows[:, None] + columns[None, :], bits, mask=mask[:, None] & is_map[None, :])
+    if meta.is_subpixel:
+        rows, more, mask = phases.shuffled_of(origin[0], block[2] // sizes.y_maps, args.shuffle)
+        columns += more * args.y.place
+        mask = mask & block[1][:, None]
+    else:
+        rows, is_inside = phases.target_of(origin[0], origin[2], args.dims)
+        mask = (is_inside & block[1])[:, None]
+    rows = origin[1] * args.y.batch + rows * args.y.place
+    tl.store(tensors[1] + rows[:, None] + columns[None, :], bits, mask=mask & is_map[None, :])

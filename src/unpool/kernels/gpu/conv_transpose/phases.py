@@ -5,6 +5,10 @@
 A phase holds the positions of y that are equal modulo the stride along every axis. Along an axis, all positions of a
 phase read the same taps: the first follows from a modular inverse, the others come at equal steps.
 
+If strides divide the window, and nothing is dilated, all phases read the same inputs, by taps of their own. Then they
+are computed together, as more maps of a convolution with stride 1, whose maps are shuffled into y: a sub-pixel
+convolution. It reads x once instead of once per phase, and makes dense products of phases with few maps.
+
 The gradient by x is a convolution, which walks the same line from small to large: there y is the small side, x the
 large one, and all positions are one phase that reads every tap.
 """
@@ -59,6 +63,26 @@ def adjoint_dim_of(axis: Axis) -> PhaseDim:
     )  # fmt: skip
 
 
+class ShuffleDim(NamedTuple):
+    """One spatial axis of y, which the maps of a sub-pixel convolution are shuffled into."""
+
+    stride: int  # phases
+    large: int  # size of y
+    skipped: int  # phases before the first element of y
+
+
+def subpixel_dim_of(axis: Axis) -> PhaseDim:
+    """An axis of a sub-pixel convolution; `large` and `length` are its own size."""
+    stride, first = axis.window.stride, axis.begin // axis.window.stride
+    length = -(-(axis.large + axis.begin) // stride) - first
+    return PhaseDim(length, axis.small, axis.window.size // stride, 1, 1, first, 1, length, 1, 1, 1, 0, 1)
+
+
+def shuffle_dim_of(axis: Axis) -> ShuffleDim:
+    """An axis of y after a sub-pixel convolution."""
+    return ShuffleDim(axis.window.stride, axis.large, axis.begin % axis.window.stride)
+
+
 @triton.jit
 def phase_of(number, dims):
     """Phase `number`: for each axis a tuple of (offset, first tap, taps, small position at the first tap)."""
@@ -105,6 +129,26 @@ def target_of(coords, phase, dims):
         mask = mask & (position < dims[axis].large)
         place = place * dims[axis].large + position
     return place, mask
+
+
+@triton.jit
+def shuffled_of(coords, number, dims):
+    """Places in a plane of y of positions and phases, of (positions, phases), and the mask of those inside y."""
+    rows = coords[0] * 0
+    columns = number * 0
+    mask = (coords[0] >= 0)[:, None] & (number >= 0)[None, :]
+    step = 1
+    for axis in tl.static_range(len(dims) - 1, -1, -1):
+        dim = dims[axis]
+        first = coords[axis] * dim.stride
+        more = number % dim.stride - dim.skipped
+        number = number // dim.stride
+        position = first[:, None] + more[None, :]
+        mask = mask & (position >= 0) & (position < dim.large)
+        rows += first * step
+        columns += more * step
+        step *= dim.large
+    return rows, columns, mask
 
 
 @triton.jit

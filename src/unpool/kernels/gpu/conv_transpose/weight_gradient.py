@@ -27,10 +27,12 @@ from unpool.kernels.gpu.tiles import to_channels_last
 # dW (C, M/groups, k1..kk) of (x, the gradient of y), both without gaps in one layout
 Run: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-_PROGRAMS = 1024  # keep a device busy
 _MIN_STEPS = 4  # fewest blocks of positions of a part
-_FLOAT32 = BlockShape(32, 64, 64, warps=4, stages=3)
-_SIXTEEN_BITS = BlockShape(64, 64, 128, warps=4, stages=4)
+# by is float32: the largest block, and the programs that keep a device busy; more would write more sums
+_BLOCKS = {
+    True: (BlockShape(32, 64, 64, warps=4, stages=3), 1024),
+    False: (BlockShape(64, 128, 128, warps=4, stages=3), 256),
+}
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,14 @@ def launch(problem: GpuConvProblem) -> Run:
 def _launch(problem: GpuConvProblem) -> Run:
     args = problem.args(tuple(dim_of(axis)._replace(length=axis.small) for axis in problem.axes))
     sizes, positions = args.sizes, args.sizes.positions  # of x, all of one phase
+    most, programs = _BLOCKS[problem.kind == "float32"]
     if problem.is_dense:
-        most = _FLOAT32 if problem.kind == "float32" else _SIXTEEN_BITS
         tile = dense_block(most, positions, problem.maps, problem.channels)
     else:  # a program holds channels, positions and maps in registers at once
         channels, maps = power_of_two(problem.channels, 8), power_of_two(problem.maps, 8)
         tile = BlockShape(power_of_two(positions, min(1024, 2048 // (channels * maps))), maps, channels)
     tiles = problem.groups * sizes.taps * blocks(problem.channels, tile.channels) * blocks(problem.maps, tile.maps)
-    parts, steps = split_positions(blocks(positions, tile.positions), tiles)
+    parts, steps = split_positions(blocks(positions, tile.positions), tiles, programs)
     shape = parts, sizes.taps, problem.groups, problem.channels, problem.maps
     is_wide = max(problem.largest_offset(args), math.prod(shape)) >= LIMIT32
     wide = torch.float64 if problem.kind == "float64" else torch.float32
@@ -89,13 +91,13 @@ def _launch(problem: GpuConvProblem) -> Run:
     return run
 
 
-def split_positions(steps: int, tiles: int) -> tuple[int, int]:
+def split_positions(steps: int, tiles: int, programs: int) -> tuple[int, int]:
     """The number of parts of `steps` blocks of positions, and the blocks of a part, for `tiles` tiles of weights.
 
-    >>> split_positions(1000, 64), split_positions(1000, 5000), split_positions(3, 1), split_positions(0, 1)
-    ((16, 63), (1, 1000), (1, 3), (1, 0))
+    >>> [split_positions(*each, programs=1024) for each in ((1000, 64), (1000, 5000), (3, 1), (0, 1))]
+    [(16, 63), (1, 1000), (1, 3), (1, 0)]
     """
-    parts = max(1, min(blocks(_PROGRAMS, max(tiles, 1)), steps // _MIN_STEPS))
+    parts = max(1, min(blocks(programs, max(tiles, 1)), steps // _MIN_STEPS))
     per_part = blocks(steps, parts)
     return blocks(steps, per_part) if steps else 1, per_part
 

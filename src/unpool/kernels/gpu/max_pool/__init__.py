@@ -47,6 +47,7 @@ class GpuPoolProblem:
     params: tuple[float, ...] = ()
 
 
+_ELEMENTS, _LANES, _WARPS = 512, 64, 2  # of a tile, at most; of its lanes; of the warps of its program
 _ONE_PASS_TAPS = 16  # that are always read in one pass
 _PASS_COST = 8  # of a pass in addition to its taps, in taps: it writes elements and places, and reads them again
 _MAX_TAPS = 8  # of tiles of the usual size: with more, a program has half as many outputs, so that registers suffice
@@ -135,7 +136,7 @@ def _pass(problem: GpuPoolProblem, steps: tuple[Axes, ...], number: int, has_ind
     windows = [axis.window for axis in walked]
     taps = math.prod(each.size for each in windows)
     grid = grid_of(problem.batch, problem.channels, tuple(axis.small for axis in axes), problem.is_channels_last)
-    tile = tile_for(grid, problem.is_channels_last, largest)
+    tile = tile_for(grid, problem.is_channels_last, largest, _ELEMENTS, _LANES)
     if taps > _MAX_TAPS:
         tile = replace(tile, rows=max(1, tile.rows // 2))
     folded = grid.sizes if problem.is_channels_last else grid.sizes[:-1]
@@ -149,7 +150,7 @@ def _pass(problem: GpuPoolProblem, steps: tuple[Axes, ...], number: int, has_ind
     dims = tuple(_dim(walked, each, problem.is_column_major) for each in range(len(axes)))
     read, counted = (math.prod(axis.large for axis in each) for each in (axes, steps[0]))
     planes = PoolPlanes(read, counted, math.prod(grid.sizes))
-    return Launcher(pool_windows, programs(grid, tile), PoolArgs(grid, dims, planes), meta)
+    return Launcher(pool_windows, programs(grid, tile), PoolArgs(grid, dims, planes), meta, _WARPS)
 
 
 def _carries(sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
