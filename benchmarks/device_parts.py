@@ -98,6 +98,8 @@ NEEDED: Mapping[int, Sequence[str]] = {
 
 FIRST_TESTS = ("test_on_a_device.py", "test_contract.py", "test_conv_gradients.py", "test_torch.py")
 
+NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:benchmark")  # pytest-benchmark warns if tests run in parallel
+
 PACKAGES = ("pytest", "pytest-xdist", "onnxruntime-gpu", "cupy-cuda12x", "cupy-cuda13x", "hypothesis")
 """Packages that parts need or use, in addition to those of `unpool doctor`."""
 
@@ -222,7 +224,7 @@ def _inventory(run: PartRun) -> None:
     found = examine()
     for topic in ("versions", "processor", "kernels", "devices"):
         for name, value in found.topics[topic].items():
-            run.add_fact(f"{topic}: {name}", str(value))
+            run.add_fact(f"{topic}: {name}", str(value).rpartition("/")[2] if name == "library" else str(value))
     for name in PACKAGES:
         try:
             run.add_fact(f"versions: {name}", metadata.version(name))
@@ -242,23 +244,26 @@ def _inventory(run: PartRun) -> None:
 
 
 def _tests(run: PartRun) -> None:
-    """Every file of tests/gpu in a process of its own, on all cores if pytest-xdist is installed."""
-    files = sorted(path.name for path in (ROOT / "tests" / "gpu").glob("test_*.py"))
-    ordered = [*FIRST_TESTS, *(name for name in files if name not in FIRST_TESTS)]
+    """All files of tests/gpu, the first ones in a process of their own, on all cores if pytest-xdist is installed."""
+    others = sorted({path.name for path in (ROOT / "tests" / "gpu").glob("test_*.py")} - set(FIRST_TESTS))
     parallel = ["-n", "auto"] if find_spec("xdist") else []
-    for name in run.deadline.steps(ordered):
-        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", "-p", "no:cacheprovider", *parallel]
+
+    def title(names: Iterable[str]) -> str:
+        return ", ".join(name.removeprefix("test_").removesuffix(".py") for name in names)
+
+    for names in run.deadline.steps([FIRST_TESTS, others]):
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *NO_PLUGINS, *parallel]
         try:
             done = subprocess.run(
-                [*command, f"tests/gpu/{name}"],
+                [*command, *(f"tests/gpu/{name}" for name in names)],
                 cwd=ROOT, capture_output=True, text=True, timeout=max(1.0, run.deadline.remaining), check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            run.add_fact(name, "stopped when the time was over", LEFT_OUT)
+            run.add_fact(title(names), "stopped when the time was over", LEFT_OUT)
             continue
         note, has_failed = verdict(done.stdout, done.returncode)
-        run.add_fact(name, note, FAILED if has_failed else "")
-    run.add_left_out(run.deadline.left_out)
+        run.add_fact(title(names), note, FAILED if has_failed else "")
+    run.add_left_out(title(names) for names in run.deadline.left_out)
 
 
 def verdict(output: str, code: int) -> tuple[str, bool]:
@@ -279,6 +284,7 @@ def verdict(output: str, code: int) -> tuple[str, bool]:
 def _operators(run: PartRun) -> None:
     from benchmarks.gpu.cases import cases
     from benchmarks.gpu.device import Clock, measured
+    from benchmarks.gpu.engines import COMPILED, ENGINES
     from benchmarks.gpu.run import device_rows
     from benchmarks.gpu.run import measure as measure_cases
     from benchmarks.measure import DisagreementError
@@ -288,9 +294,13 @@ def _operators(run: PartRun) -> None:
     run.gpu_devices = device_rows(device)
     for kind, flops in device.flops.items():
         run.add_fact(f"limits, {kind}", f"copy {device.copy / 1e9:.0f} GB/s, product {flops / 1e12:.0f} TFLOP/s")
-    for case in run.deadline.steps(by_importance(cases())):
+    ordered = by_importance(cases())
+    eager = [name for name in ENGINES if name != COMPILED]
+    compiled = [case for case in ordered if ENGINES[COMPILED].takes(case)]
+    steps = [*((case, eager) for case in ordered), *((case, [COMPILED]) for case in compiled)]
+    for case, names in run.deadline.steps(steps):
         try:
-            for row in measure_cases([case], device, clock):
+            for row in measure_cases([case], device, clock, engines=names):
                 limit = max(row.bytes / device.copy, row.flops / device.flops.get(row.type, inf))
                 run.gpu_rows.append(row)
                 run.add_time(case.path, row.engine, (row.median, row.p95, limit), note=row.shape)
@@ -298,17 +308,17 @@ def _operators(run: PartRun) -> None:
             run.add_fact(case.path, str(error), FAILED, UNPOOL)
         except Exception as error:
             run.add_error(case.path, error)
-    run.add_left_out(case.path for case in run.deadline.left_out)
+    run.add_left_out(case.path for case, _ in run.deadline.left_out)
 
 
 def by_importance(cases: Sequence["GpuCase"]) -> list["GpuCase"]:
-    """Forward before training, float32 and float16 before bfloat16; within these the operators take turns."""
+    """Forward before training, and there bfloat16 last; within these the operators take turns."""
     groups: dict[tuple[str, bool], dict[str, list[GpuCase]]] = {}
     for case in cases:
         operators = groups.setdefault((case.way, case.call.dtype == "bfloat16"), {})
         operators.setdefault(case.call.operator, []).append(case)
     ordered = []
-    for key in sorted(groups, key=lambda key: (key[1], key[0])):
+    for key in sorted(groups):
         turns = chain.from_iterable(zip_longest(*groups[key].values()))
         ordered += [case for case in turns if case is not None]
     return ordered

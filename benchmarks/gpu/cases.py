@@ -12,6 +12,19 @@ FORWARD, TRAINING = "forward", "training"
 LEAST_BYTES = 8 << 20
 """Of a case that the goal of bandwidth holds for: what is smaller lives in the cache, or ends before it is started."""
 
+HEADS = tuple(
+    Call(
+        suite="conv_transpose", operator="conv_transpose", name=name, shape=shape, window=4, stride=stride, pad=pad,
+        channels=maps,
+    )
+    for name, shape, stride, pad, maps in (
+        ("DCGAN image", (16, 64, 32, 32), 2, 1, 3),
+        ("pix2pix image", (16, 128, 128, 128), 2, 1, 3),
+        ("mask of one class", (16, 32, 128, 128), 4, 0, 1),
+    )
+)  # fmt: skip
+"""Last layers: transposed convolutions to few maps, which a GPU computes as sub-pixel convolutions."""
+
 _BATCH = 16
 _TYPES = ("float32", "float16", "bfloat16")
 
@@ -83,7 +96,7 @@ def matching_gpu(patterns: Iterable[str]) -> tuple[GpuCase, ...]:
 
 
 def _calls() -> tuple[Call, ...]:
-    everything = (*shapes.MAX_POOL, *shapes.MAX_UNPOOL, *shapes.CONV_TRANSPOSE)
+    everything = (*shapes.MAX_POOL, *shapes.MAX_UNPOOL, *shapes.CONV_TRANSPOSE, *HEADS)
     return tuple(call for call in everything if call.dtype == "float32")
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -11,9 +12,12 @@ import torch
 from benchmarks.measure import EngineError
 
 WARMUP = 10
-SAMPLES = 200
-SECONDS = 1.0
+SAMPLES = 100
+SECONDS = 0.5
 """No new sample begins after so many on the device, however few there are."""
+
+MAX_BUSY = 0.01
+"""Seconds that a device is kept busy before a sample, at most."""
 
 _COPIED = 2 << 30
 _SIDE = 8192
@@ -73,10 +77,22 @@ class Clock:
     def __init__(self) -> None:
         cache = torch.cuda.get_device_properties(0).L2_cache_size
         self._other = torch.empty(max(4 * cache, 256 << 20), dtype=torch.uint8, device="cuda")
+        found = []
+        for _ in range(WARMUP):
+            before, after = self.marks()
+            before.record()
+            self._other.zero_()
+            after.record()
+            found.append(self.seconds(before, after))
+        self._seconds = median(found)
 
-    def flush(self) -> None:
-        """Write over what the cache holds; it also keeps the device busy until the step's kernels are queued."""
-        self._other.zero_()
+    def flush(self, host: float) -> None:
+        """Write over what the cache holds, and keep the device busy while a step is queued in `host` seconds.
+
+        Otherwise the device would wait for the host between two kernels of a step.
+        """
+        for _ in range(1 + math.ceil(min(host, MAX_BUSY) / self._seconds)):
+            self._other.zero_()
 
     def marks(self) -> tuple[Any, Any]:
         """Events before and after a step."""
@@ -90,11 +106,14 @@ class Clock:
 
 def timed(step: Callable[[], object], clock: Clock) -> Samples:
     """How long a step takes on the device."""
+    host = 0.0
     for _ in range(WARMUP):
+        begin = perf_counter()
         step()
+        host = perf_counter() - begin
     found: list[float] = []
     while len(found) < SAMPLES and sum(found) < SECONDS:
-        clock.flush()
+        clock.flush(2 * host)
         before, after = clock.marks()
         before.record()
         step()

@@ -138,10 +138,13 @@ def _always(_: GpuCase) -> bool:
     return True
 
 
+COMPILED = "compile"
+"""The engine that takes seconds to compile each case."""
+
 ENGINES: Mapping[str, Engine] = {
     "unpool": Engine("unpool", _functions(_ours), _always, _version_of_ours),
     "torch": Engine("PyTorch", _functions(_theirs), _always, _version_of("torch")),
-    "compile": Engine("torch.compile", _functions(_theirs, is_compiled=True), _is_compiled, _version_of("torch")),
+    COMPILED: Engine("torch.compile", _functions(_theirs, is_compiled=True), _is_compiled, _version_of("torch")),
     "cudnn": Engine("cuDNN, searched", _functions(_theirs), _has_cudnn, _version_of_cudnn, searches=True),
     "cupy": Engine("CuPy", _by_cupy, _has_cupy, _version_of_cupy),
 }  # fmt: skip
