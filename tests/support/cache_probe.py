@@ -132,8 +132,11 @@ def dispatchers() -> Iterator[tuple[str, Any]]:
 
 
 def mentions(function: FunctionType) -> list[Any]:
-    """Global objects that a function names; kernels as Numba has them."""
-    objects = [function.__globals__.get(name) for name in function.__code__.co_names]
+    """Objects that a function names, as globals, attributes of modules or variables around it; kernels as Numba's."""
+    names = function.__code__.co_names
+    objects = [function.__globals__.get(name) for name in names]
+    objects += [getattr(each, name, None) for each in objects if isinstance(each, ModuleType) for name in names]
+    objects += [cell.cell_contents for cell in function.__closure__ or ()]
     return [each.dispatcher if isinstance(each, Kernel) else each for each in objects]
 
 
@@ -143,7 +146,7 @@ def calls(function: FunctionType) -> set[str]:
 
 
 def borrows(function: FunctionType) -> bool:
-    """Whether compiled code contains functions of another file of the folder."""
+    """Whether a compiled function calls functions of another file of the folder, by whatever name."""
     helpers = [getattr(each, "py_func", each) for each in mentions(function) if not isinstance(each, ModuleType)]
     homes = {getattr(each, "__module__", None) or "" for each in helpers}
     return any(home.startswith(cpu.__name__ + ".") and home != function.__module__ for home in homes)
