@@ -1,10 +1,12 @@
 """InferenceSession: whole models give what onnxruntime gives, and what is wrong is said in one sentence."""
 
+import gc
 import json
 import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -431,6 +433,25 @@ def test_profiles_of_one_second_are_several_files(tmp_path):
     options.profile_file_prefix = str(tmp_path / "trace")
     names = {unpool.InferenceSession(models.branches(), options).end_profiling() for _ in range(3)}
     assert len(names) == len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
+@pytest.mark.parametrize("make", [models.dynamic, models.loop, models.bfloat16, models.none_of_ours])
+def test_sessions_of_onnxruntime_go_with_the_last_reference(make):
+    """No cycle keeps them and their threads until Python collects it, which may be in a forked child without threads.
+
+    onnxruntime refuses bfloat16 pools, so that model is planned again.
+    """
+    gc.disable()
+    try:
+        session = unpool.InferenceSession(make())
+        session.get_inputs()
+        references = [weakref.ref(one) for one in session._sess.ort_sessions]
+        assert references
+        del session
+        assert [reference() for reference in references] == [None] * len(references)
+    finally:
+        gc.enable()
 
 
 def test_session_options_reach_the_partitions():

@@ -270,13 +270,12 @@ class PlanBuilder:
         model = cut(self._graph, step, self._known_types, stored)
         try:
             return self._ort_partition(step, model, options)
-        except RefusedError as error:
-            refusal = error
-        older = at_oldest_opset(model)
-        if refusal.may_be_invalid and older != model:
-            with suppress(RefusedError):
-                return self._ort_partition(step, older, options)
-        raise refusal
+        except RefusedError as refusal:  # no variable may outlive this: it would be in a cycle with these frames
+            older = at_oldest_opset(model)
+            if refusal.may_be_invalid and older != model:
+                with suppress(RefusedError):
+                    return self._ort_partition(step, older, options)
+            raise
 
     def _ort_partition(self, step: Step, model: onnx.ModelProto, options: PartitionOptions) -> OrtPartition:
         where = self._where(step)

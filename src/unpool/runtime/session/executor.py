@@ -1,6 +1,7 @@
 """Executor: plans a model, loads the steps of the plan, and runs them."""
 
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,7 +55,8 @@ class Executor:
         self._loaded_plan = loaded_plan = build_plan(graph, types, options)
         self.plan, self.types, self.refused = loaded_plan.plan, loaded_plan.types, loaded_plan.refused
         self.signature = Signature.of_graph(graph, {**loaded_plan.types, **types})
-        self.signature.cuda, self.signature.owner = options.cuda, self
+        self.signature.cuda = options.cuda
+        self.signature.owner = weakref.proxy(self)  # a cycle would keep sessions of onnxruntime until it is collected
         self._input_infos = [*self.signature.inputs, *self.signature.optional_inputs]
         self._constant_outputs = constant_outputs(graph)
         self.folded = _folded(loaded_plan.plan, graph, model)
