@@ -7,6 +7,7 @@
 5. A run without a path takes a worker per core; a run of some path takes one process, unless `-n` says otherwise.
 """
 
+import gc
 import os
 import re
 import signal
@@ -37,6 +38,9 @@ SLOWEST = (
     "test_all_node_tests.py", "test_fuzz.py", "test_cluster.py",
 )  # fmt: skip
 """Files that take long; they come first, so that no worker is left alone with one at the end."""
+
+if hasattr(os, "register_at_fork"):  # garbage of earlier tests stays: sessions of onnxruntime would wait for threads
+    os.register_at_fork(after_in_child=gc.freeze)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts a job in the background ignores Ctrl-C
 
