@@ -89,6 +89,15 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
+def pytest_collection_finish(session):
+    """In a worker, leave the million objects of packages and of collected tests out of later garbage collections."""
+    if hasattr(session.config, "workerinput"):
+        import hypothesis  # noqa: F401  # when it is imported, it looks for objects, and frozen ones are not found
+
+        gc.collect()
+        gc.freeze()
+
+
 def mark_slow(items):
     """Mark groups that take minutes as slow, and all but every n-th case of a test with the marker sample(n)."""
     counts = Counter()
