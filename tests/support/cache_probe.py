@@ -135,7 +135,8 @@ def mentions(function: FunctionType) -> list[Any]:
     """Objects that a function names, as globals, attributes of modules or variables around it; kernels as Numba's."""
     names = function.__code__.co_names
     objects = [function.__globals__.get(name) for name in names]
-    objects += [getattr(each, name, None) for each in objects if isinstance(each, ModuleType) for name in names]
+    modules = [each for each in objects if isinstance(each, ModuleType) and each.__name__.startswith(cpu.__name__)]
+    objects += [getattr(each, name, None) for each in modules for name in names]
     objects += [cell.cell_contents for cell in function.__closure__ or ()]
     return [each.dispatcher if isinstance(each, Kernel) else each for each in objects]
 
