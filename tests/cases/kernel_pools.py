@@ -277,9 +277,15 @@ def run(case: PoolCase, x: np.ndarray, threads: int, out: Sequence[np.ndarray] =
         return execute.run(spec, [x], outputs=outputs, threads=threads, out=out, nan_last=case.nan_last)
 
 
-def difference(case: PoolCase, threads: int) -> str | None:
-    """What is wrong with the case, run on misplaced arrays; None if nothing is."""
+def difference(case: PoolCase, *threads: int) -> str | None:
+    """What is wrong with the case, run on misplaced arrays by each number of threads; None if nothing is."""
     expected = reference(case)
+    found = (difference_from(expected, case, count) for count in threads)
+    return next((each for each in found if each), None)
+
+
+def difference_from(expected: Outputs, case: PoolCase, threads: int) -> str | None:
+    """What is wrong with the case, by a number of threads; None if nothing is."""
     x = given(case.x, case.gaps[0])
     targets = [placed(np.zeros_like(each), gap) for each, gap in zip(expected, case.gaps[1:], strict=False)]
     run(case, x, threads, [target for target, _ in targets])
@@ -289,9 +295,10 @@ def difference(case: PoolCase, threads: int) -> str | None:
             wrong = np.argwhere(bits_of(got) != bits_of(right))
             first = tuple(wrong[0])
             return (
-                f"{case.name}\noutput {number}: {len(wrong)} differ, first at {first}: {got[first]}, not {right[first]}"
+                f"{case.name}, {threads=}\noutput {number}: {len(wrong)} differ, first at {first}: {got[first]}, not "
+                f"{right[first]}"
             )
         start = case.gaps[1 + number] * got.itemsize
         if np.any(memory[:start] != CANARY) or np.any(memory[start + got.nbytes :] != CANARY):
-            return f"{case.name}\noutput {number}: written beside its memory"
+            return f"{case.name}, {threads=}\noutput {number}: written beside its memory"
     return None

@@ -190,6 +190,7 @@ def test_load_every(name: str, lanes: int, step: int) -> None:
     same(out, x[::apart])
 
 
+@pytest.mark.sample(5)
 @every_kind
 @pytest.mark.parametrize("step", [1, 2, 4])
 def test_load_taps(name: str, lanes: int, step: int) -> None:
