@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -93,10 +94,9 @@ def test_everything_may_be_let_go_of_before_the_answer(ort, net):
     gc.collect()
 
     assert_array_equal(answer.wait().results[0], net.z)
-    for _ in range(1000):
-        gc.collect()
-        if reference() is None or threading.Event().wait(0.01):
-            break
+    deadline = time.monotonic() + SECONDS
+    while reference() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert reference() is None
 
 

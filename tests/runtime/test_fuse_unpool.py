@@ -79,6 +79,7 @@ def assert_all_agree(model, network, x, *more):
         np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", STATIC)
 def test_sessions_raise_what_torch_decomposes(name):
     """One MaxPool, one MaxUnpool and no second pool are left, and the bits are those of torch and onnxruntime."""
@@ -109,6 +110,7 @@ def test_the_plan_says_what_was_raised():
     assert record.reason == f"unpool runs every MaxUnpool; fused from ScatterND {record.node!r}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dynamic", [None, (0, 2, 3)])
 def test_a_segnet_is_raised_at_every_level(dynamic):
     """Three levels with odd sizes between them: an unpooling may be recognised only after the one before it."""
@@ -243,6 +245,7 @@ def test_zeros_that_are_a_constant_are_zeros():
         assert operators(unpool.InferenceSession(model))["MaxUnpool"] == raised
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", STATIC)
 def test_fix_writes_models_that_every_runtime_reads_alike(name):
     """The new model is valid, has one pool and one unpooling, and onnx's ReferenceEvaluator agrees too."""
@@ -262,6 +265,7 @@ def test_fix_writes_models_that_every_runtime_reads_alike(name):
     assert_all_agree(done.model, network, x, *more)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_fix_writes_dynamic_models(name):
     """With dynamic sizes the new model runs in onnxruntime for other sizes as well."""

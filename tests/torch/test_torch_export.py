@@ -65,6 +65,7 @@ def assert_runtimes_agree(model, network, x):
         np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES)
 def test_round_trip_is_one_max_pool_and_one_max_unpool(case):
     """A pool with indices is one MaxPool, an unpooling one MaxUnpool, and the results are torch's."""
@@ -98,6 +99,7 @@ def test_static_window_keeps_the_stride_of_the_pool():
     assert attributes == {"kernel_shape": [1, 2], "strides": [2, 2], "pads": [0, 0, 0, 0]}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("sized", [False, True])
 def test_dynamic_batch_and_sizes(rank, sized):
