@@ -35,7 +35,8 @@ RARE = "unpool.kernels.cpu.max_pool.rolling."
 
 SLOWEST = (
     "test_widths.py", "test_kernel_cache.py", "test_pool_kernels.py", "test_leaks.py", "test_torch_alone.py",
-    "test_all_node_tests.py", "test_fuzz.py", "test_cluster.py",
+    "test_all_node_tests.py", "test_fuzz.py", "test_cluster.py", "test_fuse_unpool.py", "test_torch_export.py",
+    "test_torch_ops.py", "test_torch_opinfo.py",
 )  # fmt: skip
 """Files that take long; they come first, so that no worker is left alone with one at the end."""
 
@@ -72,6 +73,7 @@ def pytest_cmdline_main(config):
         config.option.numprocesses = "auto"
         if config.option.dist == "no":
             config.option.dist = "loadfile"
+        config.option.loadscopereorder = False  # else files with the most tests come first, and SLOWEST has no effect
 
 
 @pytest.hookimpl(tryfirst=True)
