@@ -7,7 +7,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr
 from io import StringIO
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from typing import NamedTuple
 
 PRELOADED = (
@@ -28,6 +28,7 @@ class Outcome(NamedTuple):
 def processes():
     """One process per call, each a fork of a server that has loaded the command line and nothing optional."""
     context = get_context("forkserver")
+    forkserver._forkserver._stop()  # the only one of this process, which may have loaded anything for earlier tests
     context.set_forkserver_preload(["unpool.cli.app", *PRELOADED])
     return ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1)
 
