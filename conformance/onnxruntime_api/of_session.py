@@ -66,7 +66,8 @@ def asynchronous(ort: Any) -> Any:
         found.append((len(made), data, error))
         came.set()
 
-    session_of(ort, options(ort, intra_op_num_threads=2)).run_async(None, pools().feed, collect, "data")
+    session = session_of(ort, options(ort, intra_op_num_threads=2))  # held: onnxruntime 1.26 hangs if it ends first
+    session.run_async(None, pools().feed, collect, "data")
     came.wait(60)
     return found[0]
 
