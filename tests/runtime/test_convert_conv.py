@@ -10,6 +10,7 @@ import unpool
 from tests.support import models
 from unpool.kernels.cpu.conv_transpose import winograd
 from unpool.runtime.passes import convert_conv
+from unpool.runtime.session.passthrough import OrtModel
 
 SMALL = {
     "two axes": ("x, w", "1, 4, 5, 7", (3, 4, 3, 3), "pads = [1, 1, 1, 1]"),
@@ -59,6 +60,13 @@ def assert_same(model, x):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(finite).max())
 
 
+@pytest.fixture
+def cheap_cuts(monkeypatch):
+    """Convolutions of the sizes of these tests are converted, as if onnxruntime did nothing together with them."""
+    monkeypatch.setattr(convert_conv, "CUT_COST", 0)
+    monkeypatch.setattr(convert_conv, "LEAST_GAIN", 0)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_every_form_gives_what_the_convolution_gives(name, monkeypatch):
     """Pads, groups, dilations, bias and rank are carried over, whatever the way of computing."""
@@ -71,6 +79,7 @@ def test_every_form_gives_what_the_convolution_gives(name, monkeypatch):
     assert_same(model, models.random(*map(int, shape.split(","))))
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_convolution_is_turned(name):
     """It is one step of unpool's with what follows, and the plan says why."""
@@ -94,6 +103,7 @@ def test_a_large_convolution_over_three_axes_is_turned():
     assert record.runner == "onnxruntime"
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 def test_the_last_convolution_of_a_generator_is_turned():
     """By phases: onnxruntime computes three channels as slowly as a whole vector of them."""
     body = "y = Conv <pads = [3, 3, 3, 3]> (x, w)"
@@ -124,6 +134,7 @@ def test_numbers_that_tiles_would_spread_stay_where_they_are():
     assert_same(convolution("y = Conv <pads = [1, 1, 1, 1]> (x, w, b)"), x)
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 @pytest.mark.parametrize("name", KEPT)
 def test_other_convolutions_stay_with_onnxruntime(name):
     """Where the form does not fit, or the tiles would save too little."""
@@ -131,6 +142,7 @@ def test_other_convolutions_stay_with_onnxruntime(name):
     assert {one.operator: one.runner for one in plan}["Conv"] == "onnxruntime"
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 def test_a_convolution_before_indices_is_not_turned():
     """Its rounding decides between near-equal elements, so that indices stay those of onnxruntime; one behind is."""
     conv, pool = "Conv <pads = [1, 1, 1, 1]>", "kernel_shape = [2, 2], strides = [2, 2]"
@@ -172,3 +184,30 @@ def test_exact_sessions_form_every_product() -> None:
     assert record.reason.endswith("by phases")
     with patch.object(winograd, "launch", side_effect=AssertionError):
         session.run(None, {"x": models.random(1, 64, 40, 40)})
+
+
+@pytest.mark.parametrize(
+    ("side", "maps", "runner"), [(28, 128, "onnxruntime"), (24, 512, "unpool"), (40, 64, "onnxruntime")]
+)
+def test_only_large_convolutions_leave_onnxruntime(side, maps, runner):
+    """Of a ResNet, whose Adds and activations onnxruntime computes with the Convs, none does; of a VGG, some do."""
+    model = convolution("y = Conv <pads = [1, 1, 1, 1]> (x, w)", f"1, {maps}, {side}, {side}", (maps, maps, 3, 3))
+    (record,) = unpool.InferenceSession(model).plan
+    assert record.runner == runner
+
+
+def test_a_large_convolution_with_dilations_stays():
+    """Its products are not fewer in unpool's kernels."""
+    body = "y = Conv <pads = [2, 2, 2, 2], dilations = [2, 2]> (x, w)"
+    (record,) = unpool.InferenceSession(convolution(body, "1, 512, 24, 24", (512, 512, 3, 3))).plan
+    assert record.runner == "onnxruntime"
+
+
+def test_a_model_whose_convolutions_all_stay_is_onnxruntimes():
+    """One session runs the file as it is: with its speed, and with the weights in memory once."""
+    session = unpool.InferenceSession(convolution("y = Conv <pads = [1, 1, 1, 1]> (x, w)").SerializeToString())
+    assert isinstance(session._model, OrtModel)
+    (record,) = session.plan
+    assert (record.operator, record.runner) == ("Conv", "onnxruntime")
+    large = convolution("y = Conv <pads = [1, 1, 1, 1]> (x, w)", "1, 512, 24, 24", (512, 512, 3, 3))
+    assert not isinstance(unpool.InferenceSession(large.SerializeToString())._model, OrtModel)

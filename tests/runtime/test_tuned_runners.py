@@ -16,6 +16,7 @@ from unpool.kernels.cpu.machine import measurements
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.runtime.backends import openvino_backend
 from unpool.runtime.backends.openvino_backend import OpenVinoPartition
+from unpool.runtime.passes import convert_conv
 from unpool.runtime.session import autotune as session_autotune
 from unpool.runtime.session import passthrough
 from unpool.runtime.session.autotune import BEFORE_INDICES, OPENVINO_ALL, OPENVINO_PARTITIONS, USUAL
@@ -295,6 +296,13 @@ def test_what_openvino_refuses_with_its_neighbours_comes_back(clock):
     np.testing.assert_allclose(session.run(None, {"x": X})[0], usual, rtol=0, atol=2e-5)
 
 
+@pytest.fixture
+def cheap_cuts(monkeypatch):
+    """Convolutions of the size of these tests are worth a step, as larger ones are."""
+    monkeypatch.setattr(convert_conv, "CUT_COST", 0)
+    monkeypatch.setattr(convert_conv, "LEAST_GAIN", 0)
+
+
 def segnet():
     """A Conv that is worth turning before a MaxPool with Indices, and one behind its MaxUnpool; the input is fed."""
     conv, pool = "Conv <pads = [1, 1, 1, 1]>", "kernel_shape = [2, 2], strides = [2, 2]"
@@ -310,6 +318,7 @@ def convolutions(session):
     return {record.node: record.runner for record in session.plan if record.node in ("Conv->a", "Conv->y")}
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 def test_a_conv_before_indices_is_ours_where_that_is_faster(clock):
     """Only then; with the oracle's pool and unpool behind it, it gives what the kernels give."""
     usual = {"Conv->a": "onnxruntime", "Conv->y": "unpool"}
@@ -331,6 +340,7 @@ def test_a_conv_before_indices_is_ours_where_that_is_faster(clock):
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 def test_a_conv_before_indices_goes_back(clock):
     """To where it was, with providers that are set later; a pickled session keeps it."""
     clock[0][BEFORE_INDICES] = 0.5
@@ -343,6 +353,7 @@ def test_a_conv_before_indices_goes_back(clock):
     assert convolutions(session) == {"Conv->a": "onnxruntime", "Conv->y": "unpool"}
 
 
+@pytest.mark.usefixtures("cheap_cuts")
 def test_without_openvino_there_is_still_a_choice(clock, monkeypatch):
     """Where a model has Indices."""
     monkeypatch.setattr(session_autotune, "is_installed", lambda: False)

@@ -88,6 +88,12 @@ def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
     return PlanBuilder(graph, types, options, SharedState()).build()
 
 
+def needs_unpool(graph: Graph, types: Types, options: LoadOptions) -> bool:
+    """True if the plan of a graph is more than a single step of onnxruntime."""
+    plan = PlanBuilder(graph, types, options, SharedState()).make_plan()
+    return [step.runner for step in plan.steps] != ["onnxruntime"]
+
+
 class SharedState:
     """State that the plans of a model and of its subgraphs share: number of thread pools, and constants as arrays."""
 
@@ -155,18 +161,22 @@ class PlanBuilder:
                 return tuner.tune(node_name(node), Trial(spec, shape, w, self._options.threads))
         return spec
 
+    def make_plan(self) -> planning.Plan:
+        """The plan, without the nodes that onnxruntime has refused so far."""
+        return planning.make_plan(
+            self._graph,
+            self._specs,
+            self._types,
+            exact=self._options.semantics.exact,
+            refused=self._refused,
+            device=self._options.providers.device,
+            has_unpool_ops=self._options.cuda is not None,
+        )
+
     def build(self) -> LoadedPlan:
         """Plan and load, and repeat both while onnxruntime refuses further nodes."""
         while True:
-            plan = planning.make_plan(
-                self._graph,
-                self._specs,
-                self._types,
-                exact=self._options.semantics.exact,
-                refused=self._refused,
-                device=self._options.providers.device,
-                has_unpool_ops=self._options.cuda is not None,
-            )
+            plan = self.make_plan()
             if all(self._load(step) for step in plan.steps):
                 break
         slow = sorted(position for step in plan.steps if step.runner == "reference" for position in step.nodes)

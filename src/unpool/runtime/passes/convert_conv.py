@@ -7,8 +7,11 @@
 Both sum the same products. Over two axes onnxruntime takes one per tap, with an output channel in every lane of a
 vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and the
 lanes of unpool's are positions. For each row of its output it reads the weights again, which for a large window are not
-in a near cache. Over three axes it first copies x for every tap. A Conv is converted where that saves more than leaving
-onnxruntime and returning costs.
+in a near cache. Over three axes it first copies x for every tap.
+
+A Conv is converted where that saves more than it costs to leave onnxruntime and to return. Over two axes this is much:
+onnxruntime computes the Add and the activation after a Conv with it, and keeps all maps between Convs in blocks of a
+vector. So only large Convs are converted there, and none with dilations, whose products are not fewer in unpool.
 
 A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
 positions among nearly equal elements, and MaxUnpool would put whole values there.
@@ -35,6 +38,8 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
 
 STEP_COST = 4_000_000  # multiply-adds in the time, about 70 microseconds, of one more step and one more partition
+CUT_COST = 150_000_000  # over two axes also of what onnxruntime no longer does together; fitted to 18 networks
+LEAST_GAIN = 0.1  # over two axes, as a part of the cost in onnxruntime: costs are estimates
 ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one layout to another
 COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
 RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
@@ -104,16 +109,21 @@ def _pays(
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return False
+    is_2d = len(window) < max(CONV_RANKS)
+    if is_2d and max(given.get("dilations", (1,))) > 1:
+        return False
     converted = channels * group, maps // group, *window
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        cost_in_unpool = cost(spec, x_shape, converted, dtype)
         y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
+        cost_in_ort = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
+        cost_of_cut: float = STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape))
+        if is_2d:
+            cost_of_cut += CUT_COST + LEAST_GAIN * cost_in_ort
+        return cost_in_ort > cost_of_cut and cost_in_ort - cost(spec, x_shape, converted, dtype) > cost_of_cut
     except UnpoolError:
         return False
-    saved = _cost_in_onnxruntime(w.dims, y_shape, group, dtype) - cost_in_unpool
-    return bool(saved > STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)))
 
 
 def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:

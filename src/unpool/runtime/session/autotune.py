@@ -28,17 +28,21 @@ import onnx
 from unpool.errors import UnpoolError
 from unpool.execute import autotune
 from unpool.numerics import TUNING, diff_arrays
+from unpool.runtime.backends.build import LoadOptions, needs_unpool
 from unpool.runtime.backends.openvino_backend import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.graph.errors import model_errors
+from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import try_serialize
+from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.load import SessionConfig, load_model
 from unpool.runtime.session.ort_compat.model_files import save_optimized
 from unpool.runtime.session.ort_compat.profile import Profile
-from unpool.runtime.session.passthrough import OrtModel, try_passthrough
+from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole, passthrough_of
 
 USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
@@ -61,18 +65,46 @@ class BuiltSession(NamedTuple):
     options: onnxruntime.SessionOptions
 
 
+class _Loaded(NamedTuple):
+    """A model, the options of its session and of its steps, and its graph after all passes."""
+
+    model: onnx.ModelProto
+    options: onnxruntime.SessionOptions
+    load_options: LoadOptions
+    prepared: tuple[Graph, Types]
+
+
 def build(config: SessionConfig) -> BuiltSession:
     """The model of a session: passed through to onnxruntime, or planned and loaded."""
-    ort_model = try_passthrough(config)
-    if ort_model is not None:
-        return BuiltSession(config, ort_model, ort_model.session.get_session_options())
+    passthrough = passthrough_of(config)
+    whole = open_whole(config) if passthrough is Passthrough.YES else None
+    if whole is not None:
+        return BuiltSession(config, whole, whole.session.get_session_options())
     with model_errors(config.source):
-        model, options, load_options = load_model(config)
-        providers = config.all_providers.of_onnxruntime
-        profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
-        executor = Executor(model, load_options)
-        if options.optimized_model_filepath:
-            save_optimized(model, options, config.semantics, providers)
+        loaded = _load(config)
+        is_planned = passthrough is Passthrough.IF_PLANNED and config.options is None
+        if is_planned and not needs_unpool(*loaded.prepared, loaded.load_options):
+            del loaded  # onnxruntime reads the weights again: they are in memory once
+            whole = open_whole(config)
+            if whole is not None:
+                return BuiltSession(config, whole, whole.session.get_session_options())
+            loaded = _load(config)
+        return _executed(config, loaded)
+
+
+def _load(config: SessionConfig) -> _Loaded:
+    model, options, load_options = load_model(config)
+    return _Loaded(model, options, load_options, prepare(model, load_options.semantics, load_options.pass_options))
+
+
+def _executed(config: SessionConfig, loaded: _Loaded) -> BuiltSession:
+    """The model, planned and loaded, and written to a file if options say so."""
+    model, options, load_options, prepared = loaded
+    providers = config.all_providers.of_onnxruntime
+    profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
+    executor = Executor(model, load_options, prepared=prepared)
+    if options.optimized_model_filepath:
+        save_optimized(model, options, config.semantics, providers)
     if profile is not None:
         profile.add("Session", "session_initialization")
         traces = (partition.trace for partition in executor.ort_partitions)

@@ -20,6 +20,7 @@ from unpool.runtime.graph.errors import step_error
 from unpool.runtime.graph.graph import Graph, drop_constant_data
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import HOST, Plan, Step
 from unpool.runtime.requirements import onnxruntime
@@ -46,9 +47,16 @@ class Executor:
 
     profile: Profile | None = None  # of all runs
 
-    def __init__(self, model: onnx.ModelProto, options: LoadOptions, *, keeps_graph: bool = False) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        options: LoadOptions,
+        *,
+        keeps_graph: bool = False,
+        prepared: tuple[Graph, Types] | None = None,
+    ) -> None:
         self.metadata = ModelMetadata.of_model(model)
-        graph, types = prepare(model, options.semantics, options.pass_options)
+        graph, types = prepared or prepare(model, options.semantics, options.pass_options)
         self.graph = drop_constant_data(graph) if keeps_graph else None  # after all passes, without large weights
         self.semantics = options.semantics
         self.cuda = options.cuda  # in whose memory values stay; None where they are arrays of the host

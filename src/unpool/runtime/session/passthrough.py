@@ -4,6 +4,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
@@ -27,10 +28,10 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.load import SessionConfig
 from unpool.runtime.session.signature import ModelMetadata, Signature
 
-NAMES = (*(name.encode() for name in OPERATORS), b"ScatterND")
-"""Unpool's operators, and the one that torch's exporter writes for an unpooling."""
+POOL, CONV = b"MaxPool", b"Conv"  # which unpool runs only in some models: with Indices, and where that is faster
+NAMES = (*(name.encode() for name in OPERATORS if name.encode() != POOL), b"ScatterND")
+"""Unpool's other operators, and the one that torch's exporter writes for an unpooling."""
 
-CONV = b"Conv"  # the operator that is converted into a ConvTranspose where that is faster
 OLDEST_OPSET = 7  # the first opset that onnxruntime guarantees
 
 
@@ -104,11 +105,36 @@ class OrtModel:
         return own
 
 
-def try_passthrough(config: SessionConfig) -> OrtModel | None:
-    """The model as one session of onnxruntime; None where unpool may run a part of it, or onnxruntime refuses it."""
+class Passthrough(Enum):
+    """Whether onnxruntime runs the whole model."""
+
+    YES = "unpool has no operator in it"
+    IF_PLANNED = "if the plan gives unpool no MaxPool and no Conv"
+    NO = "unpool may have an operator in it"
+
+
+def passthrough_of(config: SessionConfig) -> Passthrough:
+    """What the bytes of the model say.
+
+    A model with functions may have operators of unpool: onnxruntime inlines functions without a limit, however often
+    they double.
+    """
+    if config.threads is not None or config.all_providers.openvino is not None:
+        return Passthrough.NO
+    try:
+        with _content(config.source) as content:
+            opset, has_functions = peek.read_header(content)
+            if opset < OLDEST_OPSET or has_functions or peek.contains_op(content, NAMES):
+                return Passthrough.NO
+            is_planned = peek.contains_op(content, (POOL, CONV) if config.converts_conv else (POOL,))
+            return Passthrough.IF_PLANNED if is_planned else Passthrough.YES
+    except (OSError, ValueError, TypeError):
+        return Passthrough.NO
+
+
+def open_whole(config: SessionConfig) -> OrtModel | None:
+    """The model as one session of onnxruntime; None where that refuses it, or unpool has to take its inputs."""
     source, providers = config.source, config.all_providers
-    if config.threads is not None or providers.openvino is not None or _may_have_unpool_op(config):
-        return None
     keywords: dict[str, Any] = {} if config.reads_config is None else {"read_config_from_model": config.reads_config}
     if config.disabled_optimizers:
         keywords["disabled_optimizers"] = set(config.disabled_optimizers)
@@ -123,20 +149,6 @@ def try_passthrough(config: SessionConfig) -> OrtModel | None:
     if not all(_is_in_numpy(info.type) for info in (*inputs, *outputs)):
         return None
     return OrtModel(session, source, providers.device)
-
-
-def _may_have_unpool_op(config: SessionConfig) -> bool:
-    """False if the model certainly has no part for unpool; True where it cannot be read.
-
-    A model with functions may have one: onnxruntime inlines functions without a limit, however often they double.
-    """
-    names = (*NAMES, CONV) if config.converts_conv else NAMES
-    try:
-        with _content(config.source) as content:
-            opset, has_functions = peek.read_header(content)
-            return opset < OLDEST_OPSET or has_functions or peek.contains_op(content, names)
-    except (OSError, ValueError, TypeError):
-        return True
 
 
 @contextmanager
