@@ -15,6 +15,7 @@ from tests.support import models
 from unpool.kernels.cpu.conv_transpose import winograd
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.onnx_reference import new_ops
+from unpool.runtime.passes import convert_conv
 from unpool.runtime.plan import placement
 from unpool.runtime.plan.placement import Assignment
 from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
@@ -429,7 +430,8 @@ def weights():
 
 def turned(body):
     """Which nodes of bodies were converted from a Conv."""
-    plan = unpool.InferenceSession(models.model(body, w=weights())).plan
+    with patch.multiple(convert_conv, CUT_COST=0, LEAST_GAIN=0):  # as for larger weights
+        plan = unpool.InferenceSession(models.model(body, w=weights())).plan
     return [one.node for one in plan if "converted from" in one.reason]
 
 
@@ -471,7 +473,8 @@ def test_exact_sessions_form_every_product_in_bodies_too():
     model = models.model(text, w=weights())
     quick = {one.node: one for one in unpool.InferenceSession(model).plan}
     assert quick["ConvTranspose->p"].reason.endswith("by winograd")
-    session = unpool.InferenceSession(model, exact=True)
+    with patch.multiple(convert_conv, CUT_COST=0, LEAST_GAIN=0):
+        session = unpool.InferenceSession(model, exact=True)
     exact = {one.node: one for one in session.plan}
     assert (exact["Conv->c"].runner, exact["MaxPool->m"].runner) == ("onnxruntime", "unpool")
     assert exact["ConvTranspose->p"].reason.endswith("by phases")
