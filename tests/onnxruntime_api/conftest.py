@@ -45,7 +45,10 @@ def pytest_collection_modifyitems(config, items):
 def lacks(item):
     """Whether the installed onnxruntime is too old for a test: unpool alone does as the newest one does."""
     asked = getattr(item, "callspec", None) and item.callspec.params.get("ort") == "onnxruntime"
-    if any(item.iter_markers("of_the_page")) and f"` with onnxruntime {onnxruntime.__version__}," not in PAGE.read_text():
+    if (
+        any(item.iter_markers("of_the_page"))
+        and f"` with onnxruntime {onnxruntime.__version__}," not in PAGE.read_text()
+    ):
         return True
     names = [mark.args[0] for mark in item.iter_markers("needs")]
     names += [NEWEST for _ in item.iter_markers("changed") if asked]
