@@ -102,7 +102,7 @@ def convolved(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named:
     problem = conv_transpose.GpuConvProblem(axes, 1, group, channels // group, channels // group, kind, **named)
     x, y = (tensor(1, channels, *[each] * rank, kind=kind) for each in (size // 2, size))
     w, b = tensor(channels, channels // group, *[4] * rank, kind=kind), tensor(channels, kind=kind)
-    strides = conv_transpose.Strides((2,) * rank, (1,) * rank)
+    strides = conv_transpose.WindowStrides((2,) * rank, (1,) * rank)
     conv_transpose.launch(problem)(x, conv_transpose.pack(w, group, strides), b, y)
     conv_transpose.launch_adjoint(problem)(y, conv_transpose.pack(w, group, None), None, x)
     weight_gradient.launch(problem)(x, y)

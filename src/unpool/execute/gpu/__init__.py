@@ -130,7 +130,7 @@ def own_weights(spec: Spec, w: Any) -> Tensor:
     copy = tensor_of(spec.row.label, "W", w).clone(memory_format=torch.contiguous_format)
     if copy.dtype in KINDS and copy.dim() > 2 and copy.shape[0] % spec.group == 0:  # anything else is refused later
         rank = copy.dim() - 2
-        strides = conv_kernels.Strides(spec.strides or (1,) * rank, spec.dilations or (1,) * rank)
+        strides = conv_kernels.WindowStrides(spec.strides or (1,) * rank, spec.dilations or (1,) * rank)
         if len(strides.strides) == len(strides.dilations) == rank:
             setattr(copy, _PACKED, conv_kernels.pack(copy, spec.group, strides))
     return copy
@@ -156,7 +156,7 @@ class GpuConvTranspose:
         windows = [axis.window for axis in call.axes]
         strides, dilations = (tuple(getattr(each, name) for each in windows) for name in ("stride", "dilation"))
         self._launch = conv_kernels.launch(problem)
-        self._pack = conv_kernels.packer(w[0], w[1], spec.group, conv_kernels.Strides(strides, dilations))
+        self._pack = conv_kernels.packer(w[0], w[1], spec.group, conv_kernels.WindowStrides(strides, dilations))
         self._y_shape = call.large.in_layout(row)
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:

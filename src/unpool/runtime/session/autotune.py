@@ -65,7 +65,7 @@ class BuiltSession(NamedTuple):
     options: onnxruntime.SessionOptions
 
 
-class _Loaded(NamedTuple):
+class _PreparedModel(NamedTuple):
     """A model, the options of its session and of its steps, and its graph after all passes."""
 
     model: onnx.ModelProto
@@ -92,12 +92,14 @@ def build(config: SessionConfig) -> BuiltSession:
         return _executed(config, loaded)
 
 
-def _load(config: SessionConfig) -> _Loaded:
+def _load(config: SessionConfig) -> _PreparedModel:
     model, options, load_options = load_model(config)
-    return _Loaded(model, options, load_options, prepare(model, load_options.semantics, load_options.pass_options))
+    return _PreparedModel(
+        model, options, load_options, prepare(model, load_options.semantics, load_options.pass_options)
+    )
 
 
-def _executed(config: SessionConfig, loaded: _Loaded) -> BuiltSession:
+def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
     """The model, planned and loaded, and written to a file if options say so."""
     model, options, load_options, prepared = loaded
     providers = config.all_providers.of_onnxruntime

@@ -34,7 +34,7 @@ from unpool.kernels.gpu.conv_transpose.problem import (
     ConvArgs,
     GpuConvProblem,
     PackedWeights,
-    Strides,
+    WindowStrides,
     pack,
     packer,
     precision,
@@ -42,7 +42,7 @@ from unpool.kernels.gpu.conv_transpose.problem import (
 from unpool.kernels.gpu.launch import LIMIT32, Launcher, blocks
 from unpool.kernels.gpu.tiles import to_channels_last, transpose
 
-__all__ = ["GpuConvProblem", "PackedWeights", "Strides", "launch", "launch_adjoint", "pack", "packer"]
+__all__ = ["GpuConvProblem", "PackedWeights", "WindowStrides", "launch", "launch_adjoint", "pack", "packer"]
 
 # writes y of (x, w, b, y): x and y without gaps in one layout; w packed; b (M,) or None
 Run: TypeAlias = Callable[[torch.Tensor, PackedWeights, torch.Tensor | None, torch.Tensor], None]

@@ -79,7 +79,7 @@ class GpuConvProblem:
         """True if all phases are computed together."""
         windows = [axis.window for axis in self.axes]
         taps, strides, dilations = zip(*((each.size, each.stride, each.dilation) for each in windows), strict=True)
-        return _is_subpixel(self.kind, self.channels, self.maps, taps, Strides(strides, dilations))
+        return _is_subpixel(self.kind, self.channels, self.maps, taps, WindowStrides(strides, dilations))
 
     def args(self, dims: tuple[PhaseDim, ...]) -> ConvArgs:
         """Arguments of the kernels; channels are those of the input, maps those of the output."""
@@ -116,20 +116,20 @@ class BlockShape(NamedTuple):
     stages: int | None = None  # steps whose loads overlap; None for Triton's own choice
 
 
-class Strides(NamedTuple):
-    """Strides and dilations of windows, by axis."""
+class WindowStrides(NamedTuple):
+    """WindowStrides and dilations of windows, by axis."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
 
 
-def pack(w: torch.Tensor, groups: int, strides: Strides | None) -> PackedWeights:
+def pack(w: torch.Tensor, groups: int, strides: WindowStrides | None) -> PackedWeights:
     """Weights (C, M/groups, k1..kn) in the order of `launch`, or, without strides, of `launch_adjoint`."""
     return packer(tuple(w.shape), w.dtype, groups, strides)(w)
 
 
 def packer(
-    shape: tuple[int, ...], dtype: torch.dtype, groups: int, strides: Strides | None
+    shape: tuple[int, ...], dtype: torch.dtype, groups: int, strides: WindowStrides | None
 ) -> Callable[[torch.Tensor], PackedWeights]:
     """`pack` for all weights of a shape and a type."""
     kind, channels, maps, taps = KINDS[dtype], shape[0] // groups, shape[1], shape[2:]
@@ -149,10 +149,10 @@ def packer(
     return run
 
 
-def _is_subpixel(kind: str, channels: int, maps: int, taps: Sequence[int], windows: Strides) -> bool:
+def _is_subpixel(kind: str, channels: int, maps: int, taps: Sequence[int], windows: WindowStrides) -> bool:
     """True if all phases together make dense products, and one alone would not, or would not fill a block.
 
-    Strides have to divide windows that are not dilated. Maps of y are written together, 16 at a time; if there are
+    WindowStrides have to divide windows that are not dilated. Maps of y are written together, 16 at a time; if there are
     others, phases are faster.
     """
     phases = math.prod(windows.strides)
