@@ -56,7 +56,7 @@ class TileShape:
 
 
 def strides_of(channels: int, places: int, is_channels_last: bool) -> TensorStrides:
-    """WindowStrides of a tensor without gaps, (N, C, D1..Dk) or (N, D1..Dk, C); `places` are the elements of a plane."""
+    """Strides of a tensor without gaps, (N, C, D1..Dk) or (N, D1..Dk, C); `places` are the elements of a plane."""
     return TensorStrides(channels * places, *((1, channels) if is_channels_last else (places, 1)), places)
 
 

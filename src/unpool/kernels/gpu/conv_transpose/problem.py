@@ -117,7 +117,7 @@ class BlockShape(NamedTuple):
 
 
 class WindowStrides(NamedTuple):
-    """WindowStrides and dilations of windows, by axis."""
+    """Strides and dilations of windows, by axis."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -152,7 +152,7 @@ def packer(
 def _is_subpixel(kind: str, channels: int, maps: int, taps: Sequence[int], windows: WindowStrides) -> bool:
     """True if all phases together make dense products, and one alone would not, or would not fill a block.
 
-    WindowStrides have to divide windows that are not dilated. Maps of y are written together, 16 at a time; if there are
+    Strides have to divide windows that are not dilated. Maps of y are written together, 16 at a time; if there are
     others, phases are faster.
     """
     phases = math.prod(windows.strides)
