@@ -231,7 +231,7 @@ def difference(case: GrowthCase, threads: int) -> str | None:
         return f"{case.name}\n{len(wrong)} of {right.size} differ, first at {at}: {out[at]}, not {right[at]}"
     start = case.gap * out.itemsize
     if np.any(memory[:start] != CANARY) or np.any(memory[start + out.nbytes :] != CANARY):
-        return f"{case.name}\nwritten beside its memory"
+        return f"{case.name}\nwrote outside its memory"
     return None
 
 

@@ -300,5 +300,5 @@ def difference_from(expected: Outputs, case: PoolCase, threads: int) -> str | No
             )
         start = case.gaps[1 + number] * got.itemsize
         if np.any(memory[:start] != CANARY) or np.any(memory[start + got.nbytes :] != CANARY):
-            return f"{case.name}, {threads=}\noutput {number}: written beside its memory"
+            return f"{case.name}, {threads=}\noutput {number}: wrote outside its memory"
     return None

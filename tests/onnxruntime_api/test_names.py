@@ -9,12 +9,9 @@ import onnxruntime
 import pytest
 
 import unpool
+from conformance.onnxruntime_api.of_values import OF_THE_PACKAGE
 from tests.onnxruntime_api.conftest import HERE, listed
 
-OF_THE_PACKAGE = {
-    *("contextlib", "cuda_version", "import_capi_exception", "onnxruntime_validation", "package_name", "version"),
-    "backend",  # a module that is there once another test has imported it
-}
 MODULE = sorted(name for name in dir(onnxruntime) if not name.startswith("_") and name not in OF_THE_PACKAGE)
 SESSION = sorted(name for name in dir(onnxruntime.InferenceSession) if not name.startswith("_"))
 OWN = {"InferenceSession", "IOBinding", "SessionIOBinding", "NodeArg", "ModelMetadata", "ModelCompiler"}

@@ -23,7 +23,7 @@ from unpool.runtime.backends.step import LoadedPlan, LoadedStep
 from unpool.runtime.backends.unpool_backend import UnpoolStep
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.graph import Graph, to_dense
-from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads
+from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types, dtype, static_dims
 from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
@@ -90,6 +90,8 @@ def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
 
 def needs_unpool(graph: Graph, types: Types, options: LoadOptions) -> bool:
     """True if the plan of a graph is more than a single step of onnxruntime."""
+    if any(is_unpool_op(node) and node.op_type != "MaxPool" for node in with_subgraph_nodes(graph.nodes)):
+        return True  # at once: a plan of these packs weights and tunes
     plan = PlanBuilder(graph, types, options, SharedState()).make_plan()
     return [step.runner for step in plan.steps] != ["onnxruntime"]
 

@@ -77,19 +77,24 @@ class _PreparedModel(NamedTuple):
 def build(config: SessionConfig) -> BuiltSession:
     """The model of a session: passed through to onnxruntime, or planned and loaded."""
     passthrough = passthrough_of(config)
-    whole = open_whole(config) if passthrough is Passthrough.YES else None
+    whole = _whole(config) if passthrough is Passthrough.YES else None
     if whole is not None:
-        return BuiltSession(config, whole, whole.session.get_session_options())
+        return whole
     with model_errors(config.source):
         loaded = _load(config)
         is_planned = passthrough is Passthrough.IF_PLANNED and config.options is None
         if is_planned and not needs_unpool(*loaded.prepared, loaded.load_options):
             del loaded  # onnxruntime reads the weights again: they are in memory once
-            whole = open_whole(config)
+            whole = _whole(config)
             if whole is not None:
-                return BuiltSession(config, whole, whole.session.get_session_options())
+                return whole
             loaded = _load(config)
         return _executed(config, loaded)
+
+
+def _whole(config: SessionConfig) -> BuiltSession | None:
+    model = open_whole(config)
+    return None if model is None else BuiltSession(config, model, model.session.get_session_options())
 
 
 def _load(config: SessionConfig) -> _PreparedModel:

@@ -106,7 +106,7 @@ class OrtModel:
 
 
 class Passthrough(Enum):
-    """Whether onnxruntime runs the whole model."""
+    """The decision to give onnxruntime the whole model."""
 
     YES = "unpool has no operator in it"
     IF_PLANNED = "if the plan gives unpool no MaxPool and no Conv"
@@ -114,7 +114,7 @@ class Passthrough(Enum):
 
 
 def passthrough_of(config: SessionConfig) -> Passthrough:
-    """What the bytes of the model say.
+    """The decision for a model, from its bytes alone.
 
     A model with functions may have operators of unpool: onnxruntime inlines functions without a limit, however often
     they double.
@@ -135,6 +135,8 @@ def passthrough_of(config: SessionConfig) -> Passthrough:
 def open_whole(config: SessionConfig) -> OrtModel | None:
     """The model as one session of onnxruntime; None where that refuses it, or unpool has to take its inputs."""
     source, providers = config.source, config.all_providers
+    if isinstance(source, (bytearray, memoryview)):
+        source = bytes(source)
     keywords: dict[str, Any] = {} if config.reads_config is None else {"read_config_from_model": config.reads_config}
     if config.disabled_optimizers:
         keywords["disabled_optimizers"] = set(config.disabled_optimizers)
