@@ -9,9 +9,12 @@ from onnx import helper, numpy_helper
 import unpool
 from tests.support import models
 from unpool.runtime.graph import graph as graphs
-from unpool.runtime.graph.graph import lift_constants, prune
+from unpool.runtime.graph.graph import Graph, lift_constants, prune
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.passes.fuse_conv_transpose import fold
 from unpool.runtime.passes.inline import inline
+from unpool.runtime.passes.reduce_strength import reduce_strength
 
 CHANNELS = models.random(4, seed=3)
 PER_CHANNEL = {"k": CHANNELS.reshape(4, 1, 1)}
@@ -270,3 +273,86 @@ def test_short_floats_are_rounded_twice():
     model = models.folding("h = Cast <to = 10> (x) u = Cast <to = 10> (w1) c = ConvTranspose (h, u) y = Relu (c)")
     model.graph.output[0].type.tensor_type.elem_type = 10
     assert ("Relu", "onnxruntime") in runs(model)
+
+
+SLOPES = models.random(4, 1, 1, seed=5)
+HOSTILE = np.float32([np.nan, -0.0, 0.0, np.inf, -np.inf, 1e-42, -1e-42])
+REDUCED = {
+    "one slope": (np.float32([[[0.25]]]), ["Conv", "LeakyRelu"]),
+    "a scalar": (np.float32(-0.5), ["Conv", "LeakyRelu"]),
+    "a slope per channel": (SLOPES, ["Conv", "Relu", "Min", "Mul", "Add"]),
+}
+NOT_REDUCED = {
+    "infinite slopes": np.where(SLOPES > 0, np.inf, SLOPES),
+    "slopes that are not numbers": np.float32([[[np.nan]]]),
+}
+
+
+def prelu(slope, opset=17):
+    """A Conv that changes nothing, and a PRelu after it."""
+    weights = np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1)
+    graph = "prelu (float[1, 4, 3, 7] x) => (float[1, 4, 3, 7] y) { t = Conv (x, w) y = PRelu (t, s) }"
+    return models.model(graph, opset=opset, w=weights, s=slope)
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_prelu_becomes_faster_nodes(name):
+    """The results are onnxruntime's bit for bit, but for the sign of zero."""
+    slope, expected = REDUCED[name]
+    model, x = prelu(slope), models.random(1, 4, 3, 7)
+    session = unpool.InferenceSession(model)
+    assert [row.operator for row in session.plan] == expected
+    assert any("replaces PRelu" in row.reason for row in session.plan)
+    (ours,) = session.run(None, {"x": x})
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_prelu_of_hostile_values_is_the_text_s(name):
+    """NaN stays NaN, infinities and subnormal numbers are multiplied."""
+    slope, _ = REDUCED[name]
+    model = models.model("prelu (float[4, 1, 7] x) => (float[4, 1, 7] y) { y = PRelu (x, s) }", s=slope)
+    x = np.broadcast_to(HOSTILE, (4, 1, 7)).copy()
+    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
+    np.testing.assert_array_equal(y, np.where(x < 0, slope * x, x))
+
+
+@pytest.mark.parametrize("name", NOT_REDUCED)
+def test_a_prelu_of_slopes_that_are_not_finite_is_kept(name):
+    """Their product with zero is not zero."""
+    assert operators_run(prelu(NOT_REDUCED[name])) == ["Conv", "PRelu"]
+
+
+def test_a_prelu_of_another_type_or_opset_is_kept():
+    """LeakyRelu has its slope in float32, and Min broadcasts from opset 8 on."""
+    model = models.model("prelu (double[4] x) => (double[4] y) { y = PRelu (x, s) }", s=np.float64([0.3]))
+    graph = Graph.from_model(model)
+    assert reduce_strength(graph, infer(graph, Semantics()).types)[0].nodes == graph.nodes
+    assert operators_run(prelu(SLOPES, opset=7)) == ["Conv", "PRelu"]
+
+
+def test_a_slope_that_is_fed_is_kept():
+    """It is known only when the model runs."""
+    graph = "prelu (float[1, 4, 3] x, float[4, 1] s) => (float[1, 4, 3] y) { y = PRelu (x, s) }"
+    assert operators_run(models.model(graph)) == ["PRelu"]
+
+
+def test_below_the_highest_level_a_prelu_is_kept():
+    """The caller asked for the model as it is written."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    session = unpool.InferenceSession(prelu(SLOPES), options)
+    assert [row.operator for row in session.plan] == ["Conv", "PRelu"]
+
+
+def test_a_prelu_after_a_conv_transpose_is_part_of_its_step():
+    """One slope is a LeakyRelu, which the ConvTranspose applies itself."""
+    model = models.folding("y = PRelu (t, s)", s=np.float32([[[[0.3]]]]))
+    assert runs(model) == [("ConvTranspose", "unpool")]
+    assert_equal_to_onnxruntime(model)
+
+
+def operators_run(model):
+    """Operators of the plan."""
+    return [row.operator for row in unpool.InferenceSession(model).plan]

@@ -64,15 +64,17 @@ class LoadOptions:
 
         1. Where OpenVINO may compute a ConvTranspose, no activation is fused into it.
         2. unpool computes no Conv, which rounds differently, next to the fast ones of OpenVINO and CUDA.
+        3. Below the highest level of optimization, Convs and slow nodes stay as they are written.
         """
-        highest = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        is_highest = self.options.copy.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         has_fast_conv = self.openvino is not None or self.providers.cuda is not None
-        keeps_conv = self.options.copy.graph_optimization_level != highest or self.semantics.exact or has_fast_conv
+        keeps_conv = not is_highest or self.semantics.exact or has_fast_conv
         return PassOptions(
             self.fuses_unpool,
             () if keeps_conv else CONV_RANKS,
             self.convert_conv_before_indices,
             fuses_activations=not self.openvino_conv_transpose,
+            reduces_strength=is_highest and self.providers.cuda is None,
         )
 
 
@@ -89,7 +91,9 @@ def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
 
 
 def needs_unpool(graph: Graph, types: Types, options: LoadOptions) -> bool:
-    """True if the plan of a graph is more than a single step of onnxruntime."""
+    """True if the plan of a graph is more than a single step of onnxruntime with the nodes of the model."""
+    if graph.origins:
+        return True
     if any(is_unpool_op(node) and node.op_type != "MaxPool" for node in with_subgraph_nodes(graph.nodes)):
         return True  # at once: a plan of these packs weights and tunes
     plan = PlanBuilder(graph, types, options, SharedState()).make_plan()

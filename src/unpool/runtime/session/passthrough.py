@@ -23,12 +23,16 @@ from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import sort_nodes
+from unpool.runtime.passes.reduce_strength import REPLACED
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.load import SessionConfig
 from unpool.runtime.session.signature import ModelMetadata, Signature
 
 POOL, CONV = b"MaxPool", b"Conv"  # which unpool runs only in some models: with Indices, and where that is faster
+SLOW = tuple(name.encode() for name in REPLACED)
+"""The operators that a pass may replace by faster ones."""
+
 NAMES = (*(name.encode() for name in OPERATORS if name.encode() != POOL), b"ScatterND")
 """Unpool's other operators, and the one that torch's exporter writes for an unpooling."""
 
@@ -109,7 +113,7 @@ class Passthrough(Enum):
     """The decision to give onnxruntime the whole model."""
 
     YES = "unpool has no operator in it"
-    IF_PLANNED = "if the plan gives unpool no MaxPool and no Conv"
+    IF_PLANNED = "if the plan gives unpool no MaxPool and no Conv, and no pass replaces a node"
     NO = "unpool may have an operator in it"
 
 
@@ -126,7 +130,7 @@ def passthrough_of(config: SessionConfig) -> Passthrough:
             opset, has_functions = peek.read_header(content)
             if opset < OLDEST_OPSET or has_functions or peek.contains_op(content, NAMES):
                 return Passthrough.NO
-            is_planned = peek.contains_op(content, (POOL, CONV) if config.converts_conv else (POOL,))
+            is_planned = peek.contains_op(content, (POOL, CONV, *SLOW) if config.converts_conv else (POOL,))
             return Passthrough.IF_PLANNED if is_planned else Passthrough.YES
     except (OSError, ValueError, TypeError):
         return Passthrough.NO
