@@ -356,3 +356,74 @@ def test_a_prelu_after_a_conv_transpose_is_part_of_its_step():
 def operators_run(model):
     """Operators of the plan."""
     return [row.operator for row in unpool.InferenceSession(model).plan]
+
+
+SOFTMAX_AXES = [(axis, shape) for shape in ((2, 5, 3, 7), (4, 6), (3, 1, 5)) for axis in range(-len(shape), len(shape))]
+
+
+@pytest.mark.parametrize(("axis", "shape"), SOFTMAX_AXES)
+def test_a_softmax_becomes_one_over_the_last_axis(axis, shape):
+    """Its elements are summed in the same order: the results are onnxruntime's bit for bit, NaN and infinities too."""
+    sizes, x = ", ".join(map(str, shape)), models.random(*shape)
+    x.flat[:6] = [np.nan, np.inf, -np.inf, 3e38, -0.0, 1e-40]
+    model = models.model(f"soft (float[{sizes}] x) => (float[{sizes}] y) {{ y = Softmax <axis = {axis}> (x) }}")
+    is_last = axis in (-1, len(shape) - 1)
+    assert (operators_run(model) == ["Softmax"]) == is_last
+    (ours,) = unpool.InferenceSession(model).run(None, {"x": x})
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_softmax_of_several_axes_or_unknown_sizes_is_kept():
+    """Before opset 13 it normalizes all axes from its own on."""
+    old = models.model("soft (float[2, 3, 4] x) => (float[2, 3, 4] y) { y = Softmax <axis = 1> (x) }", opset=12)
+    dynamic = models.model("soft (float[n, 3, 4] x) => (float[n, 3, 4] y) { y = Softmax <axis = 1> (x) }")
+    assert operators_run(old) == operators_run(dynamic) == ["Softmax"]
+
+
+EINSUMS = {
+    "bildsk,biokl->bolsd": ((2, 3, 4, 1, 5, 2), (2, 3, 6, 2, 4)),
+    "bqc, bchw -> bqhw": ((2, 5, 3), (2, 3, 4, 2)),
+    "bhwc,wkc->bhwk": ((2, 3, 4, 5), (4, 6, 5)),
+    "blxd,blyd->blxy": ((2, 3, 4, 5), (2, 3, 6, 5)),
+    "ij,jk->ki": ((3, 4), (4, 5)),
+    "ik,kj->ij": ((3, 4), (4, 5)),
+}
+KEPT_EINSUMS = {
+    "ij,ij->ij": ((3, 4), (3, 4)),
+    "i,j->ij": ((3,), (4,)),
+    "ijk,kl->il": ((3, 4, 5), (5, 6)),
+    "ii,ij->ij": ((3, 3), (3, 4)),
+    "ij,jk": ((3, 4), (4, 5)),
+    "...ij,...jk->...ik": ((2, 3, 4), (2, 4, 5)),
+    "ij->ji": ((3, 4),),
+    "ij,jk,kl->il": ((3, 4), (4, 5), (5, 6)),
+}
+
+
+def einsum(equation, shapes):
+    """A model of one Einsum, and what goes in."""
+    names = [f"x{number}" for number in range(len(shapes))]
+    feed = {name: models.random(*shape, seed=3) for name, shape in zip(names, shapes, strict=True)}
+    inputs = [helper.make_tensor_value_info(name, 1, array.shape) for name, array in feed.items()]
+    node = helper.make_node("Einsum", names, ["y"], equation=equation)
+    graph = helper.make_graph([node], "einsum", inputs, [onnx.ValueInfoProto(name="y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), feed
+
+
+@pytest.mark.parametrize("equation", EINSUMS)
+def test_an_einsum_of_two_matrices_becomes_a_matmul(equation):
+    """NumPy's result, to rounding."""
+    model, feed = einsum(equation, EINSUMS[equation])
+    assert "MatMul" in operators_run(model)
+    (y,) = unpool.InferenceSession(model).run(None, feed)
+    np.testing.assert_allclose(y, np.einsum(equation, *feed.values()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("equation", KEPT_EINSUMS)
+def test_another_einsum_is_kept(equation):
+    """No product of two matrices, or one that onnxruntime sums up first."""
+    model, feed = einsum(equation, KEPT_EINSUMS[equation])
+    assert operators_run(model) == ["Einsum"]
+    (y,) = unpool.InferenceSession(model).run(None, feed)
+    np.testing.assert_allclose(y, np.einsum(equation, *feed.values()), rtol=1e-5, atol=1e-5)

@@ -65,6 +65,7 @@ class LoadOptions:
         1. Where OpenVINO may compute a ConvTranspose, no activation is fused into it.
         2. unpool computes no Conv, which rounds differently, next to the fast ones of OpenVINO and CUDA.
         3. Below the highest level of optimization, Convs and slow nodes stay as they are written.
+        4. Whether unpool saves enough time is estimated where unpool may compute a Conv, and nothing is timed.
         """
         is_highest = self.options.copy.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         has_fast_conv = self.openvino is not None or self.providers.cuda is not None
@@ -75,6 +76,7 @@ class LoadOptions:
             self.convert_conv_before_indices,
             fuses_activations=not self.openvino_conv_transpose,
             reduces_strength=is_highest and self.providers.cuda is None,
+            checks_profit=self.tuner is None,
         )
 
 
@@ -94,7 +96,9 @@ def needs_unpool(graph: Graph, types: Types, options: LoadOptions) -> bool:
     """True if the plan of a graph is more than a single step of onnxruntime with the nodes of the model."""
     if graph.origins:
         return True
-    if any(is_unpool_op(node) and node.op_type != "MaxPool" for node in with_subgraph_nodes(graph.nodes)):
+    inner = with_subgraph_nodes(graph.nodes)
+    others = (node for node in inner if is_unpool_op(node) and node.op_type != "MaxPool")
+    if any(node.output[0] not in graph.left_to_onnxruntime for node in others):
         return True  # at once: a plan of these packs weights and tunes
     plan = PlanBuilder(graph, types, options, SharedState()).make_plan()
     return [step.runner for step in plan.steps] != ["onnxruntime"]
@@ -135,7 +139,10 @@ class PlanBuilder:
         self._specs: dict[int, Spec] = {}
         openvino = self._openvino if options.openvino_conv_transpose else None
         self._add_specs(
-            n for n in range(len(graph.nodes)) if openvino is None or not openvino.takes(n, self._known_types)
+            position
+            for position, node in enumerate(graph.nodes)
+            if graph.left_to_onnxruntime.isdisjoint(node.output[:1])
+            and (openvino is None or not openvino.takes(position, self._known_types))
         )
         self._steps: dict[Step, LoadedStep] = {}
         self._refused: dict[int, str] = {}

@@ -33,6 +33,7 @@ class Graph:
     folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by first output: names of nodes in it
     activations: Mapping[str, Activation] = field(default_factory=dict)  # by first output: what ends a node of unpool
     origins: Mapping[str, str] = field(default_factory=dict)  # by first output: text about what it replaced
+    left_to_onnxruntime: frozenset[str] = frozenset()  # first outputs of nodes of unpool's operators
     outputs_before_indices: frozenset[str] = frozenset()  # of a subgraph: Indices outside of it depend on them
 
     @classmethod

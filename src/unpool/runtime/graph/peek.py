@@ -28,6 +28,18 @@ def contains_op(content: Content, names: Sequence[bytes]) -> bool:
     return any(row.find(name) >= 0 for row in rows for name in names)
 
 
+def nodes_with(content: Content, names: Sequence[bytes]) -> Iterator[onnx.NodeProto]:
+    """The nodes of the graph that mention one of the names; raises a ValueError for bytes that are no model."""
+    for field, begin, end in _fields(content, 0, len(content)):
+        for number, first, last in _fields(content, begin, end) if field == _GRAPH else ():
+            row = content[first:last] if number == _NODES else b""
+            if any(row.find(name) >= 0 for name in names):
+                try:
+                    yield onnx.NodeProto.FromString(row)
+                except DecodeError as error:
+                    raise ValueError("expected a node of protobuf, got something else") from error
+
+
 class ModelHeader(NamedTuple):
     """Header of a model: the version of ONNX's operators, 0 if none, and whether it has functions."""
 

@@ -20,7 +20,7 @@ positions among nearly equal elements, and MaxUnpool would put whole values ther
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -49,14 +49,21 @@ TYPES = (np.float32, np.float64)
 CONV_RANKS = (2, 3)  # numbers of spatial axes
 
 
+class Conversion(NamedTuple):
+    """A graph with converted Convs, and by the output of each what it saves, in multiply-adds at the peak."""
+
+    graph: Graph
+    savings: Mapping[str, float]
+
+
 def convert_conv(
     graph: Graph, types: Types, excluded: Collection[str] = (), ranks: Collection[int] = CONV_RANKS
-) -> Graph:
+) -> Conversion:
     """The graph, constants lifted, in which every Conv is converted that is faster so; `origins` lists these.
 
     A Conv that makes one of the `excluded` values stays, and one over another number of spatial axes than `ranks`.
     """
-    names = unused_names(graph)
+    names, savings = unused_names(graph), {}
     nodes, constants, origins = list(graph.nodes), dict(graph.constants), dict(graph.origins)
     for position, node in enumerate(nodes):
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
@@ -64,14 +71,16 @@ def convert_conv(
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is None or given is None:
             continue
-        if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks):
+        saving = _saving(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks)
+        if not saving:
             continue
+        savings[node.output[0]] = saving
         weights = names.fresh(f"{node.input[1]}_converted")
         constants[weights] = numpy_helper.from_array(_flip_window(array_of(tensor), given.get("group", 1)), weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
-    return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
+    return Conversion(replace(graph, nodes=tuple(nodes), constants=constants, origins=origins), savings)
 
 
 def values_before_indices(graph: Graph) -> set[str]:
@@ -99,34 +108,37 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _pays(
+def _saving(
     given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int, ranks: Collection[int]
-) -> bool:
-    """True if a step of unpool saves more time than it costs; False if shapes are unknown or do not fit."""
+) -> float:
+    """The time that a step of unpool saves; 0 if that is less than it costs, or if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.static_dims(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
-        return False
+        return 0
     is_2d = len(window) < max(CONV_RANKS)
     if is_2d and max(given.get("dilations", (1,))) > 1:
-        return False
+        return 0
     converted = channels * group, maps // group, *window
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
         y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
-        cost_in_ort = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
+        cost_in_ort = cost_in_onnxruntime(w.dims, y_shape, group, dtype)
         cost_of_cut: float = STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape))
         if is_2d:
             cost_of_cut += CUT_COST + LEAST_GAIN * cost_in_ort
-        return cost_in_ort > cost_of_cut and cost_in_ort - cost(spec, x_shape, converted, dtype) > cost_of_cut
+        if cost_in_ort <= cost_of_cut:
+            return 0
+        saving = cost_in_ort - cost(spec, x_shape, converted, dtype)
+        return saving if saving > cost_of_cut else 0
     except UnpoolError:
-        return False
+        return 0
 
 
-def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
+def cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
     """Cost of a Conv in onnxruntime, in multiply-adds at the processor's peak."""
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)

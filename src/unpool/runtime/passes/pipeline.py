@@ -13,6 +13,7 @@ from unpool.runtime.passes.convert_conv import convert_conv, values_before_indic
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
+from unpool.runtime.passes.profitability import is_profitable, leave_conv_transpose
 from unpool.runtime.passes.reduce_strength import reduce_strength
 from unpool.runtime.passes.upgrade_opset import lift_opset
 
@@ -26,6 +27,7 @@ class PassOptions:
     convert_conv_before_indices: bool  # also a Conv on which the Indices of some MaxPool depend
     fuses_activations: bool  # activations become part of the ConvTranspose before them
     reduces_strength: bool  # nodes that onnxruntime computes slowly become others with the same result
+    checks_profit: bool  # onnxruntime gets every ConvTranspose and Conv where unpool would not save enough time
 
 
 def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
@@ -48,11 +50,15 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     if options.fuses_unpool:
         graph, types, _ = fuse_unpool_patterns(graph, types, semantics)
     check_types(graph, types, semantics)
-    if options.conv_ranks:
-        excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
-        graph = convert_conv(graph, types, excluded, options.conv_ranks)
     if options.reduces_strength:
         graph, types = reduce_strength(graph, types)
+    converted = graph
+    if options.conv_ranks:
+        excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
+        converted, savings = convert_conv(graph, types, excluded, options.conv_ranks)
+        if options.checks_profit and not is_profitable(graph, types, savings, semantics):
+            return prune(leave_conv_transpose(graph)), types
+    graph = converted
     folded = fold(graph)
     graph = prune(fuse(folded, types) if options.fuses_activations else folded)
     return graph, types | stated_types(graph)

@@ -35,7 +35,7 @@ from unpool.runtime.graph.nodes import (
 )
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import without_folder
-from unpool.runtime.plan.placement import Assignment, RunnerName, assign_runner
+from unpool.runtime.plan.placement import NO_PROFIT, Assignment, RunnerName, assign_runner
 from unpool.runtime.plan.subgraphs import has_unpool_subgraphs
 
 TITLES = ("step", "node", "operator", "runs on", "why")
@@ -218,6 +218,8 @@ def _choices(
         if position in refused:
             is_known = spec is not None or has_unpool_subgraphs(node)
             choice = Assignment("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
+        elif not graph.left_to_onnxruntime.isdisjoint(node.output[:1]):
+            choice = Assignment("onnxruntime", NO_PROFIT)
         else:
             is_after_unpool = not unpool_outputs.isdisjoint(node.input[:1])
             choice = assign_runner(node, spec, types, exact=exact, is_after_unpool=is_after_unpool, is_hosted=is_hosted)

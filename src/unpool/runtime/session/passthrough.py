@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
-from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
 from unpool.runtime.backends.step import RunOptions, require_run_options
@@ -23,18 +22,20 @@ from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import sort_nodes
-from unpool.runtime.passes.reduce_strength import REPLACED
+from unpool.runtime.passes.profitability import leave_conv_transpose
+from unpool.runtime.passes.reduce_strength import REPLACED, may_be_replaced
 from unpool.runtime.plan.plan import Plan, make_plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.load import SessionConfig
 from unpool.runtime.session.signature import ModelMetadata, Signature
 
-POOL, CONV = b"MaxPool", b"Conv"  # which unpool runs only in some models: with Indices, and where that is faster
+MAX_UNPOOL, CONV_TRANSPOSE = b"MaxUnpool", b"ConvTranspose"
+PLANNED = (b"MaxPool", b"ScatterND", CONV_TRANSPOSE)
+"""The operators that unpool runs in some models: torch's exporter writes a ScatterND for an unpooling."""
+
+CONV = b"Conv"
 SLOW = tuple(name.encode() for name in REPLACED)
 """The operators that a pass may replace by faster ones."""
-
-NAMES = (*(name.encode() for name in OPERATORS if name.encode() != POOL), b"ScatterND")
-"""Unpool's other operators, and the one that torch's exporter writes for an unpooling."""
 
 OLDEST_OPSET = 7  # the first opset that onnxruntime guarantees
 
@@ -73,7 +74,7 @@ class OrtModel:
                 model = onnx.load(source, load_external_data=False)
             else:
                 model = onnx.load_from_string(bytes(source))
-            graph = prune(lift_constants(Graph.from_model(sort_nodes(model))))
+            graph = leave_conv_transpose(prune(lift_constants(Graph.from_model(sort_nodes(model)))))
             return make_plan(graph, {}, {}, exact=False, refused={}, device=self._device)
 
     def run(
@@ -113,7 +114,7 @@ class Passthrough(Enum):
     """The decision to give onnxruntime the whole model."""
 
     YES = "unpool has no operator in it"
-    IF_PLANNED = "if the plan gives unpool no MaxPool and no Conv, and no pass replaces a node"
+    IF_PLANNED = "if the plan gives unpool no node, and no pass replaces one"
     NO = "unpool may have an operator in it"
 
 
@@ -123,14 +124,17 @@ def passthrough_of(config: SessionConfig) -> Passthrough:
     A model with functions may have operators of unpool: onnxruntime inlines functions without a limit, however often
     they double.
     """
-    if config.threads is not None or config.all_providers.openvino is not None:
+    if (config.threads is not None and config.options is not None) or config.all_providers.openvino is not None:
         return Passthrough.NO
     try:
         with _content(config.source) as content:
             opset, has_functions = peek.read_header(content)
-            if opset < OLDEST_OPSET or has_functions or peek.contains_op(content, NAMES):
+            always = (MAX_UNPOOL,) if config.converts_conv else (MAX_UNPOOL, CONV_TRANSPOSE)
+            if opset < OLDEST_OPSET or has_functions or peek.contains_op(content, always):
                 return Passthrough.NO
-            is_planned = peek.contains_op(content, (POOL, CONV, *SLOW) if config.converts_conv else (POOL,))
+            is_planned = peek.contains_op(content, (*PLANNED, CONV) if config.converts_conv else PLANNED)
+            if config.converts_conv and not is_planned and peek.contains_op(content, SLOW):
+                is_planned = any(map(may_be_replaced, peek.nodes_with(content, SLOW)))
             return Passthrough.IF_PLANNED if is_planned else Passthrough.YES
     except (OSError, ValueError, TypeError):
         return Passthrough.NO
@@ -145,8 +149,12 @@ def open_whole(config: SessionConfig) -> OrtModel | None:
     if config.disabled_optimizers:
         keywords["disabled_optimizers"] = set(config.disabled_optimizers)
     names, options = (None, None) if config.providers is None else map(list, (providers.names, providers.options))
+    session_options = config.options
+    if session_options is None and config.threads is not None:
+        session_options = onnxruntime.SessionOptions()
+        session_options.intra_op_num_threads = config.threads
     try:
-        session = onnxruntime.InferenceSession(source, config.options, names, options, enable_fallback=0, **keywords)
+        session = onnxruntime.InferenceSession(source, session_options, names, options, enable_fallback=0, **keywords)
     except Exception:
         return None
     inputs, outputs = (*session.get_inputs(), *session.get_overridable_initializers()), session.get_outputs()

@@ -1,0 +1,100 @@
+"""onnxruntime gets a whole model where unpool would save less time than the cuts cost."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import unpool
+from tests.support import models
+from unpool.runtime.session.passthrough import OrtModel
+
+CONV = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c)"
+UP = "kernel_shape = [2, 2], strides = [2, 2]"
+
+
+def encoder_decoder(channels=64, size="64, 64", up=UP, kind="float", batch="1", middle="", window=2, opset=17):
+    """A Conv and a ConvTranspose with as many channels; the Conv takes most of the time where the window is small."""
+    dtype = {"float": np.float32, "double": np.float64}[kind]
+    graph = f"""net ({kind}[{batch}, {channels}, {size}] x) => ({kind}[n, m, h, v] y) {{
+        {CONV if kind == "float" else "r = Relu (x)"} {middle or "t = Identity (r)"} y = ConvTranspose <{up}> (t, u)
+    }}"""
+    weights = models.random(channels, channels, 3, 3, dtype=dtype) / channels
+    return models.model(graph, opset=opset, w=weights, u=models.random(channels, 4, window, window, dtype=dtype))
+
+
+def runners(session):
+    """Who runs each ConvTranspose."""
+    return [row.runner for row in session.plan if row.operator == "ConvTranspose"]
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_a_small_conv_transpose_leaves_the_model_whole(threads):
+    """One session of onnxruntime runs it with its own results, and as many threads as the caller allows."""
+    model, x = encoder_decoder(), models.random(1, 64, 64, 64)
+    session = unpool.InferenceSession(model.SerializeToString(), threads=threads)
+    assert isinstance(session._model, OrtModel)
+    assert session.get_session_options().intra_op_num_threads == (threads or 0)
+    (row,) = [row for row in session.plan if row.operator == "ConvTranspose"]
+    assert (row.runner, row.reason) == ("onnxruntime", "unpool would save less time than it costs to leave onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    expected = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
+    np.testing.assert_array_equal(session.run(None, {"x": x}), expected)
+
+
+def test_a_large_conv_transpose_is_worth_the_cut():
+    """Windows of 8 in strides of 2 take most of the time, and Winograd's algorithm saves more than half of it."""
+    model = encoder_decoder(up="kernel_shape = [8, 8], strides = [2, 2]", window=8)
+    session = unpool.InferenceSession(model)
+    assert runners(session) == ["unpool"]
+
+
+def test_the_activation_is_a_node_again_where_onnxruntime_runs_the_conv_transpose():
+    """The passes that fuse it are not needed then."""
+    model = encoder_decoder()
+    model.graph.node[-1].output[0] = "before"
+    model.graph.node.extend(models.model("g (float[1] before) => (float[1] y) { y = Relu (before) }").graph.node)
+    session = unpool.InferenceSession(model)
+    assert [row.operator for row in session.plan] == ["Conv", "Relu", "Identity", "ConvTranspose", "Relu"]
+    assert {row.runner for row in session.plan} == {"onnxruntime"}
+
+
+OTHERWISE = {
+    "float64, which onnxruntime lacks": {"kind": "double"},
+    "SAME": {"up": 'auto_pad = "SAME_UPPER", strides = [2, 2]'},
+    "an output shape": {"up": "output_shape = [128, 128], strides = [2, 2]"},
+    "an output padding of the stride": {"up": f"{UP}, dilations = [3, 3], output_padding = [2, 2]"},
+    "indices": {"middle": f"p, i = MaxPool <{models.POOL}> (r) t = MaxUnpool <{models.POOL}> (p, i)"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_onnxruntime_may_compute_otherwise_is_unpool_s(name):
+    """Time does not count there."""
+    assert runners(unpool.InferenceSession(encoder_decoder(**OTHERWISE[name]))) == ["unpool"]
+
+
+def test_a_small_model_is_unpool_s():
+    """In a fraction of a millisecond products are not what takes the time."""
+    assert runners(unpool.InferenceSession(encoder_decoder(channels=4, size="8, 8"))) == ["unpool"]
+
+
+@pytest.mark.parametrize("size", ["height, width", "64, width"])
+def test_sizes_that_are_not_known_are_assumed(size):
+    """A picture of the usual size decides; a model of any size runs whole, too."""
+    session = unpool.InferenceSession(encoder_decoder(size=size, batch="n"))
+    assert runners(session) == ["onnxruntime"]
+    assert session.run(None, {"x": models.random(2, 64, 64, 10)})[0].shape == (2, 4, 128, 20)
+    large = encoder_decoder(size=size, up="kernel_shape = [8, 8], strides = [2, 2]", window=8)
+    assert runners(unpool.InferenceSession(large)) == ["unpool"]
+
+
+def test_exact_tuned_and_unoptimized_sessions_do_not_estimate():
+    """They compute as written, time it, or leave the model as it is."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for session in (
+        unpool.InferenceSession(encoder_decoder(), exact=True),
+        unpool.InferenceSession(encoder_decoder(), options),
+    ):
+        assert runners(session) == ["unpool"]
