@@ -47,8 +47,10 @@ class Current:
 
 
 def start(engine: str, threads: int) -> None:
-    """Import the engine; called once in its process."""
+    """Import the engine with its session, whose time and memory are not those of a model; once in its process."""
     import_module(EVERY[engine].module).start(threads)
+    if engine in (UNPOOL, TUNED.name):
+        import_module("unpool.runtime.session.session")
 
 
 def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:

@@ -50,11 +50,11 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     if options.fuses_unpool:
         graph, types, _ = fuse_unpool_patterns(graph, types, semantics)
     check_types(graph, types, semantics)
+    excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
     if options.reduces_strength:
-        graph, types = reduce_strength(graph, types)
+        graph, types = reduce_strength(graph, types, excluded)
     converted = graph
     if options.conv_ranks:
-        excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
         converted, savings = convert_conv(graph, types, excluded, options.conv_ranks)
         if options.checks_profit and not is_profitable(graph, types, savings, semantics):
             return prune(leave_conv_transpose(graph)), types

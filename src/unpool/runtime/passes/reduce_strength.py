@@ -12,7 +12,7 @@ Intel Xeon with AVX-512, onnxruntime 1.31. Only float32, and only where all shap
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -33,14 +33,18 @@ FIRST_SOFTMAX_OF_ONE_AXIS = 13
 Sizes: TypeAlias = tuple[int, ...]
 
 
-def reduce_strength(graph: Graph, types: Types) -> tuple[Graph, Types]:
-    """The graph, constants lifted, in which such nodes are replaced, and the types; `origins` lists the nodes."""
+def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) -> tuple[Graph, Types]:
+    """The graph, constants lifted, in which such nodes are replaced, and the types; `origins` lists the nodes.
+
+    An Einsum that makes one of the `excluded` values stays: a MatMul may round otherwise.
+    """
     if not any(node.op_type in _REPLACE and domain(node) == "" for node in graph.nodes):
         return graph, types
     writer = _Writer(graph, types)
     for node in graph.nodes:
         replace_node = _REPLACE.get(node.op_type) if domain(node) == "" else None
-        if replace_node is None or not replace_node(node, writer):
+        is_excluded = node.op_type == "Einsum" and node.output[0] in excluded
+        if replace_node is None or is_excluded or not replace_node(node, writer):
             writer.nodes.append(node)
         else:
             reason = f"replaces {node.op_type} {node_name(node)!r}: faster, with the same result"

@@ -1,7 +1,8 @@
 """The runtime of each node, unpool, onnxruntime or onnx's ReferenceEvaluator, and the reason.
 
-unpool runs every MaxUnpool, ConvTranspose and MaxPool with Indices, and an If, Loop, Scan or SequenceMap with a node of
-unpool in a subgraph; its subgraphs have own plans. A plain MaxPool stays with onnxruntime unless its attributes could
+unpool runs every MaxUnpool and MaxPool with Indices, every ConvTranspose unless the passes leave all of them to
+onnxruntime, and an If, Loop, Scan or SequenceMap with a node of unpool in a subgraph; its subgraphs have own plans. A
+plain MaxPool stays with onnxruntime unless its attributes could
 silently give another result there, or unpool makes its input: then that is not in onnxruntime's blocked layout, in
 which alone it pools fast.
 """

@@ -53,8 +53,10 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         provider_options: one dict per provider; without `providers` they have no effect, as in onnxruntime.
         compat: "spec" follows the text of the standard, "ort" follows ONNX Runtime where the two differ.
         index_space: in which tensor MaxUnpool's indices count: "auto", "output" or "inferred".
-        exact: whether unpool runs every MaxPool, also those without Indices, and computes every product of a
-            ConvTranspose or Conv as it is written. By default large ones use fewer products, which round differently.
+        exact: whether unpool runs every MaxPool, also those without Indices, and every ConvTranspose, and computes
+            every product of it as it is written. By default onnxruntime gets a ConvTranspose in float32 where leaving
+            onnxruntime would cost more time than unpool saves, and large ones use fewer products, which round
+            differently.
         threads: maximum number of threads of unpool and of onnxruntime; None for all cores that this process may use.
         tune: whether to time the algorithms of each ConvTranspose and use the fastest, in place of a cost model.
             Without `sess_options` it also times unpool for a Conv on which Indices depend and, where OpenVINO is
