@@ -10,7 +10,9 @@ from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.convert_conv import convert_conv, values_before_indices
+from unpool.runtime.passes.convert_prelu import convert_prelu
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
+from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.upgrade_opset import lift_opset
@@ -24,6 +26,7 @@ class PassOptions:
     conv_ranks: tuple[int, ...]  # numbers of spatial axes over which a Conv may become a ConvTranspose
     convert_conv_before_indices: bool  # also a Conv on which the Indices of some MaxPool depend
     fuses_activations: bool  # activations become part of the ConvTranspose before them
+    fuses_normalizations: bool = False  # instance and group normalizations become steps of unpool
 
 
 def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
@@ -46,9 +49,13 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     if options.fuses_unpool:
         graph, types, _ = fuse_unpool_patterns(graph, types, semantics)
     check_types(graph, types, semantics)
+    graph = convert_prelu(graph)
+    excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
     if options.conv_ranks:
-        excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
         graph = convert_conv(graph, types, excluded, options.conv_ranks)
     folded = fold(graph)
-    graph = prune(fuse(folded, types) if options.fuses_activations else folded)
+    graph = fuse(folded, types) if options.fuses_activations else folded
+    if options.fuses_normalizations:
+        graph = fuse_normalization(graph, types, excluded)
+    graph = prune(graph)
     return graph, types | stated_types(graph)
