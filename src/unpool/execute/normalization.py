@@ -10,7 +10,6 @@ from unpool.errors import UnpoolError
 from unpool.memory import allocate
 from unpool.operators.attributes import Activation
 
-
 SIMPLE_ACTIVATIONS = ("Relu", "LeakyRelu", "Clip")
 
 
@@ -46,6 +45,8 @@ class Normalization:
         if x.size:
             shape = (*x.shape[:2], prod(x.shape[2:]))
             source, target = (np.ascontiguousarray(array).reshape(shape) for array in (x, y))
-            end = PLAIN if self.activation is None else Epilogue(name=self.activation.name, params=self.activation.params)
+            end = (
+                PLAIN if self.activation is None else Epilogue(name=self.activation.name, params=self.activation.params)
+            )
             normalize(source, target, self.scale, self.shift, self.groups, self.epsilon, end, threads)
         return y

@@ -3,9 +3,11 @@
     y = activation((x - mean) / sqrt(variance + epsilon) * scale + shift)
 
 Mean and biased variance are those of a group: of all positions of some channels of one image. A group is read in
-blocks that stay in the nearest cache: a block is summed in float32, in as many sums as two vectors have lanes, then its
-squared differences from its own mean are. Blocks are combined in float64, by the formula of Chan, Golub and LeVeque
-(1979), so that nothing cancels where the mean is large. A group that fits in the second cache is read from memory once.
+blocks that stay in the nearest cache. The mean of the first eighth of a block is subtracted from all of it, and the
+differences and their squares are summed in float32, in as many sums as two vectors have lanes. The two means differ by
+at most the square root of 7 variances of the block, so little cancels, however large they are. Blocks are combined in
+float64, by the formula of Chan, Golub and LeVeque (1979). A group that fits in the second cache is read from memory
+once.
 """
 
 from functools import lru_cache
@@ -62,22 +64,23 @@ def _make_kernel(lanes: int):
         """Write some groups.
 
         for every group
-            for every block of it, in order: its sum, then its squared differences
+            for every block of it, in order: the mean of an eighth, then the differences from it
             for every channel of it: for every vector
         """
         params = args[0]
         channels, size = params.channels, params.size
         activation = vec.splat_activation(params.activation, lanes)
-        sums = np.empty(lanes, np.float32)
+        sums = np.empty(2 * lanes, np.float32)
         for job in range(first, stop):
             begin = 4 * job * channels * size
             mean, squares, count = 0.0, 0.0, 0
             while count < channels * size:
                 block, length = vec.address_of(x) + begin + 4 * count, min(channels * size - count, BLOCK)
-                block_mean = sum_block(block, length, sums, np.float32(0), False, static) / length
-                center, difference, total = np.float32(block_mean), block_mean - mean, count + length
-                squares += sum_block(block, length, sums, center, True, static) - length * (block_mean - center) ** 2
-                squares += difference * difference * count * length / total
+                few = min(length, BLOCK // 8)
+                center = np.float32(sum_block(block, few, sums, np.float32(0), static)[0] / few)
+                rest, block_squares = sum_block(block, length, sums, center, static)
+                difference, total = center + rest / length - mean, count + length
+                squares += block_squares - rest * rest / length + difference * difference * count * length / total
                 mean += difference * length / total
                 count = total
             center = np.float32(mean)
@@ -92,27 +95,30 @@ def _make_kernel(lanes: int):
 
 
 @overload_by_type()
-def sum_block(address, count, sums, center, is_squared, static):
-    """The sum of differences from a center, or of their squares, in float64."""
+def sum_block(address, count, sums, center, static):
+    """The sum of the differences from a center and of their squares, in float64."""
     lanes = static.lanes
 
-    def sum_up(address, count, sums, center, is_squared, static):
-        even, centers = vec.splat(np.float32(0), lanes), vec.splat(center, lanes)
-        odd, whole = even, count - count % (2 * lanes)
+    def sum_up(address, count, sums, center, static):
+        zero, centers = vec.splat(np.float32(0), lanes), vec.splat(center, lanes)
+        even, odd, even_squares, odd_squares = zero, zero, zero, zero
+        whole = count - count % (2 * lanes)
         for place in range(address, address + 4 * whole, 8 * lanes):
             left = vec.load(place, types.float32, lanes) - centers
             right = vec.load(place + 4 * lanes, types.float32, lanes) - centers
-            even = even + (left * left if is_squared else left)
-            odd = odd + (right * right if is_squared else right)
+            even, even_squares = even + left, even_squares + left * left
+            odd, odd_squares = odd + right, odd_squares + right * right
         for element in range(whole, count, lanes):
             some = vec.first_lanes(count - element, centers)
             left = vec.load_masked(address + 4 * element, some, centers) - centers
-            even = even + (left * left if is_squared else left)
+            even, even_squares = even + left, even_squares + left * left
         vec.store(vec.address_of(sums), even + odd)
-        total = 0.0
+        vec.store(vec.address_of(sums) + 4 * lanes, even_squares + odd_squares)
+        total, squares = 0.0, 0.0
         for lane in range(lanes):
             total += sums[lane]
-        return total
+            squares += sums[lanes + lane]
+        return total, squares
 
     return sum_up
 

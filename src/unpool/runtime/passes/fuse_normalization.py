@@ -7,15 +7,16 @@ group normalization as exporters write it:
 
 A step of unpool reads a group of channels once for its mean and variance, and writes it while it is in the cache.
 
-A step between two nodes that onnxruntime runs cuts a partition, which takes time. So a normalization becomes a step if
-unpool makes its input, if unpool alone reads its output, or if it is large.
+A step between two nodes that onnxruntime runs would cut a partition, which takes more time than it saves. So a
+normalization becomes a step only next to one of unpool's: if unpool makes its input, or alone reads its output, and if
+it is large enough to be worth a step, or between two of unpool's.
 
 The results of onnxruntime and unpool differ by rounding. So a normalization on which the indices of a MaxPool depend
 stays, as a Conv does (`convert_conv.py`).
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +30,7 @@ from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_na
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.fuse_conv_transpose import DEFAULT_EPSILON, node_activation
 
-LEAST_SIZE = 200_000  # elements that are worth a cut: it takes about 150 microseconds, and they about 1 ns each less
+LEAST_SIZE = 50_000  # elements that are worth a step: it takes some 50 microseconds, and each element 1 ns less
 OPERATORS = ("InstanceNormalization", "GroupNormalization")
 
 
@@ -92,14 +93,14 @@ class _Finder:
         self.unpool_outputs = {name for node in graph.nodes if _is_unpool(node) for name in node.output}
 
     def pays(self, x: str, output: str) -> bool:
-        """True if a step of unpool cuts no further partition, or is worth the cut."""
-        if x in self.unpool_outputs:
-            return True
+        """True if a step of unpool saves time. A value of unknown size counts as large."""
         readers = [self._graph.nodes[position] for position in self._readers.get(output, ())]
-        if readers and output not in self._graph.output_names and all(map(_is_unpool, readers)):
+        is_before_unpool = bool(readers) and all(map(_is_unpool, readers))
+        if x in self.unpool_outputs and is_before_unpool:
             return True
         sizes = shapes.static_dims(self._types.get(x)) or (None,)
-        return None not in sizes and math.prod(size for size in sizes if size is not None) >= LEAST_SIZE
+        is_small = None not in sizes and math.prod(size for size in sizes if size is not None) < LEAST_SIZE
+        return not is_small and (x in self.unpool_outputs or is_before_unpool)
 
     def match(self, position: int) -> _Match | None:
         """The normalization around a node; None for an input of another type, or scales that are not constant."""
@@ -117,8 +118,6 @@ class _Finder:
         sizes = shapes.static_dims(self._types.get(node.input[0]))
         if sizes is None or len(sizes) < 3 or not groups:
             return None
-        if node.op_type == "GroupNormalization" and scale.size == groups and sizes[1] is not None:  # before version 21
-            scale, shift = (np.repeat(array, sizes[1] // groups) for array in (scale, shift))
         if scale.size % groups or sizes[1] not in (None, scale.size):
             return None
         return self._with_activation((position,), position, node.input[0], groups, scale, shift)
@@ -136,7 +135,11 @@ class _Finder:
             return None
         if not self._restores(self._graph.nodes[after], x, sizes) or (scale != 1).any() or (shift != 0).any():
             return None
-        positions, scale, shift = [before, position, after], np.ones(channels, np.float32), np.zeros(channels, np.float32)
+        positions, scale, shift = (
+            [before, position, after],
+            np.ones(channels, np.float32),
+            np.zeros(channels, np.float32),
+        )
         for operator in ("Mul", "Add"):
             output = self._graph.nodes[positions[-1]].output[0]
             place = self._next(output, operator)
