@@ -73,7 +73,7 @@ class LoadOptions:
             () if keeps_conv else CONV_RANKS,
             self.convert_conv_before_indices,
             fuses_activations=not self.openvino_conv_transpose,
-            fuses_normalizations=not keeps_conv,
+            replaces_slow_nodes=not keeps_conv,
         )
 
 

@@ -24,6 +24,7 @@ import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.execute.normalization import SIMPLE_ACTIVATIONS, Normalization
+from unpool.operators.attributes import Activation
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, constant_array
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
@@ -160,10 +161,10 @@ class _Finder:
         place = self._next(output)
         if place is not None:
             activation = node_activation(self._graph.nodes[place], self._graph)
-            is_first = self._graph.nodes[place].input[0] == output
-            activation = activation if is_first and activation and activation.name in SIMPLE_ACTIVATIONS else None
-        if place is not None and activation is not None:
-            positions = (*positions, place)
+            if activation is None or self._graph.nodes[place].input[0] != output or not _is_simple(activation):
+                activation = None
+            else:
+                positions = (*positions, place)
         return _Match(positions, main, x, Normalization(groups, float(epsilon), scale, shift, activation))
 
     def _array(self, name: str) -> AnyArray | None:
@@ -205,6 +206,10 @@ class _Finder:
         if any(size != 1 for axis, size in enumerate(shape) if axis != 1):
             return None
         return np.broadcast_to(array.reshape(-1), (channels,)).copy()
+
+
+def _is_simple(activation: Activation) -> bool:
+    return activation.name in SIMPLE_ACTIVATIONS and not any(map(math.isnan, activation.params))
 
 
 def _is_unpool(node: onnx.NodeProto) -> bool:
