@@ -15,6 +15,7 @@ from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
+from unpool.runtime.passes.split_einsum import split_einsum
 from unpool.runtime.passes.split_softmax import split_softmax
 from unpool.runtime.passes.upgrade_opset import lift_opset
 
@@ -27,7 +28,7 @@ class PassOptions:
     conv_ranks: tuple[int, ...]  # numbers of spatial axes over which a Conv may become a ConvTranspose
     convert_conv_before_indices: bool  # also a Conv on which the Indices of some MaxPool depend
     fuses_activations: bool  # activations become part of the ConvTranspose before them
-    replaces_slow_nodes: bool = False  # normalizations and Softmax nodes are computed another way, with other rounding
+    replaces_slow_nodes: bool = False  # normalizations, Softmax and Einsum are computed another way
 
 
 def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
@@ -57,6 +58,7 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     folded = fold(graph)
     graph = fuse(folded, types) if options.fuses_activations else folded
     if options.replaces_slow_nodes:
-        graph = split_softmax(fuse_normalization(graph, types, excluded), types, excluded)
+        for replace_nodes in (fuse_normalization, split_softmax, split_einsum):
+            graph = replace_nodes(graph, types, excluded)
     graph = prune(graph)
     return graph, types | stated_types(graph)
