@@ -5,7 +5,7 @@ import pytest
 
 from tests.support import models
 from unpool.kernels.cpu import normalization
-from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.activation import Epilogue
 from unpool.kernels.cpu.normalization import normalize
 
 SHAPES = {
@@ -40,9 +40,9 @@ def test_values_are_those_of_the_formula(name, threads):
     shape, groups = SHAPES[name]
     x, scale, shift = arguments(shape)
     y = np.full_like(x, np.nan)
-    normalize(x, y, scale, shift, groups, 1e-5, PLAIN, threads)
+    normalize(x, y, scale, shift, groups, 1e-5, threads=threads)
     np.testing.assert_allclose(y, formula(x, scale, shift, groups), rtol=0, atol=3e-6)
-    normalize(x, x, scale, shift, groups, 1e-5, PLAIN, threads)
+    normalize(x, x, scale, shift, groups, 1e-5, threads=threads)
     np.testing.assert_array_equal(x, y)
 
 
@@ -50,7 +50,7 @@ def test_a_large_mean_costs_no_digits():
     """Squares of values near 10000 are rounded to steps of 8; their differences from the mean are not."""
     x, scale, shift = arguments((1, 4, 20_000), mean=10_000)
     y = np.empty_like(x)
-    normalize(x, y, scale, shift, 4, 1e-5, PLAIN, 1)
+    normalize(x, y, scale, shift, 4, 1e-5, threads=1)
     np.testing.assert_allclose(y, formula(x, scale, shift, 4), rtol=0, atol=3e-6)
 
 
@@ -60,7 +60,7 @@ def test_results_do_not_depend_on_threads():
     results = []
     for threads in (1, 2, 3):
         results.append(np.empty_like(x))
-        normalize(x, results[-1], scale, shift, 4, 1e-5, PLAIN, threads)
+        normalize(x, results[-1], scale, shift, 4, 1e-5, threads=threads)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
 
@@ -77,8 +77,16 @@ def test_an_activation_follows(epilogue, activated):
     """In whole vectors, and in the rest."""
     x, scale, shift = arguments((1, 2, 53))
     y = np.empty_like(x)
-    normalize(x, y, scale, shift, 2, 1e-5, epilogue, 1)
+    normalize(x, y, scale, shift, 2, 1e-5, epilogue=epilogue, threads=1)
     np.testing.assert_allclose(y, activated(formula(x, scale, shift, 2)), rtol=0, atol=3e-6)
+
+
+def test_a_residual_is_added_before_the_activation():
+    """In whole vectors, and in the rest."""
+    x, scale, shift = arguments((2, 3, 53))
+    y, residual = np.empty_like(x), models.random(*x.shape, seed=7)
+    normalize(x, y, scale, shift, 3, 1e-5, residual=residual, epilogue=Epilogue(name="Relu"), threads=1)
+    np.testing.assert_allclose(y, np.maximum(formula(x, scale, shift, 3) + residual, 0), rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -87,7 +95,7 @@ def test_a_group_with_nan_or_infinity_is_nan(value):
     x, scale, shift = arguments((1, 3, 70))
     x[0, 1, 69] = value
     y = np.empty_like(x)
-    normalize(x, y, scale, shift, 3, 1e-5, PLAIN, 1)
+    normalize(x, y, scale, shift, 3, 1e-5, threads=1)
     assert np.isnan(y[0, 1]).all()
     assert np.isfinite(y[0, ::2]).all()
 
@@ -96,5 +104,5 @@ def test_equal_values_give_the_shift():
     """Their variance is 0 exactly."""
     x = np.full((1, 1, 9000), np.float32(0.1))
     y = np.empty_like(x)
-    normalize(x, y, np.float32([5]), np.float32([2]), 1, 1e-5, PLAIN, 1)
+    normalize(x, y, np.float32([5]), np.float32([2]), 1, 1e-5, threads=1)
     np.testing.assert_array_equal(y, np.full_like(x, 2))

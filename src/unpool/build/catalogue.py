@@ -15,7 +15,6 @@ import numpy as np
 
 from unpool import functional, per_plane
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.activation import PLAIN
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
 from unpool.kernels.cpu.machine import libraries, work_queue
 from unpool.kernels.cpu.machine.jit import Kernel
@@ -76,7 +75,7 @@ def calls(fill: Fill) -> Calls:
     yield from _unpools(fill)
     yield from _conv_transposes(fill)
     x, scale = fill((1, 2, 8), np.float32), fill((2,), np.float32)
-    yield partial(normalize, x, x, scale, scale, 2, 1e-5, PLAIN, 1)
+    yield partial(normalize, x, x, scale, scale, 2, 1e-5, threads=1)
 
 
 def _pools(fill: Fill) -> Calls:

@@ -1,6 +1,6 @@
-"""Instance and group normalization with an activation, one group of channels after the other.
+"""Instance and group normalization with a sum and an activation, one group of channels after the other.
 
-    y = activation((x - mean) / sqrt(variance + epsilon) * scale + shift)
+    y = activation((x - mean) / sqrt(variance + epsilon) * scale + shift + residual)
 
 Mean and biased variance are those of a group: of all positions of some channels of one image. A group is read in
 blocks that stay in the nearest cache. The mean of the first eighth of a block is subtracted from all of it, and the
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.activation import Epilogue
+from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -34,25 +34,28 @@ class NormalizationParams(NamedTuple):
     channels: int  # of one group
     size: int  # elements of a channel of one image
     epsilon: float
+    has_residual: bool
     activation: vec.ActivationParams
 
 
 @lru_cache(maxsize=256)
-def _launch(images: int, groups: int, channels: int, size: int, epsilon: float, epilogue: Epilogue) -> Launch:
+def _launch(shape: tuple[int, int, int], groups: int, epsilon: float, has_residual: bool, epilogue: Epilogue) -> Launch:
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
-    params = NormalizationParams(groups, channels, size, epsilon, activation)
+    images, channels, size = shape
+    params = NormalizationParams(groups, channels // groups, size, epsilon, has_residual, activation)
     args = record(params, epsilon=np.float64, activation=vec.activation_dtype(np.dtype(np.float32)))
-    return Launch(_make_kernel(vector_bytes() // 4), images * groups, images * groups * channels * size, args)
+    return Launch(_make_kernel(vector_bytes() // 4), images * groups, images * channels * size, args)
 
 
-def normalize(x, y, scale, shift, groups: int, epsilon: float, epilogue: Epilogue, threads: int | None) -> None:
-    """Write y, which may be x: both (images, channels, size), C-contiguous; scale and shift (channels,); all float32.
+def normalize(
+    x, y, scale, shift, groups: int, epsilon: float, *, residual=None, epilogue: Epilogue = PLAIN, threads: int | None
+) -> None:  # fmt: skip
+    """Write y, which may be x; both and the residual are (images, channels, size) and C-contiguous, all are float32.
 
-    The activation has to be simple.
+    Scale and shift are (channels,). The activation has to be simple.
     """
-    images, channels, size = x.shape
-    launch = _launch(images, groups, channels // groups, size, epsilon, epilogue)
-    launch.run((x, y), threads, readonly(scale), readonly(shift))
+    launch = _launch(x.shape, groups, epsilon, residual is not None, epilogue)
+    launch.run((x, x if residual is None else residual, y), threads, readonly(scale), readonly(shift))
 
 
 @specialize
@@ -60,7 +63,7 @@ def _make_kernel(lanes: int):
     static = vec.StaticArgs(lanes=lanes)
 
     @jit()
-    def normalize_groups(x, y, scale, shift, args, first, stop):
+    def normalize_groups(x, residual, y, scale, shift, args, first, stop):
         """Write some groups.
 
         for every group
@@ -88,8 +91,12 @@ def _make_kernel(lanes: int):
                 number, place = job % params.groups * channels + channel, begin + 4 * channel * size
                 factor = scale[number] / np.sqrt(squares / count + params.epsilon)
                 term = np.float32(shift[number] + (center - mean) * factor)
-                source, target = vec.address_of(x) + place, vec.address_of(y) + place
-                scale_channel(source, target, size, center, np.float32(factor), term, activation, static)
+                source, added, target = (
+                    vec.address_of(x) + place,
+                    vec.address_of(residual) + place if params.has_residual else 0,
+                    vec.address_of(y) + place,
+                )
+                scale_channel((source, added, target), size, center, np.float32(factor), term, activation, static)
 
     return normalize_groups
 
@@ -124,19 +131,24 @@ def sum_block(address, count, sums, center, static):
 
 
 @overload_by_type()
-def scale_channel(source, target, size, center, factor, term, activation, static):
-    """Writes the channel of one image."""
+def scale_channel(addresses, size, center, factor, term, activation, static):
+    """Writes the channel of one image; the second of the addresses is 0 if nothing is added."""
     lanes = static.lanes
 
-    def scale(source, target, size, center, factor, term, activation, static):
+    def scale(addresses, size, center, factor, term, activation, static):
+        source, added, target = addresses
         centers, factors, terms = vec.splat(center, lanes), vec.splat(factor, lanes), vec.splat(term, lanes)
         whole = size - size % lanes
         for place in range(0, 4 * whole, 4 * lanes):
             value = (vec.load(source + place, types.float32, lanes) - centers) * factors + terms
+            if added != 0:
+                value = value + vec.load(added + place, types.float32, lanes)
             vec.store(target + place, vec.activate_sums(value, activation))
         if whole < size:
             some = vec.first_lanes(size - whole, centers)
             value = (vec.load_masked(source + 4 * whole, some, centers) - centers) * factors + terms
+            if added != 0:
+                value = value + vec.load_masked(added + 4 * whole, some, centers)
             vec.store_masked(target + 4 * whole, vec.activate_sums(value, activation), some)
 
     return scale

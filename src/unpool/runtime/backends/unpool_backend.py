@@ -58,7 +58,9 @@ class NormalizationStep(NodeStep):
         self._normalization, self._threads = normalization, threads
 
     def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
-        return [self._normalization.run(values[0], None if targets is None else targets[0], self._threads)]
+        by_name = dict(zip(self._fed, values, strict=True))
+        x, residual, *_ = (*(by_name[name] for name in self._node.input), None)
+        return [self._normalization.run(x, residual, None if targets is None else targets[0], self._threads)]
 
 
 class UnpoolStep(NodeStep):

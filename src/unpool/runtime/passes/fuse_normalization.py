@@ -1,4 +1,4 @@
-"""An InstanceNormalization or GroupNormalization and the activation after it become one step of unpool.
+"""An InstanceNormalization or GroupNormalization, an Add and the activation after it become one step of unpool.
 
 onnxruntime computes an InstanceNormalization in passes over memory that the activation after it repeats, and runs a
 group normalization as exporters write it:
@@ -41,7 +41,7 @@ class _Match:
 
     positions: tuple[int, ...]
     main: int  # position of the node that the others are folded into
-    x: str
+    inputs: tuple[str, ...]  # x and, if one is added, the residual
     normalization: Normalization
 
 
@@ -60,15 +60,16 @@ def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (
         if match is None:
             continue
         output = graph.nodes[match.positions[-1]].output[0]
-        if output in excluded or not finder.pays(match.x, output):
+        if output in excluded or not finder.pays(match.inputs[0], output):
             continue
         fused = onnx.NodeProto()
         fused.CopyFrom(node)
         fused.ClearField("input")
-        fused.input.append(match.x)
+        fused.input.extend(match.inputs)
         fused.output[0] = output
         for place in match.positions:
             del nodes[place]
+        finder.taken.update(match.positions)
         nodes[match.positions[-1]] = fused
         others = [node_name(graph.nodes[place]) for place in match.positions if place != match.main]
         fused.name = node_name(node)
@@ -91,6 +92,7 @@ class _Finder:
         for position, node in enumerate(graph.nodes):
             for name in reads(node):
                 self._readers.setdefault(name, []).append(position)
+        self.taken: set[int] = set()  # positions of nodes that are part of a normalization
         self.unpool_outputs = {name for node in graph.nodes if _is_unpool(node) for name in node.output}
 
     def pays(self, x: str, output: str) -> bool:
@@ -157,7 +159,12 @@ class _Finder:
         if shapes.dtype(self._types.get(x)) != np.float32 or scale.shape != shift.shape or not x:
             return None
         epsilon = attributes(self._graph.nodes[main]).get("epsilon", DEFAULT_EPSILON)
+        inputs: tuple[str, ...] = (x,)
         activation, output = None, self._graph.nodes[positions[-1]].output[0]
+        place = self._next(output, "Add")
+        residual = "" if place is None else self._residual(self._graph.nodes[place], output, x)
+        if place is not None and residual:
+            positions, inputs, output = (*positions, place), (x, residual), self._graph.nodes[place].output[0]
         place = self._next(output)
         if place is not None:
             activation = node_activation(self._graph.nodes[place], self._graph)
@@ -165,7 +172,7 @@ class _Finder:
                 activation = None
             else:
                 positions = (*positions, place)
-        return _Match(positions, main, x, Normalization(groups, float(epsilon), scale, shift, activation))
+        return _Match(positions, main, inputs, Normalization(groups, float(epsilon), scale, shift, activation))
 
     def _array(self, name: str) -> AnyArray | None:
         return constant_array(self._graph, name) if name else None
@@ -176,7 +183,8 @@ class _Finder:
         if len(readers) != 1 or name not in self._graph.nodes[readers[0]].input:
             return None
         node = self._graph.nodes[readers[0]]
-        return readers[0] if domain(node) == "" and operator in ("", node.op_type) else None
+        is_free = domain(node) == "" and readers[0] not in self.taken
+        return readers[0] if is_free and operator in ("", node.op_type) else None
 
     def _splits_groups(self, node: onnx.NodeProto, sizes: Sequence[int | None], groups: int) -> bool:
         """True if a Reshape makes (N, groups, rest) of a value of these sizes."""
@@ -195,6 +203,14 @@ class _Finder:
             if shape.op_type == "Shape" and not shape.attribute and shape.input[0] == x:
                 return True
         return None not in sizes and shapes.static_dims(self._types.get(node.output[0])) == tuple(sizes)
+
+    def _residual(self, node: onnx.NodeProto, value: str, x: str) -> str:
+        """What an Add adds to a value, if that has the type and shape of `x` in every run; otherwise ""."""
+        (other,) = [name for name in node.input if name != value] or [""]
+        sizes = shapes.static_dims(self._types.get(other))
+        is_like = sizes is not None and None not in sizes and sizes == shapes.static_dims(self._types.get(x))
+        is_value = other not in self._graph.constants and other not in self._graph.sparse_constants
+        return other if is_like and is_value and shapes.dtype(self._types.get(other)) == np.float32 else ""
 
     def _per_channel(self, node: onnx.NodeProto, value: str, rank: int, channels: int) -> AnyArray | None:
         """The (C,) constant that a Mul or Add applies to a value; None if it is another one."""
