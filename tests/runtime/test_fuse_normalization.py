@@ -151,6 +151,21 @@ def test_a_small_normalization_stays():
 
 
 @pytest.mark.usefixtures("cheap_steps")
+def test_a_node_is_part_of_one_normalization_only():
+    """The second Reshape ends one, and could begin the next."""
+    norm = "InstanceNormalization (q, ones, zeros)"
+    model = models.model(
+        f"""net (float[2, 4, 9] x) => (float[2, 3, 10] y) {{
+            c = ConvTranspose (x, w) q = Reshape (c, split) g = {norm} t = Reshape (g, split)
+            h = {norm.replace("q", "t")} y = Reshape (h, split) }}""",
+        w=models.random(4, 3, 2), split=np.array([2, 3, 10]),
+        ones=np.ones(3, np.float32), zeros=np.zeros(3, np.float32),
+    )  # fmt: skip
+    x, session = models.random(2, 4, 9), unpool.InferenceSession(model)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], in_onnxruntime(model, x), rtol=0, atol=5e-6)
+
+
+@pytest.mark.usefixtures("cheap_steps")
 def test_a_value_that_others_read_is_kept():
     """The normalized values before the activation are an output too."""
     body = "n = InstanceNormalization (c, scale, shift) r = Relu (n) y = Add (r, n)"

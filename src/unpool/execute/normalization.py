@@ -1,4 +1,4 @@
-"""Instance and group normalization with an activation, between arrays and the kernel."""
+"""Instance and group normalization with a sum and an activation, between arrays and the kernel."""
 
 from dataclasses import dataclass
 from math import prod

@@ -57,7 +57,7 @@ def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (
     normalizations, folded = dict(graph.normalizations), dict(graph.folded_nodes)
     for position, node in enumerate(graph.nodes):
         match = finder.match(position) if node.op_type in OPERATORS and domain(node) == "" else None
-        if match is None:
+        if match is None or not finder.taken.isdisjoint(match.positions):
             continue
         output = graph.nodes[match.positions[-1]].output[0]
         if output in excluded or not finder.pays(match.inputs[0], output):
