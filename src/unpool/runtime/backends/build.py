@@ -20,7 +20,7 @@ from unpool.runtime.backends.openvino_backend import OpenVinoLoader, OpenVinoPar
 from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import DATA_FOLDER, PartitionOptions, Providers
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
-from unpool.runtime.backends.unpool_backend import UnpoolStep
+from unpool.runtime.backends.unpool_backend import NormalizationStep, UnpoolStep
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, with_subgraph_nodes
@@ -75,6 +75,7 @@ class LoadOptions:
             () if keeps_conv else CONV_RANKS,
             self.convert_conv_before_indices,
             fuses_activations=not self.openvino_conv_transpose,
+            fuses_normalizations=not keeps_conv,
             reduces_strength=is_highest and self.providers.cuda is None,
             checks_profit=self.tuner is None,
         )
@@ -212,8 +213,7 @@ class PlanBuilder:
         """Load the step and return True; or return False, with new nodes in `_refused`."""
         if step not in self._steps:
             if step.runner == "unpool":
-                is_node = is_unpool_op(self._graph.nodes[step.nodes[0]])
-                self._steps[step] = self._load_node(step) if is_node else self._load_control_flow(step)
+                self._steps[step] = self._load_unpool_step(step)
             elif step.runner == "reference":
                 from unpool.runtime.backends.reference_backend import ReferencePartition  # loads onnx's evaluator
 
@@ -223,6 +223,16 @@ class PlanBuilder:
             else:
                 self._load_partition(step)
         return step in self._steps
+
+    def _load_unpool_step(self, step: Step) -> LoadedStep:
+        node = self._graph.nodes[step.nodes[0]]
+        if is_unpool_op(node):
+            return self._load_node(step)
+        normalization = self._graph.normalizations.get(next(iter(node.output), ""))
+        if normalization is None:
+            return self._load_control_flow(step)
+        self._add_types([(node.output[0], self._known_types.get(node.input[0]))])
+        return NormalizationStep(node, normalization, self._options.threads)
 
     def _load_node(self, step: Step) -> LoadedStep:
         (position,) = step.nodes

@@ -232,7 +232,8 @@ class CudaStep(NodeStep):
     def __init__(
         self, node: onnx.NodeProto, spec: Spec, constants: Constants, outputs: Sequence[str], memory: CudaMemory
     ) -> None:
-        super().__init__(node, spec, constants, outputs)
+        super().__init__(node, constants, outputs)
+        self._spec = spec
         self._memory = memory
         self._sources: list[tuple[Callable[[Any], Any], int | None, Any]] = []  # how to move which value, or a constant
         for position, name in enumerate(node.input):

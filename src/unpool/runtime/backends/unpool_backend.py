@@ -11,6 +11,7 @@ import onnx
 from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
+from unpool.execute.normalization import Normalization
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values, check_cancelled
@@ -24,10 +25,10 @@ MAX_CALLS = 8  # prepared calls that a step keeps, one for each combination of s
 
 
 class NodeStep(ABC):
-    """A node of unpool with its spec; `outputs` names the wanted ones."""
+    """A node of unpool; `outputs` names the wanted ones."""
 
-    def __init__(self, node: onnx.NodeProto, spec: Spec, constants: Constants, outputs: Sequence[str]) -> None:
-        self._node, self._spec = node, spec
+    def __init__(self, node: onnx.NodeProto, constants: Constants, outputs: Sequence[str]) -> None:
+        self._node = node
         self._wanted = [list(node.output).index(name) for name in outputs]
         self._output_count = max(self._wanted) + 1
         self._fed = [name for name in dict.fromkeys(node.input) if name and name not in constants]
@@ -49,6 +50,19 @@ class NodeStep(ABC):
         """The first outputs of the node, wanted or not."""
 
 
+class NormalizationStep(NodeStep):
+    """A normalization with what was fused into it."""
+
+    def __init__(self, node: onnx.NodeProto, normalization: Normalization, threads: int | None) -> None:
+        super().__init__(node, {}, node.output)
+        self._normalization, self._threads = normalization, threads
+
+    def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
+        by_name = dict(zip(self._fed, values, strict=True))
+        x, residual, *_ = (*(by_name[name] for name in self._node.input), None)
+        return [self._normalization.run(x, residual, None if targets is None else targets[0], self._threads)]
+
+
 class UnpoolStep(NodeStep):
     """A node that unpool runs on the CPU; `x_shape` has the known sizes of its first input."""
 
@@ -61,7 +75,8 @@ class UnpoolStep(NodeStep):
         threads: int | None,
         x_shape: Sequence[int | None] | None,
     ) -> None:
-        super().__init__(node, spec, constants, outputs)
+        super().__init__(node, constants, outputs)
+        self._spec = spec
         self._threads = threads
         self._no_targets: tuple[AnyArray | None, ...] = (None,) * self._output_count
         self._calls: dict[Hashable, execute.PreparedCall] = {}

@@ -147,7 +147,7 @@ def fuse(graph: Graph, types: Types) -> Graph:
     floats = {name for name in fusion.single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
     for node in graph.nodes:
         source = next(iter(node.input), "")
-        activation = _activation(node, graph) if source in floats and source in fusion.conv_of else None
+        activation = node_activation(node, graph) if source in floats and source in fusion.conv_of else None
         if activation is None:
             fusion.keep(node)
         else:
@@ -156,7 +156,7 @@ def fuse(graph: Graph, types: Types) -> Graph:
     return fusion.result(activations=activations)
 
 
-def _activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:
+def node_activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:
     """Activation of the node; None for any other node, or bounds that are not constant."""
     if domain(node) != "" or node.op_type not in ACTIVATION_PARAMS:
         return None

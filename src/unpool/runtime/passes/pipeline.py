@@ -11,6 +11,7 @@ from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.convert_conv import convert_conv, values_before_indices
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
+from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.profitability import is_profitable, leave_conv_transpose
@@ -26,6 +27,7 @@ class PassOptions:
     conv_ranks: tuple[int, ...]  # numbers of spatial axes over which a Conv may become a ConvTranspose
     convert_conv_before_indices: bool  # also a Conv on which the Indices of some MaxPool depend
     fuses_activations: bool  # activations become part of the ConvTranspose before them
+    fuses_normalizations: bool  # those next to a node of unpool become steps of unpool, with their activations
     reduces_strength: bool  # nodes that onnxruntime computes slowly become others with the same result
     checks_profit: bool  # onnxruntime gets every ConvTranspose and Conv where unpool would not save enough time
 
@@ -59,6 +61,10 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
         if options.checks_profit and not is_profitable(graph, types, savings, semantics):
             return prune(leave_conv_transpose(graph)), types
     graph = converted
-    folded = fold(graph)
-    graph = prune(fuse(folded, types) if options.fuses_activations else folded)
+    graph = fold(graph)
+    if options.fuses_activations:
+        graph = fuse(graph, types)
+    if options.fuses_normalizations:
+        graph = fuse_normalization(graph, types, excluded)
+    graph = prune(graph)
     return graph, types | stated_types(graph)

@@ -215,7 +215,9 @@ def _choices(
     choices = []
     for position, node in enumerate(graph.nodes):
         spec = specs.get(position)
-        if position in refused:
+        if node.output and node.output[0] in graph.normalizations:
+            choice = Assignment("unpool", "one pass for mean and variance, one for the rest")
+        elif position in refused:
             is_known = spec is not None or has_unpool_subgraphs(node)
             choice = Assignment("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")
         elif not graph.left_to_onnxruntime.isdisjoint(node.output[:1]):

@@ -1,0 +1,233 @@
+"""An InstanceNormalization or GroupNormalization, an Add and the activation after it become one step of unpool.
+
+onnxruntime computes an InstanceNormalization in passes over memory that the activation after it repeats, and runs a
+group normalization as exporters write it:
+
+    Reshape (N, G, -1) -> InstanceNormalization -> Reshape back -> Mul and Add per channel
+
+A step of unpool reads a group of channels once for its mean and variance, and writes it while it is in the cache.
+
+A step between two nodes that onnxruntime runs would cut a partition, which takes more time than it saves. So a
+normalization becomes a step only next to one of unpool's: if unpool makes its input, or alone reads its output, and if
+it is large enough to be worth a step, or between two of unpool's.
+
+The results of onnxruntime and unpool differ by rounding. So a normalization on which the indices of a MaxPool depend
+stays, as a Conv does (`convert_conv.py`).
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from unpool.dtypes import AnyArray
+from unpool.execute.normalization import SIMPLE_ACTIVATIONS, Normalization
+from unpool.operators.attributes import Activation
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph, constant_array
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.passes.fuse_conv_transpose import DEFAULT_EPSILON, node_activation
+
+LEAST_SIZE = 50_000  # elements that are worth a step: it takes some 50 microseconds, and each element 1 ns less
+OPERATORS = ("InstanceNormalization", "GroupNormalization")
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Nodes that compute one normalization, by position, in order."""
+
+    positions: tuple[int, ...]
+    main: int  # position of the node that the others are folded into
+    inputs: tuple[str, ...]  # x and, if one is added, the residual
+    normalization: Normalization
+
+
+def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
+    """The graph, constants lifted, with every normalization that unpool runs as one node; `normalizations` lists these.
+
+    One that makes one of the `excluded` values stays.
+    """
+    if not any(node.op_type in OPERATORS for node in graph.nodes):
+        return graph
+    finder = _Finder(graph, types)
+    nodes: dict[int, onnx.NodeProto] = dict(enumerate(graph.nodes))
+    normalizations, folded = dict(graph.normalizations), dict(graph.folded_nodes)
+    for position, node in enumerate(graph.nodes):
+        match = finder.match(position) if node.op_type in OPERATORS and domain(node) == "" else None
+        if match is None or not finder.taken.isdisjoint(match.positions):
+            continue
+        output = graph.nodes[match.positions[-1]].output[0]
+        if output in excluded or not finder.pays(match.inputs[0], output):
+            continue
+        fused = onnx.NodeProto()
+        fused.CopyFrom(node)
+        fused.ClearField("input")
+        fused.input.extend(match.inputs)
+        fused.output[0] = output
+        for place in match.positions:
+            del nodes[place]
+        finder.taken.update(match.positions)
+        nodes[match.positions[-1]] = fused
+        others = [node_name(graph.nodes[place]) for place in match.positions if place != match.main]
+        fused.name = node_name(node)
+        normalizations[output] = match.normalization
+        finder.unpool_outputs.add(output)
+        if others:
+            folded[output] = tuple(others)
+    in_order = tuple(nodes[position] for position in sorted(nodes))
+    return replace(graph, nodes=in_order, normalizations=normalizations, folded_nodes=folded)
+
+
+class _Finder:
+    """Finds normalizations in a graph, and decides which unpool runs."""
+
+    def __init__(self, graph: Graph, types: Types) -> None:
+        self._graph, self._types = graph, types
+        self._single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
+        self._makers = {name: position for position, node in enumerate(graph.nodes) for name in node.output}
+        self._readers: dict[str, list[int]] = {}
+        for position, node in enumerate(graph.nodes):
+            for name in reads(node):
+                self._readers.setdefault(name, []).append(position)
+        self.taken: set[int] = set()  # positions of nodes that are part of a normalization
+        self.unpool_outputs = {name for node in graph.nodes if _is_unpool(node) for name in node.output}
+
+    def pays(self, x: str, output: str) -> bool:
+        """True if a step of unpool saves time. A value of unknown size counts as large."""
+        readers = [self._graph.nodes[position] for position in self._readers.get(output, ())]
+        is_before_unpool = bool(readers) and all(map(_is_unpool, readers))
+        if x in self.unpool_outputs and is_before_unpool:
+            return True
+        sizes = shapes.static_dims(self._types.get(x)) or (None,)
+        is_small = None not in sizes and math.prod(size for size in sizes if size is not None) < LEAST_SIZE
+        return not is_small and (x in self.unpool_outputs or is_before_unpool)
+
+    def match(self, position: int) -> _Match | None:
+        """The normalization around a node; None for an input of another type, or scales that are not constant."""
+        node = self._graph.nodes[position]
+        constants = [self._array(name) for name in node.input[1:3]]
+        if len(constants) < 2 or any(array is None or array.dtype != np.float32 for array in constants):
+            return None
+        scale, shift = (array for array in constants if array is not None)
+        groups = attributes(node).get("num_groups", scale.size)
+        before = self._makers.get(node.input[0])
+        if node.op_type == "InstanceNormalization" and before is not None and node.input[0] in self._single:
+            decomposed = self._match_groups(before, position, scale, shift)
+            if decomposed is not None:
+                return decomposed
+        sizes = shapes.static_dims(self._types.get(node.input[0]))
+        if sizes is None or len(sizes) < 3 or not groups:
+            return None
+        if scale.size % groups or sizes[1] not in (None, scale.size):
+            return None
+        return self._with_activation((position,), position, node.input[0], groups, scale, shift)
+
+    def _match_groups(self, before: int, position: int, scale: AnyArray, shift: AnyArray) -> _Match | None:
+        """The normalization of groups between two Reshape nodes."""
+        first, node = self._graph.nodes[before], self._graph.nodes[position]
+        after = self._next(node.output[0], "Reshape")
+        x, groups = first.input[0], scale.size
+        sizes = shapes.static_dims(self._types.get(x))
+        if first.op_type != "Reshape" or domain(first) or after is None or sizes is None or len(sizes) < 3:
+            return None
+        channels = sizes[1]
+        if channels is None or channels % groups or not self._splits_groups(first, sizes, groups):
+            return None
+        if not self._restores(self._graph.nodes[after], x, sizes) or (scale != 1).any() or (shift != 0).any():
+            return None
+        positions, scale, shift = (
+            [before, position, after],
+            np.ones(channels, np.float32),
+            np.zeros(channels, np.float32),
+        )
+        for operator in ("Mul", "Add"):
+            output = self._graph.nodes[positions[-1]].output[0]
+            place = self._next(output, operator)
+            array = None if place is None else self._per_channel(self._graph.nodes[place], output, len(sizes), channels)
+            if place is None or array is None:
+                continue
+            scale, shift = (array, shift) if operator == "Mul" else (scale, array)
+            positions.append(place)
+        return self._with_activation(tuple(positions), position, x, groups, scale, shift)
+
+    def _with_activation(
+        self, positions: tuple[int, ...], main: int, x: str, groups: int, scale: AnyArray, shift: AnyArray
+    ) -> _Match | None:
+        if shapes.dtype(self._types.get(x)) != np.float32 or scale.shape != shift.shape or not x:
+            return None
+        epsilon = attributes(self._graph.nodes[main]).get("epsilon", DEFAULT_EPSILON)
+        inputs: tuple[str, ...] = (x,)
+        activation, output = None, self._graph.nodes[positions[-1]].output[0]
+        place = self._next(output, "Add")
+        residual = "" if place is None else self._residual(self._graph.nodes[place], output, x)
+        if place is not None and residual:
+            positions, inputs, output = (*positions, place), (x, residual), self._graph.nodes[place].output[0]
+        place = self._next(output)
+        if place is not None:
+            activation = node_activation(self._graph.nodes[place], self._graph)
+            if activation is None or self._graph.nodes[place].input[0] != output or not _is_simple(activation):
+                activation = None
+            else:
+                positions = (*positions, place)
+        return _Match(positions, main, inputs, Normalization(groups, float(epsilon), scale, shift, activation))
+
+    def _array(self, name: str) -> AnyArray | None:
+        return constant_array(self._graph, name) if name else None
+
+    def _next(self, name: str, operator: str = "") -> int | None:
+        """The position of the only reader of a value, which nothing else reads; None if it is another operator."""
+        readers = self._readers.get(name, ()) if name in self._single else ()
+        if len(readers) != 1 or name not in self._graph.nodes[readers[0]].input:
+            return None
+        node = self._graph.nodes[readers[0]]
+        is_free = domain(node) == "" and readers[0] not in self.taken
+        return readers[0] if is_free and operator in ("", node.op_type) else None
+
+    def _splits_groups(self, node: onnx.NodeProto, sizes: Sequence[int | None], groups: int) -> bool:
+        """True if a Reshape makes (N, groups, rest) of a value of these sizes."""
+        target = self._array(node.input[1])
+        if target is None or target.size != 3 or attributes(node).get("allowzero", 0) or target[1] != groups:
+            return False
+        is_batch = target[0] == 0 or (sizes[0] is not None and target[0] == sizes[0])
+        rest = math.prod(size for size in sizes[1:] if size is not None) // groups if None not in sizes[1:] else None
+        return bool(is_batch and target[2] in (-1, rest))
+
+    def _restores(self, node: onnx.NodeProto, x: str, sizes: Sequence[int | None]) -> bool:
+        """True if a Reshape gives the shape of `x` again."""
+        maker = self._makers.get(node.input[1])
+        if maker is not None:
+            shape = self._graph.nodes[maker]
+            if shape.op_type == "Shape" and not shape.attribute and shape.input[0] == x:
+                return True
+        return None not in sizes and shapes.static_dims(self._types.get(node.output[0])) == tuple(sizes)
+
+    def _residual(self, node: onnx.NodeProto, value: str, x: str) -> str:
+        """What an Add adds to a value, if that has the type and shape of `x` in every run; otherwise ""."""
+        (other,) = [name for name in node.input if name != value] or [""]
+        sizes = shapes.static_dims(self._types.get(other))
+        is_like = sizes is not None and None not in sizes and sizes == shapes.static_dims(self._types.get(x))
+        is_value = other not in self._graph.constants and other not in self._graph.sparse_constants
+        return other if is_like and is_value and shapes.dtype(self._types.get(other)) == np.float32 else ""
+
+    def _per_channel(self, node: onnx.NodeProto, value: str, rank: int, channels: int) -> AnyArray | None:
+        """The (C,) constant that a Mul or Add applies to a value; None if it is another one."""
+        (other,) = [name for name in node.input if name != value] or [""]
+        array = self._array(other)
+        if array is None or array.dtype != np.float32 or array.ndim > rank or array.size not in (1, channels):
+            return None
+        shape = (1,) * (rank - array.ndim) + array.shape
+        if any(size != 1 for axis, size in enumerate(shape) if axis != 1):
+            return None
+        return np.broadcast_to(array.reshape(-1), (channels,)).copy()
+
+
+def _is_simple(activation: Activation) -> bool:
+    return activation.name in SIMPLE_ACTIVATIONS and not any(map(math.isnan, activation.params))
+
+
+def _is_unpool(node: onnx.NodeProto) -> bool:
+    """True if unpool runs a node in every plan of a session on the CPU."""
+    return is_unpool_op(node) and (node.op_type != "MaxPool" or any(node.output[1:]))
