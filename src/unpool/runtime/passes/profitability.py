@@ -34,7 +34,8 @@ from unpool.runtime.passes.convert_conv import cost_in_onnxruntime
 
 LOSS, LOSS_OVER_THREE_AXES = 0.11, 0.03
 LEAST_TIME = 50_000_000  # of a model, a third of a millisecond: in smaller ones, products are not what takes the time
-ASSUMED = {0: 1, 1: 1024, 2: 256, 3: 64}  # a size that is not known, by the number of spatial axes of an input
+ASSUMED = {1: 1024, 2: 256}  # a size that is not known, by the number of spatial axes of an input
+ASSUMED_OTHERWISE = 64
 PLANE, OTHER = 70, 150  # of an element that onnxruntime adds up, over two axes and over another number
 STORE_COST = 40  # of an element of unpool's result
 ELEMENT_COST = 20  # of an element that any other node makes
@@ -104,8 +105,8 @@ def _assume_sizes(graph: Graph, semantics: Semantics) -> Types:
     for value in graph.inputs:
         known = shapes.static_dims(value.type)
         if known is not None and None in known:
-            usual = ASSUMED.get(len(known) - 2, 1)
-            sizes = [size or (usual if axis >= 2 else 1) for axis, size in enumerate(known)]
+            usual, is_batch = ASSUMED.get(len(known) - 2, ASSUMED_OTHERWISE), len(known) > 2
+            sizes = [size or (1 if axis == 0 and is_batch else usual) for axis, size in enumerate(known)]
             value = helper.make_value_info(value.name, shapes.tensor_type(shapes.element(value.type), sizes))
         inputs.append(value)
     outputs = tuple(onnx.ValueInfoProto(name=value.name) for value in graph.outputs)
