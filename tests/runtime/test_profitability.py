@@ -6,6 +6,9 @@ import pytest
 
 import unpool
 from tests.support import models
+from unpool.execute import autotune
+from unpool.runtime.session import autotune as session_autotune
+from unpool.runtime.session.autotune import UNPOOL, USUAL
 from unpool.runtime.session.passthrough import OrtModel
 
 CONV = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c)"
@@ -89,8 +92,8 @@ def test_sizes_that_are_not_known_are_assumed(size):
     assert runners(unpool.InferenceSession(large)) == ["unpool"]
 
 
-def test_exact_tuned_and_unoptimized_sessions_do_not_estimate():
-    """They compute as written, time it, or leave the model as it is."""
+def test_exact_and_unoptimized_sessions_do_not_estimate():
+    """They compute as written, or leave the model as it is."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for session in (
@@ -98,3 +101,28 @@ def test_exact_tuned_and_unoptimized_sessions_do_not_estimate():
         unpool.InferenceSession(encoder_decoder(), options),
     ):
         assert runners(session) == ["unpool"]
+
+
+def test_a_trial_times_unpool_where_the_estimate_leaves_the_model_to_onnxruntime(monkeypatch):
+    """The faster one stays; the usual one has not to be timed against itself."""
+    timed = []
+
+    def time_calls(calls, *_):
+        timed.extend([tuple(calls)] if USUAL in calls else [])
+        return {name: float(name != UNPOOL) for name in calls}
+
+    monkeypatch.setattr(autotune, "time_calls", time_calls)
+    monkeypatch.setattr(autotune, "find_result", lambda key: None)
+    monkeypatch.setattr(autotune, "store_result", lambda *_: None)
+    monkeypatch.setattr(session_autotune, "is_installed", lambda: False)
+    session = unpool.InferenceSession(encoder_decoder().SerializeToString(), tune=True)
+    assert runners(session) == ["unpool"]
+    unpool.InferenceSession(encoder_decoder(up="kernel_shape = [8, 8], strides = [2, 2]", window=8), tune=True)
+    assert timed == [(USUAL, UNPOOL)]
+
+
+def test_a_tuned_session_of_dynamic_sizes_is_the_usual_one(monkeypatch):
+    """Nothing can be timed before sizes are known."""
+    monkeypatch.setattr(autotune, "find_result", lambda key: None)
+    session = unpool.InferenceSession(encoder_decoder(size="height, width").SerializeToString(), tune=True)
+    assert runners(session) == ["onnxruntime"]

@@ -56,6 +56,7 @@ class LoadOptions:
     tuner: Tuner | None = None  # None where the cost model chooses the algorithm of a ConvTranspose
     openvino_conv_transpose: bool = False  # whether OpenVINO gets every ConvTranspose that it computes as it is written
     convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
+    checks_profit: bool = True  # whether onnxruntime gets nodes by which unpool would save too little time
     cuda: "CudaMemory | None" = None  # in which values stay; None where values are arrays of the host
 
     @property
@@ -65,7 +66,7 @@ class LoadOptions:
         1. Where OpenVINO may compute a ConvTranspose, no activation is fused into it.
         2. unpool computes no Conv, which rounds differently, next to the fast ones of OpenVINO and CUDA.
         3. Below the highest level of optimization, Convs and slow nodes stay as they are written.
-        4. Whether unpool saves enough time is estimated where unpool may compute a Conv, and nothing is timed.
+        4. The time that unpool saves is estimated only where unpool may compute a Conv.
         """
         is_highest = self.options.copy.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         has_fast_conv = self.openvino is not None or self.providers.cuda is not None
@@ -77,7 +78,7 @@ class LoadOptions:
             fuses_activations=not self.openvino_conv_transpose,
             fuses_normalizations=not keeps_conv,
             reduces_strength=is_highest and self.providers.cuda is None,
-            checks_profit=self.tuner is None,
+            checks_profit=self.checks_profit,
         )
 
 

@@ -2,13 +2,15 @@
 
 | candidate | ConvTranspose | partitions between unpool's nodes |
 |---|---|---|
-| usual | unpool | onnxruntime |
+| usual | unpool, or onnxruntime where that saves too little | onnxruntime |
+| unpool | unpool | onnxruntime |
 | Conv before Indices | unpool | onnxruntime, except Convs on which Indices depend: unpool |
 | openvino | unpool | OpenVINO |
 | openvino with ConvTranspose | OpenVINO, where it computes them as they are written | OpenVINO |
 
-The second differs only for models that have Indices; the others need OpenVINO. A caller who names providers chooses
-the partitions; OpenVINO's may still get every ConvTranspose. The result is stored for later sessions of the same file.
+The second differs only where the usual one leaves nodes to onnxruntime, the third only for models that have Indices;
+the others need OpenVINO. A caller who names providers chooses the partitions; OpenVINO's may still get every
+ConvTranspose. The result is stored for later sessions of the same file.
 A candidate is chosen over the usual one only if it is faster by a margin; one with OpenVINO only if its results are
 the same except for rounding.
 """
@@ -36,6 +38,7 @@ from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import try_serialize
 from unpool.runtime.passes.pipeline import prepare
+from unpool.runtime.plan.placement import NO_PROFIT
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor
@@ -44,7 +47,7 @@ from unpool.runtime.session.ort_compat.model_files import save_optimized
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole, passthrough_of
 
-USUAL, BEFORE_INDICES = "usual", "Conv before Indices"
+USUAL, UNPOOL, BEFORE_INDICES = "usual", "unpool", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
 
 MARGIN = 0.03
@@ -133,6 +136,8 @@ def build_session(config: SessionConfig) -> BuiltSession:
     usual = build(config)
     if not isinstance(usual.model, Executor) or not _has_indices(usual.model.plan):
         configs.pop(BEFORE_INDICES, None)
+    if UNPOOL in configs and not _leaves_nodes(config, usual.model):
+        del configs[UNPOOL]
     if len(configs) == 1:
         return usual
     from unpool.runtime.session.random_inputs import random_feed  # loads NumPy's generators
@@ -167,6 +172,7 @@ def _candidates(config: SessionConfig) -> dict[str, SessionConfig]:
     if not config.tuning or is_chosen or config.options is not None or config.semantics.exact:
         return configs
     if config.providers is None:
+        configs[UNPOOL] = replace(config, openvino_conv_transpose=False, checks_profit=False)
         configs[BEFORE_INDICES] = replace(config, openvino_conv_transpose=False, convert_conv_before_indices=True)
         if is_installed():
             openvino = replace(config, providers=Providers((OPENVINO, CPU), ({}, {})))
@@ -175,6 +181,13 @@ def _candidates(config: SessionConfig) -> dict[str, SessionConfig]:
     elif is_installed() and config.all_providers.openvino is not None:
         configs[OPENVINO_ALL] = replace(config, openvino_conv_transpose=True)
     return configs
+
+
+def _leaves_nodes(config: SessionConfig, model: Executor | OrtModel) -> bool:
+    """True if unpool could run nodes of a model that are left to onnxruntime."""
+    if isinstance(model, OrtModel):
+        return passthrough_of(config) is not Passthrough.YES
+    return any(row.reason == NO_PROFIT for row in model.plan)
 
 
 def _has_indices(plan: Plan) -> bool:

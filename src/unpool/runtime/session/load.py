@@ -65,6 +65,7 @@ class SessionConfig:
     tuning: float = 0.0  # maximum seconds for timing runtimes and algorithms; 0 for no tuning
     openvino_conv_transpose: bool | None = None  # whether OpenVINO computes it too; None where tuning may choose
     convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
+    checks_profit: bool = True  # whether onnxruntime gets nodes by which unpool would save too little time
 
     @property
     def all_providers(self) -> Providers:
@@ -73,7 +74,10 @@ class SessionConfig:
 
     def with_providers(self, providers: Providers | None) -> "SessionConfig":
         """The same with other providers, before tuning has chosen."""
-        return replace(self, providers=providers, openvino_conv_transpose=None, convert_conv_before_indices=False)
+        return replace(
+            self, providers=providers, openvino_conv_transpose=None, convert_conv_before_indices=False,
+            checks_profit=True,
+        )  # fmt: skip
 
     @property
     def converts_conv(self) -> bool:
@@ -181,6 +185,7 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
         tuner=Tuner(config.tuning) if config.tuning and cuda is None else None,
         openvino_conv_transpose=bool(config.openvino_conv_transpose),
         convert_conv_before_indices=config.convert_conv_before_indices,
+        checks_profit=config.checks_profit,
         cuda=cuda,
     )
     return model, options, load_options
