@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -45,15 +45,17 @@ class Graph:
         fed = {value.name for value in graph.input} if model.ir_version >= FIRST_IR_WITH_DEFAULTS else set()
         tensors = {tensor.name: tensor for tensor in graph.initializer}
         constants = {name: tensor for name, tensor in tensors.items() if name not in fed}
-        declared = {value.name: value.type for value in graph.value_info}
+        declared = {value.name: detach(value.type) for value in graph.value_info}
         return cls(
-            nodes=tuple(graph.node),
+            nodes=tuple(node if _has_data(node) else detach(node) for node in graph.node),
             constants=constants,
             sparse_constants={sparse.values.name: sparse for sparse in graph.sparse_initializer},
             defaults={name: tensor for name, tensor in tensors.items() if name in fed},
-            inputs=tuple(value for value in graph.input if value.name not in constants),
+            inputs=tuple(detach(value) for value in graph.input if value.name not in constants),
             outputs=tuple(
-                value if has_type(value) else onnx.ValueInfoProto(name=value.name, type=declared.get(value.name))
+                detach(value)
+                if has_type(value)
+                else onnx.ValueInfoProto(name=value.name, type=declared.get(value.name))
                 for value in graph.output
             ),
             declared=declared,
@@ -73,6 +75,21 @@ class Graph:
             counts.update(node.input)
             counts.update(set(reads(node)) - set(node.input))
         return counts
+
+
+_Message = TypeVar("_Message", onnx.NodeProto, onnx.ValueInfoProto, onnx.TypeProto)
+
+
+def detach(message: _Message) -> _Message:
+    """A copy with memory of its own: a part of a model, however small, keeps the memory of all its weights."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def _has_data(node: onnx.NodeProto) -> bool:
+    """True if a node may hold large tensors itself, which are not copied."""
+    return any(entry.HasField("t") or entry.HasField("g") or entry.graphs for entry in node.attribute)
 
 
 def has_type(value: onnx.ValueInfoProto) -> bool:
