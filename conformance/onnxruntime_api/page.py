@@ -34,9 +34,10 @@ as "Required inputs" or "Invalid rank for input", and say what to change. `print
 runs, and why. [Speed](speed.md) has times; [Error messages](error-messages.md) lists what runs in unpool only.
 
 **Different.** `get_providers` begins with `UnpoolExecutionProvider`. Sums of ConvTranspose may round differently;
-`exact=True` computes every product as ONNX defines it. onnxruntime computes a MaxPool without Indices unless
-`exact=True`. `ort.__version__` is unpool's. Private attributes that libraries read, such as `_providers`, exist, but
-`_sess` is not onnxruntime's session if unpool computes nodes.
+`exact=True` computes every product as ONNX defines it. Unless `exact=True`, onnxruntime computes a MaxPool without
+Indices, and a ConvTranspose where unpool [saves too little time](decisions/0013-whole-models.md). `ort.__version__` is
+unpool's. Private attributes that libraries read, such as `_providers`, exist, but `_sess` is not onnxruntime's session
+if unpool computes nodes.
 
 **Words of the tables.** *same*: the same result, or an exception that `except` catches by onnxruntime's class.
 *differs*: another result, shown in the note. *missing*: no such name. *ignored*: accepted, without the effect that it

@@ -26,7 +26,7 @@ from unpool.runtime.requirements import onnxruntime
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
 
-MAX_WEIGHT_BYTES = 2**30  # bytes of weights inside the model of a partition
+MAX_WEIGHT_BYTES = 2**22  # bytes of weights inside the model of a partition; more are passed as arrays, in half the time
 _PLACEHOLDER = "unpool.handed"
 _ITEM_SIZES: Mapping[int, int] = {
     helper.np_dtype_to_tensor_dtype(kind): kind.itemsize for kind in KINDS.values() if kind not in NUMPY_LACKS.values()
