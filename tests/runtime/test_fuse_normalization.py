@@ -157,8 +157,8 @@ def test_a_node_is_part_of_one_normalization_only():
     model = models.model(
         f"""net (float[2, 4, 9] x) => (float[2, 3, 10] y) {{
             c = ConvTranspose (x, w) q = Reshape (c, split) g = {norm} t = Reshape (g, split)
-            h = {norm.replace("q", "t")} y = Reshape (h, split) }}""",
-        w=models.random(4, 3, 2), split=np.array([2, 3, 10]),
+            h = {norm.replace("q", "t")} k = Reshape (h, split) y = ConvTranspose (k, v) }}""",
+        w=models.random(4, 3, 2), v=models.random(3, 3, 1), split=np.array([2, 3, 10]),
         ones=np.ones(3, np.float32), zeros=np.zeros(3, np.float32),
     )  # fmt: skip
     x, session = models.random(2, 4, 9), unpool.InferenceSession(model)
