@@ -1,7 +1,8 @@
-"""Partitions that onnxruntime runs, their profiles, and weights that are too large for the model of a partition.
+"""Partitions that onnxruntime runs, their profiles, and weights outside of the model of a partition.
 
-A model is a message of at most 2 GiB. Larger weights go to onnxruntime as OrtValues next to the model, where each has
-the name of a data file that does not exist: onnxruntime takes OrtValues only for external tensors.
+A model is a message of at most 2 GiB, which is written here and parsed there. So large weights go to onnxruntime as
+OrtValues next to the model, where each has the name of a data file that does not exist: onnxruntime takes OrtValues
+only for external tensors.
 """
 
 import json
@@ -26,7 +27,7 @@ from unpool.runtime.requirements import onnxruntime
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
 
-MAX_WEIGHT_BYTES = 2**22  # bytes of weights inside the model of a partition; more are passed as arrays, in half the time
+MAX_WEIGHT_BYTES = 2**22  # bytes of weights inside the model of a partition; as arrays they load faster
 _PLACEHOLDER = "unpool.handed"
 _ITEM_SIZES: Mapping[int, int] = {
     helper.np_dtype_to_tensor_dtype(kind): kind.itemsize for kind in KINDS.values() if kind not in NUMPY_LACKS.values()
