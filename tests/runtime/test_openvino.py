@@ -474,3 +474,38 @@ def test_nobody_is_told_of_the_import():
         assert "openvino_telemetry" not in sys.modules
         import openvino_telemetry"""
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+KEPT_INDICES = {
+    "twice": ("ScatterElements <axis = 1> (r, i, u)", [[0, 0], [1, 2]]),
+    "negative": ("ScatterElements <axis = 1> (r, i, u)", [[0, -1], [1, 2]]),
+    "outside": ("GatherElements <axis = 1> (r, i)", [[0, 3], [1, 2]]),
+    "added": ('ScatterElements <axis = 1, reduction = "add"> (r, i, u)', [[0, 1], [1, 2]]),
+    "rows twice": ("ScatterND (r, i, v)", [[1], [1]]),
+}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", KEPT_INDICES)
+def test_indices_that_openvino_may_read_otherwise_stay(name):
+    """It does not check them, and has an order of its own where an element is written twice."""
+    node, indices = KEPT_INDICES[name]
+    graph = f"net (float[2, 3] x) => (float[n, m] y) {{ r = Exp (x) y = {node} }}"
+    updates = {"u": models.random(2, 2), "v": models.random(2, 3)}
+    session = unpool.InferenceSession(models.model(graph, i=np.int64(indices), **updates), providers=ASKED)
+    assert "openvino" not in runners(session).values()
+
+
+@pytest.mark.peers
+def test_large_and_computed_constant_indices_go_to_openvino():
+    """It computes them once and then they are checked, however large they are."""
+    indices = np.arange(40 * 40).reshape(40, 40) % 5
+    graph = "net (float[2, 5] x) => (float[n, m, k] y) { r = Exp (x) j = Add (i, one) y = Gather <axis = 1> (r, j) }"
+    x = models.random(2, 5)
+    for one in (0, -5):
+        session = unpool.InferenceSession(models.model(graph, i=indices, one=np.int64(one)), providers=ASKED)
+        assert set(runners(session).values()) == {"openvino"}
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x)[:, indices + one], rtol=1e-6)
+    outside = unpool.InferenceSession(models.model(graph, i=indices, one=np.int64(1)), providers=ASKED)
+    with pytest.raises(unpool.UnpoolError, match="Gather"):
+        outside.run(None, {"x": x})

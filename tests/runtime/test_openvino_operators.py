@@ -13,6 +13,7 @@ from tests.support.node_suite import as_array
 from unpool.runtime.graph.nodes import domain
 from unpool.runtime.plan.openvino_fit import OPERATORS
 
+INDEXED = ("GatherElements", "ScatterElements", "ScatterND")  # run there only with constant indices
 ASKED = ["OpenVINO", "CPUExecutionProvider"]
 
 
@@ -39,7 +40,7 @@ def as_in_networks(case):
     fed = zip(list(model.graph.input), map(as_array, case.data_sets[0][0]), strict=True)
     del model.graph.input[:]
     for value, array in fed:
-        if array.dtype == np.int64 and array.ndim <= 1:
+        if array.dtype == np.int64 and (array.ndim <= 1 or node.op_type in INDEXED):
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
             continue
         model.graph.input.append(value)

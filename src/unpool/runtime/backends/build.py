@@ -77,7 +77,7 @@ class LoadOptions:
             self.convert_conv_before_indices,
             fuses_activations=not self.openvino_conv_transpose,
             fuses_normalizations=not keeps_conv,
-            reduces_strength=is_highest and self.providers.cuda is None,
+            reduces_strength=is_highest and not has_fast_conv,
             checks_profit=self.checks_profit,
         )
 

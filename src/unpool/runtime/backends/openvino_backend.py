@@ -32,7 +32,7 @@ from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import is_unpool_op
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large, with_data_inside
-from unpool.runtime.plan.openvino_fit import UnfitError, counts, require_fit, require_node
+from unpool.runtime.plan.openvino_fit import UnfitError, known_values, require_fit, require_node
 from unpool.runtime.plan.plan import Step, at_oldest_opset, cut
 from unpool.runtime.requirements import onnxruntime
 
@@ -226,23 +226,60 @@ class OpenVinoPartition(Partition):
         sources = (result.input_value(0).get_node() for result in model.get_results())
         if any(str(source.get_type_name()) == "Parameter" for source in sources):
             raise UnfitError("an output is an input as it is, which it would not write")
-        _require_valid_indices(model)
+        _require_valid_indices(model, is_folded=False)
+        _fold_constants(model)
+        _require_valid_indices(model, is_folded=True)
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
 
 
-def _require_valid_indices(model: Any) -> None:
-    """Refuse a Gather with a constant index outside its axis, which OpenVINO does not check; shapes are static."""
+def _fold_constants(model: Any) -> None:
+    """Compute what is the same in every run, as the compiler would: indices that are computed can be checked then."""
+    from openvino.passes import ConstantFolding, Manager
+
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(model)
+
+
+def _require_valid_indices(model: Any, *, is_folded: bool) -> None:
+    """Refuse constant indices that are not inside of what they count in, which OpenVINO does not check.
+
+    Shapes are static. Before constants are folded, indices that are still to be computed are not refused.
+    """
     for operation in model.get_ops():
-        if operation.get_type_name() != "Gather":
+        kind, name = operation.get_type_name(), repr(operation.get_friendly_name())
+        if kind not in _INDEXED:
             continue
-        indices, axis = (operation.input_value(number).get_node() for number in (1, 2))
+        shape, indices = operation.get_input_shape(0), operation.input_value(1).get_node()
         if indices.get_type_name() != "Constant":
-            if operation.get_output_element_type(0).is_real():
-                raise UnfitError("indices of a Gather are not checked")
+            if is_folded and operation.get_output_element_type(0).is_real():
+                raise UnfitError(f"indices of a {kind} are not checked")
             continue  # of sizes, whose indices the plan has checked
-        size = operation.get_input_shape(0)[int(axis.data)]
-        if ((indices.data < -size) | (indices.data >= size)).any():
-            raise UnfitError(f"indices of {operation.get_friendly_name()!r} are outside its axis of {size}")
+        if kind == "Gather":
+            size = shape[int(operation.input_value(2).get_node().data)]
+            if ((indices.data < -size) | (indices.data >= size)).any():
+                raise UnfitError(f"indices of {name} are outside its axis of {size}")
+            continue
+        places = _places(operation, kind, indices.data)
+        if ((places < 0) | (places >= list(shape)[: places.shape[1]])).any():
+            raise UnfitError(f"an index of {name} is negative or outside of {tuple(shape)}")
+        if kind != "GatherElements" and len(np.unique(places, axis=0)) < len(places):
+            raise UnfitError(f"{name} writes an element twice")
+
+
+def _places(operation: Any, kind: str, indices: AnyArray) -> AnyArray:
+    """The coordinates that indices name, one row for each; of ScatterND only the first ones."""
+    if kind == "ScatterNDUpdate":
+        return indices.reshape(-1, indices.shape[-1])
+    is_gather = kind == "GatherElements"
+    axis = operation.get_attributes()["axis"] if is_gather else operation.input_value(3).get_node().data.item()
+    coordinates = [each.reshape(-1) for each in np.indices(indices.shape)]
+    coordinates[axis] = indices.reshape(-1)
+    return np.stack(coordinates, axis=1)
+
+
+_INDEXED = ("Gather", "GatherElements", "ScatterElementsUpdate", "ScatterNDUpdate")
+"""OpenVINO's operators whose second input are indices."""
 
 
 def _dtype(port: Any) -> np.dtype[Any]:
@@ -264,7 +301,7 @@ class OpenVinoLoader:
         self._properties = {**_DEFAULTS, "INFERENCE_NUM_THREADS": n_threads, **properties}
         self._options, self._providers = options, providers
         self._optimises = options.copy.graph_optimization_level != _LOWEST
-        self._counts = counts(graph)
+        self._known = known_values(graph)
         self.unfit: dict[Step, str] = {}
 
     def takes(self, position: int, types: Types) -> bool:
@@ -273,7 +310,7 @@ class OpenVinoLoader:
         if node.op_type != "ConvTranspose" or not is_unpool_op(node):
             return False
         try:
-            require_node(node, self._graph, types, self._counts)
+            require_node(node, self._graph, types, self._known)
         except UnfitError:
             return False
         return bool(self._optimises)
@@ -285,7 +322,7 @@ class OpenVinoLoader:
                 raise UnfitError("it optimises every partition, and graph_optimization_level says not to")
             if not has_threads:
                 raise UnfitError("enough other partitions have threads of their own")
-            require_fit(self._graph, step, types, self._counts)
+            require_fit(self._graph, step, types, self._known)
             model = at_oldest_opset(cut(self._graph, step, types, with_data_inside))
             if is_too_large(model):
                 raise UnfitError("with its weights it has more than 2 GiB, the limit of an ONNX file")

@@ -6,6 +6,7 @@ that it stays below 2**31.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -22,20 +23,27 @@ class UnfitError(Exception):
     """OpenVINO is not to run a partition, or does not take it; the message says why."""
 
 
-def require_fit(graph: Graph, step: Step, types: Types, counted: frozenset[str]) -> None:
+class KnownValues(NamedTuple):
+    """Names of values of which something is known before a model runs."""
+
+    counted: frozenset[str]  # they count elements, and are below 2**31 for that reason
+    constant: frozenset[str]  # the same in every run
+
+
+def require_fit(graph: Graph, step: Step, types: Types, known: KnownValues) -> None:
     """Raise an UnfitError for a partition that OpenVINO may compute otherwise than it is written, or no faster."""
     for position in step.nodes:
-        require_node(graph.nodes[position], graph, types, counted)
-    if counted.issuperset(name for position in step.nodes for name in writes(graph.nodes[position])):
+        require_node(graph.nodes[position], graph, types, known)
+    if known.counted.issuperset(name for position in step.nodes for name in writes(graph.nodes[position])):
         raise UnfitError("it computes sizes only")
 
 
-def require_node(node: onnx.NodeProto, graph: Graph, types: Types, counted: frozenset[str]) -> None:
+def require_node(node: onnx.NodeProto, graph: Graph, types: Types, known: KnownValues) -> None:
     """Raise an UnfitError for a node that OpenVINO may compute otherwise than it is written."""
     if domain(node) or node.op_type not in OPERATORS:
         name = ".".join(filter(None, (domain(node), node.op_type)))
         raise UnfitError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
-    if node.op_type == "Gather" and node.input[0] not in counted and constant_array(graph, node.input[1]) is None:
+    if node.op_type == "Gather" and node.input[0] not in known.counted and not _is_checked(node, graph, known):
         raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
     rule = _RULES.get(node.op_type)
     difference = rule(node, graph) if rule is not None else ""
@@ -46,13 +54,29 @@ def require_node(node: onnx.NodeProto, graph: Graph, types: Types, counted: froz
         if kind is None or kind.kind == "O":
             raise UnfitError(f"{name!r} is no tensor of numbers, as far as is known before it runs")
         is_cast = node.op_type == "Cast" and kind in _READ and name in reads(node)
-        if kind not in _KEPT and not (kind in _COUNTS and name in counted) and not is_cast:
+        if kind not in _KEPT and not (kind in _COUNTS and name in known.counted) and not is_cast:
             computed = "float32" if kind.kind == "f" or kind.name == "bfloat16" else "int32"
             raise UnfitError(f"{name!r} is {kind.name}, which it would compute in {computed}")
 
 
-def counts(graph: Graph) -> frozenset[str]:
-    """The values that count elements, and are below 2**31 for that reason."""
+def _is_checked(node: onnx.NodeProto, graph: Graph, known: KnownValues) -> bool:
+    """True if the indices of a Gather are constants, or computed from constants before the Gather itself is."""
+    data, indices = node.input[:2]
+    is_computed_before = indices in known.constant and data not in known.constant
+    return indices in graph.constants or is_computed_before or constant_array(graph, indices) is not None
+
+
+def known_values(graph: Graph) -> KnownValues:
+    """The values of a graph that are counts, and those that are constant."""
+    constant = {*graph.constants, *graph.sparse_constants}
+    for node in graph.nodes:
+        is_random = domain(node) != "" or node.op_type.startswith("Random") or node.op_type == "Bernoulli"
+        if not is_random and constant.issuperset(reads(node)):
+            constant.update(writes(node))
+    return KnownValues(_counted_values(graph), frozenset(constant))
+
+
+def _counted_values(graph: Graph) -> frozenset[str]:
     counted = {name for name, tensor in graph.constants.items() if _is_small(tensor)}
     # constants that only say where slices begin and end: far out means at the border, in 32 bits too
     slices = {name for node in graph.nodes if node.op_type == "Slice" for name in node.input[1:3]}
@@ -107,6 +131,14 @@ def _resize_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG0
     return "ties are rounded otherwise" if given.get("nearest_mode") == b"round_prefer_ceil" else ""
 
 
+def _indexed_difference(node: onnx.NodeProto, graph: Graph) -> str:
+    """OpenVINO does not check indices; constant ones are checked when all sizes are known, before it compiles."""
+    if node.input[1] not in graph.constants:
+        return "indices are not checked"
+    is_combined = attributes(node).get("reduction", b"none") != b"none"
+    return "elements are combined in an order of its own" if is_combined else ""
+
+
 def _softmax_difference(node: onnx.NodeProto, graph: Graph) -> str:
     """OpenVINO normalizes one axis, which is the meaning since version 13."""
     version = since_version(node, graph.opsets[""])
@@ -130,7 +162,22 @@ _MOST_ELEMENTS = 64
 _MOST_AXES = 5
 _COUNT = {"Shape", "Size", "ArgMax", "ArgMin"}
 _MOVES = {"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Flatten", "Transpose", "Expand"}
-_COMBINE = {"Add", "Sub", "Mul", "Div", "Concat", "Cast", "Floor", "Ceil", "Max", "Min", "ConstantOfShape", "Where"}
+_INDEXED = {"GatherElements", "ScatterElements", "ScatterND"}
+_COMBINE = {
+    *_INDEXED,
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Concat",
+    "Cast",
+    "Floor",
+    "Ceil",
+    "Max",
+    "Min",
+    "ConstantOfShape",
+    "Where",
+}
 
 _COORDINATES = (b"half_pixel", b"pytorch_half_pixel", b"asymmetric", b"align_corners")
 _SOFTMAX_OF_SEVERAL_AXES = 11
@@ -138,21 +185,22 @@ OPERATORS = frozenset(
     (
         "Abs", "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip",
         "Concat", "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu",
-        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "Gelu", "Gemm", "GlobalAveragePool",
-        "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax",
-        "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization", "LeakyRelu", "Less",
-        "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max", "MaxPool", "Mean",
-        "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "Pow",
+        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "Gelu", "Gemm",
+        "GlobalAveragePool", "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid",
+        "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization",
+        "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max",
+        "MaxPool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "Pow",
         "RMSNormalization", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-        "ReduceSum", "Relu", "Reshape", "Resize", "Round", "Selu", "Shape", "Shrink", "Sigmoid", "Sign", "Sin", "Size",
-        "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish",
-        "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze", "Where",
+        "ReduceSum", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND", "Selu", "Shape", "Shrink",
+        "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt",
+        "Squeeze", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Unsqueeze", "Where",
     )
 )  # fmt: skip
 """Operators that OpenVINO computes as onnx's own tests of them expect it; some with some attributes alone."""
 
 _RULES: dict[str, Callable[[onnx.NodeProto, Graph], str]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool_difference),
+    **dict.fromkeys(_INDEXED, _indexed_difference),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax_difference),
     "ConvTranspose": _conv_transpose_difference,
     "Pad": _pad_difference,
