@@ -7,8 +7,10 @@ import pytest
 import unpool
 from tests.support import models
 from unpool.execute import autotune
+from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.session import autotune as session_autotune
 from unpool.runtime.session.autotune import UNPOOL, USUAL
+from unpool.runtime.session.executor import load_as_session
 from unpool.runtime.session.passthrough import OrtModel
 
 CONV = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c)"
@@ -126,3 +128,9 @@ def test_a_tuned_session_of_dynamic_sizes_is_the_usual_one(monkeypatch):
     monkeypatch.setattr(autotune, "find_result", lambda key: None)
     session = unpool.InferenceSession(encoder_decoder(size="height, width").SerializeToString(), tune=True)
     assert runners(session) == ["onnxruntime"]
+
+
+def test_a_comparison_of_runtimes_runs_unpool_s_own():
+    """Its results would else be onnxruntime's on both sides."""
+    executor = load_as_session(encoder_decoder(), Semantics())
+    assert [row.runner for row in executor.plan if row.operator == "ConvTranspose"] == ["unpool"]

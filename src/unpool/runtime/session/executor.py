@@ -172,9 +172,11 @@ class Executor:
 
 
 def load_as_session(model: onnx.ModelProto, semantics: Semantics, *, fuses_unpool: bool = True) -> Executor:
-    """The model, loaded as an `InferenceSession` with default options loads it, with its graph."""
+    """The model with its graph, as an `InferenceSession` loads it, but unpool runs every node that it may run."""
     many_threads, one_thread = partition_options(None, None), partition_options(None, 1)
-    options = LoadOptions(semantics, None, many_threads, one_thread, CPU_ONLY, fuses_unpool=fuses_unpool)
+    options = LoadOptions(
+        semantics, None, many_threads, one_thread, CPU_ONLY, fuses_unpool=fuses_unpool, checks_profit=False
+    )
     return Executor(model, options, keeps_graph=True)
 
 
