@@ -1,5 +1,9 @@
 """What loading costs grows with the size of a model, counted and not timed; what could grow faster is bounded."""
 
+import subprocess
+import sys
+
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -86,3 +90,33 @@ def test_many_outputs_and_branches_load():
 
     (step,) = unpool.InferenceSession(model).plan.steps
     assert step.outputs == tuple(names)
+
+
+SIDE = 3000  # of square weights of 36 MB
+RESIDENT = """
+import sys
+import unpool
+from unpool.memory import rss
+from unpool.runtime.graph import graph
+
+if sys.argv[2] == "parts":
+    graph.detach = lambda message: message
+unpool.InferenceSession
+before = rss()
+session = unpool.InferenceSession(sys.argv[1])
+print(rss() - before)
+"""
+
+
+def test_a_session_does_not_keep_the_model(tmp_path):
+    """A node that is still a part of the model keeps the memory of all its weights."""
+    nodes = "y, i = MaxPool <kernel_shape = [1]> (x) z = MatMul (y, w)"
+    text = f"g (float[1, 1, {SIDE}] x) => (float[1, 1, {SIDE}] z) {{ {nodes} }}"
+    onnx.save(models.model(text, w=np.ones((SIDE, SIDE), np.float32)), tmp_path / "large.onnx")
+    (tmp_path / "resident.py").write_text(RESIDENT, encoding="utf-8")
+
+    def resident(kind):
+        command = [sys.executable, tmp_path / "resident.py", tmp_path / "large.onnx", kind]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert resident("copies") < resident("parts") - 2 * SIDE * SIDE
