@@ -13,13 +13,17 @@ the others need OpenVINO. A caller who names providers chooses the partitions; O
 ConvTranspose. The result is stored for later sessions of the same file.
 A candidate is chosen over the usual one only if it is faster by a margin; one with OpenVINO only if its results are
 the same except for rounding.
+
+A model whose inputs have dynamic sizes is tuned while it runs, by ShapeTuner: each combination of sizes at its first
+run.
 """
 
 import hashlib
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -54,6 +58,7 @@ MARGIN = 0.03
 """Share of the usual time by which a candidate must be faster; whole runs are timed, so nothing is lost elsewhere."""
 
 MIN_TUNING = 1e-9  # seconds of tuning that are enough to find a stored result, and too few to time anything
+MAX_SHAPES = 256  # combinations of input shapes whose choices a session keeps
 MIN_RUNS = 4  # runs of each candidate in a trial
 SETTLE = 0.002  # seconds until the threads of other candidates sleep
 
@@ -61,11 +66,12 @@ _log = logging.getLogger("unpool")
 
 
 class BuiltSession(NamedTuple):
-    """A loaded model, its config, and the options as they were."""
+    """A loaded model, its config, and the options as they were; the tuner of a model with dynamic sizes."""
 
     config: SessionConfig
     model: Executor | OrtModel
     options: onnxruntime.SessionOptions
+    shape_tuner: "ShapeTuner | None" = None
 
 
 class _PreparedModel(NamedTuple):
@@ -145,8 +151,8 @@ def build_session(config: SessionConfig) -> BuiltSession:
     try:
         feed = random_feed(usual.model.signature.inputs, {})
     except UnpoolError as error:
-        _log.info("tuning: the usual runners stay, untimed: %s", error)
-        return usual
+        _log.info("tuning: candidates are timed at the first run of each shape: %s", error)
+        return usual._replace(shape_tuner=ShapeTuner(key, configs, usual.model))
     sessions = {USUAL: usual}
     for name, candidate in configs.items():
         seconds = end - time.perf_counter()
@@ -159,6 +165,65 @@ def build_session(config: SessionConfig) -> BuiltSession:
     calls = {name: partial(session.model.run, None, feed) for name, session in sessions.items()}
     name = _fastest(key, calls, end - time.perf_counter())
     return sessions[name]._replace(config=configs[name])
+
+
+class ShapeTuner:
+    """Chooses the fastest candidate for each combination of input shapes, at its first run and on the inputs of that.
+
+    Trials take as many seconds as the session may tune, all shapes together; shapes after that go by the usual
+    candidate. Choices are stored for later sessions of the same file. A candidate is loaded once for all shapes.
+    """
+
+    def __init__(self, key: str | None, configs: dict[str, SessionConfig], usual: Executor | OrtModel) -> None:
+        self._key, self._configs = key, configs
+        self._models: dict[str, Executor | OrtModel] = {USUAL: usual}
+        self._choices: dict[Hashable, str] = {}
+        self._seconds = configs[USUAL].tuning
+        self._lock = threading.Lock()
+        self.latest: Executor | OrtModel = usual  # the model of the latest run
+
+    def model_for(self, feed: Mapping[str, Any]) -> Executor | OrtModel:
+        """The model for inputs of these shapes; other threads wait while it is chosen."""
+        if not isinstance(feed, Mapping):
+            return self._models[USUAL]  # which refuses it
+        shapes = tuple(sorted((name, tuple(getattr(value, "shape", ()))) for name, value in feed.items()))
+        name = self._choices.get(shapes)
+        if name is None:
+            with self._lock:
+                name = self._choices.get(shapes) or self._choose(shapes, feed)
+        self.latest = self._models.get(name) or self._models[USUAL]
+        return self.latest
+
+    def _choose(self, shapes: Hashable, feed: Mapping[str, Any]) -> str:
+        key = None if self._key is None else repr((self._key, shapes))
+        name = None if key is None else autotune.find_result(key)
+        if name not in self._configs or not self._load(name):
+            begin = time.perf_counter()
+            try:
+                name = self._time(key, feed) if self._seconds > 0 else USUAL
+            except UnpoolError:
+                return USUAL  # which raises it to the caller
+            self._seconds -= time.perf_counter() - begin
+        if len(self._choices) >= MAX_SHAPES:
+            del self._choices[next(iter(self._choices))]
+        self._choices[shapes] = name
+        if self._seconds <= 0:
+            used = {USUAL, *self._choices.values()}
+            self._models = {each: model for each, model in self._models.items() if each in used}
+        return name
+
+    def _time(self, key: str | None, feed: Mapping[str, Any]) -> str:
+        names = [name for name in self._configs if self._load(name)]
+        return _fastest(key, {name: partial(self._models[name].run, None, feed) for name in names}, self._seconds)
+
+    def _load(self, name: str) -> bool:
+        """Load a candidate if it is not loaded; False if it cannot be."""
+        if name not in self._models:
+            try:
+                self._models[name] = build(replace(self._configs[name], tuning=MIN_TUNING)).model
+            except UnpoolError as error:
+                _log.info("tuning: %s does not load: %s", name, error)
+        return name in self._models
 
 
 def _candidates(config: SessionConfig) -> dict[str, SessionConfig]:

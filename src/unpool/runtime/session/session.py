@@ -62,8 +62,9 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             Without `sess_options` it also times unpool for a Conv on which Indices depend and, where OpenVINO is
             installed, OpenVINO for the partitions, with and without every ConvTranspose. Tuning takes up to 30
             seconds, or the seconds that `tune` is, plus the rest of what it began. The result is stored in the kernel
-            cache, for later sessions with `tune`. Another choice rounds differently, which may change Indices. Nodes
-            with dynamic shapes, and models with dynamic inputs, are not tuned.
+            cache, for later sessions with `tune`. Another choice rounds differently, which may change Indices. A model
+            with dynamic inputs is timed at the first `run` of each combination of shapes, on the inputs of that run,
+            and not for other methods. The algorithms of nodes with dynamic shapes are not timed.
         others: keywords that the constructor does not know have no effect, as in onnxruntime; a warning names them.
 
     Raises:
@@ -159,8 +160,11 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
 
     @property
     def plan(self) -> Plan:
-        """The runtime of every node, and the reason; iterating gives records, `print` a table."""
-        return self._model.plan
+        """The runtime of every node, and the reason; iterating gives records, `print` a table.
+
+        Of a model with dynamic sizes that is tuned it is the plan of the latest `run`.
+        """
+        return self._model.plan if self._shape_tuner is None else self._shape_tuner.latest.plan
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
@@ -177,7 +181,8 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
                 refuses its values, and the message names it.
         """
         try:
-            return self._model.run(output_names, input_feed, run_options)
+            model = self._model if self._shape_tuner is None else self._shape_tuner.model_for(input_feed)
+            return model.run(output_names, input_feed, run_options)
         except UnpoolError as error:
             raise as_onnxruntime(error, RUNNING) from error.__cause__
 
@@ -341,11 +346,12 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
     def _open(self, config: SessionConfig) -> None:
         """Load the model; the session stays as it was if that fails."""
         try:
-            config, model, options = build_session(config)
+            config, model, options, shape_tuner = build_session(config)
         except UnpoolError as error:
             raise as_onnxruntime(error, LOADING) from error.__cause__
         source = stable_source(config.source)
         self._config, self._model, self._options = replace(config, source=source), model, options
+        self._shape_tuner = shape_tuner
         self._sess = model.session._sess if isinstance(model, OrtModel) else model
         self._model_path = source if isinstance(source, str) else None
         self._model_bytes = source if isinstance(source, bytes) else None
