@@ -134,3 +134,14 @@ def test_a_comparison_of_runtimes_runs_unpool_s_own():
     """Its results would else be onnxruntime's on both sides."""
     executor = load_as_session(encoder_decoder(), Semantics())
     assert [row.runner for row in executor.plan if row.operator == "ConvTranspose"] == ["unpool"]
+
+
+def test_a_call_that_is_wrong_is_refused_by_unpool():
+    """Its error names the node and what to change; so is a model that has no other node."""
+    wrong = encoder_decoder()
+    wrong.graph.node[-1].attribute[0].ints[:] = [3, 3]
+    with pytest.raises(unpool.UnpoolError, match=r"ConvTranspose.*kernel_shape"):
+        unpool.InferenceSession(wrong).run(None, {"x": models.random(1, 64, 64, 64)})
+    text = "net (float[n, 64, 64, 64] t) => (float[n, m, h, v] y) { y = ConvTranspose <strides = [2, 2]> (t, u) }"
+    only = models.model(text, u=models.random(64, 4, 2, 2))
+    assert runners(unpool.InferenceSession(only)) == ["unpool"]

@@ -23,7 +23,7 @@ from onnx import helper
 
 from unpool.errors import UnpoolError
 from unpool.execute.conv_transpose import cost
-from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, subgraph_nodes
@@ -54,7 +54,8 @@ def is_profitable(graph: Graph, types: Types, conv_savings: Mapping[str, float],
         conv_savings: what is saved by each Conv that unpool would compute, by output.
         semantics: of the session.
     """
-    if not all(_is_plain(node, types) for node in graph.nodes):
+    has_cut = not all(map(is_unpool_op, graph.nodes))
+    if not has_cut or not all(_is_plain(node, types) for node in graph.nodes):
         return True
     convs = [node for node in graph.nodes if is_unpool_op(node) and node.op_type == "ConvTranspose"]
     if not convs and not conv_savings:
@@ -62,7 +63,10 @@ def is_profitable(graph: Graph, types: Types, conv_savings: Mapping[str, float],
     if any(None in (shapes.static_dims(value.type) or ()) for value in graph.inputs):
         types = _assume_sizes(graph, semantics)
     shape_of = _Shapes(graph, types)
-    savings = [_saving(node, graph, shape_of, semantics) for node in convs]
+    try:
+        savings = [_saving(node, graph, shape_of, semantics) for node in convs]
+    except UnpoolError:  # raised again, with its advice, when the node is loaded or runs
+        return True
     time = sum(_time(node, shape_of) for node in graph.nodes)
     if None not in savings and time < LEAST_TIME:
         return True
@@ -154,16 +158,14 @@ def _time_of_conv_transpose(x: Sequence[int], w: Sequence[int]) -> float:
 
 
 def _saving(node: onnx.NodeProto, graph: Graph, shape_of: _Shapes, semantics: Semantics) -> float | None:
-    """The time that unpool saves by a ConvTranspose; None where shapes are not known."""
-    x, w, y = (shape_of(name) for name in (*node.input[:2], node.output[0]))
-    if x is None or w is None or y is None:
+    """The time that unpool saves by a ConvTranspose; None where shapes are not known, an UnpoolError for wrong ones."""
+    x, w = (shape_of(name) for name in node.input[:2])
+    if x is None or w is None:
         return None
     spec = spec_of(node, graph.opsets, semantics)
     assert isinstance(spec, ConvTransposeSpec)
-    try:
-        time = cost(spec, x, w, np.dtype(np.float32))
-    except UnpoolError:  # raised again when the node is loaded
-        return None
+    y = call(spec, x, w, None).large.in_onnx_order()
+    time = cost(spec, x, w, np.dtype(np.float32))
     if time == math.inf:  # small or unusual calls, whose algorithm has no model: products only
         time = math.prod(x) * math.prod(w[1:])
     return _time_of_conv_transpose(x, w) - time - STORE_COST * math.prod(y)
