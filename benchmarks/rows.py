@@ -116,6 +116,7 @@ class ZooRow:
         memory: peak above what imports take, the median of the rounds.
         error: largest difference from torch's result over the largest value.
         reason: why the engine cannot run the network; "" if it can.
+        steps: of a run of unpool, in order with the milliseconds of each; "" for other engines.
         date: ISO 8601.
     """
 
@@ -135,6 +136,7 @@ class ZooRow:
     memory: int
     error: float
     reason: str
+    steps: str
     date: str
 
     @property

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,12 @@ from benchmarks.case import Case
 from benchmarks.network import arrays, model
 from unpool.display import table
 from unpool.runtime.backends.step import ScheduledStep
+from unpool.runtime.session.passthrough import OrtModel
 
 TASKS = Path("/proc/self/task")
+
+WARMUP = 3
+"""Runs that do not count."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,25 @@ def timeline(case: Case, threads: int, runs: int) -> list[Span]:
     if not TASKS.is_dir():
         raise ValueError("timeline: expected Linux, which counts what each thread computes. Run it there.")
     given = arrays(case, np.random.default_rng())
-    session = unpool.InferenceSession(model(case, given).SerializeToString(), threads=threads)
+    return trace(unpool.InferenceSession(model(case, given).SerializeToString(), threads=threads), given, runs)
+
+
+def trace(session: unpool.InferenceSession, given: Mapping[str, np.ndarray], runs: int) -> list[Span]:
+    """The steps of a session; none where onnxruntime runs its whole model. Each time is the median of so many runs."""
+    tuner = session._shape_tuner
+    executor: Any = session._model if tuner is None else tuner.latest
+    if isinstance(executor, OrtModel):
+        return []
     names = [output.name for output in session.get_outputs()]
-    all_runs = []
-    for _ in range(runs + 3):
-        session._model.profile = tracer = Tracer()
-        session._model.run(names, given)
-        all_runs.append(tracer.spans)
-    return [_median(spans) for spans in zip(*all_runs[3:], strict=True)]
+    before, all_runs = executor.profile, []
+    try:
+        for _ in range(runs + WARMUP):
+            executor.profile = tracer = Tracer()
+            executor.run(names, dict(given))
+            all_runs.append(tracer.spans)
+    finally:
+        executor.profile = before
+    return [_median(spans) for spans in zip(*all_runs[WARMUP:], strict=True)]
 
 
 def _median(spans: Sequence[Span]) -> Span:

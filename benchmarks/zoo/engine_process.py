@@ -12,10 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.engines import EVERY, TUNED, UNPOOL
+from benchmarks.timeline import trace
 from benchmarks.worker import AGAIN, Refused
 from benchmarks.zoo.model_file import ModelFile
 from unpool.memory import peak_rss, rss
 from unpool.runtime.measure.timing import Effort, samples_of, uncollected
+
+STEP_RUNS = 5
+"""Whose median is the time of a step."""
 
 TOLERANCE = 1e-3
 """The error of floats over the largest value."""
@@ -40,9 +44,11 @@ class Loaded:
 
 
 class Current:
-    """The run that this process is asked for, and the resident bytes before its model was loaded."""
+    """The run that this process is asked for, its inputs, unpool's session, and the resident bytes before that."""
 
     run: Callable[[], object]
+    inputs: Feeds
+    session: Any = None
     resident: int = 0
 
 
@@ -70,7 +76,7 @@ def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:
         return Refused(f"{type(failure).__name__}: {words[:200]}")
     if error > TOLERANCE:
         return Refused(f"another result than torch: error {error:.1e} of the largest value")
-    Current.run = lambda: run(inputs)
+    Current.run, Current.inputs = lambda: run(inputs), inputs
     return Loaded(end - begin, first, error)
 
 
@@ -79,17 +85,31 @@ def open_model(engine: str, path: Path, threads: int) -> Run:
     if engine in (UNPOOL, TUNED.name):
         import unpool
 
-        session = unpool.InferenceSession(path, threads=threads, tune=engine == TUNED.name)
+        Current.session = session = unpool.InferenceSession(path, threads=threads, tune=engine == TUNED.name)
         return lambda feeds: session.run(None, feeds)
     module: Any = import_module(EVERY[engine].module)
     return module.runner(str(path), threads)  # type: ignore[no-any-return]
 
 
-def turn(runs: int, seconds: float) -> list[float]:
-    """Seconds of at least so many runs in a row, or more until the time is over; the first ones are not counted."""
+def turn(runs: int, seconds: float, limit: float) -> list[float]:
+    """Seconds of at least so many runs in a row, or more until the time is over; the first ones are not counted.
+
+    No run begins after `limit` seconds.
+    """
     with uncollected():
         samples_of(Current.run, math.inf, AGAIN)
-        return samples_of(Current.run, math.inf, Effort(repetitions=runs, seconds=seconds, limit=math.inf))
+        return samples_of(Current.run, math.inf, Effort(repetitions=runs, seconds=seconds, limit=limit))
+
+
+def steps() -> str:
+    """The steps of a run of unpool's session in order, with the milliseconds of each.
+
+    A node of unpool has its name, any other step that of its runtime. Where onnxruntime runs the whole model, it is one
+    step without a time.
+    """
+    spans = trace(Current.session, Current.inputs, STEP_RUNS)
+    names = [span.name if span.runner == UNPOOL else span.runner for span in spans]
+    return ", ".join(f"{name} {span.wall:.2g}" for name, span in zip(names, spans, strict=True)) or "onnxruntime"
 
 
 def peak() -> int:

@@ -23,7 +23,8 @@ from benchmarks.zoo import engine_process
 from benchmarks.zoo.engine_process import Loaded
 from benchmarks.zoo.model_file import ModelFile
 
-ENGINES = (UNPOOL, TUNED.name, "onnxruntime", "openvino")
+OURS = (UNPOOL, TUNED.name)
+ENGINES = (*OURS, "onnxruntime", "openvino")
 EXPORT = "export"
 """The engine of the row of a network that was not exported."""
 
@@ -36,6 +37,9 @@ TURN_RUNS = 5
 TURN_SECONDS = 0.1
 """Of each turn, at least; short runs are repeated."""
 
+TURN_LIMIT = 1.0
+"""Seconds of a turn after which no further run begins."""
+
 
 @dataclass
 class Results:
@@ -47,6 +51,7 @@ class Results:
         seconds: of all runs.
         memory: peak bytes of each round.
         reason: why the engine cannot run the network; "" if it can.
+        steps: of a run of unpool, see `engine_process.steps`; "" for other engines.
     """
 
     version: str = ""
@@ -54,6 +59,7 @@ class Results:
     seconds: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     reason: str = ""
+    steps: str = ""
 
 
 class Summary(NamedTuple):
@@ -117,9 +123,11 @@ def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: in
             results[engine].loaded += [loaded] if loaded else []
         for number in range(turns):
             for engine in tuple(pools) if number % 2 == 0 else tuple(pools)[::-1]:
-                results[engine].seconds += ask(engine, engine_process.turn, TURN_RUNS, TURN_SECONDS) or []
+                results[engine].seconds += ask(engine, engine_process.turn, TURN_RUNS, TURN_SECONDS, TURN_LIMIT) or []
         for engine in tuple(pools):
             results[engine].memory.append(ask(engine, engine_process.peak) or 0)
+        for engine in [each for each in OURS if each in pools]:
+            results[engine].steps = ask(engine, engine_process.steps) or ""
 
 
 def _process(engine: str, threads: int) -> ProcessPoolExecutor:
@@ -138,7 +146,7 @@ def _rows(name: str, known: Summary, results: dict[str, Results], threads: int) 
             p50, p95,
             int(median(each.memory)) if is_able else 0,
             max(one.error for one in each.loaded) if is_able else 0.0,
-            each.reason, today(),
+            each.reason, each.steps, today(),
         )  # fmt: skip
 
 
@@ -150,7 +158,7 @@ def _missing_row(file: ModelFile, threads: int) -> ZooRow:
     )
     return ZooRow(
         network=file.name, group="", input="", operators="", engine=EXPORT, version="", cpu=cpu_name(),
-        threads=threads, reason=reason, date=today(), **numbers,
+        threads=threads, reason=reason, steps="", date=today(), **numbers,
     )  # fmt: skip
 
 

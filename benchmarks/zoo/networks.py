@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from benchmarks.zoo import (
     diffusers_networks,
     image_networks,
+    later_networks,
     monai_networks,
     own_networks,
     transformers_networks,
@@ -17,6 +18,7 @@ NETWORKS: tuple[Network, ...] = (
     *transformers_networks.NETWORKS,
     *image_networks.NETWORKS,
     *diffusers_networks.NETWORKS,
+    *later_networks.NETWORKS,
 )
 
 

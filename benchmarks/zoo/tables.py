@@ -1,12 +1,13 @@
 """The networks of the zoo as tables: those that lose first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from benchmarks.engines import EVERY, TUNED, UNPOOL
 from benchmarks.rows import ZooRow
 from benchmarks.tables import in_markdown, milliseconds, times
+from benchmarks.zoo import later_networks
 from benchmarks.zoo.measure import ENGINES, EXPORT
 from benchmarks.zoo.model_file import GROUPS
 
@@ -28,6 +29,18 @@ RESOURCES = (
     "take: medians of the rounds. unpool compiles kernels in the first one."
 )
 
+LATER = frozenset(network.name for network in later_networks.NETWORKS)
+
+LATER_TEXT = "Networks that were chosen after the last optimization, and with which nothing was tuned:"
+
+FEW = 0.97
+"""A ratio below which a network counts as slower than a peer."""
+
+SLOW_TEXT = (
+    f"Below {FEW}× of onnxruntime, or tuned of the best peer: the steps of a run in order, with milliseconds. Steps of "
+    "unpool have the name of their node, all others that of their runtime."
+)
+
 ByEngine: TypeAlias = Mapping[str, ZooRow]
 
 
@@ -41,15 +54,20 @@ def latest(rows: Sequence[ZooRow]) -> list[ZooRow]:
 
 def markdown(rows: Sequence[ZooRow]) -> str:
     """Text and tables of the rows of one machine."""
-    networks = by_network(rows)
+    every = by_network(rows)
+    networks = {name: engines for name, engines in every.items() if name not in LATER}
+    later = {name: engines for name, engines in every.items() if name in LATER}
     parts = [f"{_source(rows)} {TEXT}", _durations(networks), _means(networks)]
+    parts += [LATER_TEXT, _durations(later), _means(later)] if later else []
+    slow = [line for name, engines in every.items() for line in _slow_lines(name, engines)]
+    parts += [f"{SLOW_TEXT}\n\n" + "\n".join(slow)] if slow else []
     missing = [f"- {row.network}: {row.reason}" for row in rows if row.engine == EXPORT]
     refused = [
         f"- {row.network}, {EVERY[row.engine].title}: {row.reason}"
         for row in rows
         if row.engine != EXPORT and row.reason and not _is_expected(row)
     ]
-    parts += [RESOURCES, _resources(networks)]
+    parts += [RESOURCES, _resource_means(every), _resources(every)]
     parts += ["Not exported:\n\n" + "\n".join(missing)] if missing else []
     parts += ["Not run:\n\n" + "\n".join(refused)] if refused else []
     return "\n\n".join(parts)
@@ -65,10 +83,17 @@ def by_network(rows: Sequence[ZooRow]) -> dict[str, ByEngine]:
     return dict(sorted(compared.items(), key=lambda item: gain(item[1], UNPOOL) or 0))
 
 
-def gain(engines: ByEngine, ours: str, peers: Sequence[str] = PEERS) -> float | None:
-    """The median of the fastest of these peers over that of ours; None where one is missing."""
-    medians = [engines[peer].median for peer in peers if peer in engines]
-    return min(medians) / engines[ours].median if medians and ours in engines else None
+def gain(
+    engines: ByEngine,
+    ours: str,
+    peers: Sequence[str] = PEERS,
+    quantity: Literal["median", "p95", "load", "memory"] = "median",
+) -> float | None:
+    """A quantity of the fastest of these peers over that of ours; None where one is missing."""
+    best = min((engines[peer] for peer in peers if peer in engines), key=lambda row: row.median, default=None)
+    if best is None or ours not in engines:
+        return None
+    return float(getattr(best, quantity) / max(getattr(engines[ours], quantity), 1e-9))
 
 
 def _durations(networks: Mapping[str, ByEngine]) -> str:
@@ -87,7 +112,10 @@ def _durations(networks: Mapping[str, ByEngine]) -> str:
 
 def _means(networks: Mapping[str, ByEngine]) -> str:
     """Geometric means of each group, and of all networks."""
-    titles = ["geometric mean", "networks", "unpool, × onnxruntime", *(f"{EVERY[name].title}, × best" for name in OURS)]
+    titles = [
+        "geometric mean", "networks", "unpool, × onnxruntime", *(f"{EVERY[name].title}, × best" for name in OURS),
+        "95th percentile of unpool, × onnxruntime", "of unpool, tuned, × best",
+    ]  # fmt: skip
     groups = {group: [each for each in networks.values() if each[UNPOOL].group == group] for group in GROUPS}
     lines = [_mean_cells(group, members) for group, members in groups.items() if members]
     return in_markdown(titles, 1, [*lines, _mean_cells("all", list(networks.values()))])
@@ -96,11 +124,33 @@ def _means(networks: Mapping[str, ByEngine]) -> str:
 def _mean_cells(title: str, members: Sequence[ByEngine]) -> list[str]:
     columns = [[gain(each, UNPOOL, [ONNXRUNTIME]) for each in members]]
     columns += [[gain(each, ours) for each in members] for ours in OURS]
-    means = []
-    for column in columns:
-        ratios = [ratio for ratio in column if ratio is not None]
-        means.append(times(geometric_mean(ratios) if ratios else None))
-    return [title, str(len(members)), *means]
+    columns += [[gain(each, UNPOOL, [ONNXRUNTIME], "p95") for each in members]]
+    columns += [[gain(each, TUNED.name, quantity="p95") for each in members]]
+    return [title, str(len(members)), *(times(_mean(column)) for column in columns)]
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio]
+    return geometric_mean(known) if known else None
+
+
+def _slow_lines(name: str, engines: ByEngine) -> Iterator[str]:
+    """The steps of a network that is slower than a peer."""
+    for ours, peers in ((UNPOOL, [ONNXRUNTIME]), (TUNED.name, PEERS)):
+        ratio = gain(engines, ours, peers)
+        if ratio is not None and ratio < FEW:
+            yield f"- {name}, {EVERY[ours].title}, {times(ratio)}: {engines[ours].steps}"
+
+
+def _resource_means(networks: Mapping[str, ByEngine]) -> str:
+    """How much longer and larger unpool is than onnxruntime while it loads, in the geometric mean."""
+    titles = ["geometric mean, × onnxruntime", *(EVERY[name].title for name in OURS)]
+    lines = []
+    for title, quantity in (("seconds to load", "load"), ("peak memory", "memory")):
+        gains = [[gain(each, ours, [ONNXRUNTIME], quantity) for each in networks.values()] for ours in OURS]
+        means = [_mean(column) for column in gains]
+        lines.append([title, *(times(1 / mean if mean else None) for mean in means)])
+    return in_markdown(titles, 1, lines)
 
 
 def _resources(networks: Mapping[str, ByEngine]) -> str:

@@ -48,7 +48,7 @@ def row(network, engine, milliseconds, group="ConvTranspose", **others):
     """What an engine did with a network, and half as much as its 95th percentile on top."""
     filled = ZooRow(
         network, group, "1x3x8x8", "4×ConvTranspose", engine, "1", "A CPU", 2, 60, 0.5, 0.25,
-        milliseconds / 1e3, 1.5e-3 * milliseconds, 7_000_000, 1e-6, "", "2030-01-02",
+        milliseconds / 1e3, 1.5e-3 * milliseconds, 7_000_000, 1e-6, "", "onnxruntime 3, up 1", "2030-01-02",
     )  # fmt: skip
     return replace(filled, **others)
 
@@ -150,7 +150,8 @@ def test_an_engine_loads_runs_and_is_timed(file):
 
     assert loaded.error == 0
     assert min(loaded.load, loaded.first) > 0
-    assert len(engine_process.turn(3, 0)) == 3
+    assert len(engine_process.turn(3, 0, math.inf)) == 3
+    assert len(engine_process.turn(3, 0, 0)) == 1
     assert engine_process.peak() >= 0
 
 
@@ -188,6 +189,7 @@ def test_networks_are_measured(file, tmp_path, capsys):
     ]  # fmt: skip
     assert [row.runs > 4 for row in rows] == [False, True, True, True, False]
     assert all(0 < row.median <= row.p95 for row in rows[1:4])
+    assert [row.steps.split()[0] if row.steps else "" for row in rows[1:4]] == ["MaxPool->y", "MaxPool->y", ""]
     assert [bool(row.reason) for row in rows] == [True, False, False, False, True]
     assert rows[1].operators == "1×MaxPool+Indices 1×MaxUnpool"
     assert saved == [rows[:1], rows[1:]]
@@ -213,10 +215,21 @@ def test_losses_come_first():
     assert lines[0] == ("| lost | 1x3x8x8 | 4×ConvTranspose | 8.00 / 12.0 | – | 4.00 / 6.00 | – | 0.50× | 0.50× | – |")
     assert lines[1].endswith("| 1.00 / 1.50 | 0.500 / 0.750 | 4.00 / 6.00 | 2.00 / 3.00 | 4.0× | 2.0× | 4.0× |")
     assert lines[3].startswith("| won | 0.50 / 0.250 / 7 | 0.50 / 0.250 / 7 |")
-    assert "| ConvTranspose | 1 | 4.0× | 2.0× | 4.0× |" in text
-    assert "| all | 2 | 1.41× | 1.00× | 4.0× |" in text
+    assert "| ConvTranspose | 1 | 4.0× | 2.0× | 4.0× | 4.0× | 4.0× |" in text
+    assert "| all | 2 | 1.41× | 1.00× | 4.0× | 1.41× | 4.0× |" in text
+    assert "- lost, unpool, 0.50×: onnxruntime 3, up 1" in text
+    assert "| seconds to load | 1.00× | 1.00× |" in text
     assert "Not exported:\n\n- absent: ImportError: no module" in text
     assert "Not run:\n\n- lost, OpenVINO: RuntimeError: no" in text
+
+
+def test_later_networks_have_a_table_of_their_own():
+    """They are not in the means of the others."""
+    later = next(iter(tables.LATER))
+    text = tables.markdown([*ROWS, row(later, "unpool", 1), row(later, "onnxruntime", 1)])
+
+    assert "| all | 2 | 1.41× | 1.00× |" in text
+    assert text.index(tables.LATER_TEXT) < text.index(f"| {later} | 1x3x8x8 |") < text.index("| all | 1 | 1.00× |")
 
 
 def test_page_has_the_machine_that_was_measured_last():
