@@ -83,8 +83,8 @@ OPERATORS = (
 )
 """Cases of part 5 in float32, the most important first."""
 
-NETWORKS = ("SegNet", "U-Net of the paper", "ENet", "pix2pix", "3-D U-Net of the paper", "DCGAN generator")
-"""Of parts 5 and 6, at the sizes of `shapes.PUBLISHED`."""
+NETWORKS = ("SegNet", "ENet", "pix2pix", "DCGAN generator", "U-Net of the paper", "3-D U-Net of the paper")
+"""Of parts 5 and 6, at the sizes of `shapes.PUBLISHED`; the ones that take seconds come last."""
 
 NEEDED: Mapping[int, Sequence[str]] = {
     1: (),
