@@ -1,6 +1,6 @@
 """Loads every step of a plan, and moves nodes that onnxruntime refuses to onnx's ReferenceEvaluator."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from unpool.errors import ModelError, UnpoolError
 from unpool.execute import own_weights
 from unpool.execute.autotune import Trial, Tuner
 from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends import ort_backend
 from unpool.runtime.backends.control_flow import ControlStep, LoadedSubgraph, step_class
@@ -29,6 +30,7 @@ from unpool.runtime.graph.shapes import Types, dtype, static_dims
 from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
 from unpool.runtime.passes.pipeline import PassOptions, run_passes
 from unpool.runtime.plan import plan as planning
+from unpool.runtime.plan.placement import shape_difference
 from unpool.runtime.plan.plan import Step, at_oldest_opset, cut, single_node_step
 from unpool.runtime.plan.subgraphs import build_subgraphs, has_unpool_subgraphs, static_shapes
 from unpool.runtime.requirements import onnxruntime
@@ -57,6 +59,7 @@ class LoadOptions:
     openvino_conv_transpose: bool = False  # whether OpenVINO gets every ConvTranspose that it computes as it is written
     convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
     checks_profit: bool = True  # whether onnxruntime gets nodes by which unpool would save too little time
+    assumes_sizes: bool = False  # whether windows of plain MaxPools fit into sizes that are not known
     cuda: "CudaMemory | None" = None  # in which values stay; None where values are arrays of the host
 
     @property
@@ -102,7 +105,7 @@ def needs_unpool(graph: Graph, types: Types, options: LoadOptions) -> bool:
     others = (node for node in inner if is_unpool_op(node) and node.op_type != "MaxPool")
     if any(node.output[0] not in graph.left_to_onnxruntime for node in others):
         return True  # at once: a plan of these packs weights and tunes
-    plan = PlanBuilder(graph, types, options, SharedState()).make_plan()
+    plan = PlanBuilder(graph, types, replace(options, assumes_sizes=False), SharedState()).make_plan()
     return [step.runner for step in plan.steps] != ["onnxruntime"]
 
 
@@ -186,6 +189,7 @@ class PlanBuilder:
             refused=self._refused,
             device=self._options.providers.device,
             has_unpool_ops=self._options.cuda is not None,
+            assumes_sizes=self._options.assumes_sizes,
         )
 
     def build(self) -> LoadedPlan:
@@ -208,7 +212,16 @@ class PlanBuilder:
             on_openvino = [number for number, step in enumerate(steps) if isinstance(step, OpenVinoPartition)]
             unfit = {number: self._openvino.unfit.get(step, "") for number, step in enumerate(plan.steps)}
             plan = planning.with_openvino(plan, on_openvino, unfit)
-        return LoadedPlan(planning.with_subgraphs(plan, bodies), steps, refused, self._known_types)
+        assumed = tuple(self._assumed_pools(plan))
+        return LoadedPlan(planning.with_subgraphs(plan, bodies), steps, refused, self._known_types, assumed)
+
+    def _assumed_pools(self, plan: planning.Plan) -> Iterator[tuple[str, MaxPoolSpec]]:
+        """The inputs and specs of MaxPools outside unpool that could give another result for some sizes."""
+        for step in plan.steps:
+            for position in step.nodes if step.runner != "unpool" else ():
+                spec, name = self._specs.get(position), self._graph.nodes[position].input[0]
+                if isinstance(spec, MaxPoolSpec) and shape_difference(spec, static_dims(self._types.get(name))):
+                    yield name, spec
 
     def _load(self, step: Step) -> bool:
         """Load the step and return True; or return False, with new nodes in `_refused`."""
@@ -256,7 +269,8 @@ class PlanBuilder:
         self._subgraph_plans[position] = {}
         for body in build_subgraphs(graph, node, self._known_types, semantics, has_indices_after=has_indices_after):
             inner, types = run_passes(body.graph, body.types, semantics, self._options.pass_options)
-            plan = PlanBuilder(inner, types, replace(self._options, cuda=None), self._shared).build()
+            inner_options = replace(self._options, cuda=None, assumes_sizes=False)  # nothing checks sizes in there
+            plan = PlanBuilder(inner, types, inner_options, self._shared).build()
             self._subgraph_plans[position][body.name] = plan
             subgraphs[body.name] = LoadedSubgraph(body, inner, plan)
         for subgraph in subgraphs.values():

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.operators.max_pool import MaxPoolSpec
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.plan.plan import Plan, PlanRow, Step
@@ -45,6 +46,7 @@ class LoadedPlan:
     steps: tuple[LoadedStep, ...]
     refused: Mapping[str, str]  # the reason by the name of each node that neither onnxruntime nor unpool runs
     types: Types  # completed by what onnxruntime inferred
+    assumed: tuple[tuple[str, MaxPoolSpec], ...] = ()  # pools of onnxruntime with inputs whose sizes the plan assumes
     _schedules: dict[tuple[str, ...], tuple[ScheduledStep, ...]] = field(default_factory=dict)
 
     def schedule(self, names: tuple[str, ...]) -> tuple[ScheduledStep, ...]:

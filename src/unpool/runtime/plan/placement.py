@@ -4,7 +4,8 @@ unpool runs every MaxUnpool and MaxPool with Indices, every ConvTranspose unless
 onnxruntime, and an If, Loop, Scan or SequenceMap with a node of unpool in a subgraph; its subgraphs have own plans. A
 plain MaxPool stays with onnxruntime unless its attributes could
 silently give another result there, or unpool makes its input: then that is not in onnxruntime's blocked layout, in
-which alone it pools fast.
+which alone it pools fast. Where sizes are not known, a plan may assume that they are no such ones; the executor then
+checks them for each combination of input shapes.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ KnownSizes: TypeAlias = tuple[int | None, ...]
 ONNXRUNTIME_TYPES = ("float16", "float32", "float64", "int8", "uint8")
 FIRST_DOUBLE_POOL = 8  # onnxruntime has no float64 kernel for MaxPool-1
 HIGHEST_POOL_RANK = 3
+ASSUMED_SIZE = 2**20  # of an axis that is not known, where a plan assumes that windows fit
 
 
 OPENVINO_IS_FASTER = "OpenVINO's is faster here, as timed"
@@ -45,12 +47,20 @@ class Assignment:
 
 
 def assign_runner(
-    node: onnx.NodeProto, spec: Spec | None, types: Types, *, exact: str, is_after_unpool: bool, is_hosted: bool = True
+    node: onnx.NodeProto,
+    spec: Spec | None,
+    types: Types,
+    *,
+    exact: str,
+    is_after_unpool: bool,
+    is_hosted: bool = True,
+    assumes_sizes: bool = False,
 ) -> Assignment:
     """The runtime of a node that onnxruntime does not refuse.
 
     `spec` is None for operators that are not unpool's, `exact` the reason why unpool runs every MaxPool, "" if it does
-    not. `is_after_unpool`: unpool makes the first input; `is_hosted`: unpool would run the node on the CPU.
+    not. `is_after_unpool`: unpool makes the first input; `is_hosted`: unpool would run the node on the CPU;
+    `assumes_sizes`: sizes that are not known are large enough for every window.
     """
     if spec is None:
         return _assign_other(node)
@@ -62,13 +72,18 @@ def assign_runner(
     if exact:
         return Assignment("unpool", exact)
     known = shapes.static_dims(types.get(node.input[0]))
-    difference = _type_difference(spec, node.input[0], types) or _shape_difference(spec, known)
+    difference = _type_difference(spec, node.input[0], types)
+    reason = "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's"
+    if difference is None:
+        difference = shape_difference(spec, known)
+        if difference is not None and assumes_sizes and shape_difference(spec, _assumed(spec, known)) is None:
+            difference, reason = None, f"{reason}; sizes are checked before each run"
     if difference is not None:
         return Assignment("unpool", difference)
     if is_after_unpool:
         why = "not in onnxruntime's blocked layout" if is_hosted else "one hand-over less"
         return Assignment("unpool", f"plain MaxPool after a node of unpool's: {why}")
-    return Assignment("onnxruntime", "plain MaxPool, equal for finite data; NaN and all -inf windows are onnxruntime's")
+    return Assignment("onnxruntime", reason)
 
 
 def _algorithm(spec: Spec, node: onnx.NodeProto, types: Types) -> str:
@@ -110,7 +125,7 @@ def _type_difference(spec: MaxPoolSpec, name: str, types: Types) -> str | None:
     return None
 
 
-def _shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None:
+def shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None:
     """The reason why onnxruntime could give another result for this plain MaxPool; None when it cannot."""
     rank = len(spec.windows)
     if known is not None and 0 in known:
@@ -127,6 +142,11 @@ def _shape_difference(spec: MaxPoolSpec, known: KnownSizes | None) -> str | None
         if difference is not None:
             return f"onnxruntime may differ: {difference}"
     return None
+
+
+def _assumed(spec: MaxPoolSpec, known: KnownSizes | None) -> KnownSizes:
+    sizes = (None,) * (len(spec.windows) + 2) if known is None else known
+    return tuple(ASSUMED_SIZE if size is None else size for size in sizes)
 
 
 def _padded_difference(size: int | None, window: Window, pads: tuple[int, int]) -> str | None:

@@ -156,14 +156,18 @@ def make_plan(
     refused: Mapping[int, str],
     device: str = HOST,
     has_unpool_ops: bool = False,
+    assumes_sizes: bool = False,
 ) -> Plan:
     """The plan of a pruned graph; a single MaxPool is unpool's, as all are with `exact`.
 
     `specs` are those of unpool's nodes and `refused` why onnxruntime refuses nodes, by position. The partitions of
-    onnxruntime are on `device`, with `has_unpool_ops` unpool's operators too; other nodes stay on the CPU.
+    onnxruntime are on `device`, with `has_unpool_ops` unpool's operators too; other nodes stay on the CPU. With
+    `assumes_sizes` the windows of a MaxPool fit into sizes that are not known.
     """
     why_exact = "exact: unpool runs every MaxPool" if exact else "it is the only node" if len(graph.nodes) == 1 else ""
-    choices = _choices(graph, specs, types, why_exact, refused, is_hosted=not has_unpool_ops)
+    choices = _choices(
+        graph, specs, types, why_exact, refused, is_hosted=not has_unpool_ops, assumes_sizes=assumes_sizes
+    )
     readers: dict[str, set[int]] = {}
     for position, node in enumerate(graph.nodes):
         for name in reads(node):
@@ -209,7 +213,14 @@ def with_subgraphs(plan: Plan, inner: Mapping[int, Sequence[tuple[str, Plan]]]) 
 
 
 def _choices(
-    graph: Graph, specs: Mapping[int, Spec], types: Types, exact: str, refused: Mapping[int, str], *, is_hosted: bool
+    graph: Graph,
+    specs: Mapping[int, Spec],
+    types: Types,
+    exact: str,
+    refused: Mapping[int, str],
+    *,
+    is_hosted: bool,
+    assumes_sizes: bool,
 ) -> list[Assignment]:
     unpool_outputs: set[str] = set()
     choices = []
@@ -224,7 +235,10 @@ def _choices(
             choice = Assignment("onnxruntime", NO_PROFIT)
         else:
             is_after_unpool = not unpool_outputs.isdisjoint(node.input[:1])
-            choice = assign_runner(node, spec, types, exact=exact, is_after_unpool=is_after_unpool, is_hosted=is_hosted)
+            choice = assign_runner(
+                node, spec, types, exact=exact, is_after_unpool=is_after_unpool, is_hosted=is_hosted,
+                assumes_sizes=assumes_sizes,
+            )  # fmt: skip
         choices.append(choice)
         unpool_outputs.update(writes(node) if choice.runner == "unpool" else ())
     return choices

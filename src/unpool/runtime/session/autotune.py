@@ -118,7 +118,7 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
     model, options, load_options, prepared = loaded
     providers = config.all_providers.of_onnxruntime
     profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
-    executor = Executor(model, load_options, prepared=prepared)
+    executor = Executor(model, load_options, prepared=prepared, load_safe=partial(_load_safe, config))
     if options.optimized_model_filepath:
         save_optimized(model, options, config.semantics, providers)
     if profile is not None:
@@ -127,6 +127,13 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
         profile.traces = [trace for trace in traces if trace is not None]
         executor.profile = profile
     return BuiltSession(config, executor, options)
+
+
+def _load_safe(config: SessionConfig) -> Executor:
+    """The model with a plan that assumes no sizes."""
+    model = build(replace(config, assumes_sizes=False, tuning=min(config.tuning, MIN_TUNING))).model
+    assert isinstance(model, Executor), "unpool runs a MaxPool of this plan"
+    return model
 
 
 def build_session(config: SessionConfig) -> BuiltSession:

@@ -2,7 +2,8 @@
 
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.probes import adapter_parameters, without_adapters
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.signature import ModelMetadata, Signature
+from unpool.runtime.session.size_check import SizeCheck
 
 if TYPE_CHECKING:
     from unpool.runtime.backends.cuda import CudaMemory
@@ -54,6 +56,7 @@ class Executor:
         *,
         keeps_graph: bool = False,
         prepared: tuple[Graph, Types] | None = None,
+        load_safe: "Callable[[], Executor] | None" = None,
     ) -> None:
         self.metadata = ModelMetadata.of_model(model)
         graph, types = prepared or prepare(model, options.semantics, options.pass_options)
@@ -67,6 +70,10 @@ class Executor:
         self.signature.owner = weakref.proxy(self)  # a cycle would keep sessions of onnxruntime until it is collected
         self._input_infos = [*self.signature.inputs, *self.signature.optional_inputs]
         self._constant_outputs = constant_outputs(graph)
+        self._sizes: SizeCheck | None = None
+        if loaded_plan.assumed and load_safe is not None:
+            self._sizes = SizeCheck(drop_constant_data(graph), options.semantics, loaded_plan.assumed)
+        self._load_safe, self._lock = load_safe, Lock()
         self.folded = _folded(loaded_plan.plan, graph, model)
 
     @property
@@ -88,7 +95,11 @@ class Executor:
 
     def trace(self, feed: Mapping[str, Any]) -> Iterator[StepTrace]:
         """Run the model, and yield every step as soon as it has run."""
-        values = self.signature.bind(feed) | self._constant_outputs
+        values = self.signature.bind(feed)
+        if not self._fits(values):
+            yield from self._safe.trace(feed)
+            return
+        values |= self._constant_outputs
         for entry in self._loaded_plan.schedule(self.signature.choose(None)):
             inputs = {name: values[name] for name in entry.step.inputs}
             outputs = self._run_step(entry, list(inputs.values()), None, NO_TARGETS)
@@ -124,6 +135,10 @@ class Executor:
         *,
         is_bound: bool = False,
     ) -> list[Any]:
+        if not self._fits(values):
+            safe = self._safe
+            safe.profile = self.profile
+            return safe._run(names, values, run_options, targets, is_bound=is_bound)
         caller_options, profile = run_options, self.profile
         if run_options is not None:
             require_run_options(run_options)
@@ -147,6 +162,17 @@ class Executor:
         if profile is not None:
             profile.add("Session", "model_run", begin)
         return [self._copy(values[name]) if name in not_computed else values[name] for name in names]
+
+    def _fits(self, values: Mapping[str, Any]) -> bool:
+        return self._sizes is None or self._sizes.fit(values)
+
+    @property
+    def _safe(self) -> "Executor":
+        """The same model with a plan that assumes no sizes, loaded when it is needed first."""
+        with self._lock:
+            if self._load_safe is not None:
+                self._safe_executor, self._load_safe = self._load_safe(), None
+            return self._safe_executor
 
     def _run_step(
         self, entry: ScheduledStep, inputs: list[Any], run_options: RunOptions | None, targets: Mapping[str, AnyArray]

@@ -66,6 +66,7 @@ class SessionConfig:
     openvino_conv_transpose: bool | None = None  # whether OpenVINO computes it too; None where tuning may choose
     convert_conv_before_indices: bool = False  # whether unpool may also compute a Conv on which Indices depend
     checks_profit: bool = True  # whether onnxruntime gets nodes by which unpool would save too little time
+    assumes_sizes: bool = True  # whether a plan may assume that windows of MaxPools fit into sizes that are not known
 
     @property
     def all_providers(self) -> Providers:
@@ -186,6 +187,7 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
         openvino_conv_transpose=bool(config.openvino_conv_transpose),
         convert_conv_before_indices=config.convert_conv_before_indices,
         checks_profit=config.checks_profit,
+        assumes_sizes=config.assumes_sizes and not isinstance(config.source, onnx.ModelProto),  # it may change
         cuda=cuda,
     )
     return model, options, load_options
