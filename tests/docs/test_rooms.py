@@ -89,7 +89,7 @@ INNER = {
         "reference_backend", "unpool_backend", "cuda", "control_flow", "build",
     ),
     "runtime/session": (
-        "ort_compat", "signature", "random_inputs", "executor", "load", "passthrough", "autotune",
+        "ort_compat", "signature", "size_check", "random_inputs", "executor", "load", "passthrough", "autotune",
         "io_binding", "ort_methods", "session",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),

@@ -219,9 +219,11 @@ class PlanBuilder:
         """The inputs and specs of MaxPools outside unpool that could give another result for some sizes."""
         for step in plan.steps:
             for position in step.nodes if step.runner != "unpool" else ():
-                spec, name = self._specs.get(position), self._graph.nodes[position].input[0]
-                if isinstance(spec, MaxPoolSpec) and shape_difference(spec, static_dims(self._types.get(name))):
-                    yield name, spec
+                spec = self._specs.get(position)
+                if isinstance(spec, MaxPoolSpec):
+                    name = self._graph.nodes[position].input[0]
+                    if shape_difference(spec, static_dims(self._types.get(name))):
+                        yield name, spec
 
     def _load(self, step: Step) -> bool:
         """Load the step and return True; or return False, with new nodes in `_refused`."""
