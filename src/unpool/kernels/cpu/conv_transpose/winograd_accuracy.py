@@ -124,7 +124,7 @@ def _met_taps(axes: tuple[Axis, ...]):
     down, across = lines[0][:, None], lines[1][None, :]
     phases = np.where((down < 0) | (across < 0), -1, down * len(sides[1].taps) + across).reshape(-1)
     used, numbers = np.flatnonzero(phases >= 0), phases[phases >= 0]
-    return used, np.equal.outer(numbers, np.unique(numbers))
+    return used, np.equal.outer(numbers, sorted(set(numbers.tolist())))  # np.unique would import numpy.ma
 
 
 def windows_of(axes: Sequence[Axis], tiling: WinogradTiling):
