@@ -109,10 +109,12 @@ print(rss() - before)
 
 
 def test_a_session_does_not_keep_the_model(tmp_path):
-    """A node that is still a part of the model keeps the memory of all its weights."""
+    """A node that is still a part of the model keeps the memory of all its weights, which are lists of numbers here."""
     nodes = "y, i = MaxPool <kernel_shape = [1]> (x) z = MatMul (y, w)"
-    text = f"g (float[1, 1, {SIDE}] x) => (float[1, 1, {SIDE}] z) {{ {nodes} }}"
-    onnx.save(models.model(text, w=np.ones((SIDE, SIDE), np.float32)), tmp_path / "large.onnx")
+    model = models.model(f"g (float[1, 1, {SIDE}] x) => (float[1, 1, {SIDE}] z) {{ {nodes} }}")
+    ones = np.ones(SIDE * SIDE, np.float32)
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [SIDE, SIDE], ones))
+    onnx.save(model, tmp_path / "large.onnx")
     (tmp_path / "resident.py").write_text(RESIDENT, encoding="utf-8")
 
     def resident(kind):

@@ -22,7 +22,7 @@ from unpool.runtime.backends.ort_options import PartitionOptions, Providers, Tra
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS, binding_of, from_ort_value, to_ort_value
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.graph.shapes import parse_type
-from unpool.runtime.graph.weights import array_of, is_large, without_folder
+from unpool.runtime.graph.weights import array_of, is_in_model_file, is_large, without_folder
 from unpool.runtime.requirements import onnxruntime
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
@@ -153,4 +153,5 @@ def weight_values(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorPro
 
 
 def _can_leave(tensor: onnx.TensorProto) -> bool:
-    return is_large(tensor) and tensor.data_type in _ITEM_SIZES and not uses_external_data(tensor)
+    is_inside = not uses_external_data(tensor) or is_in_model_file(tensor)
+    return is_large(tensor) and tensor.data_type in _ITEM_SIZES and is_inside

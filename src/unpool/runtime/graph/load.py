@@ -1,6 +1,7 @@
 """Models from paths, bytes or ModelProtos, with their external data read or mapped; and the check of a model."""
 
 import math
+import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -15,7 +16,7 @@ from onnx import external_data_helper
 from unpool import memory
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.runtime.errors import error_class
-from unpool.runtime.graph import weights
+from unpool.runtime.graph import peek, weights
 from unpool.runtime.graph.errors import LONGEST, short_message, source_name
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.nodes import sort_nodes, subgraphs, with_subgraph_nodes
@@ -97,7 +98,7 @@ def _data_range(
     """The data of a tensor, which are certain to be there; `files` has the files found so far, and their bytes."""
     where = _where(tensor, path)
     try:
-        entry = external_data_helper.ExternalDataInfo(tensor)
+        entry = weights.external_data_of(tensor)
         if entry.location not in files:
             file = weights.find_data_file(path, entry.location, folders)
             with file.open() as stream:
@@ -138,11 +139,13 @@ def load(
     folders: Sequence[str] = (),
     *,
     leaves_weights: bool = False,
+    leaves_own_weights: bool = False,
 ) -> onnx.ModelProto:
     """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
     `change` is applied before external data are read. These are next to a path, for bytes and a ModelProto in `folder`,
-    or where links lead in `folders`. With `leaves_weights` large ones stay in files, for `weights.array_of` to map.
+    or where links lead in `folders`. With `leaves_weights` large ones stay in files, for `weights.array_of` to map, and
+    with `leaves_own_weights` those in the file of the model itself.
     """
     where = source_name(source)
     path: Path | None = None
@@ -152,7 +155,8 @@ def load(
         model = _parse(bytes(source), None, where)
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        model = _parse(_read(path), path, where)
+        skimmed = _read_without_weights(path) if leaves_own_weights else None
+        model = _parse(_read(path), path, where) if skimmed is None else skimmed
     else:
         raise error_class(UnpoolError, TypeError)(
             f"model: expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}. Pass one of these."
@@ -185,6 +189,23 @@ def load_for_command(source: ModelSource, most: int | None = None) -> onnx.Model
     return model
 
 
+def _format_of(path: Path | None) -> str:
+    suffix = "" if path is None else path.suffix
+    return onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf"
+
+
+def _read_without_weights(path: Path) -> onnx.ModelProto | None:
+    """The model with its large weights left in its file; None if it is small, or cannot be read so."""
+    try:
+        with path.open("rb") as file:
+            if _format_of(path) != "protobuf" or os.fstat(file.fileno()).st_size < peek.LARGE_DATA:
+                return None
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return peek.without_weights(content, path.name, weights.MODEL_KEY)
+    except (OSError, ValueError):  # raised again, and explained, where the whole file is read
+        return None
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -199,8 +220,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(content: bytes, path: Path | None, where: str) -> onnx.ModelProto:
-    suffix = "" if path is None else path.suffix
-    known = onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf"
+    known = _format_of(path)
     if not content:
         raise error_class(ModelError, "InvalidArgument")(
             f"{where}: expected an ONNX model, got nothing, for it is empty. Download or export it again."

@@ -1,4 +1,4 @@
-"""Facts read off the bytes of a model without parsing it, and the kind of a file that is no model.
+"""A model without its large weights, or facts about it, from its bytes; and the kind of a file that is no model.
 
 A protobuf message is a row of fields, each with a number and a length; weights are skipped whole.
 """
@@ -12,11 +12,16 @@ from typing import NamedTuple, TypeAlias
 import onnx
 from google.protobuf.message import DecodeError
 
+from unpool.runtime.graph.weights import can_be_mapped
+
 Content: TypeAlias = bytes | mmap.mmap
 
 SMALL = 2**20  # bytes up to which all content is searched for a name first: that is faster than to find the nodes
 _GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
-_NODES = 1  # field of GraphProto
+_NODES, _INITIALIZERS = 1, 5  # fields of GraphProto
+_RAW_DATA = 9  # field of TensorProto
+_DESCRIPTION = {"dims", "data_type", "name", "doc_string"}  # fields of a TensorProto without its data
+LARGE_DATA = 2**16  # bytes of a tensor that `without_weights` leaves out
 _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of several bytes, kind 2 has its length
 
 
@@ -38,6 +43,80 @@ def nodes_with(content: Content, names: Sequence[bytes]) -> Iterator[onnx.NodePr
                     yield onnx.NodeProto.FromString(row)
                 except DecodeError as error:
                     raise ValueError("expected a node of protobuf, got something else") from error
+
+
+def without_weights(content: Content, location: str, key: str) -> onnx.ModelProto:
+    """The model, whose large initializers have their place in these bytes as external data, in a file `location`.
+
+    These tensors have one entry more, `key`. A tensor whose bytes are not those of its shape keeps them, for others to
+    refuse. Raises a ValueError for bytes that are no model, or one of several graphs.
+    """
+    graphs = [row for row in _whole_fields(content, 0, len(content)) if row.number == _GRAPH]
+    if len(graphs) != 1:
+        raise ValueError(f"expected a model of one graph, got {len(graphs)}")
+    (graph,) = graphs
+    pieces, copied = [], graph.begin
+    for row in _whole_fields(content, graph.begin, graph.end):
+        if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
+            tensor = _without_data(content, row, location, key)
+            if tensor is not None:
+                pieces += [content[copied : row.start], _as_field(_INITIALIZERS, tensor.SerializeToString())]
+                copied = row.end
+    pieces.append(content[copied : graph.end])
+    parts = content[: graph.start], _as_field(_GRAPH, b"".join(pieces)), content[graph.end :]
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(parts))
+    except DecodeError as error:
+        raise ValueError("expected a model of protobuf, got something else") from error
+    return model
+
+
+def _without_data(content: Content, row: "_Field", location: str, key: str) -> onnx.TensorProto | None:
+    """The tensor with the place of its data; None if its elements are not stored there as they are."""
+    found = [field for field in _whole_fields(content, row.begin, row.end) if field.number == _RAW_DATA]
+    if len(found) != 1 or (row.end - row.begin) - (found[0].end - found[0].begin) > LARGE_DATA:
+        return None
+    (data,) = found
+    length = data.end - data.begin
+    try:
+        tensor: onnx.TensorProto = onnx.TensorProto.FromString(content[row.begin : data.start] + content[data.end : row.end])
+    except DecodeError as error:
+        raise ValueError("expected a tensor of protobuf, got something else") from error
+    if {field.name for field, _ in tensor.ListFields()} - _DESCRIPTION or not can_be_mapped(tensor, length):
+        return None
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for name, value in (("location", location), ("offset", str(data.begin)), ("length", str(length)), (key, "")):
+        tensor.external_data.add(key=name, value=value)
+    return tensor
+
+
+class _Field(NamedTuple):
+    """A field: where its key starts, and where its content begins and ends."""
+
+    number: int
+    start: int
+    begin: int
+    end: int
+
+
+def _whole_fields(content: Content, begin: int, end: int) -> Iterator[_Field]:
+    start = begin
+    for number, first, last in _fields(content, begin, end):
+        yield _Field(number, start, first, last)
+        start = last
+
+
+def _as_field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _as_number(len(content)) + content
+
+
+def _as_number(number: int) -> bytes:
+    """Seven bits per byte, as short as possible."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
 
 
 class ModelHeader(NamedTuple):

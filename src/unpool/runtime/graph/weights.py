@@ -3,7 +3,9 @@
 onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one without its large initializers. Large weights
 that stay in the files next to a model are mapped where they are read, and never copied. Such a tensor has one entry
 more among its external data: the folder of its file, with all links resolved. `without_folder` takes that entry out
-again. Its key is random in every process, so that no file can contain it.
+again. Its key is random in every process, so that no file can contain it. A tensor whose data are in the file of the
+model itself, among its other bytes, has another such entry: there they have any address, and no other library maps
+them.
 """
 
 import math
@@ -149,6 +151,7 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
 
 
 FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
+MODEL_KEY = f"unpool.model.{os.urandom(16).hex()}"
 CHUNK = 2**24  # bytes that are copied at a time
 _PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
 _WHOLE = {number for word, number in TensorProto.DataType.items() if word not in _PACKED_NAMES}
@@ -195,8 +198,18 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
 
 
 def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
-    entry = ExternalDataInfo(without_folder(tensor))
+    entry = external_data_of(tensor)
     return DataFile(folder_of(tensor) or "", entry.location), entry.offset or 0
+
+
+def external_data_of(tensor: onnx.TensorProto) -> ExternalDataInfo:
+    """The place of the data of a tensor; onnx warns of other entries."""
+    return ExternalDataInfo(_without_own_entries(tensor))
+
+
+def is_in_model_file(tensor: onnx.TensorProto) -> bool:
+    """True if a tensor has its data among the other bytes of the file of its model."""
+    return any(entry.key == MODEL_KEY for entry in tensor.external_data)
 
 
 def _missing_data(tensor: onnx.TensorProto, file: DataFile, error: Exception) -> FileError:
@@ -227,12 +240,16 @@ def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
 
 
 def without_folder(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """The tensor without the entry of unpool; itself, if it has none."""
+    """The tensor as other libraries take it: itself, without the entry of unpool, or with its data inside."""
     if folder_of(tensor) is None:
         return tensor
+    return with_data_inside(tensor) if is_in_model_file(tensor) else _without_own_entries(tensor)
+
+
+def _without_own_entries(tensor: onnx.TensorProto) -> onnx.TensorProto:
     copy = deepcopy(tensor)
     del copy.external_data[:]
-    copy.external_data.extend(entry for entry in tensor.external_data if entry.key != FOLDER_KEY)
+    copy.external_data.extend(entry for entry in tensor.external_data if entry.key not in (FOLDER_KEY, MODEL_KEY))
     return copy
 
 

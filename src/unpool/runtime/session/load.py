@@ -143,7 +143,7 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
     source = to_onnx_format(config.source, default if config.options is None else config.options)
     user_options = caller_options = None
     if config.options is None and not reads_model_config():
-        model, options = load(source, leaves_weights=True), default
+        model, options = load(source, leaves_weights=True, leaves_own_weights=True), default
     else:
         model, options, overrides = _load_with_overrides(config, source)
         user_options = overrides.options
@@ -245,7 +245,7 @@ def _load_with_overrides(
         apply_overrides(model, overrides)
         return model
 
-    model = load(source, override, folder, link_folders, leaves_weights=True)
+    model = load(source, override, folder, link_folders, leaves_weights=True, leaves_own_weights=True)
     return model, overrides.options if reads_model_config() else options, overrides
 
 

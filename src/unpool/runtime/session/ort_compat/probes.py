@@ -34,7 +34,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import FreshNames
 from unpool.runtime.graph.nodes import domain, subgraphs
-from unpool.runtime.graph.weights import serialize
+from unpool.runtime.graph.weights import is_in_model_file, serialize
 from unpool.runtime.requirements import onnxruntime
 
 _OPSET, _IR = 16, 8
@@ -72,7 +72,7 @@ def read_overrides(options: onnxruntime.SessionOptions, model: onnx.ModelProto, 
     axes = list(dict.fromkeys(_axis(dim) for dim in dims if dim.denotation or dim.dim_param))
     constants = (name for node in model.graph.node if _is_constant(node) for name in node.output)
     names = list(dict.fromkeys(name for name in (*(tensor.name for tensor in tensors), *constants) if name))
-    files = list(dict.fromkeys(ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor)))
+    files = list(dict.fromkeys(ExternalDataInfo(tensor).location for tensor in tensors if _is_external(tensor)))
     tensors_unset = [helper.make_tensor(name, TensorProto.UINT8, _UNSET_SHAPE, b"", raw=True) for name in names]
     refusal: Exception | None = None
     try:
@@ -81,7 +81,7 @@ def read_overrides(options: onnxruntime.SessionOptions, model: onnx.ModelProto, 
             return overrides
     except Exception as error:
         refusal = error
-    external = {tensor.name: tensor for tensor in model.graph.initializer if uses_external_data(tensor)}
+    external = {tensor.name: tensor for tensor in model.graph.initializer if _is_external(tensor)}
     try:
         own_tensors = [external.get(tensor.name, tensor) for tensor in tensors_unset]
         return replace(_run_probe(options, own_tensors, axes, folder), has_external=True)
@@ -167,6 +167,10 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     for node in graph.node:
         for _, body in subgraphs(node):
             yield from _tensors(body)
+
+
+def _is_external(tensor: TensorProto) -> bool:
+    return uses_external_data(tensor) and not is_in_model_file(tensor)
 
 
 def _axis(dim: onnx.TensorShapeProto.Dimension) -> bytes:
