@@ -18,7 +18,7 @@ FORWARD_MODE = (
     "torch._functorch.utils.enable_single_level_autograd_function",
     "torch._ops.OpOverload.redispatch",
     "torch.autograd.forward_ad._set_fwd_grad_enabled",
-    "torch.autograd.function._SingleLevelFunction.apply",
+    "torch.autograd.function._SingleLevelFunction",
 )
 """Names for derivatives in forward mode; all of them are needed."""
 

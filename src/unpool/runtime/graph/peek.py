@@ -79,7 +79,9 @@ def _without_data(content: Content, row: "_Field", location: str, key: str) -> o
     (data,) = found
     length = data.end - data.begin
     try:
-        tensor: onnx.TensorProto = onnx.TensorProto.FromString(content[row.begin : data.start] + content[data.end : row.end])
+        tensor: onnx.TensorProto = onnx.TensorProto.FromString(
+            content[row.begin : data.start] + content[data.end : row.end]
+        )
     except DecodeError as error:
         raise ValueError("expected a tensor of protobuf, got something else") from error
     if {field.name for field, _ in tensor.ListFields()} - _DESCRIPTION or not can_be_mapped(tensor, length):

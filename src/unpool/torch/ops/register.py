@@ -34,6 +34,9 @@ _after = torch_internal("torch._C._after_autograd_keyset")
 _any_requires_grad = torch_internal("torch._C._any_requires_grad")
 _is_transforming = torch_internal("torch._C._are_functorch_transforms_active")
 _enable_single_level = torch_internal("torch._functorch.utils.enable_single_level_autograd_function")
+_SingleLevelFunction: Any = torch_internal("torch.autograd.function._SingleLevelFunction") or torch.autograd.Function
+"""Base of functions whose `apply` leaves transforms of `torch.func` to its caller."""
+
 _is_forward_enabled = torch_internal("torch._C._is_fwd_grad_enabled")
 _set_forward = torch_internal("torch.autograd.forward_ad._set_fwd_grad_enabled")
 _keys = torch_internal("torch._C._dispatch_keys")
@@ -174,7 +177,7 @@ def operator(
 def _recorder(kernel: Function, save: Function, gradient: Function) -> Function:
     """A function that calls a kernel and records it for its gradient, for `Operator.call_kernel`."""
 
-    class KernelCall(torch.autograd.Function):
+    class KernelCall(_SingleLevelFunction):  # type: ignore[misc]  # Any, where torch names no type
         backward = staticmethod(gradient)
 
         @staticmethod
@@ -183,12 +186,7 @@ def _recorder(kernel: Function, save: Function, gradient: Function) -> Function:
             ctx.save_for_backward(*save(ctx, inputs, output))
             return output
 
-    return _single_level(KernelCall)
-
-
-def _single_level(function: type[torch.autograd.Function]) -> Function:
-    """`apply` without the support of transforms of `torch.func`, for callers that have checked that there are none."""
-    return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]  # Function.apply handles transforms
+    return KernelCall.apply  # type: ignore[no-any-return]
 
 
 def _differentiable(overload: Any, save: Function, gradient: Function, tangent: Function) -> Function:
@@ -203,7 +201,7 @@ def _differentiable(overload: Any, save: Function, gradient: Function, tangent: 
         with _below():
             return overload.redispatch(keyset & _after, *inputs)
 
-    class DispatchedCall(torch.autograd.Function):
+    class DispatchedCall(_SingleLevelFunction):  # type: ignore[misc]  # likewise
         @staticmethod
         def forward(ctx: Any, *call: Any) -> Any:
             *inputs, keyset, ctx.modes = call
@@ -224,7 +222,7 @@ def _differentiable(overload: Any, save: Function, gradient: Function, tangent: 
             with ctx.modes():
                 return tangent(ctx, primals, *tangents[:-2])
 
-    record, unpack = _single_level(DispatchedCall), cast(Any, forward_ad.unpack_dual)
+    record, unpack = DispatchedCall.apply, cast(Any, forward_ad.unpack_dual)
 
     def run(keyset: Any, *inputs: Any) -> Any:
         if _is_transforming():
