@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,11 @@ class Tracer:
 
 def computed() -> dict[int, float]:
     """Milliseconds that each thread of this process has computed, by the number that Linux gives it."""
-    return {int(task.name): int((task / "schedstat").read_text().split()[0]) / 1e6 for task in TASKS.iterdir()}
+    found = {}
+    for task in TASKS.iterdir():
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found[int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e6
+    return found
 
 
 def timeline(case: Case, threads: int, runs: int) -> list[Span]:
