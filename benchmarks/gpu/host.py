@@ -38,6 +38,7 @@ def host_calls(place: str) -> Mapping[str, HostCall]:
     y, indices = torch.nn.functional.max_pool2d(x.float(), 2, return_indices=True)
     y, w = y.half(), torch.rand(8, 8, 2, 2, device=place).half()
     ours, theirs, prepared = unpool.torch, torch.nn.functional, unpool.prepare_conv_transpose(w, strides=[2, 2])
+    xs, ys, ws = (each.clone().requires_grad_() for each in (x, y, w))
     return {
         "pool with indices": HostCall(
             lambda: ours.max_pool2d(x, 2, return_indices=True), lambda: theirs.max_pool2d(x, 2, return_indices=True)
@@ -50,7 +51,27 @@ def host_calls(place: str) -> Mapping[str, HostCall]:
         "ConvTranspose, prepared weights": HostCall(
             lambda: prepared(x), lambda: theirs.conv_transpose2d(x, w, stride=2)
         ),
+        "pool with indices, trained": HostCall(
+            *(_trained(lambda m=m: m.max_pool2d(xs, 2, return_indices=True)[0], xs) for m in (ours, theirs))
+        ),
+        "unpool, trained": HostCall(
+            *(_trained(lambda m=m: m.max_unpool2d(ys, indices, 2), ys) for m in (ours, theirs))
+        ),
+        "ConvTranspose, trained": HostCall(
+            *(_trained(lambda m=m: m.conv_transpose2d(xs, ws, stride=2), xs, ws) for m in (ours, theirs))
+        ),
     }
+
+
+def _trained(forward: Callable[[], torch.Tensor], *leaves: torch.Tensor) -> Callable[[], Any]:
+    """A call and its gradients."""
+
+    @torch.enable_grad()
+    def step() -> Any:
+        y = forward()
+        return torch.autograd.grad(y, leaves, torch.ones_like(y))
+
+    return step
 
 
 def host_time(call: Callable[[], Any], wait: Callable[[], None], calls: int | None = None) -> Samples:

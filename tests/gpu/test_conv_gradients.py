@@ -21,6 +21,7 @@ SAMPLE = [
     (1, "dense", torch.float16, False),
     (2, "dense", torch.bfloat16, True),
     (2, "depthwise", torch.float32, False),
+    (2, "few maps", torch.float16, True),
     (3, "few maps", torch.float64, False),
 ]
 

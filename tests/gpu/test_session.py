@@ -310,11 +310,12 @@ def test_wrong_indices_are_an_error_of_the_run_that_has_them(asked):
 
 def test_a_session_on_the_gpu_is_pickled_and_told_apart(asked):
     """Its copy asks for the same device, and both name it among their providers."""
-    session = pickle.loads(pickle.dumps(unpool.InferenceSession(models.branches(), providers=[(asked[0], {"a": 1})])))
+    providers = [(asked[0], {"use_tf32": 0})]
+    session = pickle.loads(pickle.dumps(unpool.InferenceSession(models.branches(), providers=providers)))
 
     assert session.get_providers()[1:] == [CUDA, CPU]
     assert session.get_input_memory_infos()[0].name == "Cuda"
-    assert session.get_provider_options()[CUDA] == {"a": "1"}
+    assert session.get_provider_options()[CUDA] == {"use_tf32": "0"}
     assert {one.device for one in session.plan} == {"cuda:0"}
 
 

@@ -7,6 +7,7 @@ convolution are the same in every run; 16-bit floats are added in float32 and ro
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
 from unpool.geometry import Axis, Window, window_between
 from unpool.kernels.gpu import max_unpool as unpooling
 from unpool.kernels.gpu.conv_transpose import GpuConvProblem, launch_adjoint, pack
+from unpool.kernels.gpu.conv_transpose.problem import MIN_DENSE
 from unpool.kernels.gpu.conv_transpose.weight_gradient import launch as launch_weight_gradient
 from unpool.kernels.gpu.elements import KINDS
 from unpool.kernels.gpu.max_unpool import gradient as unpool_gradient
@@ -113,6 +115,8 @@ class ConvSettings(NamedTuple):
 
 def input_gradient(grad: torch.Tensor, w: torch.Tensor, spatial: tuple[int, ...], conv: ConvSettings) -> torch.Tensor:
     """Gradient with respect to x, (N, C, *spatial) in the memory order of grad: the convolution of grad by w."""
+    missing = _missing_maps(w.shape, conv, grad.dtype)
+    grad, w = _pad_maps(grad, missing), _pad_maps(w, missing)
     is_last, (grad,) = _to_same_order(grad)
     outer = grad.shape[0], w.shape[0]
     y = grad.new_empty((outer[0], *spatial, outer[1]) if is_last else (*outer, *spatial))
@@ -124,9 +128,24 @@ def input_gradient(grad: torch.Tensor, w: torch.Tensor, spatial: tuple[int, ...]
 
 def weight_gradient(x: torch.Tensor, grad: torch.Tensor, window: tuple[int, ...], conv: ConvSettings) -> torch.Tensor:
     """Gradient with respect to w, (C, M/groups, *window): for every tap, x times grad, added over all positions."""
-    is_last, (x, grad) = _to_same_order(x, grad)
-    weights = x.shape[1], grad.shape[1] // conv.groups, *window
-    return _weight_gradient(_problem(grad, weights, x.shape[2:], conv, is_last))(x, grad)
+    channels, maps = x.shape[1], grad.shape[1] // conv.groups
+    missing = _missing_maps((channels, maps), conv, grad.dtype)
+    is_last, (x, grad) = _to_same_order(x, _pad_maps(grad, missing))
+    weights = channels, maps + missing, *window
+    gradient = _weight_gradient(_problem(grad, weights, x.shape[2:], conv, is_last))(x, grad)
+    return gradient[:, :maps].contiguous() if missing else gradient
+
+
+def _missing_maps(w_shape: Sequence[int], conv: ConvSettings, dtype: torch.dtype) -> int:
+    """Maps of zeros that make dense products of a call to few maps: these are faster than sums of single products."""
+    channels, maps = w_shape[:2]
+    is_few = maps < MIN_DENSE <= channels and conv.groups == 1 and dtype != torch.float64
+    return MIN_DENSE - maps if is_few else 0
+
+
+def _pad_maps(x: torch.Tensor, count: int) -> torch.Tensor:
+    """The tensor with so many zeros more along axis 1."""
+    return torch.nn.functional.pad(x, (*(0, 0) * (x.dim() - 2), 0, count)) if count else x
 
 
 _input_gradient = lru_cache(_CACHE_SIZE)(launch_adjoint)

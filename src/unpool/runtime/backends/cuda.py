@@ -227,7 +227,10 @@ class CudaPartition(OrtPartition):
 
 
 class CudaStep(NodeStep):
-    """A node that unpool runs on a GPU; its constant inputs are in the memory of the GPU from the start."""
+    """A node that unpool runs on a GPU; its constant inputs are in the memory of the GPU from the start.
+
+    Constant weights of a ConvTranspose are packed once.
+    """
 
     def __init__(
         self, node: onnx.NodeProto, spec: Spec, constants: Constants, outputs: Sequence[str], memory: CudaMemory
@@ -240,7 +243,11 @@ class CudaStep(NodeStep):
             stays_on_host = node.op_type == "MaxUnpool" and position >= FIRST_ON_HOST
             move = memory.to_host if stays_on_host else memory.to_device
             index = self._fed.index(name) if name in self._fed else None
-            self._sources.append((move, index, move(constants[name]) if name in constants else None))
+            constant = move(constants[name]) if name in constants else None
+            if constant is not None and node.op_type == "ConvTranspose" and position == 1:
+                with memory.running():
+                    constant = gpu.own_weights(spec, constant)
+            self._sources.append((move, index, constant))
 
     def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:  # noqa: ARG002
         with self._memory.running():

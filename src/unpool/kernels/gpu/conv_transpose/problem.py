@@ -15,7 +15,7 @@ from unpool.kernels.gpu.conv_transpose.phases import PhaseDim, ShuffleDim, shuff
 from unpool.kernels.gpu.elements import KINDS
 from unpool.kernels.gpu.tiles import TensorStrides, strides_of
 
-_MIN_DENSE = 8  # channels and maps of a group that make dense products worthwhile: matrix units take 16 of each
+MIN_DENSE = 8  # channels and maps of a group that make dense products worthwhile: matrix units take 16 of each
 _BLOCK_MAPS = {"float32": 64}  # that a program computes; 128 in 16-bit floats
 
 
@@ -159,11 +159,11 @@ def _is_subpixel(kind: str, channels: int, maps: int, taps: Sequence[int], windo
     divides = all(tap % stride == 0 for tap, stride in zip(taps, windows.strides, strict=True))
     if phases == 1 or max(windows.dilations) > 1 or not divides or not _is_dense(kind, channels, phases * maps):
         return False
-    return maps < _MIN_DENSE or (maps % 16 == 0 and maps < _BLOCK_MAPS.get(kind, 128))
+    return maps < MIN_DENSE or (maps % 16 == 0 and maps < _BLOCK_MAPS.get(kind, 128))
 
 
 def _is_dense(kind: str, channels: int, maps: int) -> bool:
-    return kind != "float64" and min(channels, maps) >= _MIN_DENSE
+    return kind != "float64" and min(channels, maps) >= MIN_DENSE
 
 
 def precision() -> str:
