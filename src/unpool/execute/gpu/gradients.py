@@ -26,6 +26,7 @@ from unpool.kernels.gpu.max_unpool import gradient as unpool_gradient
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 
 _CACHE_SIZE = 1024
+MIN_PADDED = 3  # maps of a call that is worth zeros for dense products
 
 
 def max_unpool(x: torch.Tensor, indices: torch.Tensor, spatial: tuple[int, ...], check: str = "later") -> torch.Tensor:
@@ -137,9 +138,12 @@ def weight_gradient(x: torch.Tensor, grad: torch.Tensor, window: tuple[int, ...]
 
 
 def _missing_maps(w_shape: Sequence[int], conv: ConvSettings, dtype: torch.dtype) -> int:
-    """Maps of zeros that make dense products of a call to few maps: these are faster than sums of single products."""
+    """Maps of zeros that make dense products of a call to few maps.
+
+    On an H100 that takes 0.2 to 0.9 times as long for three maps, and up to 2.8 times for one.
+    """
     channels, maps = w_shape[:2]
-    is_few = maps < MIN_DENSE <= channels and conv.groups == 1 and dtype != torch.float64
+    is_few = MIN_PADDED <= maps < MIN_DENSE <= channels and conv.groups == 1 and dtype != torch.float64
     return MIN_DENSE - maps if is_few else 0
 
 
