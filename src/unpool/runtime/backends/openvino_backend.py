@@ -261,15 +261,16 @@ def _require_valid_indices(model: Any, *, is_folded: bool) -> None:
                 raise UnfitError(f"indices of {name} are outside its axis of {size}")
             continue
         places = _places(operation, kind, indices.data)
-        if ((places < 0) | (places >= list(shape)[: places.shape[1]])).any():
+        first = operation.get_attributes()["batch_dims"] if kind == "GatherND" else 0
+        if ((places < 0) | (places >= list(shape)[first : first + places.shape[1]])).any():
             raise UnfitError(f"an index of {name} is negative or outside of {tuple(shape)}")
-        if kind != "GatherElements" and len(np.unique(places, axis=0)) < len(places):
+        if not kind.startswith("Gather") and len(np.unique(places, axis=0)) < len(places):
             raise UnfitError(f"{name} writes an element twice")
 
 
 def _places(operation: Any, kind: str, indices: AnyArray) -> AnyArray:
-    """The coordinates that indices name, one row for each; of ScatterND only the first ones."""
-    if kind == "ScatterNDUpdate":
+    """The coordinates that indices name, one row for each; of GatherND and ScatterND only those that they have."""
+    if kind in ("GatherND", "ScatterNDUpdate"):
         return indices.reshape(-1, indices.shape[-1])
     is_gather = kind == "GatherElements"
     axis = operation.get_attributes()["axis"] if is_gather else operation.input_value(3).get_node().data.item()
@@ -278,7 +279,7 @@ def _places(operation: Any, kind: str, indices: AnyArray) -> AnyArray:
     return np.stack(coordinates, axis=1)
 
 
-_INDEXED = ("Gather", "GatherElements", "ScatterElementsUpdate", "ScatterNDUpdate")
+_INDEXED = ("Gather", "GatherElements", "GatherND", "ScatterElementsUpdate", "ScatterNDUpdate")
 """OpenVINO's operators whose second input are indices."""
 
 

@@ -162,7 +162,7 @@ _MOST_ELEMENTS = 64
 _MOST_AXES = 5
 _COUNT = {"Shape", "Size", "ArgMax", "ArgMin"}
 _MOVES = {"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Flatten", "Transpose", "Expand"}
-_INDEXED = {"GatherElements", "ScatterElements", "ScatterND"}
+_INDEXED = {"GatherElements", "GatherND", "ScatterElements", "ScatterND"}
 _COMBINE = {
     *_INDEXED,
     "Add",
@@ -185,7 +185,7 @@ OPERATORS = frozenset(
     (
         "Abs", "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip",
         "Concat", "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu",
-        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "Gelu", "Gemm",
+        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm",
         "GlobalAveragePool", "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid",
         "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization",
         "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max",
