@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 
 import unpool.torch as ours
+from unpool.torch.ops import conv_transpose
 from unpool.torch.ops.arguments import ArgumentError, TensorIndicesError
+from unpool.torch.ops.eager_fallback import Thresholds
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,71 @@ def test_small_calls_are_recorded_by_torch():
         ours.conv_transpose2d(many, torch.randn(8, 8, 2, 2), None, 2),
     ]
     assert {made_by(each) for each in others} == {"KernelCallBackward"}
+
+
+@pytest.fixture
+def _no_call_is_too_small(monkeypatch):
+    """The choice by shape, for calls of any size."""
+    monkeypatch.setattr(conv_transpose, "DISJOINT_WINDOWS", Thresholds(0, 0))
+    monkeypatch.setattr(conv_transpose, "LARGE_WINDOWS", Thresholds(0, 0))
+
+
+WEIGHTS_LARGER_THAN_WINDOWS = {
+    "overlapping": ((2, 64, 2, 3), (64, 4, 4, 4), (2, 1, 0, 1, 1)),
+    "output padding": ((1, 32, 3, 3), (32, 4, 3, 3), ((2, 1), (1, 0), (1, 0), 1, 1)),
+    "disjoint": ((2, 64, 3, 3), (64, 4, 2, 2), (2, 0, 0, 1, 1)),
+    "groups": ((1, 64, 3, 3), (64, 4, 5, 4), (2, 1, 0, 2, 1)),
+    "one axis": ((1, 64, 9), (64, 2, 16), (4, 3, 0, 1, 1)),
+    "a volume": ((1, 64, 2, 3, 3), (64, 2, 3, 3, 2), (2, 1, 0, 1, 1)),
+}
+
+
+@pytest.mark.usefixtures("_no_call_is_too_small")
+@pytest.mark.parametrize("case", WEIGHTS_LARGER_THAN_WINDOWS)
+@pytest.mark.parametrize("needed", [(True, True), (True, False), (False, True)])
+def test_training_with_weights_larger_than_windows(case, needed):
+    """The result is torch's, bit by bit; the gradients are products, and can be differentiated again."""
+    shape, weights, settings = WEIGHTS_LARGER_THAN_WINDOWS[case]
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=needed[0])
+    weight = torch.randn(weights, dtype=torch.float64, requires_grad=needed[1])
+    bias = torch.randn(weights[1] * settings[3], dtype=torch.float64, requires_grad=True)
+    name, leaves = f"conv_transpose{x.dim() - 2}d", [each for each in (x, weight, bias) if each.requires_grad]
+
+    y, expected = (getattr(module, name)(x, weight, bias, *settings) for module in (ours, F))
+    assert made_by(y) == "KernelCallBackward"
+    torch.testing.assert_close(y, expected, rtol=0, atol=0)
+
+    grad = torch.randn_like(y)
+    found, wanted = (torch.autograd.grad(each, leaves, grad, create_graph=True) for each in (y, expected))
+    torch.testing.assert_close(found, wanted)
+    if all(needed):
+        second = [torch.autograd.grad(each[0].square().sum(), weight)[0] for each in (found, wanted)]
+        torch.testing.assert_close(*second)
+
+
+@pytest.mark.usefixtures("_no_call_is_too_small")
+def test_other_training_by_shape():
+    """Torch computes all of a layer whose windows overlap and outnumber its weights, unpool's kernel large windows."""
+
+    def maker(x, weight, *settings):
+        return made_by(ours.conv_transpose2d(torch.randn(x, requires_grad=True), torch.randn(weight), None, *settings))
+
+    assert maker((1, 8, 6, 6), (8, 8, 4, 4), 2, 1) == "ConvolutionBackward0"
+    assert maker((1, 64, 2, 2), (64, 8, 2, 2), 1, 0, 0, 1, 2) == "ConvolutionBackward0"  # dilated
+    assert maker((1, 8, 6, 6), (8, 8, 16, 16), 8, 4) == "KernelCallBackward"
+    assert maker((1, 8, 6, 6), (8, 8, 2, 2), 2) == "KernelCallBackward"
+
+
+@pytest.mark.usefixtures("_no_call_is_too_small")
+def test_errors_of_training_are_ours():
+    """Also where torch computes the result."""
+    x, weight = torch.randn(1, 64, 2, 2, requires_grad=True), torch.randn(64, 4, 4, 4)
+    with pytest.raises(ArgumentError, match="groups"):
+        ours.conv_transpose2d(x, weight, groups=3)
+    with pytest.raises(ArgumentError, match="bias needs the shape"):
+        ours.conv_transpose2d(x, weight, torch.randn(5))
+    with pytest.raises(ArgumentError, match="output_padding"):
+        ours.conv_transpose2d(x, weight, None, 2, 0, 2)
 
 
 def test_errors_of_small_calls_are_ours():

@@ -6,8 +6,8 @@ The gradients of unpool::conv_transpose are operators too, conv_transpose_input_
     dW[c, m, t] = sum over n, positions p:      x[n, c, p] * grad[n, m, p * stride + t * dilation - padding]
 
 - On a GPU both operators have kernels of their own, whose results are the same every time.
-- On the CPU, if windows are disjoint, as in a U-Net or in a GAN's first layer, every element of grad has one tap: both
-  gradients are products of matrices, and grad is read once for both.
+- On the CPU, both gradients are products of matrices, on one copy of the windows of grad, if the windows are disjoint,
+  as in a U-Net or in a GAN's first layer, or if the copy is smaller than the weights, as in a GAN's next layers.
 - All other cases on the CPU, and traced calls, are torch's own convolution.
 
 All three are linear in each of their first two tensors, and the derivatives of each are the other two. So all gradients
@@ -31,16 +31,33 @@ from unpool.torch.ops.arguments import ArgumentError, Ints
 from unpool.torch.ops.eager_fallback import (
     CONV_TRANSPOSE,
     DISJOINT_WINDOWS,
+    LARGE_WINDOWS,
     TORCH_FUNCTIONS,
     call_override,
     is_small,
 )
-from unpool.torch.ops.register import batch_rule, can_bypass_dispatcher, move_batch_first, operator
+from unpool.torch.ops.register import (
+    HAS_FAST_PATH,
+    batch_rule,
+    can_bypass_dispatcher,
+    move_batch_first,
+    operator,
+    recorder,
+)
 
 _SETTINGS = "SymInt[] stride, SymInt[] padding, SymInt[] output_padding, SymInt groups, SymInt[] dilation"
 
 _MULTIPLIED = (torch.float32, torch.float64)
 """Types whose products of matrices are as fast as convolutions."""
+
+_OVERLAPPING_COLUMNS = 0.5
+"""Largest copy of overlapping windows for gradients by products of matrices, in elements per weight."""
+
+_DISJOINT_COLUMNS = 2
+"""Largest copy of disjoint windows for which PyTorch computes the result; unpool packs the weights in every step."""
+
+_LARGE_WINDOW = 64
+"""Smallest number of taps of a large window, along two axes or more."""
 
 
 def conv_transpose1d(
@@ -119,19 +136,25 @@ def conv_transpose3d(
 
 
 def _conv_transpose(function: Any, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
-    where, bypasses = function.__name__, can_bypass_dispatcher(x, weight, bias)
-    if not bypasses:
+    where = function.__name__
+    call: Any = torch.ops.unpool.conv_transpose
+    if not can_bypass_dispatcher(x, weight, bias):
         result: Tensor = call_override(function, (x, weight, bias), x, weight, bias, *settings)
         if result is not NotImplemented:
             return result
-    elif not x.is_cuda and _is_small(rank, x, weight, bias, settings):
+    elif x.is_cuda or not _is_small(rank, x, weight, bias, settings):
+        call = conv_transpose.call_kernel
+    elif _uses_torch_forward(rank, x, weight, settings):
+        call = _record_torch
+    else:
+        call = conv_transpose.call_kernel
         try:
             return TORCH_FUNCTIONS[where](x, weight, bias, *settings)  # type: ignore[no-any-return]
         except RuntimeError:
             pass  # the call below raises unpool's error
     stride, padding, output_padding, groups, dilation = settings
     batch, is_unbatched = arguments.add_batch_axis(where, arguments.in_autocast_type(x), rank)
-    y: Tensor = (conv_transpose.call_kernel if bypasses else torch.ops.unpool.conv_transpose)(
+    y: Tensor = call(
         batch,
         arguments.in_autocast_type(weight),
         None if bias is None else arguments.in_autocast_type(bias),
@@ -145,14 +168,35 @@ def _conv_transpose(function: Any, rank: int, x: Tensor, weight: Tensor, bias: T
 
 
 def _is_small(rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Any, ...]) -> bool:
-    products = x.numel() * weight.numel() // max(1, len(weight))
+    """True if torch's operator computes the result; the gradients may still be unpool's."""
+    products = _count_products(x, weight)
     if not is_small(products, CONV_TRANSPOSE, x, weight, bias):
         return False
     if is_small(products, DISJOINT_WINDOWS, x, weight, bias) or not x.dim() == weight.dim() == rank + 2:
         return True
-    sizes = (*settings[:3], settings[4])
-    stride, padding, _, dilation = (arguments.per_axis("conv_transpose", "settings", each, rank) for each in sizes)
-    return not _has_disjoint_windows(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    if rank > 1 and math.prod(weight.shape[2:]) >= _LARGE_WINDOW:
+        return is_small(products, LARGE_WINDOWS, x, weight, bias)
+    if not _has_disjoint_windows(x.shape[2:], weight.shape[2:], *_windows(rank, settings)):
+        return True
+    return math.prod(x.shape[2:]) > 1 and _columns_per_weight(x, weight, settings[3]) <= _DISJOINT_COLUMNS
+
+
+def _uses_torch_forward(rank: int, x: Tensor, weight: Tensor, settings: tuple[Any, ...]) -> bool:
+    """True if torch's operator computes the result of a call that `_is_small`, and unpool the gradients."""
+    if _count_products(x, weight) <= DISJOINT_WINDOWS.with_gradient or not x.dim() == weight.dim() == rank + 2:
+        return False
+    return _has_product_gradients(x, weight, settings[3], *_windows(rank, settings))
+
+
+def _windows(rank: int, settings: tuple[Any, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Stride, padding and dilation, per axis."""
+    sizes = settings[0], settings[1], settings[4]
+    stride, padding, dilation = (arguments.per_axis("conv_transpose", "settings", each, rank) for each in sizes)
+    return stride, padding, dilation
+
+
+def _count_products(x: Tensor, weight: Tensor) -> int:
+    return x.numel() * weight.numel() // max(1, len(weight))
 
 
 def _product_rule(operator: Any, ctx: Any, saved: Sequence[Tensor], *tangents: Any) -> Any:
@@ -284,11 +328,26 @@ def _gradient(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
 
 
 def _uses_products(x: Tensor, weight: Tensor, settings: Sequence[Any]) -> bool:
-    """True if the gradients are products: windows are disjoint, memory is row-major, and the type fits."""
-    stride, padding, _, _, dilation = settings
+    """True if the gradients are products: windows are disjoint or few, memory is row-major, and the type fits."""
+    stride, padding, _, groups, dilation = settings
     if x.dtype not in _MULTIPLIED or not x.numel() or not x.is_contiguous():
         return False
-    return _has_disjoint_windows(x.shape[2:], weight.shape[2:], tuple(stride), tuple(padding), tuple(dilation))
+    return _has_product_gradients(x, weight, groups, tuple(stride), tuple(padding), tuple(dilation))
+
+
+def _has_product_gradients(x: Tensor, weight: Tensor, groups: int, *windows: tuple[int, ...]) -> bool:
+    """True for windows (stride, padding, dilation) that are disjoint, or few and without dilation.
+
+    If there are few, products of matrices read the weights once, and convolutions would rearrange them first.
+    """
+    if _has_disjoint_windows(x.shape[2:], weight.shape[2:], *windows):
+        return True
+    return windows[2] == (1,) * (x.dim() - 2) and _columns_per_weight(x, weight, groups) <= _OVERLAPPING_COLUMNS
+
+
+def _columns_per_weight(x: Tensor, weight: Tensor, groups: int) -> float:
+    """Elements of all windows of the result, a window for each position of x, for each element of the weight."""
+    return x.numel() // max(1, x.shape[1]) * groups / max(1, len(weight))
 
 
 @lru_cache(maxsize=256)
@@ -385,3 +444,16 @@ def conv_transpose(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: An
     if tensors.has_channels_last(weight) and x.dim() == weight.dim() and not tensors.has_channels_last(x):
         x = tensors.channels_last(x)  # as torch does
     return tensors.run(_spec, settings, (x, weight, bias))[0]
+
+
+def _torch_result(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
+    """The result of torch's operator, after unpool's checks."""
+    _shape(x, weight, bias, *settings)
+    stride, padding, output_padding, groups, dilation = settings
+    return torch.ops.aten.convolution.default(  # type: ignore[no-any-return]
+        x, weight, bias, stride, padding, dilation, True, output_padding, groups
+    )
+
+
+_record_torch = recorder(_torch_result, _save, _gradient) if HAS_FAST_PATH else None
+"""As `conv_transpose.record`, but torch's operator computes the result."""

@@ -45,6 +45,9 @@ them share the cores with torch's spinning threads."""
 DISJOINT_WINDOWS = Thresholds(1 << 21, 1 << 24)
 """For a transposed convolution whose gradients are products of matrices."""
 
+LARGE_WINDOWS = Thresholds(1 << 21, 1 << 26)
+"""For a transposed convolution with windows of many taps, which PyTorch's blocked layouts do not suit."""
+
 
 def call_override(function: Callable[..., Any], tensors: tuple[Tensor | None, ...], *arguments: Any) -> Any:
     """The result of a public function if a subclass of Tensor or torch's ONNX exporter runs it, else NotImplemented.

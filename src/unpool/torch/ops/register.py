@@ -168,13 +168,13 @@ def operator(
                 ctx.save_for_backward(*save(ctx, inputs, output))
 
             register_autograd(f"unpool::{name}", gradient, setup_context=setup_context, lib=_LIBRARY)
-        record = _recorder(kernel, save, gradient) if HAS_FAST_PATH else overload
+        record = recorder(kernel, save, gradient) if HAS_FAST_PATH else overload
         return Operator(overload, kernel, record, arguments.count("Tensor"))
 
     return decorate
 
 
-def _recorder(kernel: Function, save: Function, gradient: Function) -> Function:
+def recorder(kernel: Function, save: Function, gradient: Function) -> Function:
     """A function that calls a kernel and records it for its gradient, for `Operator.call_kernel`."""
 
     class KernelCall(_SingleLevelFunction):  # type: ignore[misc]  # Any, where torch names no type
