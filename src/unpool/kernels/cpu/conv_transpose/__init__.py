@@ -19,7 +19,7 @@ import math
 from functools import lru_cache
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose import direct, phases_plan, winograd
+from unpool.kernels.cpu.conv_transpose import amx, direct, phases_plan, winograd
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import flatten_depth
 
@@ -49,6 +49,8 @@ def algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]:
         chosen.insert(0, "winograd")
     if "direct" in supported and direct.is_cheapest(problem.axes, *shape):
         chosen.insert(0, "direct")
+    if "amx" in supported:
+        chosen.insert(0, "amx")
     tuned: list[Algorithm] = [each for each in supported if each == problem.algorithm]
     return (*tuned, *(each for each in chosen if each not in tuned))
 
@@ -70,6 +72,8 @@ def supported_algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]
     is_winograd = not (problem.is_channels_last or problem.is_exact) and flatten_depth(problem) is not None
     if is_winograd and winograd.cost(*_flat_shape(problem), is_cached=True) < math.inf:
         chosen.insert(0, "winograd")
+    if problem.is_amx and problem.is_cached and is_listed and amx.plan_of(problem) is not None:
+        chosen.insert(0, "amx")
     if problem.is_plain and direct.fits(problem.axes, shape[0], shape[2]):
         chosen.insert(0, "direct")
     return tuple(chosen)
