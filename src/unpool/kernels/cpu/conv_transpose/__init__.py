@@ -27,6 +27,7 @@ ROWS = 5  # a multiply-add of the rows kernel: every one loads and stores its su
 ROW_CALL = 600  # overhead of the rows kernel for each tap of each row, of any length: 10 nanoseconds
 FAR = 3  # rows that cost this many times the phases are slower on any machine
 UNCERTAIN = 1.5  # of Winograd's tiles and phases, the one that costs so many times the other is slower on any machine
+AMX_SHARE = 0.8  # of the cost in float32, up to which AMX is faster
 PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
 PACK_CALL = 1 << 20  # least cost of packing in every call, 20 microseconds
 MOST_TAPS = 1 << 14  # maximum number of phases or taps for tables of them
@@ -49,7 +50,7 @@ def algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]:
         chosen.insert(0, "winograd")
     if "direct" in supported and direct.is_cheapest(problem.axes, *shape):
         chosen.insert(0, "direct")
-    if "amx" in supported:
+    if "amx" in supported and amx.cost(problem) < AMX_SHARE * _cost_of_dense(problem, chosen[0]):
         chosen.insert(0, "amx")
     tuned: list[Algorithm] = [each for each in supported if each == problem.algorithm]
     return (*tuned, *(each for each in chosen if each not in tuned))
@@ -100,6 +101,13 @@ def _flat_shape(problem: ConvTransposeProblem) -> tuple[tuple[Axis, ...], int, i
     flat = flatten_depth(problem)
     assert flat is not None
     return flat.axes, flat.batch, flat.channels // flat.group, flat.maps, flat.dtype.itemsize
+
+
+def _cost_of_dense(problem: ConvTransposeProblem, algorithm: Algorithm) -> float:
+    """Cost of Winograd's algorithm or of the phases, in multiply-adds."""
+    if algorithm == "winograd":
+        return problem.group * winograd.cost(*_flat_shape(problem), is_cached=problem.is_cached)
+    return problem.group * problem.batch * phases_plan.blocking(problem.axes, *_group_shape(problem)).cost
 
 
 def _is_gemm_1x1(problem: ConvTransposeProblem) -> bool:

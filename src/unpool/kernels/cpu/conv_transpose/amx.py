@@ -29,6 +29,7 @@ from unpool.kernels.cpu.conv_transpose.phases import (
 )  # fmt: skip
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine.host import has_amx
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch, Launches, max_threads
 from unpool.kernels.cpu.vector.registration import overload_by_type
@@ -36,10 +37,13 @@ from unpool.kernels.cpu.vector.registration import overload_by_type
 ROWS, DEPTH, LANES = 16, 32, 16  # of a tile: rows of weights, channels, positions
 STEP = 2 * LANES  # positions of two tiles, which are computed together, as are two tiles of rows
 MAX_STEPS = 110  # tiles of one sum
-STEPS_TOGETHER = 16  # tiles that are added before the next positions: 32 KiB of weights stay in the first cache
+STEPS_TOGETHER = 8  # tiles that are added before the next positions: 16 KiB of weights stay in the first cache
 PANEL_BYTES = 3 << 18  # the pairs of a block of positions
 RESULT_BYTES = 1 << 19  # the results of a block of positions and a chunk of output channels
 LEAST_EXPONENTS = 2 * 127 - 112  # least sum of the least exponents of x and w, as they are stored
+LEAST_WEIGHT = 127 - 66  # least exponent of a weight, as it is stored: x may then hold numbers down to 2**-46
+PAIR, SINGLE = 1 << 13, 3 << 11  # a step of two tiles of rows, or of one, in multiply-adds of float32
+SETUP = 2  # zeroing and storing sums, in steps
 JOBS_PER_THREAD = 3  # at least, where blocks stay longer than their margin
 
 
@@ -72,13 +76,26 @@ def plan_of(problem: ConvTransposeProblem) -> AmxPlan | None:
     return AmxPlan(grid, depth, block, chunk) if workspace <= phases_plan.WORKSPACE_BYTES else None
 
 
+def cost(problem: ConvTransposeProblem) -> float:
+    """The time in multiply-adds of float32, as `phases_plan` counts it; infinity where there is no blocking."""
+    plan = plan_of(problem)
+    if plan is None:
+        return math.inf
+    each = 0
+    for kind in plan.grid.classes:
+        rows, steps = len(kind.phases) * problem.maps, len(kind.offsets) * plan.depth + SETUP
+        pairs = -(-rows // (2 * ROWS))
+        each += steps * (pairs * PAIR - (PAIR - SINGLE if rows <= 2 * ROWS * pairs - ROWS else 0))
+    return problem.batch * problem.group * -(-plan.grid.length // STEP) * each
+
+
 def pack(w: Any, problem: ConvTransposeProblem) -> tuple[Any, Any] | None:
     """Weights (C, M/group, k1..kk) in the order of tiles, and the least number that x may hold besides 0, as bits.
 
     packed: group, chunk of output channels, class of phases, part of the sum, pair of tiles of rows, tap, tile of
     channels, row, channel
 
-    None if AMX cannot multiply the weights: for subnormal numbers, infinities and NaN.
+    None for weights that are very small, infinite or NaN.
     """
     plan = plan_of(problem)
     bits = w.view(np.uint16) if w.dtype.name == "bfloat16" else None
@@ -86,7 +103,7 @@ def pack(w: Any, problem: ConvTransposeProblem) -> tuple[Any, Any] | None:
         return None
     exponents = (bits[bits & 0x7FFF != 0] >> 7) & 0xFF
     lowest, highest = int(exponents.min(initial=0xFE)), int(exponents.max(initial=1))
-    if lowest == 0 or highest == 0xFF:
+    if lowest < LEAST_WEIGHT or highest == 0xFF:
         return None
     least = max(1, LEAST_EXPONENTS - lowest) << 23
     channels, maps = problem.channels // problem.group, problem.maps
@@ -122,6 +139,7 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
     """The call on C-contiguous (x, packed, least, b, y), which gives False where x holds a number that is too small."""
     plan = plan_of(problem)
     assert plan is not None
+    assert has_amx()
 
     def for_threads(_: int) -> Launch:
         grid, channels, maps, last = plan.grid, problem.channels // problem.group, problem.maps, problem.axes[-1]
