@@ -1,9 +1,10 @@
-"""Transposed convolution: which of five algorithms computes a call, and why.
+"""Transposed convolution: which of six algorithms computes a call, and why.
 
 | inputs | algorithm | why |
 |---|---|---|
 | one element per channel, no dilation | gemm_1x1 | nothing overlaps |
 | few products for each output, stride 1, 2, 4 or 8 | direct | inputs and sums stay in registers, nothing else moves |
+| constant weights and inputs of bfloat16, of many channels, on a CPU with AMX | amx | more products at once |
 | phases of 2x2 or 3x3 taps, in slices, of many channels and positions | winograd | fewer products |
 | almost all others | phases | sums stay in registers, inputs are read once per tile |
 | large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |

@@ -1,18 +1,18 @@
 """Transposed convolution of bfloat16 as products of tiles by AMX: the phases of `phases.py`, other sums.
 
-    tile of results, 16 (phase, output channel) x 16 positions
+    16 (phase, output channel) x 16 positions
         += packed weights, 16 (phase, output channel) x 32 channels, times panel, 32 channels x 16 positions
 
 The panel holds the flat line of two neighbouring channels as pairs, so a tap is an offset into it, as in `phases.py`.
 
 AMX takes subnormal factors and sums as zero, which Rule 8.1 of docs/semantics.md does not allow. So it is used only
 where there are none. A number of exponent e, with 8 significant bits, is a multiple of 2**(e - 7). If e and f are the
-least exponents of x and w, all products, their sums, and float32's roundings of these are multiples of 2**(e + f - 14).
-None of them is subnormal if e + f >= -112. The kernel tests x while it lays out the panel, and stops at a number that is
-too small: then the call fails, and another algorithm computes it.
+least exponents of x and w, then all products, their sums, and float32's roundings of these are multiples of
+2**(e + f - 14). None of them is subnormal if e + f >= -112. The kernel tests x while it lays out the panel, and stops
+at a number that is too small: then the call fails, and another algorithm computes it.
 
-A tile adds 32 products to a sum in at most 17 roundings of their own and one of the sum. So MAX_STEPS tiles keep the
-error within that of 128 roundings.
+A tile forms two sums of 16 products, adds them to each other, and then to the sum of earlier tiles: a sum of n tiles
+has an error of at most n + 17 roundings.
 """
 
 import math
@@ -25,8 +25,13 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_plan
 from unpool.kernels.cpu.conv_transpose.phases import (
-    BlockResults, PhasesTables, class_tables, steps_of, store_channels, store_plane,
-)  # fmt: skip
+    BlockResults,
+    PhasesTables,
+    class_tables,
+    steps_of,
+    store_channels,
+    store_plane,
+)
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import has_amx
@@ -36,12 +41,13 @@ from unpool.kernels.cpu.vector.registration import overload_by_type
 
 ROWS, DEPTH, LANES = 16, 32, 16  # of a tile: rows of weights, channels, positions
 STEP = 2 * LANES  # positions of two tiles, which are computed together, as are two tiles of rows
-MAX_STEPS = 110  # tiles of one sum
+MAX_STEPS = 110  # tiles of one sum: its error is less than 128 roundings, which the tests allow
 STEPS_TOGETHER = 8  # tiles that are added before the next positions: 16 KiB of weights stay in the first cache
 PANEL_BYTES = 3 << 18  # the pairs of a block of positions
 RESULT_BYTES = 1 << 19  # the results of a block of positions and a chunk of output channels
-LEAST_EXPONENTS = 2 * 127 - 112  # least sum of the least exponents of x and w, as they are stored
-LEAST_WEIGHT = 127 - 66  # least exponent of a weight, as it is stored: x may then hold numbers down to 2**-46
+BIAS = 127  # of exponents as they are stored
+LEAST_EXPONENTS = 2 * BIAS - 112  # least sum of the exponents of x and w
+LEAST_WEIGHT = BIAS - 66  # least exponent of a weight: x may then hold numbers down to 2**-46
 PAIR, SINGLE = 1 << 13, 3 << 11  # a step of two tiles of rows, or of one, in multiply-adds of float32
 SETUP = 2  # zeroing and storing sums, in steps
 JOBS_PER_THREAD = 3  # at least, where blocks stay longer than their margin
@@ -90,7 +96,7 @@ def cost(problem: ConvTransposeProblem) -> float:
 
 
 def pack(w: Any, problem: ConvTransposeProblem) -> tuple[Any, Any] | None:
-    """Weights (C, M/group, k1..kk) in the order of tiles, and the least number that x may hold besides 0, as bits.
+    """Weights (C, M/group, k1..kk) in the order of tiles, and the bits of the least float32 that x may hold but 0.
 
     packed: group, chunk of output channels, class of phases, part of the sum, pair of tiles of rows, tap, tile of
     channels, row, channel

@@ -14,7 +14,16 @@ import numpy as np
 
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.activation import PLAIN, Epilogue, activate
-from unpool.kernels.cpu.conv_transpose import algorithms, amx, direct, gemm_1x1, phases, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose import (
+    algorithms,
+    amx,
+    direct,
+    gemm_1x1,
+    phases,
+    rows,
+    winograd,
+    winograd_accuracy,
+)
 from unpool.kernels.cpu.conv_transpose.phases_pack import pack as pack_phases
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
@@ -93,8 +102,8 @@ class ConvTransposeDispatcher:
         problem, epilogue = self._problem, self._epilogue
         is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
         fits = {
-            "amx": problem.is_amx, "phases": not is_narrow, "winograd": not epilogue.is_channels_last, "direct": problem.is_plain,
-            "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
+            "amx": problem.is_amx, "phases": not is_narrow, "winograd": not epilogue.is_channels_last,
+            "direct": problem.is_plain, "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
         }  # fmt: skip
         if fits.get(algorithm, False) and epilogue.is_simple:
             run = _BUILDERS[algorithm](problem, self._storage, epilogue)

@@ -9,7 +9,7 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 
-Algorithm = Literal["gemm_1x1", "direct", "amx", "winograd", "phases", "rows"]  # the table in `__init__.py` compares them
+Algorithm = Literal["gemm_1x1", "direct", "amx", "winograd", "phases", "rows"]  # `__init__.py` compares them
 TOGETHER = 1 << 6  # products that are summed at once: with more, the input leaves the first cache, and errors grow
 
 
