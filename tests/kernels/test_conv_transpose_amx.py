@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.cases.guarded import guarded
 from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, difference
 from unpool import execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
@@ -70,6 +71,15 @@ def test_integers_are_exact(monkeypatch: pytest.MonkeyPatch, number: int) -> Non
             assert difference(case, threads) is None
     finally:
         amx.plan_of.cache_clear()
+
+
+@needs_amx
+@pytest.mark.parametrize("at_end", [False, True])
+def test_no_stray_access(at_end: bool) -> None:
+    """Inputs and outputs touch protected pages, and nothing beyond them is read or written."""
+    with guarded(at_end=at_end):
+        for number in range(CASES, CASES + 40):
+            assert difference(case_of(number), 1 + number % 2) is None
 
 
 def computed(x: np.ndarray, w: np.ndarray, algorithms: tuple[str, ...], threads: int = 1, **attributes: Any) -> Any:
