@@ -41,6 +41,7 @@ from unpool.kernels.cpu.vector.registration import overload_by_type
 
 ROWS, DEPTH, LANES = 16, 32, 16  # of a tile: rows of weights, channels, positions
 STEP = 2 * LANES  # positions of two tiles, which are computed together, as are two tiles of rows
+HEAD = 64  # bytes before packed weights
 MAX_STEPS = 110  # tiles of one sum: its error is less than 128 roundings, which the tests allow
 STEPS_TOGETHER = 8  # tiles that are added before the next positions: 16 KiB of weights stay in the first cache
 PANEL_BYTES = 3 << 18  # the pairs of a block of positions
@@ -95,10 +96,11 @@ def cost(problem: ConvTransposeProblem) -> float:
     return problem.batch * problem.group * -(-plan.grid.length // STEP) * each
 
 
-def pack(w: Any, problem: ConvTransposeProblem) -> tuple[Any, Any] | None:
-    """Weights (C, M/group, k1..kk) in the order of tiles, and the bits of the least float32 that x may hold but 0.
+def pack(w: Any, problem: ConvTransposeProblem) -> Any:
+    """Weights (C, M/group, k1..kk) in the order of tiles.
 
-    packed: group, chunk of output channels, class of phases, part of the sum, pair of tiles of rows, tap, tile of
+    HEAD begins with an int64, the bits of the least float32 that x may hold but 0. Then follow
+    group, chunk of output channels, class of phases, part of the sum, pair of tiles of rows, tap, tile of
     channels, row, channel
 
     None for weights that are very small, infinite or NaN.
@@ -120,7 +122,9 @@ def pack(w: Any, problem: ConvTransposeProblem) -> tuple[Any, Any] | None:
         for first in range(0, maps, plan.chunk)
         for each in plan.grid.classes
     ]
-    return np.concatenate(parts, axis=1), np.array([least], np.int64)
+    head = np.zeros(HEAD // 2, np.uint16)
+    head[:4] = np.array([least], np.int64).view(np.uint16)
+    return np.concatenate([head, np.concatenate(parts, axis=1).reshape(-1)])
 
 
 def _pack_class(part: Any, kind: phases_plan.PhaseClass, depth: int) -> Any:
@@ -142,7 +146,7 @@ def _steps_together(taps: int) -> int:
 
 
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
-    """The call on C-contiguous (x, packed, least, b, y), which gives False where x holds a number that is too small."""
+    """The call on C-contiguous (x, packed, b, y), which gives False where x holds a number that is too small."""
     plan = plan_of(problem)
     assert plan is not None
     assert has_amx()
@@ -217,13 +221,13 @@ def _make_kernel(compute: np.dtype[Any]):
     two_tiles, one_tile = static.replace(tiles=2), static.replace(tiles=1)
 
     @jit()
-    def conv_transpose_amx(x, packed, least, b, y, args, tables, first, stop):
+    def conv_transpose_amx(x, packed, b, y, args, tables, first, stop):
         """Write some chunks of output channels at some blocks of positions; the loops are those of `phases.py`."""
         params, kinds, slots, sizes = args[0], tables.kinds, tables.slots, tables.sizes
         channels, maps, blocks, chunks = params.channels, params.maps, params.blocks, params.chunks
         block, chunk, pitch, depth = params.block, params.chunk, params.pitch, params.depth
         activation = vec.splat_activation(params.activation, LANES)
-        limit = vec.int64_at(vec.address_of(least))
+        limit = vec.int64_at(vec.address_of(packed))
         panel = np.empty(depth * (DEPTH // 2) * pitch + 16, types.int32)
         results = np.empty((slots.size * chunk + 2 * ROWS) * block + LANES, element)
         stage = np.empty(min(params.large, block * params.stride) + 8 * LANES, element)
@@ -247,7 +251,7 @@ def _make_kernel(compute: np.dtype[Any]):
                     ):
                         return False
                 filled = part
-            weight = vec.address_of(packed) + (group * sizes[chunks] + sizes[piece]) * 2
+            weight = vec.address_of(packed) + HEAD + (group * sizes[chunks] + sizes[piece]) * 2
             result = vec.address_of(results)
             vec.amx_configure()
             for number in range(kinds.shape[0]):

@@ -143,7 +143,7 @@ def _amx(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) ->
 
     def run(x, w, b, y, threads):
         packed = packing.pack(w, threads)
-        return packed is not None and all(launch.run((x, *packed, b, y), threads))
+        return packed is not None and all(launch.run((x, packed, b, y), threads))
 
     return run
 
