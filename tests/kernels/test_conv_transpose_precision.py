@@ -187,8 +187,9 @@ def test_winograd_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_who_takes_winograd(name: str) -> None:
-    """Every type that is computed in float32, channels first, unless every product is to be formed as it is written."""
+def test_who_takes_winograd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Without AMX, types that are computed in float32, channels first, unless products are to be formed as written."""
+    monkeypatch.setattr(kernels, "has_amx", lambda: False)
     shape, w_shape, attributes = SHAPES["winograd"][1]
     kinds = shape, np.dtype(DTYPES[name]), (w_shape, np.dtype(DTYPES[name])), None
     nhwc = (shape[0], *shape[2:], shape[1])

@@ -1,9 +1,10 @@
-"""Transposed convolution: which of five algorithms computes a call, and why.
+"""Transposed convolution: which of six algorithms computes a call, and why.
 
 | inputs | algorithm | why |
 |---|---|---|
 | one element per channel, no dilation | gemm_1x1 | nothing overlaps |
 | few products for each output, stride 1, 2, 4 or 8 | direct | inputs and sums stay in registers, nothing else moves |
+| constant weights and inputs of bfloat16, of many channels, on a CPU with AMX | amx | more products at once |
 | phases of 2x2 or 3x3 taps, in slices, of many channels and positions | winograd | fewer products |
 | almost all others | phases | sums stay in registers, inputs are read once per tile |
 | large windows on tiny maps, weights with NaN or infinity | rows | padding is never multiplied |
@@ -19,7 +20,7 @@ import math
 from functools import lru_cache
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose import direct, phases_plan, winograd
+from unpool.kernels.cpu.conv_transpose import amx, direct, phases_plan, winograd
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import flatten_depth
 
@@ -27,6 +28,7 @@ ROWS = 5  # a multiply-add of the rows kernel: every one loads and stores its su
 ROW_CALL = 600  # overhead of the rows kernel for each tap of each row, of any length: 10 nanoseconds
 FAR = 3  # rows that cost this many times the phases are slower on any machine
 UNCERTAIN = 1.5  # of Winograd's tiles and phases, the one that costs so many times the other is slower on any machine
+AMX_SHARE = 0.7  # of the cost in float32, up to which AMX is faster
 PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
 PACK_CALL = 1 << 20  # least cost of packing in every call, 20 microseconds
 MOST_TAPS = 1 << 14  # maximum number of phases or taps for tables of them
@@ -49,6 +51,8 @@ def algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]:
         chosen.insert(0, "winograd")
     if "direct" in supported and direct.is_cheapest(problem.axes, *shape):
         chosen.insert(0, "direct")
+    if "amx" in supported and amx.cost(problem) < AMX_SHARE * _cost_of_dense(problem, chosen[0]):
+        chosen.insert(0, "amx")
     tuned: list[Algorithm] = [each for each in supported if each == problem.algorithm]
     return (*tuned, *(each for each in chosen if each not in tuned))
 
@@ -70,6 +74,8 @@ def supported_algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]
     is_winograd = not (problem.is_channels_last or problem.is_exact) and flatten_depth(problem) is not None
     if is_winograd and winograd.cost(*_flat_shape(problem), is_cached=True) < math.inf:
         chosen.insert(0, "winograd")
+    if problem.is_amx and problem.is_cached and is_listed and amx.plan_of(problem) is not None:
+        chosen.insert(0, "amx")
     if problem.is_plain and direct.fits(problem.axes, shape[0], shape[2]):
         chosen.insert(0, "direct")
     return tuple(chosen)
@@ -96,6 +102,13 @@ def _flat_shape(problem: ConvTransposeProblem) -> tuple[tuple[Axis, ...], int, i
     flat = flatten_depth(problem)
     assert flat is not None
     return flat.axes, flat.batch, flat.channels // flat.group, flat.maps, flat.dtype.itemsize
+
+
+def _cost_of_dense(problem: ConvTransposeProblem, algorithm: Algorithm) -> float:
+    """Cost of Winograd's algorithm or of the phases, in multiply-adds."""
+    if algorithm == "winograd":
+        return problem.group * winograd.cost(*_flat_shape(problem), is_cached=problem.is_cached)
+    return problem.group * problem.batch * phases_plan.blocking(problem.axes, *_group_shape(problem)).cost
 
 
 def _is_gemm_1x1(problem: ConvTransposeProblem) -> bool:

@@ -14,10 +14,20 @@ import numpy as np
 
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.activation import PLAIN, Epilogue, activate
-from unpool.kernels.cpu.conv_transpose import algorithms, direct, gemm_1x1, phases, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose import (
+    algorithms,
+    amx,
+    direct,
+    gemm_1x1,
+    phases,
+    rows,
+    winograd,
+    winograd_accuracy,
+)
 from unpool.kernels.cpu.conv_transpose.phases_pack import pack as pack_phases
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
+from unpool.kernels.cpu.machine.host import has_amx
 from unpool.kernels.cpu.machine.threads import Launches
 from unpool.kernels.cpu.weights import own_weights, packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
@@ -33,6 +43,9 @@ class ConvTransposeDispatcher:
     """The transposed convolutions of one set of shapes and types; `storage` is the type of x and y."""
 
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
+        is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
+        is_amx = storage.name == "bfloat16" and epilogue.is_simple and not is_narrow and has_amx()
+        problem = replace(problem, is_amx=is_amx)
         self._problem, self._storage, self._epilogue = problem, storage, epilogue
         self._is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
         self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}  # by `is_cached`, which follows from weights of calls
@@ -79,7 +92,7 @@ class ConvTransposeDispatcher:
         if self._is_empty:
             return
         is_cut = algorithm == "gemm_1x1" and gemm_1x1.crop_to_met_taps(self._problem).taps < self._problem.taps
-        if is_cut or algorithm in ("direct", "winograd", "phases"):
+        if is_cut or algorithm in ("direct", "amx", "winograd", "phases"):
             _Packing(algorithm, self._problem).pack(w, None)
         else:
             _to_compute_type(w, self._problem.dtype)
@@ -89,8 +102,8 @@ class ConvTransposeDispatcher:
         problem, epilogue = self._problem, self._epilogue
         is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
         fits = {
-            "phases": not is_narrow, "winograd": not epilogue.is_channels_last, "direct": problem.is_plain,
-            "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
+            "amx": problem.is_amx, "phases": not is_narrow, "winograd": not epilogue.is_channels_last,
+            "direct": problem.is_plain, "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
         }  # fmt: skip
         if fits.get(algorithm, False) and epilogue.is_simple:
             run = _BUILDERS[algorithm](problem, self._storage, epilogue)
@@ -123,6 +136,16 @@ def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogu
 
 def _phases(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
     return _with_packing(_Packing("phases", problem), phases.launch(problem, storage, epilogue))
+
+
+def _amx(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
+    packing, launch = _Packing("amx", problem), amx.launch(problem, epilogue)
+
+    def run(x, w, b, y, threads):
+        packed = packing.pack(w, threads)
+        return packed is not None and all(launch.run((x, packed, b, y), threads))
+
+    return run
 
 
 def _direct(problem: ConvTransposeProblem, _: np.dtype[Any], epilogue: Epilogue) -> Run:
@@ -202,7 +225,7 @@ def _to_compute_type(w: Any, dtype: np.dtype[Any]) -> Any:
 
 
 _BUILDERS: dict[Algorithm, Callable[[ConvTransposeProblem, np.dtype[Any], Epilogue], Run]] = {
-    "gemm_1x1": _gemm_1x1, "direct": _direct, "winograd": _winograd, "phases": _phases,
+    "gemm_1x1": _gemm_1x1, "direct": _direct, "amx": _amx, "winograd": _winograd, "phases": _phases,
     "rows": lambda problem, *_: _with_any_weights(rows.writer(problem)),
 }  # fmt: skip
 
@@ -228,6 +251,8 @@ class _Packing:
 def _pack(w, algorithm: Algorithm, problem: ConvTransposeProblem, threads: int | None, *, is_cached: bool) -> Packed:
     if algorithm == "gemm_1x1":
         return np.array(w[..., *gemm_1x1.met_taps(problem)], problem.dtype, order="C")
+    if algorithm == "amx":
+        return amx.pack(w, problem)
     wide = np.asarray(w, problem.dtype)
     if not np.isfinite(wide).all():
         return None

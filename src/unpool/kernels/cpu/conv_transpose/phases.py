@@ -42,8 +42,8 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
         cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
         plan, y_maps, lanes = cut.plan, maps * problem.group, vector_bytes() // problem.dtype.itemsize
         line, pitch = phases_plan.line_pitch(plan, cut.block, lanes)
-        x_batch, x_channel, x_lane = _steps(problem.channels, problem.small, epilogue)
-        y_batch, y_map, y_lane = _steps(y_maps, problem.large, epilogue)
+        x_batch, x_channel, x_lane = steps_of(problem.channels, problem.small, epilogue)
+        y_batch, y_map, y_lane = steps_of(y_maps, problem.large, epilogue)
         params = PhasesParams(
             group=problem.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
             chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch,
@@ -52,7 +52,7 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
             activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
         )  # fmt: skip
         edges, fills = phases_plan.line_fills(problem.axes, plan, cut.block, lanes)
-        kinds, offsets, slots = _class_tables(plan, channels, line)
+        kinds, offsets, slots = class_tables(plan, channels, line)
         targets, sizes = phases_plan.row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
         return Launch(
             _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
@@ -64,13 +64,13 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
     return Launches(problem.split_cost, for_threads)
 
 
-def _steps(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
+def steps_of(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
     """Elements between neighbours along the batch, the channels and the lanes."""
     whole = channels * plane
     return (whole, 1, channels) if epilogue.is_channels_last else (whole, plane, 1)
 
 
-def _class_tables(plan: phases_plan.PhaseGrid, channels: int, line: int):
+def class_tables(plan: phases_plan.PhaseGrid, channels: int, line: int):
     """The kinds, the offsets of their taps, and the slots of phases, as in `PhasesTables`."""
     kinds: list[PhaseKind] = []
     offsets: list[int] = []

@@ -9,7 +9,7 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 
-Algorithm = Literal["gemm_1x1", "direct", "winograd", "phases", "rows"]  # the table in `__init__.py` compares them
+Algorithm = Literal["gemm_1x1", "direct", "amx", "winograd", "phases", "rows"]  # `__init__.py` compares them
 TOGETHER = 1 << 6  # products that are summed at once: with more, the input leaves the first cache, and errors grow
 
 
@@ -27,6 +27,7 @@ class ConvTransposeProblem:
     is_cached: bool  # whether packed weights are kept for later calls
     is_channels_last: bool = False  # whether channels are the last axis of x and y
     is_exact: bool = False  # whether every product is formed as written, which Winograd's tiles do not
+    is_amx: bool = False  # whether x, w and y are bfloat16, and AMX can multiply them
     algorithm: str | None = None  # chosen by autotuning; used where it is supported
 
     @property

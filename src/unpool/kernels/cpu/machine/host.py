@@ -35,6 +35,9 @@ LEVELS = {
 _WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
 _MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
 
+_AMX_FLAGS = {"amx_tile", "amx_bf16"}
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # a system call, its command, a part of the registers
+
 
 def available_cores() -> int:
     """Cores that this process may run on, 1 or more, and no more than its control groups allow."""
@@ -114,14 +117,42 @@ def level() -> Level:
 
 
 @cache
+def has_amx() -> bool:
+    """True if kernels that are compiled here may multiply tiles of bfloat16 by AMX: Linux allows it on request.
+
+    Libraries hold no such kernel, so this is False while they are built, and where nothing can be compiled.
+    """
+    if os.environ.get("UNPOOL_BUILD_LEVEL") or not libraries.can_compile() or platform.system() != "Linux":
+        return False
+    if platform.machine() != "x86_64" or level().vector_bytes != LEVELS["x86-64-v4"].vector_bytes:
+        return False
+    if not _AMX_FLAGS <= set(_processor_field("flags").split()):
+        return False
+    from llvmlite import binding
+    from numba import config
+
+    if getattr(config, "CPU_FEATURES", None) is not None or getattr(config, "CPU_NAME", None) == "generic":
+        return False
+    features = binding.get_host_cpu_features()
+    if not (features.get("amx-tile") and features.get("amx-bf16")):
+        return False
+    system_call = ctypes.CDLL(None).syscall
+    return bool(system_call(*map(ctypes.c_long, (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA))) == 0)
+
+
+@cache
 def processor_name() -> str:
     """The processor as the system names it, such as "AMD EPYC 9B14"."""
+    return _processor_field("model name") or platform.processor() or platform.machine()
+
+
+def _processor_field(name: str) -> str:
+    """What Linux says of the first core under a name; empty where that is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def vector_bytes() -> int:

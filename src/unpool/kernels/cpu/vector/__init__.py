@@ -36,6 +36,7 @@ def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
 
 
 _NAMES = {
+    "amx": "amx_configure amx_load amx_multiply amx_release amx_store amx_zero",
     "arithmetic": """
         activate_sums any_of convert count_set count_up every_second first_lanes interleave narrow
         reinterpret repeat select splat splat_activation total_of unordered widen widen_mask
