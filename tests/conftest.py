@@ -30,8 +30,8 @@ GROUPS = {"slow", "widths", "gpu_interpreter", "peers"}
 
 QUARTERS = 4
 
-RARE = "unpool.kernels.cpu.max_pool.rolling."
-"""Kernels that are not all shipped: the rolling pool has one for every window."""
+RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpose.amx.")
+"""Kernels that are not all shipped: the rolling pool has one for every window, and no library has AMX."""
 
 SLOWEST = (
     "test_widths.py", "test_kernel_cache.py", "test_pool_kernels.py", "test_leaks.py", "test_torch_alone.py",

@@ -482,6 +482,9 @@ KEPT_INDICES = {
     "outside": ("GatherElements <axis = 1> (r, i)", [[0, 3], [1, 2]]),
     "added": ('ScatterElements <axis = 1, reduction = "add"> (r, i, u)', [[0, 1], [1, 2]]),
     "rows twice": ("ScatterND (r, i, v)", [[1], [1]]),
+    "places outside": ("GatherND (r, i)", [[0, 3], [1, 2]]),
+    "places negative": ("GatherND (r, i)", [[0, -1], [1, 2]]),
+    "outside of a batch": ("GatherND <batch_dims = 1> (r, i)", [[3], [2]]),
 }
 
 
@@ -506,6 +509,15 @@ def test_large_and_computed_constant_indices_go_to_openvino():
         session = unpool.InferenceSession(models.model(graph, i=indices, one=np.int64(one)), providers=ASKED)
         assert set(runners(session).values()) == {"openvino"}
         np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x)[:, indices + one], rtol=1e-6)
+    kept = "net (float[2, 5] x) => (float[n, m, k] y) { j = Add (i, one) t = Gather (c, j) y = Exp (t) z = Add (x, x) }"
+    for one, places in ((0, indices), (-5, indices - 5), (1, None)):
+        constants = {"i": indices, "one": np.int64(one), "c": models.random(5)}
+        session = unpool.InferenceSession(models.model(kept, **constants), providers=ASKED)
+        if places is None:
+            with pytest.raises(unpool.UnpoolError, match="Gather"):
+                session.run(None, {"x": x})
+        else:
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(constants["c"][places]), rtol=1e-6)
     outside = unpool.InferenceSession(models.model(graph, i=indices, one=np.int64(1)), providers=ASKED)
     with pytest.raises(unpool.UnpoolError, match="Gather"):
         outside.run(None, {"x": x})

@@ -13,7 +13,7 @@ from tests.support.node_suite import as_array
 from unpool.runtime.graph.nodes import domain
 from unpool.runtime.plan.openvino_fit import OPERATORS
 
-INDEXED = ("GatherElements", "ScatterElements", "ScatterND")  # run there only with constant indices
+INDEXED = ("GatherElements", "GatherND", "ScatterElements", "ScatterND")  # run there only with constant indices
 ASKED = ["OpenVINO", "CPUExecutionProvider"]
 
 

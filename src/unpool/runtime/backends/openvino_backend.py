@@ -250,22 +250,38 @@ def _require_valid_indices(model: Any, *, is_folded: bool) -> None:
         kind, name = operation.get_type_name(), repr(operation.get_friendly_name())
         if kind not in _INDEXED:
             continue
-        shape, indices = operation.get_input_shape(0), operation.input_value(1).get_node()
-        if indices.get_type_name() != "Constant":
+        shape, indices = operation.get_input_shape(0), _constant_of(operation.input_value(1))
+        if indices is None:
             if is_folded and operation.get_output_element_type(0).is_real():
                 raise UnfitError(f"indices of a {kind} are not checked")
             continue  # of sizes, whose indices the plan has checked
         if kind == "Gather":
             size = shape[int(operation.input_value(2).get_node().data)]
-            if ((indices.data < -size) | (indices.data >= size)).any():
+            if ((indices < -size) | (indices >= size)).any():
                 raise UnfitError(f"indices of {name} are outside its axis of {size}")
             continue
-        places = _places(operation, kind, indices.data)
+        places = _places(operation, kind, indices)
         first = operation.get_attributes()["batch_dims"] if kind == "GatherND" else 0
         if ((places < 0) | (places >= list(shape)[first : first + places.shape[1]])).any():
             raise UnfitError(f"an index of {name} is negative or outside of {tuple(shape)}")
         if not kind.startswith("Gather") and len(np.unique(places, axis=0)) < len(places):
             raise UnfitError(f"{name} writes an element twice")
+
+
+def _constant_of(port: Any) -> AnyArray | None:
+    """The array that an output is in every run; None where it depends on inputs."""
+    from openvino import Model
+
+    node = port.get_node()
+    if node.get_type_name() != "Constant":
+        try:
+            model = Model([port], []).clone()
+        except RuntimeError:  # an input of the model makes it
+            return None
+        _fold_constants(model)
+        node = model.get_results()[0].input_value(0).get_node()
+    array: AnyArray | None = node.data if node.get_type_name() == "Constant" else None
+    return array
 
 
 def _places(operation: Any, kind: str, indices: AnyArray) -> AnyArray:

@@ -43,7 +43,8 @@ def require_node(node: onnx.NodeProto, graph: Graph, types: Types, known: KnownV
     if domain(node) or node.op_type not in OPERATORS:
         name = ".".join(filter(None, (domain(node), node.op_type)))
         raise UnfitError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
-    if node.op_type == "Gather" and node.input[0] not in known.counted and not _is_checked(node, graph, known):
+    has_indices = node.op_type in _INDEXED or (node.op_type == "Gather" and node.input[0] not in known.counted)
+    if has_indices and not _is_checked(node, graph, known):
         raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
     rule = _RULES.get(node.op_type)
     difference = rule(node, graph) if rule is not None else ""
@@ -60,10 +61,8 @@ def require_node(node: onnx.NodeProto, graph: Graph, types: Types, known: KnownV
 
 
 def _is_checked(node: onnx.NodeProto, graph: Graph, known: KnownValues) -> bool:
-    """True if the indices of a Gather are constants, or computed from constants before the Gather itself is."""
-    data, indices = node.input[:2]
-    is_computed_before = indices in known.constant and data not in known.constant
-    return indices in graph.constants or is_computed_before or constant_array(graph, indices) is not None
+    """True if the indices of a node are the same in every run: they are checked before OpenVINO compiles it."""
+    return node.input[1] in known.constant or constant_array(graph, node.input[1]) is not None
 
 
 def known_values(graph: Graph) -> KnownValues:
@@ -131,10 +130,8 @@ def _resize_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG0
     return "ties are rounded otherwise" if given.get("nearest_mode") == b"round_prefer_ceil" else ""
 
 
-def _indexed_difference(node: onnx.NodeProto, graph: Graph) -> str:
-    """OpenVINO does not check indices; constant ones are checked when all sizes are known, before it compiles."""
-    if node.input[1] not in graph.constants:
-        return "indices are not checked"
+def _indexed_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+    """OpenVINO combines elements in an order of its own."""
     is_combined = attributes(node).get("reduction", b"none") != b"none"
     return "elements are combined in an order of its own" if is_combined else ""
 
