@@ -174,7 +174,8 @@ def _source(rows: Sequence[ZooRow]) -> str:
     dates = sorted({row.date for row in rows})
     date = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     engines = ", ".join(f"{title} {version}" for title, version in versions.items())
-    return f"{rows[0].cpu}, {rows[0].threads} threads, {date}: {engines}."
+    runs = min(row.runs for row in measured if row.runs)
+    return f"{rows[0].cpu}, {rows[0].threads} threads, {date}: {engines}. At least {runs} runs of each."
 
 
 def _is_expected(row: ZooRow) -> bool:
