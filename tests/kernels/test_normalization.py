@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import models
+from tests.support.guarded import beside_guard
 from unpool.kernels.cpu import normalization
 from unpool.kernels.cpu.activation import Epilogue
 from unpool.kernels.cpu.normalization import normalize
@@ -44,6 +45,17 @@ def test_values_are_those_of_the_formula(name, threads):
     np.testing.assert_allclose(y, formula(x, scale, shift, groups), rtol=0, atol=3e-6)
     normalize(x, x, scale, shift, groups, 1e-5, threads=threads)
     np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "no image"])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_no_stray_access(name, at_end):
+    """Inputs and outputs touch protected pages, and nothing beyond them is read or written."""
+    shape, groups = SHAPES[name]
+    x, scale, shift = (beside_guard(each, at_end=at_end, is_input=True) for each in arguments(shape))
+    y = beside_guard(np.full(shape, np.nan, np.float32), at_end=at_end)
+    normalize(x, y, scale, shift, groups, 1e-5, threads=1)
+    np.testing.assert_allclose(y, formula(x, scale, shift, groups), rtol=0, atol=3e-6)
 
 
 def test_a_large_mean_costs_no_digits():
