@@ -94,7 +94,7 @@ def test_long_numbers_and_several_graphs(tmp_path):
     twice = content + peek._as_field(7, part)
     assert len(load(saved(twice, tmp_path), leaves_weights=True, leaves_own_weights=True).graph.initializer) == 2
     with pytest.raises(ValueError, match="expected a model of one graph, got 2"):
-        peek.without_weights(twice, "model.onnx", "key")
+        peek.without_weights(twice, "model.onnx", ("key", ""))
 
 
 @settings(max_examples=300, deadline=None)
@@ -104,7 +104,7 @@ def test_changed_bytes_are_a_value_error_or_the_same_model(tmp_path_factory, pla
     content = bytearray(made(tensor("a"), tensor("b", (3,))).SerializeToString())
     content[-1 - place % 60 if end else place] = value
     try:
-        model = peek.without_weights(bytes(content), "model.onnx", "key")
+        model = peek.without_weights(bytes(content), "model.onnx", ("key", ""))
     except ValueError:
         return
     expected = onnx.ModelProto.FromString(bytes(content))
@@ -130,6 +130,22 @@ def test_sessions_do_not_depend_on_the_file(tmp_path):
 
     for ours, expected in zip(session.run(None, feed), unpool.InferenceSession(model).run(None, feed), strict=True):
         np.testing.assert_array_equal(ours, expected, strict=True)
+
+
+@pytest.mark.parametrize("change", ["replaced", "shorter", "gone"])
+def test_a_file_that_changes_while_it_is_loaded_is_an_error(tmp_path, change):
+    """Weights of another model, or of none, are never taken."""
+    path = saved(made(tensor("a")), tmp_path)
+    (one,) = load(path, leaves_weights=True, leaves_own_weights=True).graph.initializer
+    if change == "replaced":
+        other = saved(made(tensor("b")), tmp_path).rename(tmp_path / "other.onnx")
+        other.replace(path)
+    elif change == "shorter":
+        path.write_bytes(path.read_bytes()[:-1000])
+    else:
+        path.unlink()
+    with pytest.raises(unpool.FileError, match=r"model\.onnx: the data of tensor 'a' cannot be read"):
+        weights.array_of(one)
 
 
 def wide():

@@ -201,7 +201,7 @@ def _read_without_weights(path: Path) -> onnx.ModelProto | None:
             if _format_of(path) != "protobuf" or os.fstat(file.fileno()).st_size < peek.LARGE_DATA:
                 return None
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return peek.without_weights(content, path.name, weights.MODEL_KEY)
+                return peek.without_weights(content, path.name, (weights.MODEL_KEY, weights.file_stamp(file)))
     except (OSError, ValueError):  # raised again, and explained, where the whole file is read
         return None
 

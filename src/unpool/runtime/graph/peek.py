@@ -45,11 +45,11 @@ def nodes_with(content: Content, names: Sequence[bytes]) -> Iterator[onnx.NodePr
                     raise ValueError("expected a node of protobuf, got something else") from error
 
 
-def without_weights(content: Content, location: str, key: str) -> onnx.ModelProto:
+def without_weights(content: Content, location: str, entry: tuple[str, str]) -> onnx.ModelProto:
     """The model, whose large initializers have their place in these bytes as external data, in a file `location`.
 
-    These tensors have one entry more, `key`. A tensor whose bytes are not those of its shape keeps them, for others to
-    refuse. Raises a ValueError for bytes that are no model, or one of several graphs.
+    These tensors have one entry more, a key and its value. A tensor whose bytes are not those of its shape keeps them,
+    for others to refuse. Raises a ValueError for bytes that are no model, or one of several graphs.
     """
     graphs = [row for row in _whole_fields(content, 0, len(content)) if row.number == _GRAPH]
     if len(graphs) != 1:
@@ -58,7 +58,7 @@ def without_weights(content: Content, location: str, key: str) -> onnx.ModelProt
     pieces, copied = [], graph.begin
     for row in _whole_fields(content, graph.begin, graph.end):
         if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
-            tensor = _without_data(content, row, location, key)
+            tensor = _without_data(content, row, location, entry)
             if tensor is not None:
                 pieces += [content[copied : row.start], _as_field(_INITIALIZERS, tensor.SerializeToString())]
                 copied = row.end
@@ -71,7 +71,7 @@ def without_weights(content: Content, location: str, key: str) -> onnx.ModelProt
     return model
 
 
-def _without_data(content: Content, row: "_Field", location: str, key: str) -> onnx.TensorProto | None:
+def _without_data(content: Content, row: "_Field", location: str, entry: tuple[str, str]) -> onnx.TensorProto | None:
     """The tensor with the place of its data; None if its elements are not stored there as they are."""
     found = [field for field in _whole_fields(content, row.begin, row.end) if field.number == _RAW_DATA]
     if len(found) != 1 or (row.end - row.begin) - (found[0].end - found[0].begin) > LARGE_DATA:
@@ -87,7 +87,7 @@ def _without_data(content: Content, row: "_Field", location: str, key: str) -> o
     if {field.name for field, _ in tensor.ListFields()} - _DESCRIPTION or not can_be_mapped(tensor, length):
         return None
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for name, value in (("location", location), ("offset", str(data.begin)), ("length", str(length)), (key, "")):
+    for name, value in (("location", location), ("offset", str(data.begin)), ("length", str(length)), entry):
         tensor.external_data.add(key=name, value=value)
     return tensor
 

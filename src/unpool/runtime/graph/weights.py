@@ -4,8 +4,8 @@ onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one witho
 that stay in the files next to a model are mapped where they are read, and never copied. Such a tensor has one entry
 more among its external data: the folder of its file, with all links resolved. `without_folder` takes that entry out
 again. Its key is random in every process, so that no file can contain it. A tensor whose data are in the file of the
-model itself, among its other bytes, has another such entry: there they have any address, and no other library maps
-them.
+model itself, among its other bytes, has another such entry, with the stamp of the file: there they have any address, so
+they are read and never mapped, and a file that was replaced since is an error.
 """
 
 import math
@@ -184,17 +184,29 @@ def folder_of(tensor: onnx.TensorProto) -> str | None:
 
 
 def array_of(tensor: onnx.TensorProto) -> AnyArray:
-    """The elements of a tensor; those in a file are mapped and cannot be changed, and may raise a FileError."""
+    """The elements of a tensor; those in a file are mapped or read, cannot be changed, and may raise a FileError."""
     if folder_of(tensor) is None:
         return numpy_helper.to_array(tensor)
     file, offset = _data_location(tensor)
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     try:
         with file.open() as stream:
-            mapped: AnyArray = np.memmap(stream, kind, "r", offset, tuple(tensor.dims))
+            stamp = _stamp_of(tensor)
+            if stamp is None:
+                mapped: AnyArray = np.memmap(stream, kind, "r", offset, tuple(tensor.dims))
+                return mapped
+            if file_stamp(stream) != stamp:
+                raise ValueError("the file was replaced or written to while the model was loaded")
+            stream.seek(offset)
+            return np.frombuffer(stream.read(byte_size(tensor)), kind).reshape(tuple(tensor.dims))
     except (OSError, ValueError) as error:
         raise _missing_data(tensor, file, error) from error
-    return mapped
+
+
+def file_stamp(stream: Any) -> str:
+    """What changes if a file is replaced or written to."""
+    status = os.fstat(stream.fileno())
+    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
 
 def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
@@ -209,7 +221,11 @@ def external_data_of(tensor: onnx.TensorProto) -> ExternalDataInfo:
 
 def is_in_model_file(tensor: onnx.TensorProto) -> bool:
     """True if a tensor has its data among the other bytes of the file of its model."""
-    return any(entry.key == MODEL_KEY for entry in tensor.external_data)
+    return _stamp_of(tensor) is not None
+
+
+def _stamp_of(tensor: onnx.TensorProto) -> str | None:
+    return next((entry.value for entry in tensor.external_data if entry.key == MODEL_KEY), None)
 
 
 def _missing_data(tensor: onnx.TensorProto, file: DataFile, error: Exception) -> FileError:
