@@ -107,8 +107,12 @@ UNFIT = {
     ),
     "float16": (conv("float16"), "'x' is float16, which it would compute in float32"),
     "int64 that is fed": (
+        models.model("net (int64[3] i, float[3] x) => (float[3] y) { j = Add (i, i) c = Cast <to = 1> (j) y = Add (x, c) }"),
+        "'j' is int64, which it would compute in int32",
+    ),
+    "a shape that is fed": (
         models.model("net (int64[1] i, float[3] x) => (float[n] y) { r = Relu (x) y = Reshape (r, i) }"),
-        "'i' is int64, which it would compute in int32",
+        "sizes depend on values",
     ),
     "a large constant": (
         models.model(
@@ -125,8 +129,12 @@ UNFIT = {
         ),
         "is com.microsoft.Gelu",
     ),
-    "indices": (
-        models.model("net (float[3] x, int64[1] i) => (float[1] y) { r = Relu (x) y = Gather (r, i) }"),
+    "indices that are computed": (
+        models.model("net (float[3] x) => (float[1] y) { s = ArgMax (x) y = Gather (x, s) }"),
+        "indices are not checked",
+    ),
+    "indices in an axis of any size": (
+        models.model("net (float[n] x, int64[1] i) => (float[1] y) { r = Relu (x) y = Gather (r, i) }"),
         "indices are not checked",
     ),
     "constant indices outside the axis": (
@@ -189,6 +197,38 @@ def test_other_partitions_stay_with_onnxruntime(name, caplog):
     assert all("not on OpenVINO: " in record.reason for record in session.plan)
     assert reason in str(session.plan)
     assert reason in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_integers_of_a_caller_are_checked_in_each_run(kind, caplog):
+    """Those that OpenVINO would wrap, or would not check, are onnxruntime's; its results are the same for all others."""
+    made = models.model(
+        f"""net ({kind}[2, 2] ids, {kind}[1] step, float[3] x) => (float[2, 3] y, float[3] z) {{
+            a = Slice (ids, one, two, one) b = Squeeze (a, one) e = Gather (table, b) y = Exp (e)
+            t = Cast <to = 1> (step) s = Sin (t) z = Add (x, s) }}""",
+        table=models.random(5, 3),
+        one=np.int64([1]),
+        two=np.int64([2]),
+    )
+    session, reference = by_openvino(made), unpool.InferenceSession(made)
+    assert set(runners(session).values()) == {"openvino"}
+    x = models.random(3)
+    largest = np.iinfo(kind).max
+
+    def feed(first, second, step):
+        return {"ids": np.array([[3, first], [3, second]], kind), "step": np.array([step], kind), "x": x}
+
+    for values in ((4, -5, 3), (0, 1, 2**31 - 1)):
+        for one, other in zip(session.run(None, feed(*values)), reference.run(None, feed(*values)), strict=True):
+            np.testing.assert_allclose(one, other, **CLOSE)
+    with caplog.at_level(logging.INFO, "unpool"):
+        np.testing.assert_allclose(
+            session.run(["z"], feed(0, 0, largest))[0], reference.run(["z"], feed(0, 0, largest))[0], **CLOSE
+        )
+    assert ("step is not in" in caplog.text) == (kind == "int64")
+    for wrong in (5, -6, largest):
+        with pytest.raises(unpool.UnpoolError, match="indices element out of data bounds"):
+            session.run(None, feed(0, wrong, 0))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge"])

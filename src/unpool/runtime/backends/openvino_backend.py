@@ -32,7 +32,7 @@ from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import is_unpool_op
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large, with_data_inside
-from unpool.runtime.plan.openvino_fit import UnfitError, known_values, require_fit, require_node
+from unpool.runtime.plan.openvino_fit import Ranges, UnfitError, known_values, require_fit, require_node
 from unpool.runtime.plan.plan import Step, at_oldest_opset, cut
 from unpool.runtime.requirements import onnxruntime
 
@@ -167,17 +167,23 @@ def _tensor(value: AnyArray) -> Any:
 
 
 class OpenVinoPartition(Partition):
-    """A loaded partition; `load_in_onnxruntime` loads it for shapes that OpenVINO does not get.
+    """A loaded partition; `load_in_onnxruntime` loads it for shapes and integers that OpenVINO does not get.
 
     UnfitError: OpenVINO refuses the model.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, where: str, properties: Mapping[str, str], load_in_onnxruntime: OrtLoader
+        self,
+        model: onnx.ModelProto,
+        where: str,
+        properties: Mapping[str, str],
+        ranges: Ranges,
+        load_in_onnxruntime: OrtLoader,
     ) -> None:
         super().__init__(where)
         self._properties, self._load_in_onnxruntime = properties, load_in_onnxruntime
         self._names = [value.name for value in model.graph.input], [value.name for value in model.graph.output]
+        self._ranges = {self._names[0].index(name): limits for name, limits in ranges.items()}
         self._content = bytes(model.SerializeToString())
         with _unfit_errors():
             self._model = core().read_model(self._content)
@@ -189,7 +195,8 @@ class OpenVinoPartition(Partition):
         self._lock = threading.Lock()
         if all(port.partial_shape.is_static for port in ports):
             self._compile(tuple(tuple(port.shape) for port in ports))
-            self._model, self._content = None, b""  # a run has no other shapes
+            self._model = None  # a run has no other shapes
+            self._content = self._content if ranges else b""
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         key = tuple([value.shape for value in values])
@@ -202,12 +209,21 @@ class OpenVinoPartition(Partition):
                         self._compiled[key] = None
                         _LOG.info("%s runs on onnxruntime for inputs of %s: %s", self._where, key, error)
         compiled = self._compiled.get(key)
-        if compiled is not None:
+        if compiled is not None and self._are_in_range(values):
             return compiled.run(values, targets)
         with self._lock:
             if self._ort_partition is None:
                 self._ort_partition = self._load_in_onnxruntime(self._content)
         return self._ort_partition.run(values, run_options, targets)
+
+    def _are_in_range(self, values: Values) -> bool:
+        """True if OpenVINO computes these integers as they are written: it does not check them."""
+        for place, (least, largest) in self._ranges.items():
+            if values[place].min() < least or values[place].max() > largest:
+                name = self._names[0][place]
+                _LOG.info("%s runs on onnxruntime: %s is not in %d to %d", self._where, name, least, largest)
+                return False
+        return True
 
     def _run_error(self, error: Exception) -> UnpoolError:
         return error_class(UnpoolError, "Fail")(
@@ -226,9 +242,10 @@ class OpenVinoPartition(Partition):
         sources = (result.input_value(0).get_node() for result in model.get_results())
         if any(str(source.get_type_name()) == "Parameter" for source in sources):
             raise UnfitError("an output is an input as it is, which it would not write")
-        _require_valid_indices(model, is_folded=False)
+        checked = {self._names[0][place] for place in self._ranges}
+        _require_valid_indices(model, checked, is_folded=False)
         _fold_constants(model)
-        _require_valid_indices(model, is_folded=True)
+        _require_valid_indices(model, checked, is_folded=True)
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
 
 
@@ -241,10 +258,11 @@ def _fold_constants(model: Any) -> None:
     manager.run_passes(model)
 
 
-def _require_valid_indices(model: Any, *, is_folded: bool) -> None:
+def _require_valid_indices(model: Any, checked: set[str], *, is_folded: bool) -> None:
     """Refuse constant indices that are not inside of what they count in, which OpenVINO does not check.
 
-    Shapes are static. Before constants are folded, indices that are still to be computed are not refused.
+    Shapes are static. Before constants are folded, indices that are still to be computed are not refused, and never
+    those that come from inputs which are `checked` in each run.
     """
     for operation in model.get_ops():
         kind, name = operation.get_type_name(), repr(operation.get_friendly_name())
@@ -252,7 +270,8 @@ def _require_valid_indices(model: Any, *, is_folded: bool) -> None:
             continue
         shape, indices = operation.get_input_shape(0), _constant_of(operation.input_value(1))
         if indices is None:
-            if is_folded and operation.get_output_element_type(0).is_real():
+            is_of_size = not operation.get_output_element_type(0).is_real()
+            if is_folded and not is_of_size and not _is_from(checked, operation.input_value(1)):
                 raise UnfitError(f"indices of a {kind} are not checked")
             continue  # of sizes, whose indices the plan has checked
         if kind == "Gather":
@@ -266,6 +285,21 @@ def _require_valid_indices(model: Any, *, is_folded: bool) -> None:
             raise UnfitError(f"an index of {name} is negative or outside of {tuple(shape)}")
         if not kind.startswith("Gather") and len(np.unique(places, axis=0)) < len(places):
             raise UnfitError(f"{name} writes an element twice")
+
+
+def _is_from(names: set[str], port: Any) -> bool:
+    """True if an output depends on inputs of the model, and only on those with these names."""
+    found, left, seen = False, [port.get_node()], set()
+    while left:
+        node = left.pop()
+        if node.get_type_name() == "Parameter":
+            found = True
+            if names.isdisjoint(node.output(0).get_names()):
+                return False
+        sources = [value.get_node() for value in node.input_values()]
+        left += [source for source in sources if source.get_friendly_name() not in seen]
+        seen.update(source.get_friendly_name() for source in sources)
+    return found
 
 
 def _constant_of(port: Any) -> AnyArray | None:
@@ -339,12 +373,12 @@ class OpenVinoLoader:
                 raise UnfitError("it optimises every partition, and graph_optimization_level says not to")
             if not has_threads:
                 raise UnfitError("enough other partitions have threads of their own")
-            require_fit(self._graph, step, types, self._known)
+            ranges = require_fit(self._graph, step, types, self._known)
             model = at_oldest_opset(cut(self._graph, step, types, with_data_inside))
             if is_too_large(model):
                 raise UnfitError("with its weights it has more than 2 GiB, the limit of an ONNX file")
             load = partial(OrtPartition, where=where, options=self._options, providers=self._providers)
-            return OpenVinoPartition(model, where, self._properties, load)
+            return OpenVinoPartition(model, where, self._properties, ranges, load)
         except UnfitError as error:
             self.unfit[step] = str(error)
             _LOG.info("%s runs on onnxruntime, not on OpenVINO: %s", where, error)

@@ -2,11 +2,12 @@
 
 It computes float64 and float16 in float32, and int64 in int32, without a warning. So floats have to be float32, and an
 integer has to be a count, such as a size or the number of a class: a constant, or made of other counts, in such a way
-that it stays below 2**31.
+that it stays below 2**31. Integers that a partition gets may be moved, compared, cast and used as the indices of a
+Gather: their range is checked in each run.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Container
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -30,21 +31,62 @@ class KnownValues(NamedTuple):
     constant: frozenset[str]  # the same in every run
 
 
-def require_fit(graph: Graph, step: Step, types: Types, known: KnownValues) -> None:
-    """Raise an UnfitError for a partition that OpenVINO may compute otherwise than it is written, or no faster."""
+Ranges: TypeAlias = dict[str, tuple[int, int]]
+"""The least and the largest value that the integers of an input may have, by its name."""
+
+
+def require_fit(graph: Graph, step: Step, types: Types, known: KnownValues) -> Ranges:
+    """Raise an UnfitError for a partition that OpenVINO may compute otherwise than it is written, or no faster.
+
+    Returns the ranges of its integer inputs, for which alone this holds.
+    """
+    ranges, checked = _input_ranges(graph, step, types, known)
     for position in step.nodes:
-        require_node(graph.nodes[position], graph, types, known)
+        require_node(graph.nodes[position], graph, types, known, checked)
     if known.counted.issuperset(name for position in step.nodes for name in writes(graph.nodes[position])):
         raise UnfitError("it computes sizes only")
+    return ranges
 
 
-def require_node(node: onnx.NodeProto, graph: Graph, types: Types, known: KnownValues) -> None:
-    """Raise an UnfitError for a node that OpenVINO may compute otherwise than it is written."""
+def _input_ranges(graph: Graph, step: Step, types: Types, known: KnownValues) -> tuple[Ranges, Container[str]]:
+    """The ranges of the integer inputs of a partition, and the values that only have elements of these."""
+    names = [name for name in step.inputs if shapes.dtype(types.get(name)) in _COUNTS and name not in known.counted]
+    ranges = dict.fromkeys(names, (1 - _LIMIT, _LIMIT - 1))
+    sources = dict(zip(names, names, strict=True))
+    for position in step.nodes:
+        node = graph.nodes[position]
+        if domain(node) == "" and node.op_type == "Gather" and node.input[1] in sources:
+            source, size = sources[node.input[1]], _gathered_size(node, graph, types)
+            least, largest = ranges[source]
+            ranges[source] = max(least, -size), min(largest, size - 1)
+        if domain(node) == "" and node.op_type in _MOVES and node.input[0] in sources:
+            sources[node.output[0]] = sources[node.input[0]]
+    return ranges, sources.keys()
+
+
+def _gathered_size(node: onnx.NodeProto, graph: Graph, types: Types) -> int:
+    """The size of the axis in which the indices of a Gather count."""
+    data, axis = node.input[0], attributes(node).get("axis", 0)
+    sizes = graph.constants[data].dims if data in graph.constants else shapes.static_dims(types.get(data))
+    size = sizes[axis] if sizes is not None and -len(sizes) <= axis < len(sizes) else None
+    if size is None:
+        raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
+    return int(size)
+
+
+def require_node(
+    node: onnx.NodeProto, graph: Graph, types: Types, known: KnownValues, checked: Container[str] = ()
+) -> None:
+    """Raise an UnfitError for a node that OpenVINO may compute otherwise than it is written.
+
+    `checked` are values whose integers are known to be in range when the node runs.
+    """
     if domain(node) or node.op_type not in OPERATORS:
         name = ".".join(filter(None, (domain(node), node.op_type)))
         raise UnfitError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
     has_indices = node.op_type in _INDEXED or (node.op_type == "Gather" and node.input[0] not in known.counted)
-    if has_indices and not _is_checked(node, graph, known):
+    is_in_range = node.op_type == "Gather" and node.input[1] in checked
+    if has_indices and not is_in_range and not _is_checked(node, graph, known):
         raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
     rule = _RULES.get(node.op_type)
     difference = rule(node, graph) if rule is not None else ""
@@ -55,7 +97,8 @@ def require_node(node: onnx.NodeProto, graph: Graph, types: Types, known: KnownV
         if kind is None or kind.kind == "O":
             raise UnfitError(f"{name!r} is no tensor of numbers, as far as is known before it runs")
         is_cast = node.op_type == "Cast" and kind in _READ and name in reads(node)
-        if kind not in _KEPT and not (kind in _COUNTS and name in known.counted) and not is_cast:
+        is_count = kind in _COUNTS and (name in known.counted or name in checked)
+        if kind not in _KEPT and not is_count and not is_cast:
             computed = "float32" if kind.kind == "f" or kind.name == "bfloat16" else "int32"
             raise UnfitError(f"{name!r} is {kind.name}, which it would compute in {computed}")
 
