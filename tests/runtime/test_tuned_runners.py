@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,7 @@ from unpool.runtime.backends.openvino_backend import OpenVinoPartition
 from unpool.runtime.passes import convert_conv
 from unpool.runtime.session import autotune as session_autotune
 from unpool.runtime.session import passthrough
-from unpool.runtime.session.autotune import BEFORE_INDICES, OPENVINO_ALL, OPENVINO_PARTITIONS, USUAL
+from unpool.runtime.session.autotune import BEFORE_INDICES, OPENVINO_ALL, OPENVINO_PARTITIONS, UNPOOL, USUAL
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINO"
 X = models.random(1, 3, 8, 8)
@@ -53,7 +54,7 @@ def clock(monkeypatch, tmp_path):
     asked: list[tuple[str, ...]] = []
 
     def timed(calls, *_):
-        if USUAL in calls:
+        if times.keys() & calls:
             asked.append(tuple(calls))
         return {name: times.get(name, 1.0) for name in calls}
 
@@ -70,7 +71,8 @@ def test_the_fastest_runners_are_taken(clock, name):
 
     session = unpool.InferenceSession(network(), tune=True)
 
-    assert asked == [(USUAL, OPENVINO_PARTITIONS, OPENVINO_ALL)]
+    best = OPENVINO_ALL if name == OPENVINO_ALL else USUAL
+    assert asked == [(USUAL, OPENVINO_ALL), (best, OPENVINO_PARTITIONS)]
     assert runners(session) == EXPECTED[name]
     assert (OPENVINO in session.get_providers()) == (name != USUAL)
     usual = unpool.InferenceSession(network()).run(None, {"x": X})[0]
@@ -93,9 +95,9 @@ def test_later_sessions_find_what_was_found(clock, tmp_path):
 
     assert runners(unpool.InferenceSession(path, tune=1e-9)) == EXPECTED[OPENVINO_ALL]
     assert runners(unpool.InferenceSession(path)) == EXPECTED[USUAL]
-    assert len(clock[1]) == 1
-    unpool.InferenceSession(path, tune=True, threads=1)
     assert len(clock[1]) == 2
+    unpool.InferenceSession(path, tune=True, threads=1)
+    assert len(clock[1]) == 4
 
 
 def test_what_another_release_found_is_found_out_anew(clock):
@@ -106,7 +108,7 @@ def test_what_another_release_found_is_found_out_anew(clock):
         another.setattr(autotune, "find_result", lambda key: "on the moon")
         assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[OPENVINO_ALL]
 
-    assert len(clock[1]) == 2
+    assert len(clock[1]) == 4
 
 
 def test_a_tuned_session_can_be_pickled(clock):
@@ -115,7 +117,7 @@ def test_a_tuned_session_can_be_pickled(clock):
     session = pickle.loads(pickle.dumps(unpool.InferenceSession(network(), tune=True)))
 
     assert runners(session) == EXPECTED[OPENVINO_ALL]
-    assert len(clock[1]) == 1
+    assert len(clock[1]) == 2
 
 
 def test_providers_that_are_set_later_count(clock):
@@ -328,7 +330,9 @@ def test_a_conv_before_indices_is_ours_where_that_is_faster(clock):
 
     session = unpool.InferenceSession(segnet(), tune=True, threads=1)
 
-    assert clock[1] == [(USUAL, BEFORE_INDICES, OPENVINO_PARTITIONS, OPENVINO_ALL)] * 2
+    others = (OPENVINO_ALL, OPENVINO_PARTITIONS)
+    assert clock[1][:3] == [(USUAL, each) for each in (BEFORE_INDICES, *others)]
+    assert clock[1][3:] == [(USUAL, BEFORE_INDICES), *((BEFORE_INDICES, each) for each in others)]
     assert convolutions(session) == {"Conv->a": "unpool", "Conv->y": "unpool"}
     assert OPENVINO not in session.get_providers()
     x = models.random(1, 64, 40, 40)
@@ -346,7 +350,7 @@ def test_a_conv_before_indices_goes_back(clock):
     clock[0][BEFORE_INDICES] = 0.5
     session = unpool.InferenceSession(segnet(), tune=True)
     assert convolutions(pickle.loads(pickle.dumps(session))) == {"Conv->a": "unpool", "Conv->y": "unpool"}
-    assert len(clock[1]) == 1
+    assert len(clock[1]) == 3
 
     session.set_providers([CPU])
 
@@ -374,16 +378,56 @@ def test_a_model_without_operators_of_ours_is_not_planned_for_a_trial(clock, mon
     assert clock[1] == []
 
 
-def test_what_there_is_no_time_for_is_left_out(clock, monkeypatch, caplog):
-    """The last choices first, with a word in the log."""
-    monkeypatch.setattr(session_autotune, "time", SimpleNamespace(perf_counter=iter([0.0, 1.0]).__next__))
-    with caplog.at_level(logging.INFO, logger="unpool"):
-        found = session_autotune._eligible(
-            dict.fromkeys((USUAL, BEFORE_INDICES, OPENVINO_PARTITIONS), list), 2.5 * session_autotune.MIN_RUNS
-        )
+def test_what_there_is_no_time_for_is_left_out(monkeypatch, caplog):
+    """Each candidate has its share of the time that is left, and one that does not load leaves it to the others."""
+    now, asked, loaded = [0.0], [], []
 
-    assert list(found) == [USUAL, BEFORE_INDICES]
-    assert "not timed, because a run takes too long: openvino." in caplog.text
+    def load(name, seconds):
+        loaded.append((name, seconds))
+        now[0] += 2
+        if name == OPENVINO_ALL:
+            raise unpool.UnpoolError("no")
+
+        def run():
+            now[0] += 1
+            return [np.zeros(1)]
+
+        return run
+
+    def timed(calls, seconds, *_):
+        asked.append((*calls, seconds))
+        now[0] += 14
+        return dict.fromkeys(calls, 1.0)
+
+    monkeypatch.setattr(session_autotune, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(session_autotune.autotune, "time_calls", timed)
+    names = [USUAL, BEFORE_INDICES, OPENVINO_ALL, OPENVINO_PARTITIONS, UNPOOL]
+    with caplog.at_level(logging.INFO, logger="unpool"):
+        assert session_autotune._fastest(None, names, load, list, 43.0) == USUAL
+
+    # a trial takes 8 runs of 1 s at least: 40 s are left for four candidates, 24 for three, 22 for two, 5 for the last
+    assert loaded == [(USUAL, 43.0), (BEFORE_INDICES, 10.0), (OPENVINO_ALL, 8.0), (OPENVINO_PARTITIONS, 11.0)]
+    assert [each[:2] for each in asked] == [(USUAL, BEFORE_INDICES), (USUAL, OPENVINO_PARTITIONS)]
+    assert "openvino with ConvTranspose does not load: no" in caplog.text
+    assert "not timed, because a run takes too long: unpool." in caplog.text
+
+
+def test_no_more_than_two_candidates_are_in_memory(clock, monkeypatch):
+    """The slower one of two is dropped before the next one is loaded."""
+    clock[0][OPENVINO_ALL] = 0.5
+    executors, most = weakref.WeakSet(), [0]
+    init = session_autotune.Executor.__init__
+
+    def count(self, *given, **words):
+        executors.add(self)
+        most[0] = max(most[0], len(executors))
+        init(self, *given, **words)
+
+    monkeypatch.setattr(session_autotune.Executor, "__init__", count)
+    session = unpool.InferenceSession(network(), tune=True)
+
+    assert runners(session) == EXPECTED[OPENVINO_ALL]
+    assert (most[0], len(executors)) == (2, 1)
 
 
 def test_a_trial_in_fact():

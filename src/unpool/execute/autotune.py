@@ -23,6 +23,7 @@ from unpool.operators.tensors import Shape
 SECONDS = 30.0  # default time limit of a session's autotuning; compiling kernels counts
 TURNS = 7  # of each algorithm
 TURN = 0.01  # seconds of a turn; a longer call is a turn of its own
+LONG = 0.1  # seconds of a call that is timed at once: what fills caches again is a small part of it
 FAR = 2.0  # an algorithm whose first turn takes this many times the shortest gets no other
 MARGIN = 0.08  # least gain over the default, as a share of its time: less is lost again between other nodes
 
@@ -99,8 +100,8 @@ def time_calls(
     """Seconds of each call; they take turns, so that a slow moment of the machine affects all.
 
     Each call is warmed up once and gets a turn, however long that takes; after `seconds` no other turn begins. With
-    `settle`, each turn begins with so many seconds of sleep and a call that is not timed: threads of the call before
-    park, and the caches fill again. `typical` is the statistic of the shortest times of all turns.
+    `settle`, each turn begins with so many seconds of sleep and, unless calls are long, with one that is not timed:
+    threads of the call before park, and the caches fill again. `typical` is the statistic of the shortest times of all turns.
     """
     end = time.perf_counter() + seconds
     for call in calls.values():
@@ -130,7 +131,11 @@ def _seconds(call: Callable[[], object], settle: float) -> float:
     """The shortest time of a call in a turn."""
     if settle:
         time.sleep(settle)
+        start = time.perf_counter()
         call()
+        seconds = time.perf_counter() - start
+        if seconds > LONG:
+            return seconds
     least, begin = math.inf, time.perf_counter()
     end = begin
     while end - begin < TURN:

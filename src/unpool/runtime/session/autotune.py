@@ -3,16 +3,18 @@
 | candidate | ConvTranspose | partitions between unpool's nodes |
 |---|---|---|
 | usual | unpool, or onnxruntime where that saves too little | onnxruntime |
-| unpool | unpool | onnxruntime |
 | Conv before Indices | unpool | onnxruntime, except Convs on which Indices depend: unpool |
-| openvino | unpool | OpenVINO |
 | openvino with ConvTranspose | OpenVINO, where it computes them as they are written | OpenVINO |
+| openvino | unpool | OpenVINO |
+| unpool | unpool | onnxruntime |
 
-The second differs only where the usual one leaves nodes to onnxruntime, the third only for models that have Indices;
-the others need OpenVINO. A caller who names providers chooses the partitions; OpenVINO's may still get every
-ConvTranspose. The result is stored for later sessions of the same file.
-A candidate is chosen over the usual one only if it is faster by a margin; one with OpenVINO only if its results are
-the same except for rounding.
+"unpool" differs from the usual one only where that leaves nodes to onnxruntime, "Conv before Indices" only for models
+that have Indices. The others need OpenVINO, and "openvino with ConvTranspose" a ConvTranspose. A caller who names
+providers chooses the partitions; OpenVINO's may still get every ConvTranspose.
+
+Candidates are loaded one after another, and each is timed in turns with the fastest so far, so no more than two are in
+memory. The usual one is replaced only if it is slower by a margin, and by one with OpenVINO only if the results are the
+same except for rounding. The choice is stored for later sessions of the same file.
 
 A model whose inputs have dynamic sizes is tuned while it runs, by ShapeTuner: each combination of sizes at its first
 run.
@@ -27,7 +29,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import onnx
 
@@ -59,8 +61,11 @@ MARGIN = 0.03
 
 MIN_TUNING = 1e-9  # seconds of tuning that are enough to find a stored result, and too few to time anything
 MAX_SHAPES = 256  # combinations of input shapes whose choices a session keeps
-MIN_RUNS = 4  # runs of each candidate in a trial
+MIN_RUNS = 8  # of a trial of two candidates
 SETTLE = 0.002  # seconds until the threads of other candidates sleep
+
+Call: TypeAlias = Callable[[], list[Any]]
+"""A run of a candidate."""
 
 _log = logging.getLogger("unpool")
 
@@ -146,31 +151,26 @@ def build_session(config: SessionConfig) -> BuiltSession:
     if name in configs:
         return build(configs[name])
     end = time.perf_counter() + config.tuning
-    usual = build(config)
-    if not isinstance(usual.model, Executor) or not _has_indices(usual.model.plan):
-        configs.pop(BEFORE_INDICES, None)
-    if UNPOOL in configs and not _leaves_nodes(config, usual.model):
-        del configs[UNPOOL]
+    sessions = {USUAL: build(config)}
+    usual = sessions[USUAL].model
+    configs = {name: each for name, each in configs.items() if _is_useful(name, config, usual)}
     if len(configs) == 1:
-        return usual
+        return sessions[USUAL]
     from unpool.runtime.session.random_inputs import random_feed  # loads NumPy's generators
 
     try:
-        feed = random_feed(usual.model.signature.inputs, {})
+        feed = random_feed(usual.signature.inputs, {})
     except UnpoolError as error:
         _log.info("tuning: candidates are timed at the first run of each shape: %s", error)
-        return usual._replace(shape_tuner=ShapeTuner(key, configs, usual.model))
-    sessions = {USUAL: usual}
-    for name, candidate in configs.items():
-        seconds = end - time.perf_counter()
-        if name != USUAL and seconds > 0:
-            try:
-                sessions[name] = build(replace(candidate, tuning=max(seconds, MIN_TUNING)))
-            except UnpoolError as error:
-                _log.info("tuning: %s does not load: %s", name, error)
-    calls: dict[str, Callable[[], Any]]
-    calls = {name: partial(session.model.run, None, feed) for name, session in sessions.items()}
-    name = _fastest(key, calls, end - time.perf_counter())
+        return sessions[USUAL]._replace(shape_tuner=ShapeTuner(key, configs, usual))
+    del usual  # so that it can be dropped
+
+    def load(name: str, seconds: float) -> Call:
+        if name not in sessions:
+            sessions[name] = build(replace(configs[name], tuning=max(seconds, MIN_TUNING)))
+        return partial(sessions[name].model.run, None, feed)
+
+    name = _fastest(key, list(configs), load, sessions.pop, end - time.perf_counter())
     return sessions[name]._replace(config=configs[name])
 
 
@@ -204,13 +204,15 @@ class ShapeTuner:
     def _choose(self, shapes: Hashable, feed: Mapping[str, Any]) -> str:
         key = None if self._key is None else repr((self._key, shapes))
         name = None if key is None else autotune.find_result(key)
-        if name not in self._configs or not self._load(name):
-            begin = time.perf_counter()
-            try:
+        begin = time.perf_counter()
+        try:
+            if name in self._configs:
+                self._load(name)
+            else:
                 name = self._time(key, feed) if self._seconds > 0 else USUAL
-            except UnpoolError:
-                return USUAL  # which raises it to the caller
-            self._seconds -= time.perf_counter() - begin
+                self._seconds -= time.perf_counter() - begin
+        except UnpoolError:
+            return USUAL  # which raises it to the caller
         if len(self._choices) >= MAX_SHAPES:
             del self._choices[next(iter(self._choices))]
         self._choices[shapes] = name
@@ -220,17 +222,16 @@ class ShapeTuner:
         return name
 
     def _time(self, key: str | None, feed: Mapping[str, Any]) -> str:
-        names = [name for name in self._configs if self._load(name)]
-        return _fastest(key, {name: partial(self._models[name].run, None, feed) for name in names}, self._seconds)
+        def load(name: str, _: float) -> Call:
+            return partial(self._load(name).run, None, feed)
 
-    def _load(self, name: str) -> bool:
-        """Load a candidate if it is not loaded; False if it cannot be."""
+        return _fastest(key, list(self._configs), load, lambda _: None, self._seconds)
+
+    def _load(self, name: str) -> Executor | OrtModel:
+        """The model of a candidate, which is loaded once."""
         if name not in self._models:
-            try:
-                self._models[name] = build(replace(self._configs[name], tuning=MIN_TUNING)).model
-            except UnpoolError as error:
-                _log.info("tuning: %s does not load: %s", name, error)
-        return name in self._models
+            self._models[name] = build(replace(self._configs[name], tuning=MIN_TUNING)).model
+        return self._models[name]
 
 
 def _candidates(config: SessionConfig) -> dict[str, SessionConfig]:
@@ -244,22 +245,26 @@ def _candidates(config: SessionConfig) -> dict[str, SessionConfig]:
     if not config.tuning or is_chosen or config.options is not None or config.semantics.exact:
         return configs
     if config.providers is None:
-        configs[UNPOOL] = replace(config, openvino_conv_transpose=False, checks_profit=False)
         configs[BEFORE_INDICES] = replace(config, openvino_conv_transpose=False, convert_conv_before_indices=True)
         if is_installed():
             openvino = replace(config, providers=Providers((OPENVINO, CPU), ({}, {})))
-            configs[OPENVINO_PARTITIONS] = replace(openvino, openvino_conv_transpose=False)
             configs[OPENVINO_ALL] = replace(openvino, openvino_conv_transpose=True)
+            configs[OPENVINO_PARTITIONS] = replace(openvino, openvino_conv_transpose=False)
+        configs[UNPOOL] = replace(config, openvino_conv_transpose=False, checks_profit=False)
     elif is_installed() and config.all_providers.openvino is not None:
         configs[OPENVINO_ALL] = replace(config, openvino_conv_transpose=True)
     return configs
 
 
-def _leaves_nodes(config: SessionConfig, model: Executor | OrtModel) -> bool:
-    """True if unpool could run nodes of a model that are left to onnxruntime."""
-    if isinstance(model, OrtModel):
+def _is_useful(name: str, config: SessionConfig, usual: Executor | OrtModel) -> bool:
+    """True if a candidate may differ from the others, as far as the usual one shows."""
+    if name == UNPOOL and isinstance(usual, OrtModel):
         return passthrough_of(config) is not Passthrough.YES
-    return any(row.reason == NO_PROFIT for row in model.plan)
+    if name == UNPOOL:
+        return any(row.reason == NO_PROFIT for row in usual.plan)
+    if name == OPENVINO_ALL:
+        return any(row.operator == "ConvTranspose" for row in usual.plan)
+    return name != BEFORE_INDICES or (isinstance(usual, Executor) and _has_indices(usual.plan))
 
 
 def _has_indices(plan: Plan) -> bool:
@@ -268,41 +273,57 @@ def _has_indices(plan: Plan) -> bool:
     return any(len(plan.steps[step].outputs) > 1 for step in pools)
 
 
-def _fastest(key: str | None, calls: dict[str, Callable[[], Any]], seconds: float) -> str:
-    """The name of the fastest candidate, which is stored; the usual one unless another is faster by a margin."""
-    if len(calls) > 1:
-        calls = _eligible(calls, seconds)
-    if len(calls) == 1:
-        return USUAL
-    times = autotune.time_calls(calls, seconds, SETTLE, median)  # the minimum of so few whole runs is noise
-    name = autotune.fastest(times, USUAL, MARGIN)
-    _log.info("tuning: the model goes by %s: %s.", name, autotune.format_times(times))
-    if key is not None:
-        autotune.store_result(key, name)
-    return name
+def _fastest(
+    key: str | None, names: list[str], load: Callable[[str, float], Call], drop: Callable[[str], object], seconds: float
+) -> str:
+    """The name of the fastest candidate, which is stored; the usual one unless another is faster by a margin.
 
+    Each is timed against the fastest so far, so no more than two have to be loaded. Those of unpool alone are not
+    compared: they only round differently, which may change an index, and a single index may change many outputs
+    (docs/decisions/0011).
 
-def _eligible(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Callable[[], Any]]:
-    """The candidates that there is time for, the usual one first; OpenVINO's only where results agree.
-
-    Candidates of unpool's own are not compared: they only round differently, which may change an index, and a single
-    index may change many outputs (docs/decisions/0011).
+    Args:
+        key: of the stored result; None to store none.
+        names: of the candidates, the usual one first.
+        load: the run of a candidate, which it may load within so many seconds; an UnpoolError if it cannot be loaded.
+        drop: is given the name of a candidate that is not needed any more.
+        seconds: in which the trial has to end, but for the runs that it has begun.
     """
+    end = time.perf_counter() + seconds
+    best, call = USUAL, load(USUAL, seconds)
     start = time.perf_counter()
-    expected = calls[USUAL]()
-    count = int(seconds / (MIN_RUNS * (time.perf_counter() - start)))
-    skipped = list(calls)[max(count, 1) :]
-    if skipped:
-        _log.info("tuning: not timed, because a run takes too long: %s.", ", ".join(skipped))
-    compared = (OPENVINO_PARTITIONS, OPENVINO_ALL)
-    return {
-        name: call
-        for name, call in calls.items()
-        if name not in skipped and (name not in compared or _agrees(name, call, expected))
-    }
+    expected = call()
+    run = time.perf_counter() - start
+    has_times = False
+    for number, name in enumerate(names[1:], 1):
+        left = end - time.perf_counter()
+        count = min(len(names) - number, int(left / (MIN_RUNS * run)))
+        if not count:
+            _log.info("tuning: not timed, because a run takes too long: %s.", ", ".join(names[number:]))
+            break
+        try:
+            other = load(name, left / count)
+        except UnpoolError as error:
+            _log.info("tuning: %s does not load: %s", name, error)
+            continue
+        if name in (OPENVINO_PARTITIONS, OPENVINO_ALL) and not _agrees(name, other, expected):
+            drop(name)
+            continue
+        seconds = (end - time.perf_counter()) / count
+        times = autotune.time_calls({best: call, name: other}, seconds, SETTLE, median)  # a minimum is noise here
+        _log.info("tuning: %s.", autotune.format_times(times))
+        has_times = True
+        if autotune.fastest(times, best, MARGIN if best == USUAL else 0.0) == name:
+            best, name, call = name, best, other
+        drop(name)
+    if has_times:
+        _log.info("tuning: the model goes by %s.", best)
+        if key is not None:
+            autotune.store_result(key, best)
+    return best
 
 
-def _agrees(name: str, call: Callable[[], Any], expected: list[Any]) -> bool:
+def _agrees(name: str, call: Call, expected: list[Any]) -> bool:
     try:
         diffs = [diff_arrays(*pair, TUNING) for pair in zip(expected, call(), strict=True)]
     except UnpoolError as error:
