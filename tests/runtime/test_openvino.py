@@ -107,7 +107,9 @@ UNFIT = {
     ),
     "float16": (conv("float16"), "'x' is float16, which it would compute in float32"),
     "int64 that is fed": (
-        models.model("net (int64[3] i, float[3] x) => (float[3] y) { j = Add (i, i) c = Cast <to = 1> (j) y = Add (x, c) }"),
+        models.model(
+            "net (int64[3] i, float[3] x) => (float[3] y) { j = Add (i, i) c = Cast <to = 1> (j) y = Add (x, c) }"
+        ),
         "'j' is int64, which it would compute in int32",
     ),
     "a shape that is fed": (
@@ -201,7 +203,7 @@ def test_other_partitions_stay_with_onnxruntime(name, caplog):
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_integers_of_a_caller_are_checked_in_each_run(kind, caplog):
-    """Those that OpenVINO would wrap, or would not check, are onnxruntime's; its results are the same for all others."""
+    """Those that OpenVINO would wrap, or would not check, are onnxruntime's; with others the results are the same."""
     made = models.model(
         f"""net ({kind}[2, 2] ids, {kind}[1] step, float[3] x) => (float[2, 3] y, float[3] z) {{
             a = Slice (ids, one, two, one) b = Squeeze (a, one) e = Gather (table, b) y = Exp (e)

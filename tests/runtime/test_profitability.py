@@ -1,12 +1,16 @@
 """onnxruntime gets a whole model where unpool would save less time than the cuts cost."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import unpool
 from tests.support import models
 from unpool.execute import autotune
+from unpool.kernels.cpu.machine import measurements
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles
+from unpool.runtime.graph import peek
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.session import autotune as session_autotune
 from unpool.runtime.session.autotune import UNPOOL, USUAL
@@ -145,3 +149,62 @@ def test_a_call_that_is_wrong_is_refused_by_unpool():
     text = "net (float[n, 64, 64, 64] t) => (float[n, m, h, v] y) { y = ConvTranspose <strides = [2, 2]> (t, u) }"
     only = models.model(text, u=models.random(64, 4, 2, 2))
     assert runners(unpool.InferenceSession(only)) == ["unpool"]
+
+
+@pytest.fixture
+def plans(monkeypatch, tmp_path):
+    """The number of models that are planned; nothing is stored yet."""
+    counted, original = [], session_autotune.prepare
+
+    def prepare(*arguments):
+        counted.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(session_autotune, "prepare", prepare)
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
+    return counted
+
+
+def test_a_whole_model_is_planned_once(plans, tmp_path):
+    """Another session of the same file needs no plan, unless its arguments or the file are others."""
+    path = tmp_path / "net.onnx"
+    model = encoder_decoder()
+    path.write_bytes(model.SerializeToString())
+    x, results = models.random(1, 64, 64, 64), []
+    for words in ({}, {}, {"threads": 1}, {"exact": True}, {"exact": True}):
+        session = unpool.InferenceSession(path, **words)
+        assert runners(session) == (["unpool"] if "exact" in words else ["onnxruntime"])
+        results.append((len(plans), session.run(None, {"x": x})[0]))
+    assert [count for count, _ in results] == [1, 1, 2, 3, 4]
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+
+    model.graph.node[0].name = "another"
+    path.write_bytes(model.SerializeToString())
+    unpool.InferenceSession(path)
+    assert len(plans) == 5
+    unpool.InferenceSession(model)  # no file
+    unpool.InferenceSession(model)
+    assert len(plans) == 7
+
+
+def test_a_plan_does_not_depend_on_large_weights(tmp_path):
+    """They are not read for the digest of a model; anything else is."""
+    model = encoder_decoder()
+    large = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    small = onnx.numpy_helper.from_array(np.int64([1, 2, 3]), "sizes")
+    model.graph.initializer.append(small)
+    assert len(large.raw_data) >= peek.LARGE_DATA
+    content = model.SerializeToString()
+    digest = peek.digest_without_weights(content)
+    assert digest is not None
+
+    def changed(tensor):
+        place = content.index(tensor.raw_data) + len(tensor.raw_data) - 1
+        return peek.digest_without_weights(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+
+    assert changed(large) == digest
+    assert changed(small) not in (None, digest)
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    assert peek.digest_without_weights((tmp_path / "net.onnx").read_bytes()) is None
+    with pytest.raises(ValueError, match="protobuf"):
+        peek.digest_without_weights(b"no model")

@@ -101,7 +101,8 @@ def time_calls(
 
     Each call is warmed up once and gets a turn, however long that takes; after `seconds` no other turn begins. With
     `settle`, each turn begins with so many seconds of sleep and, unless calls are long, with one that is not timed:
-    threads of the call before park, and the caches fill again. `typical` is the statistic of the shortest times of all turns.
+    threads of the call before park, and the caches fill again. `typical` is the statistic of the shortest times of all
+    turns.
     """
     end = time.perf_counter() + seconds
     for call in calls.values():

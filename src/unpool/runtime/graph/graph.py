@@ -202,7 +202,8 @@ def prune(graph: Graph) -> Graph:
 
 def constant_array(graph: Graph, name: str) -> AnyArray | None:
     """The small array that a value is in every run, as constants make it; None if it is large or unknown."""
-    makers = {output: node for node in graph.nodes for output in writes(node)}
+    is_constant = name in graph.constants  # nearly all that are asked for, by every pass
+    makers = {} if is_constant else {output: node for node in graph.nodes for output in writes(node)}
     return _constant_array(graph, makers, name, DEEPEST)
 
 

@@ -3,6 +3,7 @@
 A protobuf message is a row of fields, each with a number and a length; weights are skipped whole.
 """
 
+import hashlib
 import mmap
 import string
 from collections.abc import Iterator, Sequence
@@ -69,6 +70,31 @@ def without_weights(content: Content, location: str, entry: tuple[str, str]) -> 
     except DecodeError as error:
         raise ValueError("expected a model of protobuf, got something else") from error
     return model
+
+
+def digest_without_weights(content: Content) -> str | None:
+    """A digest of a model but for the numbers of its large weights; None if it has data in other files.
+
+    Raises a ValueError for bytes that are no model.
+    """
+    digest, hashed, has_files = hashlib.sha256(), 0, False
+
+    def add(end: int) -> None:
+        nonlocal hashed, has_files
+        piece = content[hashed:end]
+        has_files = has_files or b"location" in piece  # the name of an entry of external data
+        digest.update(piece)
+        hashed = end
+
+    for graph in _whole_fields(content, 0, len(content)):
+        for row in _whole_fields(content, graph.begin, graph.end) if graph.number == _GRAPH else ():
+            if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
+                for field in _whole_fields(content, row.begin, row.end):
+                    if field.number == _RAW_DATA and field.end - field.begin >= LARGE_DATA:
+                        add(field.begin)
+                        hashed = field.end
+    add(len(content))
+    return None if has_files else digest.hexdigest()
 
 
 def _without_data(content: Content, row: "_Field", location: str, entry: tuple[str, str]) -> onnx.TensorProto | None:

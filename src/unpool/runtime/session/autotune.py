@@ -51,7 +51,7 @@ from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.load import SessionConfig, load_model
 from unpool.runtime.session.ort_compat.model_files import save_optimized
 from unpool.runtime.session.ort_compat.profile import Profile
-from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole, passthrough_of
+from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole, passthrough_of, whole_key
 
 USUAL, UNPOOL, BEFORE_INDICES = "usual", "unpool", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
@@ -89,18 +89,25 @@ class _PreparedModel(NamedTuple):
 
 
 def build(config: SessionConfig) -> BuiltSession:
-    """The model of a session: passed through to onnxruntime, or planned and loaded."""
+    """The model of a session: passed through to onnxruntime, or planned and loaded.
+
+    That a plan gives onnxruntime the whole model is stored: a later session of the same file needs no plan.
+    """
     passthrough = passthrough_of(config)
-    whole = _whole(config) if passthrough is Passthrough.YES else None
+    is_planned = passthrough is Passthrough.IF_PLANNED and config.options is None
+    key = whole_key(config) if is_planned else None
+    is_known = key is not None and autotune.find_result(key) is True
+    whole = _whole(config) if is_known or passthrough is Passthrough.YES else None
     if whole is not None:
         return whole
     with model_errors(config.source):
         loaded = _load(config)
-        is_planned = passthrough is Passthrough.IF_PLANNED and config.options is None
         if is_planned and not needs_unpool(*loaded.prepared, loaded.load_options):
             del loaded  # onnxruntime reads the weights again: they are in memory once
             whole = _whole(config)
             if whole is not None:
+                if key is not None:
+                    autotune.store_result(key, True)
                 return whole
             loaded = _load(config)
         return _executed(config, loaded)

@@ -4,6 +4,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from unpool import __version__
 from unpool.errors import UnpoolError
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS
@@ -138,6 +140,23 @@ def passthrough_of(config: SessionConfig) -> Passthrough:
             return Passthrough.IF_PLANNED if is_planned else Passthrough.YES
     except (OSError, ValueError, TypeError):
         return Passthrough.NO
+
+
+def whole_key(config: SessionConfig) -> str | None:
+    """The key of a stored result, that the plan of a model gives onnxruntime all of it.
+
+    A plan depends on the model without its large weights. None for a source that is no file, and a model with data in
+    other files.
+    """
+    if not isinstance(config.source, (str, os.PathLike)):
+        return None
+    try:
+        with _content(config.source) as content:
+            digest = peek.digest_without_weights(content)
+    except (OSError, ValueError):
+        return None
+    arguments = replace(config, source=b"", tuning=0.0)
+    return None if digest is None else repr(("whole", digest, arguments, __version__, onnxruntime.__version__))
 
 
 def open_whole(config: SessionConfig) -> OrtModel | None:
