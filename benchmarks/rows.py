@@ -109,11 +109,12 @@ class ZooRow:
         cpu: name of the CPU.
         threads: how many were allowed.
         runs: how many were timed; 0 if the engine cannot run the network.
-        load: from the file to a session, the median of the rounds.
+        load: from the file to a session, in the first round.
+        reload: the same, the median of later rounds, which find what unpool has stored; 0 without any.
         first: the first run, the median of the rounds.
         median: of all runs.
         p95: one run in twenty takes longer.
-        memory: peak above what imports take, the median of the rounds.
+        memory: peak above what imports take, the largest of the rounds.
         error: largest difference from torch's result over the largest value.
         reason: why the engine cannot run the network; "" if it can.
         steps: of a run of unpool, in order with the milliseconds of each; "" for other engines.
@@ -130,6 +131,7 @@ class ZooRow:
     threads: int
     runs: int
     load: float
+    reload: float
     first: float
     median: float
     p95: float

@@ -141,10 +141,11 @@ def _rows(name: str, known: Summary, results: dict[str, Results], threads: int) 
         yield ZooRow(
             name, known.group, known.input, known.operators, engine, each.version, cpu_name(), threads,
             len(each.seconds) if is_able else 0,
-            median(one.load for one in each.loaded) if is_able else 0.0,
+            each.loaded[0].load if is_able else 0.0,
+            median(one.load for one in each.loaded[1:]) if is_able and len(each.loaded) > 1 else 0.0,
             median(one.first for one in each.loaded) if is_able else 0.0,
             p50, p95,
-            int(median(each.memory)) if is_able else 0,
+            max(each.memory) if is_able else 0,
             max(one.error for one in each.loaded) if is_able else 0.0,
             each.reason, each.steps, today(),
         )  # fmt: skip
@@ -154,7 +155,7 @@ def _missing_row(file: ModelFile, threads: int) -> ZooRow:
     reason = file.reason or "not exported"
     say(f"{file.name}: {reason}")
     numbers: dict[str, Any] = dict.fromkeys(("runs", "memory"), 0) | dict.fromkeys(
-        ("load", "first", "median", "p95", "error"), 0.0
+        ("load", "reload", "first", "median", "p95", "error"), 0.0
     )
     return ZooRow(
         network=file.name, group="", input="", operators="", engine=EXPORT, version="", cpu=cpu_name(),

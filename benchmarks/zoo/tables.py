@@ -25,8 +25,9 @@ TEXT = (
 )
 
 RESOURCES = (
-    "Seconds to load the model and of its first run, and the largest number of resident megabytes above what imports "
-    "take: medians of the rounds. unpool compiles kernels in the first one."
+    "Seconds to load the model for the first time, and later, of its first run, and the largest number of resident "
+    "megabytes above what imports take. Later loads find what unpool stored: that onnxruntime runs the whole model, and "
+    "the choice of a trial."
 )
 
 LATER = frozenset(network.name for network in later_networks.NETWORKS)
@@ -87,7 +88,7 @@ def gain(
     engines: ByEngine,
     ours: str,
     peers: Sequence[str] = PEERS,
-    quantity: Literal["median", "p95", "load", "memory"] = "median",
+    quantity: Literal["median", "p95", "load", "reload", "memory"] = "median",
 ) -> float | None:
     """A quantity of the fastest of these peers over that of ours; None where one is missing."""
     best = min((engines[peer] for peer in peers if peer in engines), key=lambda row: row.median, default=None)
@@ -146,7 +147,7 @@ def _resource_means(networks: Mapping[str, ByEngine]) -> str:
     """How much longer and larger unpool is than onnxruntime while it loads, in the geometric mean."""
     titles = ["geometric mean, × onnxruntime", *(EVERY[name].title for name in OURS)]
     lines = []
-    for title, quantity in (("seconds to load", "load"), ("peak memory", "memory")):
+    for title, quantity in (("first load", "load"), ("later loads", "reload"), ("peak memory", "memory")):
         gains = [[gain(each, ours, [ONNXRUNTIME], quantity) for each in networks.values()] for ours in OURS]
         means = [_mean(column) for column in gains]
         lines.append([title, *(times(1 / mean if mean else None) for mean in means)])
@@ -154,8 +155,8 @@ def _resource_means(networks: Mapping[str, ByEngine]) -> str:
 
 
 def _resources(networks: Mapping[str, ByEngine]) -> str:
-    """Load, first run and peak memory of each engine."""
-    titles = ["network", *(f"{EVERY[name].title}: load / first run / MB" for name in ENGINES)]
+    """Loads, first run and peak memory of each engine."""
+    titles = ["network", *(f"{EVERY[name].title}: load / later / first run / MB" for name in ENGINES)]
     lines = [[name, *(_resource_cell(engines.get(engine)) for engine in ENGINES)] for name, engines in networks.items()]
     return in_markdown(titles, 1, lines)
 
@@ -165,7 +166,7 @@ def _cell(row: ZooRow | None) -> str:
 
 
 def _resource_cell(row: ZooRow | None) -> str:
-    return "–" if row is None else f"{row.load:.2f} / {row.first:.3f} / {row.memory / 1e6:.0f}"
+    return "–" if row is None else f"{row.load:.2f} / {row.reload:.2f} / {row.first:.3f} / {row.memory / 1e6:.0f}"
 
 
 def _source(rows: Sequence[ZooRow]) -> str:
