@@ -102,3 +102,21 @@ def test_a_proto_of_the_caller_is_not_loaded_again(path):
     plan = unpool.InferenceSession(onnx.load(path)).plan
 
     assert {row.runner for row in plan if row.operator == "MaxPool"} == {"unpool"}
+
+
+@pytest.mark.parametrize("change", ["replaced", "gone"])
+def test_another_file_is_not_loaded_in_its_place(path, tmp_path, monkeypatch, change):
+    """The plan for other sizes is loaded from the same path, wherever the process is by then, if the file is the same."""
+    monkeypatch.chdir(path.parent)
+    session, same = unpool.InferenceSession(path.name), unpool.InferenceSession(path.name)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert same.run(None, {"x": random(1, 2, 3, 8)})[0].shape == (1, 2, 0, 2)
+    content = path.read_bytes()
+    path.unlink()
+    if change == "replaced":
+        path.write_bytes(content)
+
+    with pytest.raises(unpool.FileError, match=r"expected the file from which the session was made.*new session"):
+        session.run(None, {"x": random(1, 2, 3, 8)})
+    assert session.run(None, {"x": random(1, 2, 8, 8)})[0].shape[0] == 1

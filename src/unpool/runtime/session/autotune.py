@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import onnx
 
-from unpool.errors import UnpoolError
+from unpool.errors import FileError, UnpoolError
 from unpool.execute import autotune
 from unpool.numerics import TUNING, diff_arrays
 from unpool.runtime.backends.build import LoadOptions, needs_unpool
@@ -42,7 +42,7 @@ from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import try_serialize
+from unpool.runtime.graph.weights import file_stamp, try_serialize
 from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.placement import NO_PROFIT
 from unpool.runtime.plan.plan import Plan
@@ -130,7 +130,7 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
     model, options, load_options, prepared = loaded
     providers = config.all_providers.of_onnxruntime
     profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
-    executor = Executor(model, load_options, prepared=prepared, load_safe=partial(_load_safe, config))
+    executor = Executor(model, load_options, prepared=prepared, load_safe=partial(_load_safe, config, Reloaded(config)))
     if options.optimized_model_filepath:
         save_optimized(model, options, config.semantics, providers)
     if profile is not None:
@@ -141,9 +141,36 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
     return BuiltSession(config, executor, options)
 
 
-def _load_safe(config: SessionConfig) -> Executor:
+class Reloaded:
+    """The source of a session, to load it again while the session runs."""
+
+    def __init__(self, config: SessionConfig) -> None:
+        source = config.source
+        self._source = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
+        self._stamp = self._file_stamp()
+
+    def load(self, config: SessionConfig) -> Executor | OrtModel:
+        """The model of a session with other arguments; a FileError if its file is another one by now."""
+        if self._file_stamp() != self._stamp:
+            raise FileError(
+                f"{self._source}: expected the file from which the session was made, got another one or none. Make a "
+                "new session."
+            )
+        return build(replace(config, source=self._source)).model
+
+    def _file_stamp(self) -> str:
+        if not isinstance(self._source, str):
+            return ""
+        try:
+            with open(self._source, "rb") as file:
+                return file_stamp(file)
+        except OSError:
+            return ""
+
+
+def _load_safe(config: SessionConfig, source: Reloaded) -> Executor:
     """The model with a plan that assumes no sizes."""
-    model = build(replace(config, assumes_sizes=False, tuning=min(config.tuning, MIN_TUNING))).model
+    model = source.load(replace(config, assumes_sizes=False, tuning=min(config.tuning, MIN_TUNING)))
     assert isinstance(model, Executor), "unpool runs a MaxPool of this plan"
     return model
 
@@ -192,7 +219,7 @@ class ShapeTuner:
         self._key, self._configs = key, configs
         self._models: dict[str, Executor | OrtModel] = {USUAL: usual}
         self._choices: dict[Hashable, str] = {}
-        self._seconds = configs[USUAL].tuning
+        self._seconds, self._source = configs[USUAL].tuning, Reloaded(configs[USUAL])
         self._lock = threading.Lock()
         self.latest: Executor | OrtModel = usual  # the model of the latest run
 
@@ -237,7 +264,7 @@ class ShapeTuner:
     def _load(self, name: str) -> Executor | OrtModel:
         """The model of a candidate, which is loaded once."""
         if name not in self._models:
-            self._models[name] = build(replace(self._configs[name], tuning=MIN_TUNING)).model
+            self._models[name] = self._source.load(replace(self._configs[name], tuning=MIN_TUNING))
         return self._models[name]
 
 
