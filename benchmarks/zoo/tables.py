@@ -26,7 +26,7 @@ TEXT = (
 
 RESOURCES = (
     "Seconds to load the model for the first time, and later, of its first run, and the largest number of resident "
-    "megabytes above what imports take. Later loads find what unpool stored: that onnxruntime runs the whole model, and "
+    "megabytes above what imports take. Later loads find what unpool stored: that onnxruntime runs the model whole, and "
     "the choice of a trial."
 )
 

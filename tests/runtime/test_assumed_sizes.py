@@ -106,7 +106,7 @@ def test_a_proto_of_the_caller_is_not_loaded_again(path):
 
 @pytest.mark.parametrize("change", ["replaced", "gone"])
 def test_another_file_is_not_loaded_in_its_place(path, tmp_path, monkeypatch, change):
-    """The plan for other sizes is loaded from the same path, wherever the process is by then, if the file is the same."""
+    """A plan for other sizes is loaded from the same path, wherever the process is by then, if the file is the same."""
     monkeypatch.chdir(path.parent)
     session, same = unpool.InferenceSession(path.name), unpool.InferenceSession(path.name)
     (tmp_path / "elsewhere").mkdir()
