@@ -289,7 +289,7 @@ def _require_valid_indices(model: Any, checked: set[str], *, is_folded: bool) ->
 
 def _is_from(names: set[str], port: Any) -> bool:
     """True if an output depends on inputs of the model, and only on those with these names."""
-    found, left, seen = False, [port.get_node()], set()
+    found, left, seen = False, [port.get_node()], set[str]()
     while left:
         node = left.pop()
         if node.get_type_name() == "Parameter":

@@ -146,23 +146,23 @@ class Reloaded:
 
     def __init__(self, config: SessionConfig) -> None:
         source = config.source
-        self._source = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
+        self._path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
         self._stamp = self._file_stamp()
 
     def load(self, config: SessionConfig) -> Executor | OrtModel:
         """The model of a session with other arguments; a FileError if its file is another one by now."""
         if self._file_stamp() != self._stamp:
             raise FileError(
-                f"{self._source}: expected the file from which the session was made, got another one or none. Make a "
-                "new session."
+                f"{self._path}: expected the file from which the session was made, got another one or none. Make a new "
+                "session."
             )
-        return build(replace(config, source=self._source)).model
+        return build(config if self._path is None else replace(config, source=self._path)).model
 
     def _file_stamp(self) -> str:
-        if not isinstance(self._source, str):
+        if self._path is None:
             return ""
         try:
-            with open(self._source, "rb") as file:
+            with open(self._path, "rb") as file:
                 return file_stamp(file)
         except OSError:
             return ""
