@@ -26,8 +26,8 @@ TEXT = (
 
 RESOURCES = (
     "Seconds to load the model for the first time, and later, of its first run, and the largest number of resident "
-    "megabytes above what imports take. Later loads find what unpool stored: the choice of a trial, or that onnxruntime "
-    "runs the whole model."
+    "megabytes above what imports take. Later loads find what unpool stored: the choice of a trial, or that the whole "
+    "model is onnxruntime's."
 )
 
 LATER = frozenset(network.name for network in later_networks.NETWORKS)
