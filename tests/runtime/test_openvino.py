@@ -563,3 +563,26 @@ def test_large_and_computed_constant_indices_go_to_openvino():
     outside = unpool.InferenceSession(models.model(graph, i=indices, one=np.int64(1)), providers=ASKED)
     with pytest.raises(unpool.UnpoolError, match="Gather"):
         outside.run(None, {"x": x})
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("number", "runner"), [(2**30, "openvino"), (2**31 - 5, "onnxruntime"), (2**40, "onnxruntime")]
+)
+def test_integers_that_are_constant_are_computed_before(number, runner):
+    """With operators that OpenVINO does not compute beforehand, too; those of 2**31 or more stay with onnxruntime."""
+    made = models.model(
+        """net (float[5] x) => (float[2] y, float[2] z) {
+            t = ReduceSum <keepdims = 0> (c) f = Cast <to = 1> (t) r = Mul (x, f)
+            p = GatherElements (i, j) y = Gather (r, p) k = Gather (r, q) z = Exp (k) }""",
+        c=np.int64([number, 10]),
+        i=np.int64([3, -4, 2]),
+        j=np.int64([1, 2]),
+        q=np.int64([0, 1]),
+    )
+    session = unpool.InferenceSession(made, providers=ASKED)
+    assert set(runners(session).values()) == {"openvino" if number + 10 < 2**31 else "onnxruntime"}
+    x = np.float32([1, 2, 3, 4, 5]) / np.float32(number)
+    y, z = session.run(None, {"x": x})
+    np.testing.assert_allclose(y, x[[-4, 2]] * np.float32(number + 10), rtol=1e-5)
+    np.testing.assert_allclose(z, np.exp(x[:2] * np.float32(number + 10)), rtol=1e-5)

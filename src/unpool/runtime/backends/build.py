@@ -139,7 +139,8 @@ class PlanBuilder:
         self._known_types = static_shapes(graph, types)
         self._openvino: OpenVinoLoader | None = None
         if options.openvino is not None:
-            self._openvino = OpenVinoLoader(graph, options.openvino, options.options, options.providers)
+            known = self._known_types
+            self._openvino = OpenVinoLoader(graph, known, options.openvino, options.options, options.providers)
         self._constants: dict[str, AnyArray] = {}
         self._specs: dict[int, Spec] = {}
         openvino = self._openvino if options.openvino_conv_transpose else None

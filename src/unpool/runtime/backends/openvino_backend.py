@@ -17,19 +17,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.memory import allocate
-from unpool.runtime.backends.ort_backend import OrtPartition
+from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import TINY_MODEL, PartitionOptions, Providers
 from unpool.runtime.backends.ort_values import array_at
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import is_unpool_op
+from unpool.runtime.graph.nodes import is_unpool_op, reads, writes
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large, with_data_inside
 from unpool.runtime.plan.openvino_fit import Ranges, UnfitError, known_values, require_fit, require_node
@@ -249,6 +249,16 @@ class OpenVinoPartition(Partition):
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
 
 
+def _replace_by_constants(graph: onnx.GraphProto, arrays: Mapping[str, AnyArray]) -> None:
+    """Constants in place of the nodes that make these values; the values of a graph that are outputs stay."""
+    kept = {value.name for value in graph.output}
+    is_replaced = [arrays.keys() >= {*writes(node)} and kept.isdisjoint(node.output) for node in graph.node]
+    for position in reversed([position for position, each in enumerate(is_replaced) if each]):
+        names = [*writes(graph.node[position])]
+        graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in names)
+        del graph.node[position]
+
+
 def _fold_constants(model: Any) -> None:
     """Compute what is the same in every run, as the compiler would: indices that are computed can be checked then."""
     from openvino.passes import ConstantFolding, Manager
@@ -345,15 +355,35 @@ class OpenVinoLoader:
     """Loads partitions of one graph in OpenVINO; `unfit` has the reason for every one that was not loaded."""
 
     def __init__(
-        self, graph: Graph, properties: Mapping[str, str], options: PartitionOptions, providers: Providers
+        self,
+        graph: Graph,
+        types: Types,
+        properties: Mapping[str, str],
+        options: PartitionOptions,
+        providers: Providers,
     ) -> None:
-        self._graph = graph
+        self._graph, self._types = graph, types
         n_threads = str(options.copy.intra_op_num_threads)
         self._properties = {**_DEFAULTS, "INFERENCE_NUM_THREADS": n_threads, **properties}
         self._options, self._providers = options, providers
         self._optimises = options.copy.graph_optimization_level != _LOWEST
-        self._known = known_values(graph)
+        self._known = known_values(graph, types, self._evaluate)
         self.unfit: dict[Step, str] = {}
+
+    def _evaluate(self, names: Sequence[str]) -> Mapping[str, AnyArray]:
+        """The constant values of these names, computed by onnxruntime; none where it refuses."""
+        needed, positions = set(names), []
+        for position, node in reversed(list(enumerate(self._graph.nodes))):
+            if not needed.isdisjoint(writes(node)):
+                positions.append(position)
+                needed.update(reads(node))
+        step = Step("onnxruntime", 0, tuple(reversed(positions)), (), tuple(names))
+        try:
+            content = cut(self._graph, step, self._types, with_data_inside).SerializeToString()
+            arrays = OrtPartition(content, "constants", self._options, self._providers).run([], None)
+        except (UnpoolError, RefusedError):
+            return {}
+        return dict(zip(names, arrays, strict=True))
 
     def takes(self, position: int, types: Types) -> bool:
         """True if a node is a ConvTranspose that OpenVINO computes as it is written, as far as is known yet."""
@@ -375,6 +405,7 @@ class OpenVinoLoader:
                 raise UnfitError("enough other partitions have threads of their own")
             ranges = require_fit(self._graph, step, types, self._known)
             model = at_oldest_opset(cut(self._graph, step, types, with_data_inside))
+            _replace_by_constants(model.graph, self._known.computed)
             if is_too_large(model):
                 raise UnfitError("with its weights it has more than 2 GiB, the limit of an ONNX file")
             load = partial(OrtPartition, where=where, options=self._options, providers=self._providers)

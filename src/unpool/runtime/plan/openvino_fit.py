@@ -6,12 +6,13 @@ that it stays below 2**31. Integers that a partition gets may be moved, compared
 Gather: their range is checked in each run.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
 
+from unpool.dtypes import AnyArray
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, constant_array
 from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, since_version, writes
@@ -29,7 +30,11 @@ class KnownValues(NamedTuple):
 
     counted: frozenset[str]  # they count elements, and are below 2**31 for that reason
     constant: frozenset[str]  # the same in every run
+    computed: Mapping[str, AnyArray]  # constant integers that nodes make, where it is not certain what OpenVINO makes
 
+
+Evaluate: TypeAlias = Callable[[Sequence[str]], Mapping[str, AnyArray]]
+"""Gives the arrays of constant values that nodes make, by name; none where that fails."""
 
 Ranges: TypeAlias = dict[str, tuple[int, int]]
 """The least and the largest value that the integers of an input may have, by its name."""
@@ -108,18 +113,33 @@ def _is_checked(node: onnx.NodeProto, graph: Graph, known: KnownValues) -> bool:
     return node.input[1] in known.constant or constant_array(graph, node.input[1]) is not None
 
 
-def known_values(graph: Graph) -> KnownValues:
-    """The values of a graph that are counts, and those that are constant."""
+def known_values(graph: Graph, types: Types, evaluate: Evaluate) -> KnownValues:
+    """The values of a graph that are counts, and those that are constant.
+
+    `evaluate` computes integers that are constant, to see whether they are below 2**31.
+    """
     constant = {*graph.constants, *graph.sparse_constants}
     for node in graph.nodes:
         is_random = domain(node) != "" or node.op_type.startswith("Random") or node.op_type == "Bernoulli"
         if not is_random and constant.issuperset(reads(node)):
             constant.update(writes(node))
-    return KnownValues(_counted_values(graph), frozenset(constant))
+    counted = _counted_values(graph, ())
+    unsure = [
+        name
+        for node in graph.nodes
+        for name in writes(node)
+        if name in constant
+        and (name not in counted or node.op_type in _INDEXED)
+        and shapes.dtype(types.get(name)) in _COUNTS
+    ]
+    arrays = evaluate(unsure) if unsure else {}
+    computed = {name: array for name, array in arrays.items() if _is_below_limit(array)}
+    return KnownValues(_counted_values(graph, computed), frozenset(constant), computed)
 
 
-def _counted_values(graph: Graph) -> frozenset[str]:
-    counted = {name for name, tensor in graph.constants.items() if _is_small(tensor)}
+def _counted_values(graph: Graph, counts: Iterable[str]) -> frozenset[str]:
+    """The counts of a graph, from constants and others that are known."""
+    counted = {name for name, tensor in graph.constants.items() if _is_small(tensor)} | {*counts}
     # constants that only say where slices begin and end: far out means at the border, in 32 bits too
     slices = {name for node in graph.nodes if node.op_type == "Slice" for name in node.input[1:3]}
     others = {name for node in graph.nodes for name in (node.input if node.op_type != "Slice" else node.input[:1])}
@@ -136,7 +156,10 @@ def _is_small(tensor: onnx.TensorProto) -> bool:
     kind = shapes.dtype(shapes.tensor_type(tensor.data_type, None))
     if kind is None or kind.kind not in "iuf" or (kind.kind == "f" and np.prod(tensor.dims) > _MOST_ELEMENTS):
         return False
-    array = array_of(tensor)
+    return _is_below_limit(array_of(tensor))
+
+
+def _is_below_limit(array: AnyArray) -> bool:
     return not array.size or bool((np.abs(array.astype(np.float64)) < _LIMIT).all())
 
 
