@@ -259,6 +259,24 @@ def test_openvino_grows_over_any_axes(clock, size):
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=2e-5)
 
 
+def test_weights_that_constants_make_go_to_openvino(clock):
+    """As those of a layer with weight normalization, which is a Mul of constants."""
+    clock[0][OPENVINO_ALL] = 0.5
+    made = models.model(
+        """net (float[1, 4, 5, 5] x) => (float y) {
+            r = Relu (x) w = Mul (v, g) y = ConvTranspose <strides = [2, 2]> (r, w) }""",
+        v=V,
+        g=models.random(4, 1, 1, 1, seed=3),
+    )
+    x = models.random(1, 4, 5, 5)
+
+    session = unpool.InferenceSession(made, tune=True)
+
+    assert {record.runner for record in session.plan} == {"openvino"}
+    expected = oracle.conv_transpose(np.maximum(x, 0), V * models.random(4, 1, 1, 1, seed=3), strides=[2, 2])
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -121,7 +121,7 @@ def test_turns_end_when_the_time_is_up(monkeypatch):
     """Every call has its first turn, and no other begins after so many seconds."""
     counts = dict.fromkeys("ab", 0)
 
-    def turn(call, settle):
+    def turn(call, settle, _):
         counts[call()] += 1
         return 1.0
 

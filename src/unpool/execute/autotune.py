@@ -22,8 +22,8 @@ from unpool.operators.tensors import Shape
 
 SECONDS = 30.0  # default time limit of a session's autotuning; compiling kernels counts
 TURNS = 7  # of each algorithm
-TURN = 0.01  # seconds of a turn; a longer call is a turn of its own
-LONG = 0.1  # seconds of a call that is timed at once: what fills caches again is a small part of it
+TURN = 0.01  # seconds of a turn, by default; a longer call is a turn of its own
+LONG = 0.5  # seconds of a call that is timed at once: what fills caches again is a small part of it
 FAR = 2.0  # an algorithm whose first turn takes this many times the shortest gets no other
 MARGIN = 0.08  # least gain over the default, as a share of its time: less is lost again between other nodes
 
@@ -95,26 +95,27 @@ def time_calls(
     calls: Mapping[str, Callable[[], object]],
     seconds: float = math.inf,
     settle: float = 0.0,
+    turn: float = TURN,
     typical: Callable[[Sequence[float]], float] = min,
 ) -> dict[str, float]:
     """Seconds of each call; they take turns, so that a slow moment of the machine affects all.
 
     Each call is warmed up once and gets a turn, however long that takes; after `seconds` no other turn begins. With
     `settle`, each turn begins with so many seconds of sleep and, unless calls are long, with one that is not timed:
-    threads of the call before park, and the caches fill again. `typical` is the statistic of the shortest times of all
-    turns.
+    threads of the call before park, and the caches fill again. A call is repeated for `turn` seconds. `typical` is the
+    statistic of the shortest times of all turns.
     """
     end = time.perf_counter() + seconds
     for call in calls.values():
         call()  # compiles, packs weights, takes memory
-    times = {name: [_seconds(call, settle)] for name, call in calls.items()}
+    times = {name: [_seconds(call, settle, turn)] for name, call in calls.items()}
     least = min(times.values())[0]
     near = [name for name, (first,) in times.items() if first <= FAR * least]
     for _ in range(TURNS - 1 if len(near) > 1 else 0):
         if time.perf_counter() > end:
             break
         for name in near:
-            times[name].append(_seconds(calls[name], settle))
+            times[name].append(_seconds(calls[name], settle, turn))
     return {name: typical(turns) for name, turns in times.items()}
 
 
@@ -128,7 +129,7 @@ def fastest(times: Mapping[str, float], default: str, margin: float = MARGIN) ->
     return best if times[best] < times[default] * (1 - margin) else default
 
 
-def _seconds(call: Callable[[], object], settle: float) -> float:
+def _seconds(call: Callable[[], object], settle: float, turn: float) -> float:
     """The shortest time of a call in a turn."""
     if settle:
         time.sleep(settle)
@@ -139,7 +140,7 @@ def _seconds(call: Callable[[], object], settle: float) -> float:
             return seconds
     least, begin = math.inf, time.perf_counter()
     end = begin
-    while end - begin < TURN:
+    while end - begin < turn:
         start = time.perf_counter()
         call()
         end = time.perf_counter()

@@ -95,6 +95,8 @@ def require_node(
         raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
     rule = _RULES.get(node.op_type)
     difference = rule(node, graph) if rule is not None else ""
+    if node.op_type == "ConvTranspose":
+        difference = difference or _weight_difference(node, types, known)
     if difference:
         raise UnfitError(f"{node_name(node)!r} may differ there: {difference}")
     for name in (*reads(node), *writes(node)):
@@ -171,16 +173,20 @@ def _pool_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
     return "its windows are dilated" if max(given.get("dilations", ()), default=1) > 1 else ""
 
 
-def _conv_transpose_difference(node: onnx.NodeProto, graph: Graph) -> str:
-    """OpenVINO reads some attributes otherwise, and takes weights that change with every run."""
+def _conv_transpose_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+    """OpenVINO reads some attributes otherwise."""
     given = attributes(node)
     if given.get("auto_pad", b"NOTSET") != b"NOTSET" or given.get("output_shape"):
         return "pads are computed otherwise with auto_pad and output_shape"
-    if max(given.get("dilations", ()), default=1) > 1:
-        return "its windows are dilated"
-    if not graph.constants.keys() >= set(filter(None, node.input[1:])):
+    return "its windows are dilated" if max(given.get("dilations", ()), default=1) > 1 else ""
+
+
+def _weight_difference(node: onnx.NodeProto, types: Types, known: KnownValues) -> str:
+    """OpenVINO takes the weights of a ConvTranspose if they are the same in every run, over three axes at most."""
+    if not known.constant.issuperset(filter(None, node.input[1:])):
         return "its weights are fed"
-    return "it has more than three spatial axes" if len(graph.constants[node.input[1]].dims) > _MOST_AXES else ""
+    sizes = shapes.static_dims(types.get(node.input[1]))
+    return "it may have more than three spatial axes" if sizes is None or len(sizes) > _MOST_AXES else ""
 
 
 def _resize_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001

@@ -13,8 +13,8 @@ that have Indices. The others need OpenVINO, and "openvino with ConvTranspose" a
 providers chooses the partitions; OpenVINO's may still get every ConvTranspose.
 
 Candidates are loaded one after another, and each is timed in turns with the fastest so far, so no more than two are in
-memory. The usual one is replaced only if it is slower by a margin, and by one with OpenVINO only if the results are the
-same except for rounding. The choice is stored for later sessions of the same file.
+memory. It replaces that only if it is faster by a margin, and with OpenVINO only if its results are those of the usual
+one except for rounding. The choice is stored for later sessions of the same file.
 
 A model whose inputs have dynamic sizes is tuned while it runs, by ShapeTuner: each combination of sizes at its first
 run.
@@ -57,12 +57,14 @@ USUAL, UNPOOL, BEFORE_INDICES = "usual", "unpool", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
 
 MARGIN = 0.03
-"""Share of the usual time by which a candidate must be faster; whole runs are timed, so nothing is lost elsewhere."""
+"""Share of the time by which a candidate must be faster than those before it; whole runs are timed, so nothing is lost
+elsewhere."""
 
 MIN_TUNING = 1e-9  # seconds of tuning that are enough to find a stored result, and too few to time anything
 MAX_SHAPES = 256  # combinations of input shapes whose choices a session keeps
 MIN_RUNS = 8  # of a trial of two candidates
-SETTLE = 0.002  # seconds until the threads of other candidates sleep
+SETTLE = 0.02  # seconds until the threads of other candidates sleep
+TURN = 0.05  # seconds of a turn of a candidate
 
 Call: TypeAlias = Callable[[], list[Any]]
 """A run of a candidate."""
@@ -310,7 +312,7 @@ def _has_indices(plan: Plan) -> bool:
 def _fastest(
     key: str | None, names: list[str], load: Callable[[str, float], Call], drop: Callable[[str], object], seconds: float
 ) -> str:
-    """The name of the fastest candidate, which is stored; the usual one unless another is faster by a margin.
+    """The name of the fastest candidate, which is stored; an earlier one unless a later one is faster by a margin.
 
     Each is timed against the fastest so far, so no more than two have to be loaded. Those of unpool alone are not
     compared: they only round differently, which may change an index, and a single index may change many outputs
@@ -344,10 +346,11 @@ def _fastest(
             drop(name)
             continue
         seconds = (end - time.perf_counter()) / count
-        times = autotune.time_calls({best: call, name: other}, seconds, SETTLE, median)  # a minimum is noise here
+        # the minimum of so few whole runs is noise
+        times = autotune.time_calls({best: call, name: other}, seconds, SETTLE, TURN, median)
         _log.info("tuning: %s.", autotune.format_times(times))
         has_times = True
-        if autotune.fastest(times, best, MARGIN if best == USUAL else 0.0) == name:
+        if autotune.fastest(times, best, MARGIN) == name:
             best, name, call = name, best, other
         drop(name)
     if has_times:
