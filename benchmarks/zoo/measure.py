@@ -28,7 +28,7 @@ ENGINES = (*OURS, "onnxruntime", "openvino")
 EXPORT = "export"
 """The engine of the row of a network that was not exported."""
 
-TURNS = 4
+TURNS = 3
 """Of each engine in a round."""
 
 TURN_RUNS = 5

@@ -110,7 +110,7 @@ def test_other_values_are_refused(tune):
 def test_slow_ways_get_one_turn(monkeypatch):
     """A way that takes twice as long is not timed again, so that a session is not held up by it."""
     seconds = {"near": iter([1.0, *[0.9] * 9]), "far": iter([2.5]), "best": iter([1.1, *[0.8] * 9])}
-    monkeypatch.setattr(autotune, "_seconds", lambda call, settle: next(seconds[call()]))
+    monkeypatch.setattr(autotune, "_seconds", lambda call, *_: next(seconds[call()]))
 
     found = autotune.time_calls({name: lambda name=name: name for name in seconds})
 
