@@ -430,9 +430,10 @@ def test_what_there_is_no_time_for_is_left_out(monkeypatch, caplog):
     assert "not timed, because a run takes too long: unpool." in caplog.text
 
 
-def test_no_more_than_two_candidates_are_in_memory(clock, monkeypatch):
+@pytest.mark.parametrize("name", [USUAL, OPENVINO_ALL, OPENVINO_PARTITIONS])
+def test_no_more_than_two_candidates_are_in_memory(clock, monkeypatch, name):
     """The slower one of two is dropped before the next one is loaded."""
-    clock[0][OPENVINO_ALL] = 0.5
+    clock[0][name] = 0.5
     executors, most = weakref.WeakSet(), [0]
     init = session_autotune.Executor.__init__
 
@@ -444,7 +445,7 @@ def test_no_more_than_two_candidates_are_in_memory(clock, monkeypatch):
     monkeypatch.setattr(session_autotune.Executor, "__init__", count)
     session = unpool.InferenceSession(network(), tune=True)
 
-    assert runners(session) == EXPECTED[OPENVINO_ALL]
+    assert runners(session) == EXPECTED[name]
     assert (most[0], len(executors)) == (2, 1)
 
 

@@ -343,6 +343,7 @@ def _fastest(
             _log.info("tuning: %s does not load: %s", name, error)
             continue
         if name in (OPENVINO_PARTITIONS, OPENVINO_ALL) and not _agrees(name, other, expected):
+            del other
             drop(name)
             continue
         seconds = (end - time.perf_counter()) / count
@@ -352,6 +353,7 @@ def _fastest(
         has_times = True
         if autotune.fastest(times, best, MARGIN) == name:
             best, name, call = name, best, other
+        del other  # so that nothing keeps a model that is dropped
         drop(name)
     if has_times:
         _log.info("tuning: the model goes by %s.", best)
