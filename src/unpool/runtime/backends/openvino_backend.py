@@ -169,6 +169,7 @@ def _tensor(value: AnyArray) -> Any:
 class OpenVinoPartition(Partition):
     """A loaded partition; `load_in_onnxruntime` loads it for shapes and integers that OpenVINO does not get.
 
+    The model is emptied, so that its weights are in memory no more often than necessary.
     UnfitError: OpenVINO refuses the model.
     """
 
@@ -184,19 +185,22 @@ class OpenVinoPartition(Partition):
         self._properties, self._load_in_onnxruntime = properties, load_in_onnxruntime
         self._names = [value.name for value in model.graph.input], [value.name for value in model.graph.output]
         self._ranges = {self._names[0].index(name): limits for name, limits in ranges.items()}
-        self._content = bytes(model.SerializeToString())
+        content = model.SerializeToString()
+        model.Clear()
         with _unfit_errors():
-            self._model = core().read_model(self._content)
+            self._model = core().read_model(content)
             ports = [self._model.input(name) for name in self._names[0]]
             elements = {n: helper.np_dtype_to_tensor_dtype(_dtype(self._model.output(n))) for n in self._names[1]}
             self.output_types = {name: shapes.tensor_type(element, None) for name, element in elements.items()}
         self._compiled: dict[Shapes, CompiledPartition | None] = {}
         self._ort_partition: OrtPartition | None = None
         self._lock = threading.Lock()
-        if all(port.partial_shape.is_static for port in ports):
+        is_static = all(port.partial_shape.is_static for port in ports)
+        self._content = b"" if is_static and not ranges else content
+        del content
+        if is_static:
             self._compile(tuple(tuple(port.shape) for port in ports))
             self._model = None  # a run has no other shapes
-            self._content = self._content if ranges else b""
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:
         key = tuple([value.shape for value in values])

@@ -18,9 +18,9 @@ positions among nearly equal elements, and MaxUnpool would put whole values ther
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,38 +49,40 @@ TYPES = (np.float32, np.float64)
 CONV_RANKS = (2, 3)  # numbers of spatial axes
 
 
-class Conversion(NamedTuple):
-    """A graph with converted Convs, and by the output of each what it saves, in multiply-adds at the peak."""
-
-    graph: Graph
-    savings: Mapping[str, float]
-
-
-def convert_conv(
+def conv_savings(
     graph: Graph, types: Types, excluded: Collection[str] = (), ranks: Collection[int] = CONV_RANKS
-) -> Conversion:
-    """The graph, constants lifted, in which every Conv is converted that is faster so; `origins` lists these.
+) -> dict[str, float]:
+    """By output, what every Conv saves that is faster as a ConvTranspose, in multiply-adds at the processor's peak.
 
-    A Conv that makes one of the `excluded` values stays, and one over another number of spatial axes than `ranks`.
+    Constants of the graph are lifted. A Conv that makes one of the `excluded` values stays, and one over another number
+    of spatial axes than `ranks`.
     """
-    names, savings = unused_names(graph), {}
+    savings = {}
+    for node in graph.nodes:
+        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
+        tensor = graph.constants.get(node.input[1]) if is_conv else None
+        given = None if tensor is None else _attributes(node, tensor.dims)
+        if tensor is not None and given is not None:
+            savings[node.output[0]] = _saving(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks)
+    return {name: saving for name, saving in savings.items() if saving}
+
+
+def convert_conv(graph: Graph, outputs: Container[str]) -> Graph:
+    """The graph in which the Convs that make these outputs are ConvTransposes; `origins` lists them."""
+    names = unused_names(graph)
     nodes, constants, origins = list(graph.nodes), dict(graph.constants), dict(graph.origins)
     for position, node in enumerate(nodes):
-        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
-        tensor = constants.get(node.input[1]) if is_conv else None
-        given = None if tensor is None else _attributes(node, tensor.dims)
-        if tensor is None or given is None:
+        if node.op_type != "Conv" or node.output[0] not in outputs:
             continue
-        saving = _saving(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks)
-        if not saving:
-            continue
-        savings[node.output[0]] = saving
+        tensor = constants[node.input[1]]
+        given = _attributes(node, tensor.dims)
+        assert given is not None, "it has a saving"
         weights = names.fresh(f"{node.input[1]}_converted")
         constants[weights] = numpy_helper.from_array(_flip_window(array_of(tensor), given.get("group", 1)), weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
-    return Conversion(replace(graph, nodes=tuple(nodes), constants=constants, origins=origins), savings)
+    return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
 
 
 def values_before_indices(graph: Graph) -> set[str]:

@@ -9,7 +9,7 @@ from unpool.runtime.graph.load import check_model
 from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.convert_conv import convert_conv, values_before_indices
+from unpool.runtime.passes.convert_conv import conv_savings, convert_conv, values_before_indices
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
@@ -55,12 +55,11 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
     if options.reduces_strength:
         graph, types = reduce_strength(graph, types, excluded)
-    converted = graph
     if options.conv_ranks:
-        converted, savings = convert_conv(graph, types, excluded, options.conv_ranks)
+        savings = conv_savings(graph, types, excluded, options.conv_ranks)
         if options.checks_profit and not is_profitable(graph, types, savings, semantics):
             return prune(leave_conv_transpose(graph)), types
-    graph = converted
+        graph = convert_conv(graph, savings)
     graph = fold(graph)
     if options.fuses_activations:
         graph = fuse(graph, types)
