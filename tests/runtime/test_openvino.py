@@ -164,7 +164,7 @@ UNFIT = {
         "its value is ignored",
     ),
     "Pad by as much as the input says": (
-        models.model("net (float[n] x) => (float[m] y) { s = Shape (x) p = Concat <axis = 0> (s, s) y = Pad (x, p) }"),
+        models.model("net (int64[2] p, float[3] x) => (float[m] y) { r = Relu (x) y = Pad (r, p) }"),
         "its pads are not the same in every run",
     ),
     "an output that is an input": (
@@ -586,3 +586,82 @@ def test_integers_that_are_constant_are_computed_before(number, runner):
     y, z = session.run(None, {"x": x})
     np.testing.assert_allclose(y, x[[-4, 2]] * np.float32(number + 10), rtol=1e-5)
     np.testing.assert_allclose(z, np.exp(x[:2] * np.float32(number + 10)), rtol=1e-5)
+
+
+CEILED = {
+    "a part of a window": (9, "MaxPool", "kernel_shape = [3], strides = [2]"),
+    "padding": (8, "MaxPool", "kernel_shape = [4], strides = [2], pads = [1, 1]"),
+    "smaller windows": (10, "MaxPool", "kernel_shape = [2], strides = [2]"),
+    "whole windows": (9, "MaxPool", "kernel_shape = [1], strides = [4]"),
+    "averages": (9, "AveragePool", "kernel_shape = [3], strides = [2]"),
+    "averages of padding": (8, "AveragePool", "kernel_shape = [4], strides = [2], pads = [1, 1]"),
+    "averages with padding": (
+        6,
+        "AveragePool",
+        "kernel_shape = [3], pads = [1, 1], strides = [5], count_include_pad=1",
+    ),
+}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", CEILED)
+def test_pools_with_ceil_mode_where_it_adds_no_other_window(name):
+    """Results are onnxruntime's, in every size that OpenVINO gets."""
+    size, operator, given = CEILED[name]
+    made = models.model(
+        f"net (float[1, 2, {size}] x) => (float y) {{ r = Exp (x) y = {operator} <ceil_mode = 1, {given}> (r) }}"
+    )
+    session = by_openvino(made)
+    assert set(runners(session).values()) == {"openvino"}
+    feed = {"x": models.random(1, 2, size)}
+    np.testing.assert_allclose(session.run(None, feed)[0], unpool.InferenceSession(made).run(None, feed)[0], **CLOSE)
+
+
+@pytest.mark.peers
+def test_averages_of_any_size_run_where_ceil_mode_adds_no_window(caplog):
+    """Other sizes are onnxruntime's."""
+    made = models.model(
+        """net (float[1, 1, n] x) => (float[1, 1, m] y) {
+            r = Exp (x) y = AveragePool <kernel_shape = [2], ceil_mode = 1, strides = [2]> (r) }"""
+    )
+    session, reference = by_openvino(made), unpool.InferenceSession(made)
+    assert set(runners(session).values()) == {"openvino"}
+    for length in (6, 7):
+        feed = {"x": models.random(1, 1, length)}
+        with caplog.at_level(logging.INFO, "unpool"):
+            np.testing.assert_allclose(session.run(None, feed)[0], reference.run(None, feed)[0], **CLOSE)
+        assert ("counted otherwise with ceil_mode" in caplog.text) == (length == 7)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("size", ["7", "n"])
+def test_pads_that_are_computed_from_sizes(size):
+    """As those of convolutions over sound that are causal; another size pads by another number."""
+    made = models.model(
+        f"""net (float[1, 1, {size}] x) => (float[1, 1, m] y) {{
+            s = Shape <start = 2> (x) d = Div (s, two) e = Mul (d, two) f = Sub (s, e) z = Mul (f, zero)
+            p = Concat <axis = 0> (z, z, f, z, z, d) t = Exp (x) y = Pad <mode = "reflect"> (t, p) }}""",
+        two=np.int64([2]),
+        zero=np.int64([0]),
+        opset=18,
+    )
+    session = by_openvino(made)
+    assert set(runners(session).values()) == {"openvino"}
+    for length in (7, 8, 10) if size == "n" else (7,):
+        feed = {"x": models.random(1, 1, length)}
+        expected = np.pad(np.exp(feed["x"]), ((0, 0), (0, 0), (length % 2, length // 2)), mode="reflect")
+        np.testing.assert_allclose(session.run(None, feed)[0], expected, **CLOSE)
+
+
+@pytest.mark.peers
+def test_a_time_step_that_is_repeated_goes_to_openvino():
+    """It is multiplied by ones; another factor may leave the range."""
+    for factor in (1, 2):
+        made = models.model(
+            "net (int64[1] s, float[3] x) => (float[3] y) { m = Mul (s, c) t = Cast <to = 1> (m) y = Add (x, t) }",
+            c=np.int64([factor] * 3),
+        )
+        session = by_openvino(made)
+        assert set(runners(session).values()) == {"openvino" if factor == 1 else "onnxruntime"}
+        x = models.random(3)
+        np.testing.assert_allclose(session.run(None, {"s": np.int64([7]), "x": x})[0], x + 7 * factor, **CLOSE)

@@ -250,6 +250,8 @@ class OpenVinoPartition(Partition):
         _require_valid_indices(model, checked, is_folded=False)
         _fold_constants(model)
         _require_valid_indices(model, checked, is_folded=True)
+        _require_constant_pads(model)
+        _require_usual_windows(model)
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
 
 
@@ -299,6 +301,34 @@ def _require_valid_indices(model: Any, checked: set[str], *, is_folded: bool) ->
             raise UnfitError(f"an index of {name} is negative or outside of {tuple(shape)}")
         if not kind.startswith("Gather") and len(np.unique(places, axis=0)) < len(places):
             raise UnfitError(f"{name} writes an element twice")
+
+
+def _require_constant_pads(model: Any) -> None:
+    """Refuse a Pad whose pads are no constants, once sizes are known and constants are folded."""
+    for operation in model.get_ops():
+        if operation.get_type_name() == "Pad":
+            sources = [operation.input_value(number).get_node() for number in (1, 2)]
+            if any(source.get_type_name() != "Constant" for source in sources):
+                raise UnfitError(f"{operation.get_friendly_name()!r}: its pads are not the same in every run")
+
+
+def _require_usual_windows(model: Any) -> None:
+    """Refuse a pool to which ceil_mode adds a window, unless it is a MaxPool and the window begins inside its input."""
+    for operation in model.get_ops():
+        given = operation.get_attributes()
+        kind = operation.get_type_name()
+        if kind not in ("AvgPool", "MaxPool") or given["rounding_type"] == "floor":
+            continue
+        axes = (operation.get_input_shape(0)[2:], *(given[name] for name in _WINDOW))
+        for size, window, stride, begin, end in zip(*axes, strict=True):
+            begins_inside = kind == "MaxPool" and stride + end <= window
+            if (size + begin + end - window) % stride and not begins_inside:
+                name = repr(operation.get_friendly_name())
+                raise UnfitError(f"{name} may differ there: windows are counted otherwise with ceil_mode")
+
+
+_WINDOW = ("kernel", "strides", "pads_begin", "pads_end")
+"""The attributes of a pool, each with a number for every axis."""
 
 
 def _is_from(names: set[str], port: Any) -> bool:

@@ -33,6 +33,14 @@ class KnownValues(NamedTuple):
     computed: Mapping[str, AnyArray]  # constant integers that nodes make, where it is not certain what OpenVINO makes
 
 
+class Context(NamedTuple):
+    """What a rule may look at beside the node."""
+
+    graph: Graph
+    types: Types
+    known: KnownValues
+
+
 Evaluate: TypeAlias = Callable[[Sequence[str]], Mapping[str, AnyArray]]
 """Gives the arrays of constant values that nodes make, by name; none where that fails."""
 
@@ -66,7 +74,17 @@ def _input_ranges(graph: Graph, step: Step, types: Types, known: KnownValues) ->
             ranges[source] = max(least, -size), min(largest, size - 1)
         if domain(node) == "" and node.op_type in _MOVES and node.input[0] in sources:
             sources[node.output[0]] = sources[node.input[0]]
+        if domain(node) == "" and node.op_type == "Mul":
+            x, y = node.input if node.input[0] in sources else reversed(node.input)
+            if x in sources and _is_one(graph, y):
+                sources[node.output[0]] = sources[x]
     return ranges, sources.keys()
+
+
+def _is_one(graph: Graph, name: str) -> bool:
+    """True if a value is a constant of ones, by which diffusion models multiply a time step to repeat it."""
+    array = constant_array(graph, name)
+    return array is not None and bool((array == 1).all())
 
 
 def _gathered_size(node: onnx.NodeProto, graph: Graph, types: Types) -> int:
@@ -94,9 +112,7 @@ def require_node(
     if has_indices and not is_in_range and not _is_checked(node, graph, known):
         raise UnfitError(f"{node_name(node)!r} may differ there: indices are not checked")
     rule = _RULES.get(node.op_type)
-    difference = rule(node, graph) if rule is not None else ""
-    if node.op_type == "ConvTranspose":
-        difference = difference or _weight_difference(node, types, known)
+    difference = rule(node, Context(graph, types, known)) if rule is not None else ""
     if difference:
         raise UnfitError(f"{node_name(node)!r} may differ there: {difference}")
     for name in (*reads(node), *writes(node)):
@@ -165,31 +181,32 @@ def _is_below_limit(array: AnyArray) -> bool:
     return not array.size or bool((np.abs(array.astype(np.float64)) < _LIMIT).all())
 
 
-def _pool_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001  as every rule
-    """OpenVINO counts the windows at the border in its own way, and pads dilated ones."""
+def _pool_difference(node: onnx.NodeProto, context: Context) -> str:  # noqa: ARG001  as every rule
+    """OpenVINO counts the windows at the border in its own way, and pads dilated ones.
+
+    Whether ceil_mode adds windows is known when the partition is compiled.
+    """
     given = attributes(node)
-    if given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    is_counted = given.get("ceil_mode") and node.op_type == "LpPool"
+    if is_counted or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return "windows are counted otherwise with ceil_mode and auto_pad"
     return "its windows are dilated" if max(given.get("dilations", ()), default=1) > 1 else ""
 
 
-def _conv_transpose_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
-    """OpenVINO reads some attributes otherwise."""
+def _conv_transpose_difference(node: onnx.NodeProto, context: Context) -> str:
+    """OpenVINO reads some attributes otherwise, and takes weights if they are the same in every run."""
     given = attributes(node)
     if given.get("auto_pad", b"NOTSET") != b"NOTSET" or given.get("output_shape"):
         return "pads are computed otherwise with auto_pad and output_shape"
-    return "its windows are dilated" if max(given.get("dilations", ()), default=1) > 1 else ""
-
-
-def _weight_difference(node: onnx.NodeProto, types: Types, known: KnownValues) -> str:
-    """OpenVINO takes the weights of a ConvTranspose if they are the same in every run, over three axes at most."""
-    if not known.constant.issuperset(filter(None, node.input[1:])):
+    if max(given.get("dilations", ()), default=1) > 1:
+        return "its windows are dilated"
+    if not context.known.constant.issuperset(filter(None, node.input[1:])):
         return "its weights are fed"
-    sizes = shapes.static_dims(types.get(node.input[1]))
+    sizes = shapes.static_dims(context.types.get(node.input[1]))
     return "it may have more than three spatial axes" if sizes is None or len(sizes) > _MOST_AXES else ""
 
 
-def _resize_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+def _resize_difference(node: onnx.NodeProto, context: Context) -> str:  # noqa: ARG001
     """OpenVINO ignores some attributes, and rounds ties of computed scales in its own way."""
     given = attributes(node)
     if given.get("coordinate_transformation_mode", b"half_pixel") not in _COORDINATES:
@@ -202,24 +219,28 @@ def _resize_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG0
     return "ties are rounded otherwise" if given.get("nearest_mode") == b"round_prefer_ceil" else ""
 
 
-def _indexed_difference(node: onnx.NodeProto, graph: Graph) -> str:  # noqa: ARG001
+def _indexed_difference(node: onnx.NodeProto, context: Context) -> str:  # noqa: ARG001
     """OpenVINO combines elements in an order of its own."""
     is_combined = attributes(node).get("reduction", b"none") != b"none"
     return "elements are combined in an order of its own" if is_combined else ""
 
 
-def _softmax_difference(node: onnx.NodeProto, graph: Graph) -> str:
+def _softmax_difference(node: onnx.NodeProto, context: Context) -> str:
     """OpenVINO normalizes one axis, which is the meaning since version 13."""
-    version = since_version(node, graph.opsets[""])
+    version = since_version(node, context.graph.opsets[""])
     return f"version {version} normalizes several axes at once" if version == _SOFTMAX_OF_SEVERAL_AXES else ""
 
 
-def _pad_difference(node: onnx.NodeProto, graph: Graph) -> str:
-    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried."""
+def _pad_difference(node: onnx.NodeProto, context: Context) -> str:
+    """OpenVINO pads with zero where the value is no constant; pads that change with every run have not been tried.
+
+    Pads that are computed from sizes are constant once these are known, which is when the partition is compiled.
+    """
     names = (*node.input[1:], "", "", "")[:3]
-    pads, value, axes = (bool(name) and constant_array(graph, name) is None for name in names)
+    pads, value, axes = (bool(name) and constant_array(context.graph, name) is None for name in names)
     if attributes(node).get("mode", b"constant") == b"constant" and value:
         return "its value is ignored"
+    pads = pads and names[0] not in context.known.counted
     return f"its {'pads' if pads else 'axes'} are not the same in every run" if pads or axes else ""
 
 
@@ -267,7 +288,7 @@ OPERATORS = frozenset(
 )  # fmt: skip
 """Operators that OpenVINO computes as onnx's own tests of them expect it; some with some attributes alone."""
 
-_RULES: dict[str, Callable[[onnx.NodeProto, Graph], str]] = {
+_RULES: dict[str, Callable[[onnx.NodeProto, Context], str]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool_difference),
     **dict.fromkeys(_INDEXED, _indexed_difference),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax_difference),
