@@ -595,11 +595,7 @@ CEILED = {
     "whole windows": (9, "MaxPool", "kernel_shape = [1], strides = [4]"),
     "averages": (9, "AveragePool", "kernel_shape = [3], strides = [2]"),
     "averages of padding": (8, "AveragePool", "kernel_shape = [4], strides = [2], pads = [1, 1]"),
-    "averages with padding": (
-        6,
-        "AveragePool",
-        "kernel_shape = [3], pads = [1, 1], strides = [5], count_include_pad=1",
-    ),
+    "with padding": (6, "AveragePool", "kernel_shape = [3], pads = [1, 1], strides = [5], count_include_pad = 1"),
 }
 
 
