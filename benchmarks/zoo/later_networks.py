@@ -1,4 +1,4 @@
-"""Networks that were chosen after unpool's last optimization for networks: nothing was tuned or fitted with them."""
+"""Networks that were chosen after the others had been measured; `tables.LATER_TEXT` names those that changed a rule."""
 
 from typing import TYPE_CHECKING
 
