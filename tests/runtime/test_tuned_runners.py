@@ -67,7 +67,7 @@ def clock(monkeypatch, tmp_path):
 def test_the_fastest_runners_are_taken(clock, name):
     """The plan and the providers say which ones, and results are those of the usual ones but for rounding."""
     times, asked = clock
-    times[name] = 0.9
+    times[name] = 0.8
 
     session = unpool.InferenceSession(network(), tune=True)
 
@@ -84,6 +84,16 @@ def test_little_is_not_worth_a_change(clock):
     clock[0][OPENVINO_ALL] = 0.98
 
     assert runners(unpool.InferenceSession(network(), tune=True)) == EXPECTED[USUAL]
+
+
+@pytest.mark.parametrize("again", [0.9, 1.1])
+def test_a_small_gain_is_found_twice(monkeypatch, again):
+    """Or it is no gain; both candidates are timed a second time."""
+    found = iter([0.9, again])
+    monkeypatch.setattr(autotune, "time_calls", lambda calls, *_: dict(zip(calls, (1.0, next(found)), strict=True)))
+
+    assert session_autotune._is_faster({USUAL: list, OPENVINO_ALL: list}, 1.0) == (again < 1)
+    assert next(found, None) is None
 
 
 def test_later_sessions_find_what_was_found(clock, tmp_path):

@@ -135,7 +135,9 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
     model, options, load_options, prepared = loaded
     providers = config.all_providers.of_onnxruntime
     profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
-    executor = Executor(model, load_options, prepared=prepared, load_safe=partial(_load_safe, config, Reloaded(config)))
+    executor = Executor(
+        model, load_options, prepared=prepared, load_safe=partial(_load_safe, config, ModelReloader(config))
+    )
     if options.optimized_model_filepath:
         save_optimized(model, options, config.semantics, providers)
     if profile is not None:
@@ -146,8 +148,8 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
     return BuiltSession(config, executor, options)
 
 
-class Reloaded:
-    """The source of a session, to load it again while the session runs."""
+class ModelReloader:
+    """Loads the model of a session again while that runs, for other arguments."""
 
     def __init__(self, config: SessionConfig) -> None:
         source = config.source
@@ -173,7 +175,7 @@ class Reloaded:
             return ""
 
 
-def _load_safe(config: SessionConfig, source: Reloaded) -> Executor:
+def _load_safe(config: SessionConfig, source: ModelReloader) -> Executor:
     """The model with a plan that assumes no sizes."""
     model = source.load(replace(config, assumes_sizes=False, tuning=min(config.tuning, MIN_TUNING)))
     assert isinstance(model, Executor), "unpool runs a MaxPool of this plan"
@@ -224,7 +226,7 @@ class ShapeTuner:
         self._key, self._configs = key, configs
         self._models: dict[str, Executor | OrtModel] = {USUAL: usual}
         self._choices: dict[Hashable, str] = {}
-        self._seconds, self._source = configs[USUAL].tuning, Reloaded(configs[USUAL])
+        self._seconds, self._source = configs[USUAL].tuning, ModelReloader(configs[USUAL])
         self._lock = threading.Lock()
         self.latest: Executor | OrtModel = usual  # the model of the latest run
 
