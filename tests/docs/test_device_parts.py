@@ -338,7 +338,7 @@ def test_sessions_are_compared_and_timed(monkeypatch, part, watch):
     assert [(row.case, row.engine) for row in sessions.rows[:2]] == [
         ("steady/SegNet/float32", "unpool"), ("steady/SegNet/float32", "onnxruntime")
     ]  # fmt: skip
-    assert next(row.case for row in sessions.rows if row.state == LEFT_OUT) == "steady/pix2pix/float32"
+    assert next(row.case for row in sessions.rows if row.state == LEFT_OUT) == "steady/DCGAN generator/float32"
 
 
 def test_the_page_begins_with_what_is_wrong():
