@@ -86,7 +86,7 @@ def nbytes_of(value: Any, depth: int = 5) -> int:
     if depth == 0 or isinstance(value, (str, bytes, type)):
         return 0
     if isinstance(value, (tuple, list)):
-        if value and isinstance(value[0], int):  # as the others, nearly always, of which there may be thousands
+        if value and isinstance(value[0], int):  # tables have thousands of integers, and nothing else
             return 32 * len(value)
         return sum(nbytes_of(each, depth - 1) for each in value)
     slots = (getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name))

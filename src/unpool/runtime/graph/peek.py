@@ -20,7 +20,8 @@ Content: TypeAlias = bytes | mmap.mmap
 SMALL = 2**20  # bytes up to which all content is searched for a name first: that is faster than to find the nodes
 _GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
 _NODES, _INITIALIZERS = 1, 5  # fields of GraphProto
-_RAW_DATA = 9  # field of TensorProto
+_DATA_TYPE, _RAW_DATA = 2, 9  # fields of TensorProto
+_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 _DESCRIPTION = {"dims", "data_type", "name", "doc_string"}  # fields of a TensorProto without its data
 LARGE_DATA = 2**16  # bytes of a tensor that `without_weights` leaves out
 _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of several bytes, kind 2 has its length
@@ -73,8 +74,9 @@ def without_weights(content: Content, location: str, entry: tuple[str, str]) -> 
 
 
 def digest_without_weights(content: Content) -> str | None:
-    """A digest of a model but for the numbers of its large weights; None if it has data in other files.
+    """A digest of a model but for the floats of its large weights; None if it has data in other files.
 
+    Integers count: passes recognize unpoolings by tables of offsets, which may be large.
     Raises a ValueError for bytes that are no model.
     """
     digest, hashed, has_files = hashlib.sha256(), 0, False
@@ -89,7 +91,9 @@ def digest_without_weights(content: Content) -> str | None:
     for graph in _whole_fields(content, 0, len(content)):
         for row in _whole_fields(content, graph.begin, graph.end) if graph.number == _GRAPH else ():
             if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
-                for field in _whole_fields(content, row.begin, row.end):
+                fields = list(_whole_fields(content, row.begin, row.end))
+                types = {_number(content, each.begin, each.end)[0] for each in fields if each.number == _DATA_TYPE}
+                for field in fields if types <= _FLOATS else ():
                     if field.number == _RAW_DATA and field.end - field.begin >= LARGE_DATA:
                         add(field.begin)
                         hashed = field.end

@@ -34,7 +34,7 @@ class KnownValues(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a rule may look at beside the node."""
+    """What a rule reads besides the node."""
 
     graph: Graph
     types: Types

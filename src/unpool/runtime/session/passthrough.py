@@ -144,7 +144,7 @@ def passthrough_of(config: SessionConfig) -> Passthrough:
 def whole_key(config: SessionConfig) -> str | None:
     """The key of a stored result, that the plan of a model gives onnxruntime all of it.
 
-    A plan depends on the model without its large weights. None for a source that is no file, and a model with data in
+    A plan does not depend on the floats of large weights. None for a source that is no file, and a model with data in
     other files.
     """
     if not isinstance(config.source, (str, os.PathLike)):
