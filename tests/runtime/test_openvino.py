@@ -21,7 +21,7 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNSUPPORTED
 from unpool.runtime.backends import openvino_backend
-from unpool.runtime.backends.openvino_backend import package
+from unpool.runtime.backends.openvino_backend import OpenVinoPartition, package
 from unpool.runtime.passes import convert_conv
 from unpool.runtime.session.ort_compat import providers
 
@@ -409,6 +409,31 @@ def test_weights_in_files(tmp_path):
     np.testing.assert_allclose(session.run(None, feed)[0], expected, **CLOSE)
 
 
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_large_weights_are_in_memory_once(is_in_file, tmp_path, monkeypatch):
+    """OpenVINO reads them where they are; sizes that it does not get run on onnxruntime with the same weights."""
+    monkeypatch.setattr(openvino_backend, "MAX_SHAPES", 1)
+    made = models.model(
+        """net (float[1, 40, h, 8] x) => (float[1, 40, k, 8] y, float[40, 40, 3, 3] z) {
+            y = Conv <pads = [1, 1, 1, 1]> (x, w) z = Relu (w) }""",
+        w=models.random(40, 40, 3, 3),
+    )
+    onnx.save(made, tmp_path / "model.onnx")
+    source = tmp_path / "model.onnx" if is_in_file else made
+    session = by_openvino(source)
+    partition = next(step for step in session._model._loaded_plan.steps if isinstance(step, OpenVinoPartition))
+    constants = [node for node in partition._model.get_ops() if node.get_type_name() == "Constant"]
+    _, arrays = partition._content
+    assert [array.shape for array in arrays.values()] == [(40, 40, 3, 3)]
+    assert arrays["w"].ctypes.data in [constant.data.ctypes.data for constant in constants]
+    for size in (8, 5):
+        feed = {"x": models.random(1, 40, size, 8)}
+        outputs = session.run(None, feed)
+        for ours, theirs in zip(outputs, unpool.InferenceSession(made, threads=1).run(None, feed), strict=True):
+            np.testing.assert_allclose(ours, theirs, **CLOSE)
+    assert partition._content is None
+
+
 def test_an_operator_newer_than_openvino_knows():
     """An opset that only renumbers operators is no reason to refuse."""
     newest = onnx.defs.onnx_opset_version()
@@ -511,7 +536,7 @@ def test_nobody_is_told_of_the_import():
     """OpenVINO's report of its import to its makers is not loaded, and can be imported by others afterwards."""
     code = """if True:
         import sys, unpool
-        from unpool.runtime.backends.openvino_backend import package
+        from unpool.runtime.backends.openvino_backend import OpenVinoPartition, package
         package()
         assert "openvino_telemetry" not in sys.modules
         import openvino_telemetry"""

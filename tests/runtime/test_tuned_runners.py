@@ -440,6 +440,24 @@ def test_what_there_is_no_time_for_is_left_out(monkeypatch, caplog):
     assert "not timed, because a run takes too long: unpool." in caplog.text
 
 
+@pytest.mark.parametrize(("fast", "last"), [(OPENVINO_PARTITIONS, OPENVINO_PARTITIONS), (BEFORE_INDICES, UNPOOL)])
+def test_unpool_alone_is_not_tried_where_openvino_is_faster(monkeypatch, fast, last):
+    """It saves nothing by its own operators there, and would be loaded for nothing."""
+    loaded = []
+
+    def load(name, _):
+        loaded.append(name)
+        return lambda: [np.zeros(1)]
+
+    def timed(calls, *_):
+        return {name: 0.5 if name == fast else 1.0 for name in calls}
+
+    monkeypatch.setattr(session_autotune.autotune, "time_calls", timed)
+    names = [USUAL, BEFORE_INDICES, OPENVINO_PARTITIONS, UNPOOL]
+    assert session_autotune._fastest(None, names, load, list, 10.0) == fast
+    assert loaded[-1] == last
+
+
 @pytest.mark.parametrize("name", [USUAL, OPENVINO_ALL, OPENVINO_PARTITIONS])
 def test_no_more_than_two_candidates_are_in_memory(clock, monkeypatch, name):
     """The slower one of two is dropped before the next one is loaded."""

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -31,12 +33,13 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import is_unpool_op, reads, writes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import is_too_large, with_data_inside
+from unpool.runtime.graph.weights import LARGEST_MESSAGE, array_of, as_input, byte_size, is_large, with_data_inside
 from unpool.runtime.plan.openvino_fit import Ranges, UnfitError, known_values, require_fit, require_node
 from unpool.runtime.plan.plan import Step, at_oldest_opset, cut
 from unpool.runtime.requirements import onnxruntime
 
 DEVICE = "CPU"
+FLOAT = onnx.TensorProto.FLOAT
 
 MAX_SHAPES = 8
 """Combinations of shapes that a partition is compiled for, in the order of their runs: each takes time and memory."""
@@ -169,13 +172,14 @@ def _tensor(value: AnyArray) -> Any:
 class OpenVinoPartition(Partition):
     """A loaded partition; `load_in_onnxruntime` loads it for shapes and integers that OpenVINO does not get.
 
-    The model is emptied, so that its weights are in memory no more often than necessary.
+    `weights` are inputs of the model that it is not fed: arrays, of which OpenVINO makes no copy until it compiles.
     UnfitError: OpenVINO refuses the model.
     """
 
     def __init__(
         self,
         model: onnx.ModelProto,
+        weights: Mapping[str, AnyArray],
         where: str,
         properties: Mapping[str, str],
         ranges: Ranges,
@@ -183,21 +187,21 @@ class OpenVinoPartition(Partition):
     ) -> None:
         super().__init__(where)
         self._properties, self._load_in_onnxruntime = properties, load_in_onnxruntime
-        self._names = [value.name for value in model.graph.input], [value.name for value in model.graph.output]
-        self._ranges = {self._names[0].index(name): limits for name, limits in ranges.items()}
-        content = model.SerializeToString()
-        model.Clear()
+        inputs = [value.name for value in model.graph.input if value.name not in weights]
+        self._names = inputs, [value.name for value in model.graph.output]
+        self._ranges = {inputs.index(name): limits for name, limits in ranges.items()}
         with _unfit_errors():
-            self._model = core().read_model(content)
-            ports = [self._model.input(name) for name in self._names[0]]
+            self._model = core().read_model(model.SerializeToString())
+            _set_weights(self._model, weights)
+            ports = [self._model.input(name) for name in inputs]
             elements = {n: helper.np_dtype_to_tensor_dtype(_dtype(self._model.output(n))) for n in self._names[1]}
             self.output_types = {name: shapes.tensor_type(element, None) for name, element in elements.items()}
         self._compiled: dict[Shapes, CompiledPartition | None] = {}
         self._ort_partition: OrtPartition | None = None
         self._lock = threading.Lock()
         is_static = all(port.partial_shape.is_static for port in ports)
-        self._content = b"" if is_static and not ranges else content
-        del content
+        self._content = None if is_static and not ranges else (model, weights)
+        del model, weights
         if is_static:
             self._compile(tuple(tuple(port.shape) for port in ports))
             self._model = None  # a run has no other shapes
@@ -217,7 +221,9 @@ class OpenVinoPartition(Partition):
             return compiled.run(values, targets)
         with self._lock:
             if self._ort_partition is None:
-                self._ort_partition = self._load_in_onnxruntime(self._content)
+                assert self._content is not None, "a model of fixed sizes, with no integers to check, is compiled"
+                self._ort_partition = self._load_in_onnxruntime(_with_initializers(*self._content))
+                self._content = None
         return self._ort_partition.run(values, run_options, targets)
 
     def _are_in_range(self, values: Values) -> bool:
@@ -255,14 +261,34 @@ class OpenVinoPartition(Partition):
         self._compiled[key] = CompiledPartition(model, self._names, self._properties, self._where)
 
 
+def _set_weights(model: Any, weights: Mapping[str, AnyArray]) -> None:
+    """Constants on the memory of these arrays in place of inputs of OpenVINO's model."""
+    from openvino.op import Constant
+
+    for name, array in weights.items():
+        parameter = model.input(name).get_node()
+        parameter.output(0).replace(Constant(array, shared_memory=True).output(0))
+        model.remove_parameter(parameter)
+
+
+def _with_initializers(model: onnx.ModelProto, arrays: Mapping[str, AnyArray]) -> bytes:
+    """A model with these arrays as initializers in place of inputs."""
+    copy = deepcopy(model)
+    del copy.graph.input[:]
+    copy.graph.input.extend(value for value in model.graph.input if value.name not in arrays)
+    copy.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    return bytes(copy.SerializeToString())
+
+
 def _replace_by_constants(graph: onnx.GraphProto, arrays: Mapping[str, AnyArray]) -> None:
     """Constants in place of the nodes that make these values; the values of a graph that are outputs stay."""
     kept = {value.name for value in graph.output}
     is_replaced = [arrays.keys() >= {*writes(node)} and kept.isdisjoint(node.output) for node in graph.node]
+    names = {name for node, each in zip(graph.node, is_replaced, strict=True) if each for name in writes(node)}
     for position in reversed([position for position, each in enumerate(is_replaced) if each]):
-        names = [*writes(graph.node[position])]
-        graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in names)
         del graph.node[position]
+    names &= {name for node in graph.node for name in reads(node)}
+    graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in sorted(names))
 
 
 def _fold_constants(model: Any) -> None:
@@ -430,6 +456,12 @@ class OpenVinoLoader:
             return False
         return bool(self._optimises)
 
+    def _weights(self, step: Step) -> dict[str, onnx.TensorProto]:
+        """The large weights of a partition, which OpenVINO gets as arrays."""
+        names = dict.fromkeys(name for position in step.nodes for name in reads(self._graph.nodes[position]))
+        tensors = {name: self._graph.constants[name] for name in names if name in self._graph.constants}
+        return {name: each for name, each in tensors.items() if each.data_type == FLOAT and is_large(each)}
+
     def load(self, step: Step, types: Types, where: str, *, has_threads: bool) -> OpenVinoPartition | None:
         """The partition; None where onnxruntime has to run it. `types` have no sizes that could be wrong."""
         try:
@@ -438,12 +470,17 @@ class OpenVinoLoader:
             if not has_threads:
                 raise UnfitError("enough other partitions have threads of their own")
             ranges = require_fit(self._graph, step, types, self._known)
-            model = at_oldest_opset(cut(self._graph, step, types, with_data_inside))
+            weights = self._weights(step)
+            constants = {name: each for name, each in self._graph.constants.items() if name not in weights}
+            graph, whole = replace(self._graph, constants=constants), replace(step, inputs=(*step.inputs, *weights))
+            types = types | {name: as_input(tensor).type for name, tensor in weights.items()}
+            model = at_oldest_opset(cut(graph, whole, types, with_data_inside))
             _replace_by_constants(model.graph, self._known.computed)
-            if is_too_large(model):
+            if sum(map(byte_size, weights.values())) + model.ByteSize() > LARGEST_MESSAGE:
                 raise UnfitError("with its weights it has more than 2 GiB, the limit of an ONNX file")
             load = partial(OrtPartition, where=where, options=self._options, providers=self._providers)
-            return OpenVinoPartition(model, where, self._properties, ranges, load)
+            arrays = {name: np.array(array_of(tensor)) for name, tensor in weights.items()}
+            return OpenVinoPartition(model, arrays, where, self._properties, ranges, load)
         except UnfitError as error:
             self.unfit[step] = str(error)
             _LOG.info("%s runs on onnxruntime, not on OpenVINO: %s", where, error)

@@ -8,9 +8,10 @@
 | openvino | unpool | OpenVINO |
 | unpool | unpool | onnxruntime |
 
-"unpool" differs from the usual one only where that leaves nodes to onnxruntime, "Conv before Indices" only for models
-that have Indices. The others need OpenVINO, and "openvino with ConvTranspose" a ConvTranspose. A caller who names
-providers chooses the partitions; OpenVINO's may still get every ConvTranspose.
+"Conv before Indices" differs from the usual one only for models that have Indices. Those of OpenVINO need its package,
+and "openvino with ConvTranspose" a ConvTranspose. "unpool" differs only where the usual one leaves nodes to
+onnxruntime, and is not tried where OpenVINO is faster than both. A caller who names providers chooses the partitions;
+OpenVINO's may still get every ConvTranspose.
 
 Candidates are loaded one after another, and each is timed in turns with the fastest so far, so no more than two are in
 memory. It replaces that only if it is faster by a margin, and with OpenVINO only if its results are those of the usual
@@ -35,6 +36,7 @@ import onnx
 
 from unpool.errors import FileError, UnpoolError
 from unpool.execute import autotune
+from unpool.memory import trim_heap
 from unpool.numerics import TUNING, diff_arrays
 from unpool.runtime.backends.build import LoadOptions, needs_unpool
 from unpool.runtime.backends.openvino_backend import is_installed, package
@@ -55,6 +57,7 @@ from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole
 
 USUAL, UNPOOL, BEFORE_INDICES = "usual", "unpool", "Conv before Indices"
 OPENVINO_PARTITIONS, OPENVINO_ALL = "openvino", "openvino with ConvTranspose"
+_OPENVINO = (OPENVINO_PARTITIONS, OPENVINO_ALL)
 
 MARGIN = 0.03
 """Share of the time by which a candidate must be faster than those before it; whole runs are timed, so nothing is lost
@@ -337,17 +340,20 @@ def _fastest(
     run = time.perf_counter() - start
     has_times = False
     for number, name in enumerate(names[1:], 1):
+        if name == UNPOOL and best in _OPENVINO:
+            continue
         left = end - time.perf_counter()
         count = min(len(names) - number, int(left / (MIN_RUNS * run)))
         if not count:
             _log.info("tuning: not timed, because a run takes too long: %s.", ", ".join(names[number:]))
             break
+        trim_heap()  # what loading has freed, so that the next candidate does not add to it
         try:
             other = load(name, left / count)
         except UnpoolError as error:
             _log.info("tuning: %s does not load: %s", name, error)
             continue
-        if name in (OPENVINO_PARTITIONS, OPENVINO_ALL) and not _agrees(name, other, expected):
+        if name in _OPENVINO and not _agrees(name, other, expected):
             del other
             drop(name)
             continue
