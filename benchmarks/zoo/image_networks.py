@@ -83,4 +83,11 @@ NETWORKS = (
         exporter=TRACED,
     ),
     Network("smp_deeplabv3plus_resnet18", lambda: smp("DeepLabV3Plus", "resnet18"), image(1, 3, 256, 256)),
+    Network("smp_linknet_mobilenet", lambda: smp("Linknet", "mobilenet_v2"), image(1, 3, 288, 256)),
+    Network("smp_unet_densenet121", lambda: smp("Unet", "densenet121"), image(1, 3, 224, 224)),
+    Network("smp_manet_resnet18", lambda: smp("MAnet", "resnet18"), image(1, 3, 256, 256)),
+    Network("timm_resnest26d", lambda: timm("resnest26d"), PHOTOGRAPH),
+    Network("timm_inception_v4", lambda: timm("inception_v4"), image(1, 3, 299, 299)),
+    Network("tv_vgg16", lambda: tv("vgg16"), PHOTOGRAPH),
+    Network("tv_shufflenet_v2", lambda: tv("shufflenet_v2_x1_0"), PHOTOGRAPH),
 )  # fmt: skip

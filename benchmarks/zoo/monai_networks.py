@@ -28,6 +28,17 @@ def unet_plus_plus() -> "torch.nn.Module":
     return Adapter(net("BasicUNetPlusPlus", spatial_dims=2, in_channels=1, out_channels=2), lambda outputs: outputs[0])
 
 
+def var_autoencoder() -> "torch.nn.Module":
+    """A variational autoencoder, whose first output is the image."""
+    from benchmarks.zoo.adapter import Adapter
+
+    module = net(
+        "VarAutoEncoder", spatial_dims=2, in_shape=(1, 128, 128), out_channels=1, latent_size=64, channels=LEVELS[:4],
+        strides=STRIDES,
+    )  # fmt: skip
+    return Adapter(module, lambda outputs: outputs[0])
+
+
 def quicknat() -> "torch.nn.Module":
     """QuickNAT: pools with indices, and unpools."""
     return net("Quicknat", num_classes=5, num_channels=1, num_filters=32)
@@ -149,5 +160,30 @@ NETWORKS = (
         "monai_densenet121",
         lambda: net("DenseNet121", spatial_dims=2, in_channels=1, out_channels=2),
         image(1, 1, 224, 224),
+    ),
+    Network("monai_varautoencoder2d", var_autoencoder, image(4, 1, 128, 128)),
+    Network(
+        "monai_unetr2d",
+        lambda: net(
+            "UNETR", in_channels=3, out_channels=2, img_size=(192, 192), feature_size=16, hidden_size=384,
+            mlp_dim=1536, num_heads=6, spatial_dims=2,
+        ),
+        image(1, 3, 192, 192),
+    ),
+    Network(
+        "monai_dynunet2d",
+        lambda: net(
+            "DynUNet", spatial_dims=2, in_channels=3, out_channels=2, kernel_size=[3] * 5, strides=[1, 2, 2, 2, 2],
+            upsample_kernel_size=[2, 2, 2, 2], filters=[32, 64, 128, 256, 320],
+        ),
+        image(1, 3, 224, 288),
+    ),
+    Network(
+        "monai_resnet18_3d",
+        lambda: net(
+            "ResNet", block="basic", layers=[2, 2, 2, 2], block_inplanes=[64, 128, 256, 512], spatial_dims=3,
+            n_input_channels=1, num_classes=2,
+        ),
+        image(1, 1, 64, 64, 64),
     ),
 )  # fmt: skip

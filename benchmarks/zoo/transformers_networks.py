@@ -237,6 +237,16 @@ def univnet() -> "torch.nn.Module":
     return adapted(transformers.UnivNetModel(transformers.UnivNetConfig()), "waveforms", names=names)
 
 
+def data2vec() -> "torch.nn.Module":
+    """Data2Vec with UPerNet's head."""
+    import transformers
+
+    config = transformers.Data2VecVisionConfig(
+        **SMALL, image_size=224, num_labels=12, use_auxiliary_head=False, out_indices=[3, 5, 7, 11]
+    )
+    return adapted(transformers.Data2VecVisionForSemanticSegmentation(config), "logits")
+
+
 def segformer() -> "torch.nn.Module":
     """SegFormer-B0."""
     import transformers
@@ -282,6 +292,7 @@ NETWORKS = (
         "hf_univnet", univnet, (Input("spectrogram", (1, 32, 100)), Input("noise", (1, 32, 64))),
         has_initial_weights=True,
     ),
+    Network("hf_data2vec_seg", data2vec, image(1, 3, 224, 224)),
     Network("hf_segformer", segformer, image(1, 3, 256, 256)),
     Network("hf_bert", bert, (Input("input_ids", (1, 64), high=1000),)),
 )  # fmt: skip
