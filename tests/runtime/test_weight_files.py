@@ -1,8 +1,10 @@
 """Weights in a file beside the model stay there: partitions refer to them, and passes and our nodes map them."""
 
 import pickle
+import weakref
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner
@@ -75,6 +77,37 @@ def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
         np.testing.assert_array_equal(ours, theirs, strict=True)
     with pytest.raises(unpool.UnsupportedError, match="2 GiB or more"):
         pickle.dumps(session)
+
+
+def test_arrays_of_weights_are_released(monkeypatch):
+    """Onnxruntime has copied them when a session is made: no reader sees what is written into their memory later."""
+    arrays, freed = [], []
+
+    def kept(array):
+        arrays.append(array.view())  # memory stays valid, whoever still reads it
+        value = original(array)
+        weakref.finalize(value, freed.append, True)
+        return value
+
+    original = onnxruntime.OrtValue.ortvalue_from_numpy
+    monkeypatch.setattr(ort_backend, "MAX_WEIGHT_BYTES", 1000)
+    made = models.model(
+        """net (float[1, 40, 8, 8] x) => (float[1, 40, 8, 8] y, float[1, 40, 8, 40] z, float[40, 40] v) {
+            p, i = MaxPool <kernel_shape = [1, 1]> (x)
+            c = Conv <pads = [1, 1, 1, 1]> (p, w1) t = Transpose <perm = [0, 1, 3, 2]> (c)
+            y = Add (c, a) z = MatMul (t, m) k = ReduceMax <keepdims = 0> (i) f = Cast <to = 1> (k) v = Mul (m2, f) }""",
+        w1=models.random(*SHAPE), a=models.random(40, 8, 8), m=models.random(8, 40), m2=models.random(40, 40),
+    )  # fmt: skip
+    feed = {"x": models.random(1, 40, 8, 8)}
+    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, feed)
+    monkeypatch.setattr(ort_backend.onnxruntime.OrtValue, "ortvalue_from_numpy", kept)
+    session = unpool.InferenceSession(made)
+    assert arrays
+    assert len(freed) == len(arrays)
+    for array in arrays:
+        array.fill(np.nan)
+    for ours, theirs in zip(session.run(None, feed), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
 
 
 def test_partitions_have_no_weights_inside(path, monkeypatch):

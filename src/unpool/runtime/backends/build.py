@@ -330,8 +330,8 @@ class PlanBuilder:
 
     def _ort_partition(self, step: Step, model: onnx.ModelProto, options: PartitionOptions) -> OrtPartition:
         where = self._where(step)
-        options = options.with_weights(ort_backend.weight_values(model, self._graph.constants))
-        arguments = weights.serialize(model, where), where, options, self._options.providers
+        values = ort_backend.weight_values(model, self._graph.constants)
+        arguments = weights.serialize(model, where), where, options, self._options.providers, values
         if self._options.cuda is None:
             return OrtPartition(*arguments)
         from unpool.runtime.backends.cuda import CudaPartition

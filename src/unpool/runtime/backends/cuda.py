@@ -25,7 +25,7 @@ from unpool.errors import UnpoolError
 from unpool.execute import gpu
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends import ort_values
-from unpool.runtime.backends.ort_backend import OrtPartition
+from unpool.runtime.backends.ort_backend import OrtPartition, Weights
 from unpool.runtime.backends.ort_options import PartitionOptions, Providers, run_config_entry
 from unpool.runtime.backends.ort_values import KINDS, from_ort_value
 from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values
@@ -196,9 +196,16 @@ class CudaPartition(OrtPartition):
     """
 
     def __init__(
-        self, model: bytes, where: str, options: PartitionOptions, providers: Providers, *, memory: CudaMemory
+        self,
+        model: bytes,
+        where: str,
+        options: PartitionOptions,
+        providers: Providers,
+        weights: Weights,
+        *,
+        memory: CudaMemory,
     ) -> None:
-        super().__init__(model, where, options, providers)
+        super().__init__(model, where, options, providers, weights)
         self._memory = memory
         self._stays_on_gpu = {
             info.name: can_share(info.type) and not (info.type in _COUNTS and len(info.shape) < 2)

@@ -2,7 +2,8 @@
 
 A model is a message of at most 2 GiB, which is written here and parsed there. So large weights go to onnxruntime as
 OrtValues next to the model, where each has the name of a data file that does not exist: onnxruntime takes OrtValues
-only for external tensors.
+only for external tensors. It copies them while it makes the session (AddExternalInitializers in its C API), so they are
+released after that.
 """
 
 import json
@@ -10,7 +11,8 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -18,7 +20,7 @@ from onnx import helper
 from onnx.external_data_helper import uses_external_data
 
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.runtime.backends.ort_options import PartitionOptions, Providers, TraceFolder, with_model_config
+from unpool.runtime.backends.ort_options import CPU, PartitionOptions, Providers, TraceFolder, with_model_config
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS, binding_of, from_ort_value, to_ort_value
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.graph.shapes import parse_type
@@ -35,6 +37,10 @@ _ITEM_SIZES: Mapping[int, int] = {
 """Bytes of an element, by the types of ONNX that NumPy has."""
 
 
+Weights: TypeAlias = Mapping[str, onnxruntime.OrtValue]
+NO_WEIGHTS: Weights = MappingProxyType({})
+
+
 class RefusedError(Exception):
     """onnxruntime refuses a partition. `may_be_invalid` is false if it only says that something is not implemented."""
 
@@ -44,12 +50,18 @@ class RefusedError(Exception):
 
 
 class OrtPartition(Partition):
-    """A partition that a session of onnxruntime runs on arrays without copies; `trace` is its profile, if any."""
+    """A partition that a session of onnxruntime runs on arrays without copies; `trace` is its profile, if any.
+
+    `weights` are those that the model lacks.
+    """
 
     stops_itself = True
 
-    def __init__(self, model: bytes, where: str, options: PartitionOptions, providers: Providers) -> None:
+    def __init__(
+        self, model: bytes, where: str, options: PartitionOptions, providers: Providers, weights: Weights = NO_WEIGHTS
+    ) -> None:
         super().__init__(where)
+        options = options.with_weights(weights)
         arguments = () if options.has_caller_providers else (list(providers.names), list(providers.options))
         try:
             with options.session_options() as own:
@@ -57,6 +69,10 @@ class OrtPartition(Partition):
         except Exception as error:
             is_unimplemented = type(error).__name__ == "NotImplemented"
             raise RefusedError(ort_message(error), may_be_invalid=not is_unimplemented) from error
+        self._weights = weights
+        if weights and providers.names == (CPU,):  # no provider can fail, after which the session is made again
+            self._weights = NO_WEIGHTS
+            self.session._sess_options_initial = None  # it has the addresses of the weights
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
         self._inputs, self._outputs = ([info.name for info in infos] for infos in (inputs, outputs))
         infos = (*inputs, *outputs)
@@ -146,10 +162,11 @@ def placeholder(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def weight_values(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, onnxruntime.OrtValue]:
-    """The values of all placeholders in a model, by name, in NumPy's memory: onnxruntime takes no other."""
+    """The values of all placeholders in a model, by name; their memory is valid for as long as they are."""
     locations = ((tensor.name, entry) for tensor in model.graph.initializer for entry in tensor.external_data)
     names = [name for name, entry in locations if (entry.key, entry.value) == ("location", _PLACEHOLDER)]
-    return {name: to_ort_value(np.array(array_of(constants[name]))) for name in names}
+    arrays = {name: np.array(array_of(constants[name])) for name in names}
+    return {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
 
 
 def _can_leave(tensor: onnx.TensorProto) -> bool:
