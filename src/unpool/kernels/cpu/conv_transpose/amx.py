@@ -28,7 +28,7 @@ from unpool.kernels.cpu.conv_transpose.phases import (
     BlockResults,
     PhasesTables,
     class_tables,
-    steps_of,
+    params_of,
     store_channels,
     store_plane,
 )
@@ -152,18 +152,9 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
     assert has_amx()
 
     def for_threads(_: int) -> Launch:
-        grid, channels, maps, last = plan.grid, problem.channels // problem.group, problem.maps, problem.axes[-1]
-        y_maps = maps * problem.group
+        grid, channels, maps = plan.grid, problem.channels // problem.group, problem.maps
         line, pitch = phases_plan.line_pitch(grid, plan.block, LANES)
-        x_batch, x_channel, x_lane = steps_of(problem.channels, problem.small, epilogue)
-        y_batch, y_map, y_lane = steps_of(y_maps, problem.large, epilogue)
-        params = AmxParams(
-            group=problem.group, channels=channels, maps=maps, blocks=-(-grid.length // plan.block),
-            chunks=-(-maps // plan.chunk), block=plan.block, chunk=plan.chunk, length=grid.length, pitch=pitch,
-            depth=plan.depth, x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map,
-            y_lane=y_lane, padded=grid.padded[-1], large=last.large, stride=last.window.stride,
-            phases=grid.phases[-1], activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
-        )  # fmt: skip
+        params = params_of(problem, epilogue, grid, plan.block, plan.chunk, pitch)._replace(depth=plan.depth)
         edges, fills = phases_plan.line_fills(problem.axes, grid, plan.block, LANES)
         kinds, offsets, slots = class_tables(grid, channels, line)
         kinds["channels_together"] = [_steps_together(len(each.offsets)) for each in grid.classes]
@@ -185,32 +176,6 @@ def _chunk_sizes(plan: AmxPlan, maps: int):
         pairs = [len(kind.offsets) * -(-len(kind.phases) * chunk // (2 * ROWS)) for kind in plan.grid.classes]
         sizes.append(sum(pairs) * plan.depth * DEPTH * 2 * ROWS)
     return np.cumsum([0, *sizes])
-
-
-class AmxParams(NamedTuple):
-    """Arguments of a call. Sizes and distances are in elements."""
-
-    group: int  # number of groups
-    channels: int  # of x, in a group
-    maps: int  # of y, in a group
-    blocks: int  # of positions
-    chunks: int  # of output channels
-    block: int  # positions in one of them
-    chunk: int  # output channels in one of them
-    length: int  # positions that can be outputs
-    pitch: int  # between the lines of pairs
-    depth: int  # tiles of channels
-    x_batch: int  # between neighbours along the batch of x
-    x_channel: int  # along its channels
-    x_lane: int  # along its lanes
-    y_batch: int  # along the batch of y
-    y_map: int  # along its channels
-    y_lane: int  # along its lanes
-    padded: int  # lanes of the line
-    large: int  # lanes of y
-    stride: int  # along the lanes
-    phases: int  # along the lanes
-    activation: vec.ActivationParams  # of the sums
 
 
 @specialize

@@ -37,20 +37,12 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
     """The call on C-contiguous (x, packed, b, y): x and y of type `storage`, `packed` from `phases_pack.pack`."""
 
     def for_threads(threads: int) -> Launch:
-        channels, maps, last = problem.channels // problem.group, problem.maps, problem.axes[-1]
+        channels, maps = problem.channels // problem.group, problem.maps
         whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
         cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
-        plan, y_maps, lanes = cut.plan, maps * problem.group, vector_bytes() // problem.dtype.itemsize
+        plan, lanes = cut.plan, vector_bytes() // problem.dtype.itemsize
         line, pitch = phases_plan.line_pitch(plan, cut.block, lanes)
-        x_batch, x_channel, x_lane = steps_of(problem.channels, problem.small, epilogue)
-        y_batch, y_map, y_lane = steps_of(y_maps, problem.large, epilogue)
-        params = PhasesParams(
-            group=problem.group, channels=channels, maps=maps, blocks=-(-plan.length // cut.block),
-            chunks=-(-maps // cut.chunk), block=cut.block, chunk=cut.chunk, length=plan.length, pitch=pitch,
-            tile=cut.tile, x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map,
-            y_lane=y_lane, padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
-            activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
-        )  # fmt: skip
+        params = params_of(problem, epilogue, plan, cut.block, cut.chunk, pitch)._replace(tile=cut.tile)
         edges, fills = phases_plan.line_fills(problem.axes, plan, cut.block, lanes)
         kinds, offsets, slots = class_tables(plan, channels, line)
         targets, sizes = phases_plan.row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
@@ -64,7 +56,23 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
     return Launches(problem.split_cost, for_threads)
 
 
-def steps_of(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
+def params_of(
+    problem: ConvTransposeProblem, epilogue: Epilogue, plan: phases_plan.PhaseGrid, block: int, chunk: int, pitch: int
+) -> "PhasesParams":
+    """The arguments of a call but for `tile` and `depth`, which are 0."""
+    last, maps = problem.axes[-1], problem.maps
+    x_batch, x_channel, x_lane = _steps_of(problem.channels, problem.small, epilogue)
+    y_batch, y_map, y_lane = _steps_of(maps * problem.group, problem.large, epilogue)
+    return PhasesParams(
+        group=problem.group, channels=problem.channels // problem.group, maps=maps, blocks=-(-plan.length // block),
+        chunks=-(-maps // chunk), block=block, chunk=chunk, length=plan.length, pitch=pitch, tile=0, depth=0,
+        x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map, y_lane=y_lane,
+        padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
+        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
+    )  # fmt: skip
+
+
+def _steps_of(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
     """Elements between neighbours along the batch, the channels and the lanes."""
     whole = channels * plane
     return (whole, 1, channels) if epilogue.is_channels_last else (whole, plane, 1)
@@ -107,8 +115,9 @@ class PhasesParams(NamedTuple):
     block: int  # positions in one of them
     chunk: int  # output channels in one of them
     length: int  # positions that can be outputs
-    pitch: int  # between the lines of channels
-    tile: int  # number of the shape of tiles
+    pitch: int  # between the lines of channels, or of pairs of them
+    tile: int  # number of the shape of tiles in registers
+    depth: int  # tiles of channels, with AMX
     x_batch: int  # between neighbours along the batch of x
     x_channel: int  # along its channels
     x_lane: int  # along its lanes
