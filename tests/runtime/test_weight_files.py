@@ -95,7 +95,8 @@ def test_arrays_of_weights_are_released(monkeypatch):
         """net (float[1, 40, 8, 8] x) => (float[1, 40, 8, 8] y, float[1, 40, 8, 40] z, float[40, 40] v) {
             p, i = MaxPool <kernel_shape = [1, 1]> (x)
             c = Conv <pads = [1, 1, 1, 1]> (p, w1) t = Transpose <perm = [0, 1, 3, 2]> (c)
-            y = Add (c, a) z = MatMul (t, m) k = ReduceMax <keepdims = 0> (i) f = Cast <to = 1> (k) v = Mul (m2, f) }""",
+            y = Add (c, a) z = MatMul (t, m)
+            k = ReduceMax <keepdims = 0> (i) f = Cast <to = 1> (k) v = Mul (m2, f) }""",
         w1=models.random(*SHAPE), a=models.random(40, 8, 8), m=models.random(8, 40), m2=models.random(40, 40),
     )  # fmt: skip
     feed = {"x": models.random(1, 40, 8, 8)}
