@@ -70,9 +70,9 @@ def test_threads_do_not_grow_with_partitions(monkeypatch):
     """Only the first partitions have threads of their own."""
     threads, original = [], build.OrtPartition
 
-    def noted(model, where, options, providers):
+    def noted(model, where, options, *rest):
         threads.append(options.copy.intra_op_num_threads)
-        return original(model, where, options, providers)
+        return original(model, where, options, *rest)
 
     monkeypatch.setattr(build, "OrtPartition", noted)
     monkeypatch.setattr(build, "MAX_THREAD_POOLS", 2)
