@@ -84,7 +84,7 @@ def test_arrays_of_weights_are_released(monkeypatch):
     arrays, freed = [], []
 
     def kept(array):
-        arrays.append(array.view())  # memory stays valid, whoever still reads it
+        arrays.append(array.view())  # keeps the memory when the OrtValue is freed
         value = original(array)
         weakref.finalize(value, freed.append, True)
         return value
