@@ -158,7 +158,8 @@ def kernels(case: Call, count: int) -> Iterator[Jobs]:
 
 def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
     """The same for a transposed convolution."""
-    algorithm, channels, products = conv_transpose.algorithms(work)[0], work.channels // work.group, work.split_cost * 4
+    algorithm, channels = conv_transpose.algorithms(work)[0], work.channels // work.group
+    products = work.batch * work.channels * work.maps * work.small * work.taps
     if algorithm == "phases":
         whole = phases_plan.blocking(work.axes, channels, work.maps, 4)
         found, _ = phases_plan.blocking_for_threads(whole, work, count)

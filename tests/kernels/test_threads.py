@@ -16,12 +16,20 @@ import pytest
 import unpool
 from tests.kernels.test_fork import forked
 from tests.support.runners import bits
-from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine import threads as splitter
+from unpool.kernels.cpu.machine import work_queue
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, worker_loop
-from unpool.kernels.cpu.vector import address_of, load_acquire, pause, sleep
+from unpool.kernels.cpu.vector import (
+    address_of,
+    current_core,
+    fetch_add,
+    load_acquire,
+    pause,
+    sleep,
+    store_release,
+)
 
 KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 CALLERS = 6
@@ -283,6 +291,7 @@ def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that nobody has wanted for long end, and come back for the next call."""
     living = fresh(monkeypatch)
     monkeypatch.setattr(splitter, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(work_queue, "SLEEP", min(work_queue.SLEEP, 0.01))
     for _ in range(3):
         seen = np.zeros(90, np.int64)
         splitter.split(count, 90, LARGE, 3, seen)
@@ -293,9 +302,11 @@ def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.01)
 
 
-def test_calls_while_threads_end_and_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sleep", sorted({0.0, min(work_queue.SLEEP, 1e-4)}))
+def test_calls_while_threads_end_and_begin(sleep: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that ends at the moment when it is wanted: every job is computed, and none twice."""
     fresh(monkeypatch)
+    monkeypatch.setattr(work_queue, "SLEEP", sleep)
     monkeypatch.setattr(splitter, "IDLE_SECONDS", 1e-5)
     seen = np.zeros(90, np.int64)
     for number in range(300):
@@ -398,30 +409,59 @@ def test_wrong_threads_are_refused(threads: object) -> None:
         unpool.conv_transpose(x, x, threads=threads)
 
 
-@pytest.mark.skipif(host._getcpu is None or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
+@jit()
+def note_cores(cores, go, first, stop):
+    """A job waits until all have begun, and notes the core that it runs on."""
+    for job in range(first, stop):
+        store_release(cores + 8 * job, current_core())
+        fetch_add(go, 1)
+        while load_acquire(go) < 2:
+            pause()
+    return first
+
+
+@pytest.mark.skipif(work_queue.SLEEP == 0 or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
 def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is woken where its caller is not, may run anywhere afterwards, and keeps to what it has been told since."""
-    assert host._getcpu is not None
+    """It is woken where its caller is not, and may run on any core afterwards."""
+    fresh(monkeypatch)
     every = os.sched_getaffinity(0)
-    worker, done = splitter._Worker(1), threading.Semaphore(0)
-    seen: list[tuple[set[int], set[int]]] = []
-    allow = host.restore_affinity
-
-    def noted(cores: set[int]) -> None:
-        woken_on = os.sched_getaffinity(0)
-        allow(cores)
-        seen.append((woken_on, os.sched_getaffinity(0)))
-
-    monkeypatch.setattr(splitter, "restore_affinity", noted)
+    cores, go = np.full(2, -1, np.int64), np.zeros(1, np.int64)
+    splitter.split(note_cores, 2, LARGE, 2, cores.ctypes.data, go.ctypes.data)
+    (worker,) = splitter._workers._all
+    assert worker._thread is not None
     try:
         for core in (*every, *every):
             os.sched_setaffinity(0, {core})
-            worker.wake(lambda: done.release() and None)
-            assert done.acquire(timeout=5)
-            if len(seen) == 1:  # its thread began with the one core of its caller
-                assert worker._thread is not None
-                os.sched_setaffinity(worker._thread.native_id or 0, every)
+            deadline = time.monotonic() + 5
+            while worker.slot[0] != work_queue.ASLEEP:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            go[0] = 0
+            splitter.split(note_cores, 2, LARGE, 2, cores.ctypes.data, go.ctypes.data)
+            assert sorted(cores.tolist()) != [core, core]
+            assert core in cores
+            assert os.sched_getaffinity(worker._thread.native_id or 0) == every
     finally:
         os.sched_setaffinity(0, every)
-        worker.stop()
-    assert seen[1:] == [(every - {core}, every) for core in (*every, *every)[1:]]
+        splitter._workers.stop()
+
+
+def test_a_worker_sleeps_and_parks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its polls it sleeps in compiled code where it can, then waits in Python, and takes work in each state."""
+    fresh(monkeypatch)
+    for asleep in {0.0, min(work_queue.SLEEP, 0.02)}:
+        monkeypatch.setattr(work_queue, "SLEEP", asleep)
+        for idle in (0.0, 0.001, 0.03, 0.0):
+            time.sleep(idle)
+            seen = np.zeros(90, np.int64)
+            splitter.split(count, 90, LARGE, 2, seen)
+            assert seen.tolist() == [1] * 90
+        (worker,) = splitter._workers._all
+        deadline = time.monotonic() + 5
+        while not worker.is_parked:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert worker.slot[0] == work_queue.PARKED
+    splitter._workers.stop()
+    assert worker._thread is not None
+    assert not worker._thread.is_alive()

@@ -23,7 +23,7 @@ from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
-from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
+from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
@@ -107,8 +107,8 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
     params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
     args = record(params, activation=vec.activation_dtype(problem.dtype))
-    kernel, work = _make_kernel(problem.dtype, _tile(problem)), problem.batch * problem.channels * columns
-    launch = Launch(kernel, -(-columns // _width(problem)), work // VECTOR_SPEEDUP, args)
+    kernel, work = _make_kernel(problem.dtype, _tile(problem)), problem.split_cost
+    launch = Launch(kernel, -(-columns // _width(problem)), work, args)
     return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
 

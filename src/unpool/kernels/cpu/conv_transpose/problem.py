@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unpool.geometry import Axis
+from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 
 Algorithm = Literal["gemm_1x1", "direct", "amx", "winograd", "phases", "rows"]  # `__init__.py` compares them
@@ -47,5 +48,7 @@ class ConvTransposeProblem:
 
     @property
     def split_cost(self) -> int:
-        """Work as `split` counts it, where sums stay in registers."""
-        return self.batch * self.channels * self.maps * self.small * self.taps // VECTOR_SPEEDUP
+        """Work as `split` counts it, where sums stay in registers: products, and reading the weights once."""
+        weights = self.channels * self.maps * self.taps
+        products = weights * self.batch * self.small
+        return products * self.dtype.itemsize // (4 * vector_bytes()) + weights // VECTOR_SPEEDUP

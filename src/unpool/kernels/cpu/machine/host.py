@@ -4,8 +4,6 @@ import ctypes
 import math
 import os
 import platform
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -55,37 +53,6 @@ def quota(root: str = "/") -> int | None:
         if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
             quotas.append(int(words[0]) / int(words[1]))
     return max(1, math.ceil(min(quotas))) if quotas else None
-
-
-_getcpu: Callable[[], int] | None = None  # returns the core of its caller; None where threads cannot be placed
-if hasattr(os, "sched_setaffinity"):
-    _getcpu = getattr(ctypes.CDLL(None), "sched_getcpu", None)
-
-
-def wake_on_other_core(thread: threading.Thread) -> set[int]:
-    """Let a sleeping thread wake on another core than the caller's, where allowed; the cores for `restore_affinity`.
-
-    Linux looks for an idle core among those that share a cache. In a virtual machine it often knows of none, and a
-    woken thread waits on the core of its waker while other cores are idle: calls after a pause then take up to twice
-    their time (docs/decisions/0001-python-threads.md).
-    """
-    number = thread.native_id
-    if _getcpu is None or number is None:
-        return set()
-    with suppress(OSError):  # the system may refuse, and nothing depends on it
-        usual = os.sched_getaffinity(number)
-        others = usual - {_getcpu()}
-        if others and others != usual:
-            os.sched_setaffinity(number, others)
-            return usual
-    return set()
-
-
-def restore_affinity(cores: set[int]) -> None:
-    """Let this thread run on these cores again, if there are any."""
-    if cores:
-        with suppress(OSError):
-            os.sched_setaffinity(0, cores)
 
 
 @cache

@@ -12,5 +12,6 @@ RUN_AS_CALLER, RUN_PART, ARGUMENTS = range(3)
 STATUS, EXCEPTION = 3, 4
 """Of a part that failed."""
 
-RESULTS, FIRST, STOP, THREADS, PARTS, DONE, TICKS, SLOTS = range(5, 13)
-"""Bytes before the results, jobs, threads, parts of each, workers that helped, ticks before sleep, the first slot."""
+RESULTS, FIRST, STOP, THREADS, PARTS, DONE, TICKS, WAKES, SLOTS = range(5, 14)
+"""Bytes before the results, jobs, threads, parts of each, workers that helped, ticks before sleep, workers to wake at
+most, the first slot."""

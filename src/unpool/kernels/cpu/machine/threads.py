@@ -7,10 +7,12 @@ results do not depend on the number of threads.
 A caller offers its parts to workers and computes parts itself, those too that no worker takes, so no call waits for a
 thread that has not begun. Workers are Python threads that poll for work in compiled code, without the interpreter lock,
 and compute it there (`work_queue.py`): a hand-over takes about a microsecond. After SPIN seconds without work they
-park, in Python; waking a parked thread takes about 50 microseconds. After IDLE_SECONDS they end.
+sleep, on Linux still in compiled code, where they are woken without Python. After SLEEP seconds, and on other systems
+at once, they park in Python; waking a parked thread takes about 100 microseconds. After IDLE_SECONDS they end.
 """
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -21,18 +23,18 @@ from typing import Any
 
 from unpool.kernels.cpu.machine import work_queue
 from unpool.kernels.cpu.machine.cancellation import check_cancelled
-from unpool.kernels.cpu.machine.host import available_cores, restore_affinity, wake_on_other_core
+from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
-from unpool.kernels.cpu.machine.task import FIRST, SHARED, STOP
+from unpool.kernels.cpu.machine.task import FIRST, SHARED, STOP, WAKES
 from unpool.shape_cache import count_bytes, nbytes_of
 
-VECTOR_SPEEDUP = 4  # elements of pools by vectors, or products in registers, in the time of one as `split` counts work
+VECTOR_SPEEDUP = 4  # elements that pools by vectors visit in the time of one as `split` counts work
 IDLE_SECONDS = 60.0  # seconds without work after which a thread ends; the next call that needs it starts it again
 ROUND_SECONDS = 0.1  # of a long call in compiled code; in between, Python handles signals and cancellation
 LONG_SECONDS = 0.15  # seconds that a call takes, judged by earlier calls, from which on it is long
 _WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
 _WORTH_A_ROUND = 1 << 22
-_WAKE_COST = 5000  # of a caller, for each parked thread, in the same unit: an estimate
+_WAKE_COST = 10_000  # of a caller, for each sleeping thread, in the same unit: 3 to 20 microseconds
 _DECAY = 0.7  # of the longest time, with every call
 
 
@@ -85,55 +87,50 @@ class _Worker:
 
     def __init__(self, number: int) -> None:
         self.slot = work_queue.new_slot()
+        self.is_parked = True
         self._number = number
-        self._bell: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._cores: set[int] = set()  # to be restored once it is awake
-        self._lock = threading.Lock()  # of the thread, and of its cores
+        self._lock = threading.Lock()  # of the thread
 
-    def wake(self, work: Callable[[], None]) -> None:
-        """Let its thread do some work, unless other work waits for it."""
+    def unpark(self) -> None:
+        """Let its thread help callers."""
         if self._bell.empty() and self._lock.acquire(blocking=False):
             try:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="unpool", daemon=True)
                     thread.start()
                     self._thread = thread
-                elif not self._cores:
-                    self._cores = wake_on_other_core(self._thread)
-                self._bell.put(work)
+                self.is_parked = False
+                self._bell.put(True)
             except RuntimeError:  # no more threads, or the interpreter is ending: the caller does all work
                 pass
             finally:
                 self._lock.release()
 
-    def help_callers(self) -> None:
-        """Help with the tasks in its slot, until none has come for SPIN seconds: the work of its thread."""
-        work_queue.worker_loop(self.slot, self._number, work_queue.SPIN)
-
     def stop(self) -> None:
-        self.slot[1] = 1
-        self._bell.put(None)
+        """End its thread, and wait for it."""
+        self._bell.put(False)
         thread = self._thread
-        if thread is not None:
-            thread.join()
+        while thread is not None and thread.is_alive():
+            work_queue.end_worker(self.slot)
+            thread.join(0.01)
 
     def _run(self) -> None:
-        for work in iter(self._next_work, None):
-            with self._lock:
-                restore_affinity(self._cores)
-                self._cores = set()
-            work()
+        work_queue.allow_placing(self.slot)
+        while self._wait_for_bell():
+            work_queue.worker_loop(self.slot, self._number, work_queue.SPIN, work_queue.SLEEP)
+            self.is_parked = True
 
-    def _next_work(self) -> Callable[[], None] | None:
-        """Wait for work, IDLE_SECONDS at most; None to end."""
+    def _wait_for_bell(self) -> bool:
+        """Wait for work, IDLE_SECONDS at most; False to end."""
         try:
             return self._bell.get(timeout=IDLE_SECONDS)
         except Empty:
             with self._lock:
                 if self._bell.empty():
                     self._thread = None
-                    return None
+                    return False
             return self._bell.get()
 
 
@@ -157,13 +154,13 @@ class _Workers:
             self._add_workers(threads - 1)
         helpers = self._all[: threads - 1]
         parts = min(parts, (stop - first) // threads)
-        woken = 0
+        wakes = math.isqrt(int(work) // _WAKE_COST) + 1
         for worker in helpers:
-            if worker.slot[0] == work_queue.PARKED:
-                if woken and woken * woken * _WAKE_COST > work:
+            if worker.is_parked:
+                if wakes == 0:
                     break
-                worker.wake(worker.help_callers)
-                woken += 1
+                worker.unpark()
+                wakes -= 1
         known = self._tasks.get((len(helpers), parts))
         if known is None:
             slots = [worker.slot for worker in helpers]
@@ -171,7 +168,7 @@ class _Workers:
             self._tasks[len(helpers), parts] = known
         template, start = known
         task = template.copy()
-        task[FIRST], task[STOP] = first, stop
+        task[FIRST], task[STOP], task[WAKES] = first, stop, wakes
         kernel(*args, SHARED, id(task))
         results: list[Any] = task[start:].tolist()
         return results

@@ -1,14 +1,23 @@
 """Threads that share the parts of a call without the interpreter lock.
 
-Every worker has a slot: a word that is IDLE, PARKED or BUSY, or the address of a task that wants help. The caller puts
-its task into slots, computes parts itself until none is left, takes its task out of the slots whose worker has not
-begun, and waits for those that have. Each thread begins with its own parts, so that a repeated call finds its data in
-the same caches, and then takes parts of others.
+Every worker has a slot: a word that is IDLE, ASLEEP, PARKED or BUSY, or the address of a task that wants help. The
+caller puts its task into slots, computes parts itself until none is left, takes its task out of the slots whose worker
+has not begun, and waits for those that have. Each thread begins with its own parts, so that a repeated call finds its
+data in the same caches, and then takes parts of others.
+
+A worker that has polled for SPIN seconds sleeps until its slot changes (a futex of Linux), which the caller's compiled
+code brings about in some microseconds. It wakes on another core than the caller's: Linux looks for an idle core among
+those that share a cache, and in a virtual machine it often knows of none; then the woken thread would wait on the core
+of its waker while other cores are idle (docs/decisions/0001-python-threads.md). Where there is no futex, and after
+SLEEP seconds, the worker returns to Python and is PARKED.
 
 `task.py` has the words of a task.
 """
 
+import ctypes
+import os
 import platform
+import threading
 import time
 from typing import Any
 
@@ -27,19 +36,31 @@ from unpool.kernels.cpu.machine.task import (
     STOP,
     THREADS,
     TICKS,
+    WAKES,
 )
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 _IS_WINDOWS = platform.system() == "Windows"
 
-IDLE, PARKED, BUSY = 0, 1, 2  # words of a slot; any other word is the address of a task
+IDLE, PARKED, BUSY, ASLEEP = range(4)  # words of a slot; any other word is the address of a task
 
 SPIN = 200e-6
 """Seconds for which a waiting thread keeps its core: longer than what a caller does alone between two steps, which is
 Python and, for Winograd's tiles, a check of x."""
 
-_END = 8  # bytes from a slot to the word that asks its worker to end
 _LINE = 8  # words
+_MASK = 16  # words: a bit for each core
+_END, _THREAD, _IS_NARROW, _TIMEOUT, _CORES, _OTHER_CORES = (8 * word for word in (1, 2, 3, 4, _LINE, _LINE + _MASK))
+"""Bytes from a slot to words of its worker: whether it is to end; its number for Linux, 0 if it is not to be placed;
+whether it was kept off a core; how long it sleeps, two words; the cores that it may run on, and those without the
+caller's."""
+
+_FUTEX, _SET_AFFINITY = {"x86_64": (202, 203), "aarch64": (98, 122)}.get(platform.machine(), (0, 0))
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # of threads of the same process
+
+SLEEP = 60.0 if platform.system() == "Linux" and _FUTEX else 0.0
+"""Seconds for which a worker sleeps in compiled code before it parks; 0 where there is no futex."""
+
 _POLLS_PER_YIELD = 32  # a thread may poll on the very core that it waits for
 _TICK = time.get_clock_info("perf_counter").resolution if _IS_WINDOWS else 1e-9  # seconds, of `clock`
 
@@ -76,20 +97,47 @@ def run_parts(task, me):
                 vec.call_part(vec.load_acquire(task + 8 * RUN_PART), task, start, stop, part)
 
 
+@jit_inline
+def avoid_core(slot):
+    """Let a sleeping worker wake on another core than the caller's, if it may run on others."""
+    core, thread = vec.current_core(), vec.load_acquire(slot + _THREAD)
+    if thread == 0 or core < 0 or core >= 64 * _MASK:
+        return
+    for word in range(_MASK):
+        vec.store_release(slot + _OTHER_CORES + 8 * word, vec.load_acquire(slot + _CORES + 8 * word))
+    place = slot + _OTHER_CORES + 8 * (core // 64)
+    vec.store_release(place, vec.load_acquire(place) & ~(1 << core % 64))
+    vec.store_release(slot + _IS_NARROW, 1)
+    vec.system_call(_SET_AFFINITY, thread, 8 * _MASK, slot + _OTHER_CORES, 0)
+
+
+@jit_inline
+def sleep_until_woken(slot, nanoseconds):
+    """Sleep while the slot says so, for some time at most."""
+    vec.store_release(slot + _TIMEOUT, nanoseconds // 10**9)
+    vec.store_release(slot + _TIMEOUT + 8, nanoseconds % 10**9)
+    vec.system_call(_FUTEX, slot, _FUTEX_WAIT, ASLEEP, slot + _TIMEOUT)
+    if vec.load_acquire(slot + _IS_NARROW):
+        vec.store_release(slot + _IS_NARROW, 0)
+        vec.system_call(_SET_AFFINITY, 0, 8 * _MASK, slot + _CORES, 0)
+
+
 @jit()
 def _run_as_caller(task):
     """Compute all parts together with workers; no worker uses the task any more when this returns."""
     places, stop = task + 8 * SLOTS, task + 8 * (SLOTS + 2 * (vec.load_acquire(task + 8 * THREADS) - 1))
-    begun = 0
+    begun, wakes = 0, vec.load_acquire(task + 8 * WAKES)
     for place in range(places, stop, 16):
-        slot = vec.load_acquire(place)
-        state = (
-            IDLE
-            if vec.compare_exchange(slot, IDLE, task)
-            else PARKED
-            if vec.compare_exchange(slot, PARKED, task)
-            else BUSY
-        )
+        slot, state = vec.load_acquire(place), BUSY
+        if vec.compare_exchange(slot, IDLE, task):
+            state = IDLE
+        elif vec.compare_exchange(slot, PARKED, task):
+            state = PARKED
+        elif wakes > 0 and vec.compare_exchange(slot, ASLEEP, task):
+            state = IDLE
+            wakes -= 1
+            avoid_core(slot)
+            vec.system_call(_FUTEX, slot, _FUTEX_WAKE, 1, 0)
         vec.fetch_add(place + 8, state)
     run_parts(task, 0)
     for place in range(places, stop, 16):
@@ -106,8 +154,8 @@ def _run_as_caller(task):
 
 
 @jit()
-def _worker_loop(handle, me, ticks):
-    """Help with tasks; return after `ticks` without one, or when asked to end."""
+def _worker_loop(handle, me, ticks, sleep):
+    """Help with tasks; return after `ticks` and `sleep` nanoseconds without one, or when asked to end."""
     slot = vec.address_of(handle)
     polls, end = 0, vec.clock() + ticks
     while vec.load_acquire(slot + _END) == 0:
@@ -122,20 +170,44 @@ def _worker_loop(handle, me, ticks):
                 end = vec.clock() + ticks
         elif wait_once(polls, end):
             polls += 1
-        elif vec.compare_exchange(slot, IDLE, PARKED):
+        elif sleep > 0 and vec.compare_exchange(slot, IDLE, ASLEEP):
+            sleep_until_woken(slot, sleep)
+            if vec.compare_exchange(slot, ASLEEP, PARKED):
+                return
+            end = vec.clock() + ticks
+        elif sleep == 0 and vec.compare_exchange(slot, IDLE, PARKED):
             return
 
 
 def new_slot():
-    """An int64 array that begins with a slot, PARKED, and fills a cache line."""
-    slot = np.zeros(_LINE, np.int64)
+    """An int64 array that begins with a slot, PARKED, and the words of its worker."""
+    slot = np.zeros(2 * _LINE + 2 * _MASK, np.int64)
     slot[0] = PARKED
     return slot
 
 
-def worker_loop(slot, me: int, seconds: float) -> None:
-    """Run as worker `me`, 1 or more, until no task has come for some seconds; the slot is PARKED then."""
-    _worker_loop(id(slot), me, int(seconds / _TICK))
+def worker_loop(slot, me: int, seconds: float, sleep: float = 0.0) -> None:
+    """Run as worker `me`, 1 or more, until no task has come for some seconds, and then for some of sleep.
+
+    The slot is PARKED then.
+    """
+    _worker_loop(id(slot), me, int(seconds / _TICK), int(sleep * 1e9))
+
+
+def allow_placing(slot) -> None:
+    """Tell a slot that the calling thread is its worker, and which cores that may run on, if there are several."""
+    cores = os.sched_getaffinity(0) if SLEEP else set()
+    if len(cores) > 1 and max(cores) < 64 * _MASK:
+        for core in cores:
+            slot.view(np.uint64)[_CORES // 8 + core // 64] |= np.uint64(1 << core % 64)
+        slot[_THREAD // 8] = threading.get_native_id()
+
+
+def end_worker(slot) -> None:
+    """Ask the worker of a slot to end. One that is about to sleep has to be asked again."""
+    slot[_END // 8] = 1
+    if SLEEP:
+        ctypes.CDLL(None).syscall(_FUTEX, ctypes.c_void_p(slot.ctypes.data), _FUTEX_WAKE, 1, None)
 
 
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):

@@ -41,7 +41,10 @@ _NAMES = {
         activate_sums any_of convert count_set count_up every_second first_lanes interleave narrow
         reinterpret repeat select splat splat_activation total_of unordered widen widen_mask
     """,
-    "atomics": "call_part clock compare_exchange fetch_add load_acquire pause sleep yield_core",
+    "atomics": """
+        call_part clock compare_exchange current_core fetch_add load_acquire pause sleep store_release
+        system_call yield_core
+    """,
     "maximum": """
         any_beyond any_unordered argmax is_larger key_is_larger mark_nan may_have_nan select_value
         sliding_argmax tile_roll to_keys

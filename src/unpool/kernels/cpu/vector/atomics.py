@@ -1,4 +1,4 @@
-"""Instructions by which threads meet: atomic words, calls by address, pauses, sleep and a clock.
+"""Instructions by which threads meet: atomic words, calls by address, pauses, sleep, system calls and a clock.
 
 Addresses are int64 bytes.
 """
@@ -13,6 +13,7 @@ from numba.core import cgutils
 from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
 
 _IS_WINDOWS = platform.system() == "Windows"
+_IS_LINUX = platform.system() == "Linux"
 
 _SLEEP_TIME = 1 if _IS_WINDOWS else 30  # of `sleep`: milliseconds on Windows, microseconds elsewhere
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "amd64": ("llvm.x86.sse2.pause", ()),
@@ -30,6 +31,14 @@ def _call(builder, name, operands):
 def load_acquire(address):
     """The word at an address; what another thread wrote before it changed the word is visible after this (acquire)."""
     return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "acquire", 8)
+
+
+@operation
+def store_release(address, value):
+    """Write the word at an address; earlier writes are visible to its readers (release)."""
+    return types.void, lambda builder, address, value: builder.store_atomic(
+        value, pointer_to(builder, address, I64), "release", 8
+    )
 
 
 @operation
@@ -81,6 +90,31 @@ def yield_core():
 def sleep():
     """Block for some 30 microseconds, 1 millisecond on Windows."""
     return types.void, lambda builder: _call(builder, _SLEEP, (_SLEEP_TIME,))
+
+
+@operation
+def system_call(number, first, second, third, fourth):
+    """A system call of Linux; elsewhere nothing."""
+
+    def emit(builder, *words):
+        if _IS_LINUX:
+            kind = ir.FunctionType(I64, [I64], var_arg=True)
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "syscall"), words)
+
+    return types.void, emit
+
+
+@operation
+def current_core():
+    """The number of the core that this runs on; -1 where only Linux would know."""
+
+    def emit(builder):
+        if not _IS_LINUX:
+            return I64(-1)
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(I32, []), "sched_getcpu")
+        return builder.sext(builder.call(function, []), I64)
+
+    return types.int64, emit
 
 
 @operation
