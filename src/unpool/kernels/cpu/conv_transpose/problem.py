@@ -51,4 +51,4 @@ class ConvTransposeProblem:
         """Work as `split` counts it, where sums stay in registers: products, and reading the weights once."""
         weights = self.channels * self.maps * self.taps
         products = weights * self.batch * self.small
-        return products * self.dtype.itemsize // (4 * vector_bytes()) + weights // VECTOR_SPEEDUP
+        return products * self.dtype.itemsize // (2 * vector_bytes()) + weights // VECTOR_SPEEDUP
