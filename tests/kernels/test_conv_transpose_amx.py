@@ -160,10 +160,11 @@ def test_infinity_and_nan_stay_in_their_windows() -> None:
 
 @needs_amx
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e4])
-def test_errors_of_the_longest_sums(scale: float) -> None:
-    """Sums of MAX_STEPS tiles keep to the bound of Rule 8.1, and do not depend on threads."""
+@pytest.mark.parametrize("tiles", [amx.MAX_STEPS // 2, amx.MAX_STEPS // 2 + 1, 145, 640])
+def test_errors_of_long_sums(tiles: int, scale: float) -> None:
+    """The longest sums of one run, and those of several, keep to the bound of Rule 8.1, on any number of threads."""
     rng = np.random.default_rng(6)
-    channels = amx.MAX_STEPS // 2 * amx.DEPTH
+    channels = tiles * amx.DEPTH
     x = (rng.standard_normal((1, channels, 70)) * scale).astype(BFLOAT16)
     w = rng.standard_normal((channels, 33, 2)).astype(BFLOAT16)
     y = computed(x, w, ("amx",), strides=[1])
@@ -182,7 +183,8 @@ def test_errors_of_the_longest_sums(scale: float) -> None:
 
 @needs_amx
 @pytest.mark.parametrize(
-    ("shape", "maps", "name"), [((1, 64, 20, 20), 64, "amx"), ((1, 64, 20, 20), 1, ""), ((1, 5000, 5, 5), 64, "")]
+    ("shape", "maps", "name"),
+    [((1, 64, 20, 20), 64, "amx"), ((1, 64, 20, 20), 1, ""), ((1, 5000, 5, 5), 64, "amx"), ((1, 14000, 5, 5), 64, "")],
 )
 def test_who_takes_amx(shape: tuple[int, ...], maps: int, name: str) -> None:
     """Constant weights of many channels, unless a sum would be too long; never float16."""

@@ -12,7 +12,8 @@ least exponents of x and w, then all products, their sums, and float32's roundin
 at a number that is too small: then the call fails, and another algorithm computes it.
 
 A tile forms two sums of 16 products, adds them to each other, and then to the sum of earlier tiles: a sum of n tiles
-has an error of at most n + 17 roundings.
+has an error of at most n + 17 roundings. Longer sums are formed in runs of RUN_STEPS tiles at most, which are added to
+each other: n is the length of a run then, and every run but the first adds a rounding.
 """
 
 import math
@@ -37,12 +38,13 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import has_amx
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch, Launches, max_threads
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
 ROWS, DEPTH, LANES = 16, 32, 16  # of a tile: rows of weights, channels, positions
 STEP = 2 * LANES  # positions of two tiles, which are computed together, as are two tiles of rows
 HEAD = 64  # bytes before packed weights
-MAX_STEPS = 110  # tiles of one sum: its error is less than 128 roundings, which the tests allow
+MAX_STEPS = 110  # tiles of one run, and further runs: the error is less than 128 roundings, which the tests allow
+RUN_STEPS = 96  # tiles of a run of longer sums
 STEPS_TOGETHER = 8  # tiles that are added before the next positions: 16 KiB of weights stay in the first cache
 PANEL_BYTES = 3 << 18  # the pairs of a block of positions
 RESULT_BYTES = 1 << 19  # the results of a block of positions and a chunk of output channels
@@ -52,6 +54,7 @@ LEAST_WEIGHT = BIAS - 66  # least exponent of a weight: x may then hold numbers 
 PAIR, SINGLE = 1 << 13, 3 << 11  # a step of two tiles of rows, or of one, in multiply-adds of float32
 SETUP = 2  # zeroing and storing sums, in steps
 JOBS_PER_THREAD = 3  # at least, where blocks stay longer than their margin
+LEAST_JOBS = 2  # of a thread, which output channels are split into where there are fewer blocks
 
 
 class AmxPlan(NamedTuple):
@@ -68,7 +71,8 @@ def plan_of(problem: ConvTransposeProblem) -> AmxPlan | None:
     """The blocking; None for sums of too many products, or where memory of a thread would not do."""
     grid, channels, maps = phases_plan.phase_grid(problem.axes), problem.channels // problem.group, problem.maps
     depth, phases = -(-channels // DEPTH), math.prod(grid.phases)
-    if max(len(each.offsets) for each in grid.classes) * depth > MAX_STEPS:
+    runs = [_runs(len(each.offsets), depth) for each in grid.classes]
+    if max(steps + count - 1 for steps, count in runs) > MAX_STEPS:
         return None
     chunk = maps if phases * maps * 4 * 4 * STEP <= RESULT_BYTES else 2 * ROWS * max(1, maps // (4 * ROWS))
     tiles = -(-grid.length // STEP)
@@ -79,7 +83,11 @@ def plan_of(problem: ConvTransposeProblem) -> AmxPlan | None:
     least = max(2, -(-grid.margin // STEP))
     most = max(1, min(by_result, max(by_panel, least), max(by_threads, least)))
     block = -(-tiles // -(-tiles // most)) * STEP
-    workspace = 2 * DEPTH * depth * (block + grid.margin) + 4 * (phases * chunk + 2 * ROWS) * block
+    jobs = -(-tiles * STEP // block) * others
+    if jobs < LEAST_JOBS * max_threads():
+        chunk = -(-chunk // (-(-LEAST_JOBS * max_threads() // jobs) * 2 * ROWS)) * 2 * ROWS
+    results = 1 + any(count > 1 for _, count in runs)
+    workspace = 2 * DEPTH * depth * (block + grid.margin) + results * 4 * (phases * chunk + 2 * ROWS) * block
     return AmxPlan(grid, depth, block, chunk) if workspace <= phases_plan.WORKSPACE_BYTES else None
 
 
@@ -145,6 +153,19 @@ def _steps_together(taps: int) -> int:
     return max(1, STEPS_TOGETHER // max(1, taps))
 
 
+def _runs(taps: int, depth: int) -> tuple[int, int]:
+    """The most tiles of a run of a class, and the number of runs."""
+    deep = _steps_together(taps)
+    parts = parts_in_run(taps, depth, deep)
+    return taps * min(depth, parts * deep), -(-depth // (parts * deep))
+
+
+@jit_inline
+def parts_in_run(taps, depth, deep):
+    """Parts of `deep` tiles of channels that are added to each other in tiles, of a sum of `depth` of them."""
+    return -(-depth // deep) if taps * depth <= MAX_STEPS else max(1, RUN_STEPS // (taps * deep))
+
+
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
     """The call on C-contiguous (x, packed, b, y), which gives False where x holds a number that is too small."""
     plan = plan_of(problem)
@@ -195,6 +216,10 @@ def _make_kernel(compute: np.dtype[Any]):
         limit = vec.int64_at(vec.address_of(packed))
         panel = np.empty(depth * (DEPTH // 2) * pitch + 16, types.int32)
         results = np.empty((slots.size * chunk + 2 * ROWS) * block + LANES, element)
+        has_runs = False
+        for number in range(kinds.shape[0]):
+            has_runs |= kinds[number].taps * depth > MAX_STEPS
+        run_sums = np.empty(results.size if has_runs else LANES, element)
         stage = np.empty(min(params.large, block * params.stride) + 8 * LANES, element)
         places = np.empty(slots.size + LANES, np.int64)
         filled = -1
@@ -223,15 +248,21 @@ def _make_kernel(compute: np.dtype[Any]):
                 kind = kinds[number]
                 height, deep = kind.phases * count, kind.channels_together
                 taps = tables.offsets[kind.first_tap : kind.first_tap + kind.taps]
+                run = deep * parts_in_run(kind.taps, depth, deep)
                 for low in range(0, depth, deep):
-                    some = AmxPart(panel_start + low * (DEPTH // 2) * pitch * 4, min(deep, depth - low), low > 0)
+                    some = AmxPart(panel_start + low * (DEPTH // 2) * pitch * 4, min(deep, depth - low), low % run > 0)
+                    sums = result if low < run else vec.address_of(run_sums)
                     for row in range(0, height, 2 * ROWS):
-                        to = result + row * block * 4
+                        to = sums + row * block * 4
                         if height - row > ROWS:
                             sum_tiles(weight, some, taps, to, used, params, two_tiles)
                         else:
                             sum_tiles(weight, some, taps, to, used, params, one_tile)
                         weight += taps.size * some.depth * (2 * ROWS * DEPTH * 2)
+                    if low >= run and ((low + deep) % run == 0 or low + deep >= depth):
+                        for place in range(0, height * block * 4, LANES * 4):
+                            total = vec.load(result + place, element, LANES) + vec.load(sums + place, element, LANES)
+                            vec.store(result + place, total)
                 result += height * block * 4
             vec.amx_release()
             for member in range(slots.size):
