@@ -102,6 +102,22 @@ def test_streams_own_windows(number: int) -> None:
         assert np.all(memory[start + y.nbytes :] == CANARY)
 
 
+@pytest.mark.parametrize("places", [(0,), (1,), (0, 2), (1, 2)])
+def test_streams_with_axes_of_one(places: tuple[int, ...]) -> None:
+    """Axes of one element change nothing, wherever they are: the exporter of torch writes one last."""
+    rng = np.random.default_rng(8)
+    axes: list[Axis] = [Axis(50, 25, Window(2, 2))]
+    for place in places:
+        axes.insert(place, Axis(1, 1, Window(1, 1)))
+    indices = own_places(rng, tuple(axes), 3)
+    x, shape = rng.integers(1, 1000, indices.shape, np.int32), (3, *(axis.large for axis in axes))
+    y = np.full(shape, -1, np.int32)
+    assert stream(x, indices, y, tuple(axes), 2)
+    assert y.tobytes() == scattered(x, indices, shape).tobytes()
+    indices.reshape(-1)[9] += 4
+    assert not stream(x, indices, y, tuple(axes), 2)
+
+
 @pytest.mark.parametrize("kind", BITS)
 @pytest.mark.parametrize("lines", [1, 2, 3, 7])
 def test_streams_past_the_cache(kind: type, lines: int) -> None:

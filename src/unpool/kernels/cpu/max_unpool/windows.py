@@ -1,5 +1,7 @@
 """Max unpooling as a stream, for windows of two along the last axis that do not overlap.
 
+Axes of one element are left out: torch's exporter writes an unpooling of one axis with a second axis of one.
+
     y[row, 2 * lane], y[row, 2 * lane + 1] = x or 0, as the index of the lane is this place, the next, or neither
 
 If every index lies in the window of its element, rows of y are made in memory order from registers. Indices are checked
@@ -12,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpool.geometry import Axis, upsampling_walk
+from unpool.geometry import Axis, Window, upsampling_walk
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -22,6 +24,7 @@ from unpool.shape_cache import cached
 
 LINE = 64  # bytes of a cache line
 NON_TEMPORAL_BYTES = 1 << 25  # bytes of y from which on its stores are non-temporal
+_SINGLE = Axis(1, 1, Window(1, 1))
 
 
 class WindowUnpoolParams(NamedTuple):
@@ -46,6 +49,7 @@ def route(
     """
     if channels_last or not counts_in_y:
         return None
+    axes = tuple(axis for axis in axes if axis != _SINGLE) or axes[-1:]
     small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
     slabs = _slabs(axes) if planes * small * large else None
     if slabs is None:
