@@ -116,7 +116,7 @@ def _unpools(fill: Fill) -> Calls:
         for layout in ("NCHW", "NHWC"):
             values = x if layout == "NCHW" else np.moveaxis(x, 1, -1)
             yield partial(functional.max_unpool, values, indices, kernel_shape=(2, 2), strides=(2, 2), layout=layout)
-        yield partial(functional.max_unpool, x, indices, np.array((1, 1, 10, 10)), kernel_shape=(3, 3), strides=(2, 2))
+        yield partial(functional.max_unpool, x, indices, np.array((1, 1, 14, 14)), kernel_shape=(3, 3), strides=(3, 3))
         yield partial(per_plane.max_unpool, x, indices, (8, 8))
         yield partial(per_plane.max_pool_backward, x, indices, (8, 8))
         yield partial(per_plane.max_unpool_backward, fill((1, 1, 8, 8), dtype), indices)

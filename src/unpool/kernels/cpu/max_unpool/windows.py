@@ -1,6 +1,8 @@
 """Max unpooling as a stream, for windows of two along the last axis that do not overlap.
 
-Axes of one element are left out: torch's exporter writes an unpooling of one axis with a second axis of one.
+Two forms of torch's exporter become such windows. Axes of one element, which it adds to calls of a single axis, are
+left out. Windows longer than their stride, which it writes where an odd size was pooled, are tried as windows of their
+stride: the first slab that has an index beyond these ends the trial.
 
     y[row, 2 * lane], y[row, 2 * lane + 1] = x or 0, as the index of the lane is this place, the next, or neither
 
@@ -10,6 +12,7 @@ non-temporal, because a plain store reads its line first.
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +52,7 @@ def route(
     """
     if channels_last or not counts_in_y:
         return None
-    axes = tuple(axis for axis in axes if axis != _SINGLE) or axes[-1:]
+    axes = tuple(_without_overlap(axis) for axis in axes if axis != _SINGLE) or axes[-1:]
     small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
     slabs = _slabs(axes) if planes * small * large else None
     if slabs is None:
@@ -64,6 +67,11 @@ def route(
     return Launch(_make_kernel(size), planes * count, work, record(params), cuts, sources)
 
 
+def _without_overlap(axis: Axis) -> Axis:
+    stride = axis.window.stride
+    return axis if axis.window.size <= stride else replace(axis, window=Window(stride, stride))
+
+
 def is_worth_non_temporal(size: int, row: int) -> bool:
     """True if y, of `size` bytes, is large, and its rows, of `row` bytes, are whole cache lines."""
     return size >= NON_TEMPORAL_BYTES and row % LINE == 0
@@ -73,13 +81,11 @@ def is_worth_non_temporal(size: int, row: int) -> bool:
 def _slabs(axes: tuple[Axis, ...]):
     """The first row of every slab and the number of rows; per row of y the row of x that it belongs to, -1 for none.
 
-    Slabs are parts of a plane of y, cut along its first axis so that each window lies in one. None for windows that
-    overlap, or that are not two wide, side by side and whole along the last axis.
+    Slabs are parts of a plane of y, cut along its first axis so that each window lies in one. None for windows that are
+    not two wide, side by side and whole along the last axis.
     """
     *leading, last = axes
     if (last.window.size, last.window.stride, last.begin) != (2, 2, 0) or last.large < 2 * last.small:
-        return None
-    if any(axis.window.size > axis.window.stride for axis in leading):
         return None
     sources = np.zeros(1, np.int64)
     for axis in leading:
