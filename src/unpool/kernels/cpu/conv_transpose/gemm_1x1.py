@@ -3,9 +3,9 @@
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
 The columns are the taps of all output channels; of constant weights only those that some output meets. Weights are read
-unpacked, a tile of columns at a time, once for several images. For one image, reading them takes all the time, so its
-tiles are as wide as registers allow. BLAS would use threads of its own, which then spin for milliseconds on cores that
-other threads need.
+unpacked, a tile of columns at a time, once for several images. For one image, reading them takes all the time: a thread
+reads its columns of CHANNELS_AT_ONCE rows side by side, in memory order, and keeps its sums in the first cache. BLAS
+would use threads of its own, which then spin for milliseconds on cores that other threads need.
 """
 
 import math
@@ -23,12 +23,14 @@ from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
 Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
 TILE = (8, 3) if vector_registers() == 32 else (4, 3)  # images, and vectors of columns
-TILE_OF_ONE = (1, 16) if vector_registers() == 32 else (1, 8)  # the same for one image
+TILE_OF_ONE = (1, 8)  # the same for one image
+CHANNELS_AT_ONCE = 8  # rows of w that are read side by side for one image
 _CROP_LIMIT = 2  # windows of up to this many times the elements of y and w are cropped; of larger ones, the weights
 
 
@@ -107,8 +109,9 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
     params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
     args = record(params, activation=vec.activation_dtype(problem.dtype))
-    kernel, work = _make_kernel(problem.dtype, _tile(problem)), problem.split_cost
-    launch = Launch(kernel, -(-columns // _width(problem)), work, args)
+    kernel = _make_kernel_of_one(problem.dtype) if problem.batch == 1 else _make_kernel(problem.dtype)
+    parts = 1 if problem.batch == 1 else PARTS_PER_THREAD
+    launch = Launch(kernel, -(-columns // _width(problem)), problem.split_cost, args, parts=parts)
     return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
 
@@ -150,8 +153,63 @@ def multiply_maps(x, w, b, y, first, stop):
 
 
 @specialize
-def _make_kernel(dtype: np.dtype[Any], tile: tuple[int, int]):
-    (rows, vectors), element, size = tile, getattr(types, dtype.name), dtype.itemsize
+def _make_kernel_of_one(dtype: np.dtype[Any]):
+    (rows, vectors), element, size = TILE_OF_ONE, getattr(types, dtype.name), dtype.itemsize
+    lanes = vector_bytes() // size
+    wide = vectors * lanes
+
+    @jit()
+    def conv_transpose_gemm_of_one(x, w, b, y, args, first, stop):
+        """Write some tiles of columns for one image. The last one ends with w.
+
+        for every part of the channels, for every few of them, for every tile of columns
+            for every of these channels, in registers
+        """
+        params = args[0]
+        channels, columns, taps = params.channels, params.columns, params.taps
+        activation = vec.splat_activation(params.activation, lanes)
+        begin, end, tiles = first * wide, min(stop * wide, columns), stop - first
+        part, total = np.empty(tiles * wide, element), np.empty(tiles * wide, element)
+        together, row_bytes = max(TOGETHER, int(np.sqrt(channels))), columns * size
+        for low in range(0, channels, together):
+            high = min(channels, low + together)
+            for channel in range(low, high, CHANNELS_AT_ONCE):
+                for number in range(tiles):
+                    weights = vec.address_of(w) + channel * row_bytes + min(begin + number * wide, end - wide) * size
+                    place = vec.address_of(part) + number * wide * size
+                    sums = vec.tile_load(place, lanes * size, element, lanes, vectors)
+                    if channel == low:
+                        sums = vec.tile_zero(element, lanes, vectors)
+                    for other in range(channel, min(channel + CHANNELS_AT_ONCE, high)):
+                        value = vec.address_of(x) + other * size
+                        sums = vec.tile_add_product(sums, value, weights, element, lanes, rows, vectors)
+                        weights += row_bytes
+                    vec.tile_store(sums, place, wide * size, rows, vectors)
+            for at in range(0, tiles * wide * size, lanes * size):
+                value = vec.load(vec.address_of(part) + at, element, lanes)
+                if low > 0:
+                    value = value + vec.load(vec.address_of(total) + at, element, lanes)
+                vec.store(vec.address_of(total) + at, value)
+        for number in range(tiles):
+            at = min(begin + number * wide, end - wide)
+            out_map, left = at // taps, taps - at % taps
+            for column in range(wide):  # the bias of each column, in the place of the sums that are in `total`
+                bias = vec.load(vec.address_of(b) + out_map * size, element, 1)
+                vec.store(vec.address_of(part) + column * size, bias)
+                left -= 1
+                if left == 0:
+                    out_map, left = out_map + 1, taps
+            for column in range(0, wide * size, lanes * size):
+                value = vec.load(vec.address_of(total) + number * wide * size + column, element, lanes)
+                value = value + vec.load(vec.address_of(part) + column, element, lanes)
+                vec.store(vec.address_of(y) + at * size + column, vec.activate_sums(value, activation))
+
+    return conv_transpose_gemm_of_one
+
+
+@specialize
+def _make_kernel(dtype: np.dtype[Any]):
+    (rows, vectors), element, size = TILE, getattr(types, dtype.name), dtype.itemsize
     lanes = vector_bytes() // size
     static, wide = vec.StaticArgs(element=element, lanes=lanes, rows=rows, vectors=vectors), vectors * lanes
 
