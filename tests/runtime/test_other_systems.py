@@ -413,9 +413,9 @@ def test_the_folder_of_caches(system, variables, folder, monkeypatch):
 
 
 def test_everything_imports_without_posix(tmp_path):
-    """Without fork, affinity, fcntl and resource, from the first import on: a pool, and a lock."""
+    """Without fork, affinity, fcntl and resource, from the first import on: pools, also by threads, and a lock."""
     script = """
-import os, sys, types
+import os, sys, time, types
 for name in NAMES:
     if hasattr(os, name):
         delattr(os, name)
@@ -425,16 +425,21 @@ import numpy as np
 import unpool
 from unpool import memory
 from unpool.files import lock
-from unpool.kernels.cpu.machine import host
+from unpool.kernels.cpu.machine import host, threads, work_queue
 from pathlib import Path
+threads.max_threads = lambda: 2
+large = np.arange(1 << 20, dtype=np.float32).reshape(4, 16, 128, 128)
+for pause in (0, 0, 0.01):  # workers poll, and then wait in Python
+    time.sleep(pause)
+    assert unpool.max_pool(large, kernel_shape=[2, 2], strides=[2, 2], threads=2).max() == large.max()
 x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
 values, indices = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
 with lock([Path("y.npy")]):
-    print(indices.ravel().tolist(), host.available_cores() == os.cpu_count(), host._getcpu, memory.resource)
+    print(indices.ravel().tolist(), host.available_cores() == os.cpu_count(), memory.resource, work_queue.SLEEP)
 """
     code = f"NAMES = {windows_disk.NAMES!r}\n{script}"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("[5, 7, 13, 15] True None None\n", "")
+    assert (done.stdout, done.stderr) == ("[5, 7, 13, 15] True None 0.0\n", "")
 
 
 # The command

@@ -58,7 +58,7 @@ caller's."""
 _FUTEX, _SET_AFFINITY = {"x86_64": (202, 203), "aarch64": (98, 122)}.get(platform.machine(), (0, 0))
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # of threads of the same process
 
-SLEEP = 60.0 if platform.system() == "Linux" and _FUTEX else 0.0
+SLEEP = 60.0 if platform.system() == "Linux" and _FUTEX and hasattr(os, "sched_getaffinity") else 0.0
 """Seconds for which a worker sleeps in compiled code before it parks; 0 where there is no futex."""
 
 _POLLS_PER_YIELD = 32  # a thread may poll on the very core that it waits for
