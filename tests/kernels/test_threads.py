@@ -2,6 +2,8 @@
 
 import _thread
 import os
+import platform
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
+import numba
 import numpy as np
 import pytest
 
@@ -25,6 +28,7 @@ from unpool.kernels.cpu.vector import (
     address_of,
     current_core,
     fetch_add,
+    futex_wake,
     load_acquire,
     pause,
     sleep,
@@ -444,6 +448,18 @@ def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None
     finally:
         os.sched_setaffinity(0, every)
         splitter._workers.stop()
+
+
+@pytest.mark.parametrize(("machine", "number"), [("x86_64", 202), ("aarch64", 98), ("riscv64", None)])
+def test_a_library_has_the_system_calls_of_its_machine(
+    machine: str, number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of the futex is that of the machine that a library is built for, not of the one that builds it."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    wake = numba.njit((numba.int64,), cache=False)(lambda address: futex_wake(address))
+    (code,) = wake.inspect_llvm().values()
+    found = re.findall(r"@syscall\(i64 (?:noundef )?(\d+)", code)
+    assert set(map(int, found)) == ({number} if number else set())
 
 
 def test_a_worker_sleeps_and_parks(monkeypatch: pytest.MonkeyPatch) -> None:

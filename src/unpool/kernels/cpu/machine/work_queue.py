@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine.host import FUTEX_WAKE, LINUX_CALLS
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.task import (
     DONE,
@@ -55,10 +56,10 @@ _END, _THREAD, _IS_NARROW, _TIMEOUT, _CORES, _OTHER_CORES = (8 * word for word i
 whether it was kept off a core; how long it sleeps, two words; the cores that it may run on, and those without the
 caller's."""
 
-_FUTEX, _SET_AFFINITY = {"x86_64": (202, 203), "aarch64": (98, 122)}.get(platform.machine(), (0, 0))
-_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # of threads of the same process
+_IS_LINUX = platform.system() == "Linux" and hasattr(os, "sched_getaffinity")
+_CALLS = LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
 
-SLEEP = 60.0 if platform.system() == "Linux" and _FUTEX and hasattr(os, "sched_getaffinity") else 0.0
+SLEEP = 60.0 if _CALLS else 0.0
 """Seconds for which a worker sleeps in compiled code before it parks; 0 where there is no futex."""
 
 _POLLS_PER_YIELD = 32  # a thread may poll on the very core that it waits for
@@ -108,7 +109,7 @@ def avoid_core(slot):
     place = slot + _OTHER_CORES + 8 * (core // 64)
     vec.store_release(place, vec.load_acquire(place) & ~(1 << core % 64))
     vec.store_release(slot + _IS_NARROW, 1)
-    vec.system_call(_SET_AFFINITY, thread, 8 * _MASK, slot + _OTHER_CORES, 0)
+    vec.set_affinity(thread, 8 * _MASK, slot + _OTHER_CORES)
 
 
 @jit_inline
@@ -116,10 +117,10 @@ def sleep_until_woken(slot, nanoseconds):
     """Sleep while the slot says so, for some time at most."""
     vec.store_release(slot + _TIMEOUT, nanoseconds // 10**9)
     vec.store_release(slot + _TIMEOUT + 8, nanoseconds % 10**9)
-    vec.system_call(_FUTEX, slot, _FUTEX_WAIT, ASLEEP, slot + _TIMEOUT)
+    vec.futex_wait(slot, ASLEEP, slot + _TIMEOUT)
     if vec.load_acquire(slot + _IS_NARROW):
         vec.store_release(slot + _IS_NARROW, 0)
-        vec.system_call(_SET_AFFINITY, 0, 8 * _MASK, slot + _CORES, 0)
+        vec.set_affinity(0, 8 * _MASK, slot + _CORES)
 
 
 @jit()
@@ -137,7 +138,7 @@ def _run_as_caller(task):
             state = IDLE
             wakes -= 1
             avoid_core(slot)
-            vec.system_call(_FUTEX, slot, _FUTEX_WAKE, 1, 0)
+            vec.futex_wake(slot)
         vec.fetch_add(place + 8, state)
     run_parts(task, 0)
     for place in range(places, stop, 16):
@@ -206,8 +207,8 @@ def allow_placing(slot) -> None:
 def end_worker(slot) -> None:
     """Ask the worker of a slot to end. One that is about to sleep has to be asked again."""
     slot[_END // 8] = 1
-    if SLEEP:
-        ctypes.CDLL(None).syscall(_FUTEX, ctypes.c_void_p(slot.ctypes.data), _FUTEX_WAKE, 1, None)
+    if _CALLS is not None:
+        ctypes.CDLL(None).syscall(_CALLS.futex, ctypes.c_void_p(slot.ctypes.data), FUTEX_WAKE, 1, None)
 
 
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):

@@ -42,8 +42,8 @@ _NAMES = {
         reinterpret repeat select splat splat_activation total_of unordered widen widen_mask
     """,
     "atomics": """
-        call_part clock compare_exchange current_core fetch_add load_acquire pause sleep store_release
-        system_call yield_core
+        call_part clock compare_exchange current_core fetch_add futex_wait futex_wake load_acquire pause
+        set_affinity sleep store_release yield_core
     """,
     "maximum": """
         any_beyond any_unordered argmax is_larger key_is_larger mark_nan may_have_nan select_value

@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from unpool.kernels.cpu.machine.host import FUTEX_WAIT, FUTEX_WAKE, LINUX_CALLS
 from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
 
 _IS_WINDOWS = platform.system() == "Windows"
@@ -92,16 +93,35 @@ def sleep():
     return types.void, lambda builder: _call(builder, _SLEEP, (_SLEEP_TIME,))
 
 
+def _call_linux(builder, name, *words):
+    """A system call with four words; nothing on other systems. Libraries are built for another machine than this."""
+    numbers = LINUX_CALLS.get(platform.machine())
+    if _IS_LINUX and numbers is not None:
+        kind = ir.FunctionType(I64, [I64], var_arg=True)
+        function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+        builder.call(function, [I64(getattr(numbers, name)), *words])
+
+
 @operation
-def system_call(number, first, second, third, fourth):
-    """A system call of Linux; elsewhere nothing."""
+def futex_wait(address, value, timeout):
+    """Sleep while the lower half of the word at an address is `value`, for the seconds and nanoseconds at `timeout`."""
+    return types.void, lambda builder, address, value, timeout: _call_linux(
+        builder, "futex", address, I64(FUTEX_WAIT), value, timeout
+    )
 
-    def emit(builder, *words):
-        if _IS_LINUX:
-            kind = ir.FunctionType(I64, [I64], var_arg=True)
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "syscall"), words)
 
-    return types.void, emit
+@operation
+def futex_wake(address):
+    """Wake the thread that sleeps at the word at an address."""
+    return types.void, lambda builder, address: _call_linux(builder, "futex", address, I64(FUTEX_WAKE), I64(1), I64(0))
+
+
+@operation
+def set_affinity(thread, size, cores):
+    """Let a thread, 0 for this one, run on the cores whose bits are set in `size` bytes at an address."""
+    return types.void, lambda builder, thread, size, cores: _call_linux(
+        builder, "sched_setaffinity", thread, size, cores, I64(0)
+    )
 
 
 @operation
