@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from unpool.extras import require
 from unpool.kernels.cpu.machine import libraries
@@ -33,19 +32,6 @@ LEVELS = {
 
 _WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
 _MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
-
-
-class LinuxCalls(NamedTuple):
-    """Numbers of system calls."""
-
-    futex: int
-    sched_setaffinity: int
-
-
-LINUX_CALLS = {"x86_64": LinuxCalls(202, 203), "aarch64": LinuxCalls(98, 122)}
-"""By machine, as `platform.machine` has it."""
-
-FUTEX_WAIT, FUTEX_WAKE = 128, 129  # of threads of one process
 
 _AMX_FLAGS = {"amx_tile", "amx_bf16"}
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # a system call, its command, a part of the registers

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.machine.host import FUTEX_WAKE, LINUX_CALLS
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.task import (
     DONE,
@@ -57,7 +56,7 @@ whether it was kept off a core; how long it sleeps, two words; the cores that it
 caller's."""
 
 _IS_LINUX = platform.system() == "Linux" and hasattr(os, "sched_getaffinity")
-_CALLS = LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
+_CALLS = vec.LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
 
 SLEEP = 60.0 if _CALLS else 0.0
 """Seconds for which a worker sleeps in compiled code before it parks; 0 where there is no futex."""
@@ -208,7 +207,7 @@ def end_worker(slot) -> None:
     """Ask the worker of a slot to end. One that is about to sleep has to be asked again."""
     slot[_END // 8] = 1
     if _CALLS is not None:
-        ctypes.CDLL(None).syscall(_CALLS.futex, ctypes.c_void_p(slot.ctypes.data), FUTEX_WAKE, 1, None)
+        ctypes.CDLL(None).syscall(_CALLS.futex, ctypes.c_void_p(slot.ctypes.data), vec.FUTEX_WAKE, 1, None)
 
 
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):

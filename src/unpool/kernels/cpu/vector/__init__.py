@@ -21,6 +21,19 @@ BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}
 """The integers that kernels see, by storage type."""
 
 
+class LinuxCalls(NamedTuple):
+    """Numbers of system calls."""
+
+    futex: int
+    sched_setaffinity: int
+
+
+LINUX_CALLS = {"x86_64": LinuxCalls(202, 203), "aarch64": LinuxCalls(98, 122)}
+"""By machine, as `platform.machine` has it."""
+
+FUTEX_WAIT, FUTEX_WAKE = 128, 129  # of threads of one process
+
+
 class ActivationParams(NamedTuple):
     """An activation of sums: numbers of their type, or vectors."""
 

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from unpool.kernels.cpu.machine.host import FUTEX_WAIT, FUTEX_WAKE, LINUX_CALLS
+from unpool.kernels.cpu.vector import FUTEX_WAIT, FUTEX_WAKE, LINUX_CALLS
 from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
 
 _IS_WINDOWS = platform.system() == "Windows"
