@@ -450,6 +450,22 @@ def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None
         splitter._workers.stop()
 
 
+@pytest.mark.skipif(work_queue.SLEEP == 0 or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
+def test_a_slot_knows_the_cores_of_its_latest_thread() -> None:
+    """A thread that may run on one core only is not placed, whatever the thread before it was allowed."""
+    slot, every = new_slot(), os.sched_getaffinity(0)
+    start = work_queue._CORES // 8
+    try:
+        for cores in (every, {min(every)}, every):
+            os.sched_setaffinity(0, cores)
+            work_queue.allow_placing(slot)
+            is_placed = len(cores) > 1
+            assert slot[work_queue._THREAD // 8] == (threading.get_native_id() if is_placed else 0)
+            assert slot[start] == (sum(1 << core for core in cores if core < 63) if is_placed else 0)
+    finally:
+        os.sched_setaffinity(0, every)
+
+
 @pytest.mark.parametrize(("machine", "number"), [("x86_64", 202), ("aarch64", 98), ("riscv64", None)])
 def test_a_library_has_the_system_calls_of_its_machine(
     machine: str, number: int | None, monkeypatch: pytest.MonkeyPatch

@@ -197,10 +197,12 @@ def worker_loop(slot, me: int, seconds: float, sleep: float = 0.0) -> None:
 def allow_placing(slot) -> None:
     """Tell a slot that the calling thread is its worker, and which cores that may run on, if there are several."""
     cores = os.sched_getaffinity(0) if SLEEP else set()
-    if len(cores) > 1 and max(cores) < 64 * _MASK:
-        for core in cores:
-            slot.view(np.uint64)[_CORES // 8 + core // 64] |= np.uint64(1 << core % 64)
-        slot[_THREAD // 8] = threading.get_native_id()
+    is_allowed = len(cores) > 1 and max(cores) < 64 * _MASK
+    slot[_THREAD // 8] = threading.get_native_id() if is_allowed else 0
+    mask = slot[_CORES // 8 : _OTHER_CORES // 8].view(np.uint64)
+    mask[:] = 0
+    for core in cores if is_allowed else ():
+        mask[core // 64] |= np.uint64(1 << core % 64)
 
 
 def end_worker(slot) -> None:
