@@ -111,7 +111,8 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
     args = record(params, activation=vec.activation_dtype(problem.dtype))
     kernel = _make_kernel_of_one(problem.dtype) if problem.batch == 1 else _make_kernel(problem.dtype)
     parts = 1 if problem.batch == 1 else PARTS_PER_THREAD
-    launch = Launch(kernel, -(-columns // _width(problem)), problem.split_cost, args, parts=parts)
+    work = problem.split_cost * taps // problem.taps
+    launch = Launch(kernel, -(-columns // _width(problem)), work, args, parts=parts)
     return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
 
 

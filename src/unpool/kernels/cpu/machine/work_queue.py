@@ -209,7 +209,8 @@ def end_worker(slot) -> None:
     """Ask the worker of a slot to end. One that is about to sleep has to be asked again."""
     slot[_END // 8] = 1
     if _CALLS is not None:
-        ctypes.CDLL(None).syscall(_CALLS.futex, ctypes.c_void_p(slot.ctypes.data), vec.FUTEX_WAKE, 1, None)
+        words = _CALLS.futex, slot.ctypes.data, vec.FUTEX_WAKE, 1, 0
+        ctypes.CDLL(None).syscall(*map(ctypes.c_long, words))
 
 
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):

@@ -126,7 +126,7 @@ def set_affinity(thread, size, cores):
 
 @operation
 def current_core():
-    """The number of the core that this runs on; -1 where only Linux would know."""
+    """The number of the core that this runs on; -1 on other systems than Linux."""
 
     def emit(builder):
         if not _IS_LINUX:
