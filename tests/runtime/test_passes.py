@@ -427,3 +427,93 @@ def test_another_einsum_is_kept(equation):
     assert operators_run(model) == ["Einsum"]
     (y,) = unpool.InferenceSession(model).run(None, feed)
     np.testing.assert_allclose(y, np.einsum(equation, *feed.values()), rtol=1e-5, atol=1e-5)
+
+
+SMOOTH = {
+    "Mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "Softplus": lambda x: np.logaddexp(0, x),
+}
+
+
+@pytest.mark.parametrize("operator", SMOOTH)
+def test_a_smooth_activation_becomes_faster_nodes(operator):
+    """The formula, to rounding, also where the exponential overflows or vanishes; NaN stays NaN."""
+    graph = f"smooth (float[3, 5000] x) => (float[3, 5000] y) {{ y = {operator} (x) }}"
+    model, x = models.model(graph, opset=20), 30 * models.random(3, 5000)
+    x.flat[:10] = [np.nan, np.inf, 3e38, -3e38, 88.8, -88.8, 0.0, -0.0, 1e-40, -1e-40]
+    session = unpool.InferenceSession(model)
+    assert operator not in [row.operator for row in session.plan]
+    assert any(f"replaces {operator}" in row.reason for row in session.plan)
+    (y,) = session.run(None, {"x": x})
+    with np.errstate(invalid="ignore"):
+        expected = SMOOTH[operator](x.astype(np.float64))
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("operator", SMOOTH)
+def test_a_small_smooth_activation_is_kept(operator):
+    """One node is faster than several."""
+    model = models.model(f"smooth (float[99] x) => (float[99] y) {{ y = {operator} (x) }}", opset=20)
+    assert operators_run(model) == [operator]
+
+
+def test_a_smooth_activation_before_indices_is_kept():
+    """Rounded otherwise, another element may be the largest."""
+    graph = """smooth (float[1, 3, 64, 64] x) => (float[1, 3, 32, 32] y, int64[1, 3, 32, 32] i)
+        { t = Softplus (x) y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t) }"""
+    assert "Softplus" in operators_run(models.model(graph))
+
+
+def windows(count, taps, *, first=0, stride=1, step=1):
+    """Indices of windows."""
+    return first + stride * np.arange(count)[:, None] + step * np.arange(taps)
+
+
+WINDOWS = {
+    "of three elements": windows(98, 3),
+    "far apart, with holes": windows(30, 3, first=1, stride=3, step=2),
+    "of one element": windows(100, 1),
+    "a single one": windows(1, 100),
+    "long ones that overlap": windows(6, 25, first=2, stride=14),
+    "the same one": windows(100, 1).astype(np.int32),
+}
+OTHER_INDICES = {
+    "backward": windows(98, 3)[::-1].copy(),
+    "negative": windows(98, 3) - 100,
+    "repeated": windows(98, 3) * 0,
+    "irregular": np.where(windows(98, 3) == 50, 51, windows(98, 3)),
+    "many long ones": windows(60, 40),
+    "long ones with holes": windows(8, 20, step=2),
+    "of one axis": np.arange(100),
+}
+
+
+def gathered(indices, axis=-1, shape=(2, 60, 100)):
+    """A model of a Conv that changes nothing, so that a plan is made, and a Gather after it."""
+    sizes, weights = ", ".join(map(str, shape)), np.eye(shape[1], dtype=np.float32)[..., None]
+    graph = f"gather (float[{sizes}] x) => (y) {{ t = Conv (x, w) y = Gather <axis = {axis}> (t, i) }}"
+    return models.model(graph, i=indices, w=weights), models.random(*shape)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_gather_of_windows_becomes_slices(name):
+    """NumPy's result bit for bit."""
+    model, x = gathered(WINDOWS[name])
+    assert "Gather" not in operators_run(model)
+    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x[..., WINDOWS[name]])
+
+
+@pytest.mark.parametrize("name", OTHER_INDICES)
+def test_a_gather_of_other_indices_is_kept(name):
+    """No windows, or such as slices would not copy faster."""
+    model, x = gathered(OTHER_INDICES[name])
+    assert operators_run(model) == ["Conv", "Gather"]
+    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x[..., OTHER_INDICES[name]])
+
+
+def test_a_gather_from_another_axis_is_kept():
+    """Whole rows are copied fast."""
+    model, _ = gathered(windows(58, 3), axis=1)
+    assert operators_run(model) == ["Conv", "Gather"]
