@@ -111,7 +111,7 @@ def test_change_of_a_helper_compiles_again(filled) -> None:
     for name in HELPERS:
         path = house.package / "kernels" / "cpu" / name
         path.write_text(path.read_text() + "# changed\n")
-    third, _ = house.probe("pool", "unpool_again", "deconvolve", "backward", "normalize", "hand_over")
+    third, _ = house.probe("pool", "unpool_again", "deconvolve", "backward", "normalize", "snake", "hand_over")
     borrowing = set(first["borrowing"]) & set(first["written"])
     assert borrowing >= BORROWING
     assert borrowing <= set(third["compiled"])

@@ -70,7 +70,7 @@ def cheap_cuts(monkeypatch):
 @pytest.mark.parametrize("name", SMALL)
 def test_every_form_gives_what_the_convolution_gives(name, monkeypatch):
     """Pads, groups, dilations, bias and rank are carried over, whatever the way of computing."""
-    monkeypatch.setattr(convert_conv, "_saving", lambda *_: 1e12)
+    monkeypatch.setattr(convert_conv, "_saving", lambda *_, is_between: 1e12)
     inputs, shape, weights, attributes = SMALL[name]
     model = convolution(f"y = Conv <{attributes}> ({inputs})", shape, weights)
     (record,) = unpool.InferenceSession(model).plan

@@ -16,6 +16,7 @@ from numba.core.dispatcher import Dispatcher
 
 import unpool
 from unpool.execute.normalization import Normalization
+from unpool.execute.snake import Snake
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, rows
@@ -99,6 +100,14 @@ def normalize() -> None:
     assert np.allclose(y.mean(2), 0, atol=1e-6)
 
 
+def snake() -> None:
+    """Snake of each channel."""
+    ones = np.ones(3, np.float32)
+    x = np.arange(24, dtype=np.float32).reshape(1, 3, 8)
+    y = Snake(frequency=0 * ones, magnitude=ones).run(x, None, None, 1)
+    assert np.array_equal(x, y)
+
+
 def hand_over() -> None:
     """Sharing jobs with another thread."""
     x = np.ones((1, 64, 64, 64), np.float32)
@@ -111,7 +120,7 @@ def listed() -> None:
         call()
 
 
-WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward, normalize, hand_over, listed)}
+WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backward, normalize, snake, hand_over, listed)}
 
 
 def written() -> set[str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class Normalization:
     ONNX InstanceNormalization, with a group for each channel, and GroupNormalization.
     """
 
+    reason: ClassVar[str] = "one pass for mean and variance, one for the rest"
     groups: int  # of neighbouring channels of an image
     epsilon: float
     scale: AnyArray  # (C,), float32

@@ -21,7 +21,7 @@ from unpool.runtime.backends.openvino_backend import OpenVinoLoader, OpenVinoPar
 from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import DATA_FOLDER, PartitionOptions, Providers
 from unpool.runtime.backends.step import LoadedPlan, LoadedStep
-from unpool.runtime.backends.unpool_backend import NormalizationStep, UnpoolStep
+from unpool.runtime.backends.unpool_backend import ComputationStep, UnpoolStep
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, with_subgraph_nodes
@@ -79,7 +79,7 @@ class LoadOptions:
             () if keeps_conv else CONV_RANKS,
             self.convert_conv_before_indices,
             fuses_activations=not self.openvino_conv_transpose,
-            fuses_normalizations=not keeps_conv,
+            fuses_computations=not keeps_conv,
             reduces_strength=is_highest and not has_fast_conv,
             checks_profit=self.checks_profit,
         )
@@ -245,11 +245,11 @@ class PlanBuilder:
         node = self._graph.nodes[step.nodes[0]]
         if is_unpool_op(node):
             return self._load_node(step)
-        normalization = self._graph.normalizations.get(next(iter(node.output), ""))
-        if normalization is None:
+        computation = self._graph.computations.get(next(iter(node.output), ""))
+        if computation is None:
             return self._load_control_flow(step)
         self._add_types([(node.output[0], self._known_types.get(node.input[0]))])
-        return NormalizationStep(node, normalization, self._options.threads)
+        return ComputationStep(node, computation, self._options.threads)
 
     def _load_node(self, step: Step) -> LoadedStep:
         (position,) = step.nodes

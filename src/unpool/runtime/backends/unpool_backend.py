@@ -12,6 +12,7 @@ from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.execute.normalization import Normalization
+from unpool.execute.snake import Snake
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values, check_cancelled
@@ -50,17 +51,17 @@ class NodeStep(ABC):
         """The first outputs of the node, wanted or not."""
 
 
-class NormalizationStep(NodeStep):
-    """A normalization with what was fused into it."""
+class ComputationStep(NodeStep):
+    """A computation that is no operator of unpool's, of one input and maybe a residual."""
 
-    def __init__(self, node: onnx.NodeProto, normalization: Normalization, threads: int | None) -> None:
+    def __init__(self, node: onnx.NodeProto, computation: Normalization | Snake, threads: int | None) -> None:
         super().__init__(node, {}, node.output)
-        self._normalization, self._threads = normalization, threads
+        self._computation, self._threads = computation, threads
 
     def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
         by_name = dict(zip(self._fed, values, strict=True))
         x, residual, *_ = (*(by_name[name] for name in self._node.input), None)
-        return [self._normalization.run(x, residual, None if targets is None else targets[0], self._threads)]
+        return [self._computation.run(x, residual, None if targets is None else targets[0], self._threads)]
 
 
 class UnpoolStep(NodeStep):

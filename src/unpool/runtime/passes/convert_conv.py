@@ -11,7 +11,9 @@ in a near cache. Over three axes it first copies x for every tap.
 
 A Conv is converted where that saves more than it costs to leave onnxruntime and to return. Over two axes this is much:
 onnxruntime computes the Add and the activation after a Conv with it, and keeps all maps between Convs in blocks of a
-vector. So only large Convs are converted there, and none with dilations, whose products are not fewer in unpool.
+vector. So only large Convs are converted there, and none with dilations, whose products are not fewer in unpool. Over
+one axis onnxruntime copies x for every tap, too, but the gain is small: only Convs between two steps of unpool are
+converted.
 
 A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
 positions among nearly equal elements, and MaxUnpool would put whole values there.
@@ -46,7 +48,8 @@ RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not k
 VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
-CONV_RANKS = (2, 3)  # numbers of spatial axes
+CONV_RANKS = (1, 2, 3)  # numbers of spatial axes
+PLANE = (2, 3)  # the axes over which onnxruntime has a blocked layout
 
 
 def conv_savings(
@@ -58,12 +61,14 @@ def conv_savings(
     of spatial axes than `ranks`.
     """
     savings = {}
+    between = _between_steps(graph)
     for node in graph.nodes:
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
         tensor = graph.constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is not None and given is not None:
-            savings[node.output[0]] = _saving(given, tensor, types.get(node.input[0]), graph.opsets[""], ranks)
+            x, is_between = types.get(node.input[0]), node.output[0] in between
+            savings[node.output[0]] = _saving(given, tensor, x, graph.opsets[""], ranks, is_between=is_between)
     return {name: saving for name, saving in savings.items() if saving}
 
 
@@ -83,6 +88,18 @@ def convert_conv(graph: Graph, outputs: Container[str]) -> Graph:
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
     return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
+
+
+def _between_steps(graph: Graph) -> set[str]:
+    """Outputs of Convs whose input a step of unpool makes, and whose output only such steps read."""
+    if not graph.computations:
+        return set()
+    is_step = [node.op_type == "ConvTranspose" or node.output[0] in graph.computations for node in graph.nodes]
+    steps = [node for node, is_one in zip(graph.nodes, is_step, strict=True) if is_one]
+    others = [node for node, is_one in zip(graph.nodes, is_step, strict=True) if not is_one]
+    made = {name for node in steps for name in node.output}
+    read = {name for node in others for name in reads(node)} | set(graph.output_names)
+    return {node.output[0] for node in others if node.op_type == "Conv" and node.input[0] in made} - read
 
 
 def values_before_indices(graph: Graph) -> set[str]:
@@ -111,16 +128,27 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
 
 
 def _saving(
-    given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int, ranks: Collection[int]
+    given: Mapping[str, Any],
+    w: onnx.TensorProto,
+    x: onnx.TypeProto | None,
+    opset: int,
+    ranks: Collection[int],
+    *,
+    is_between: bool,
 ) -> float:
-    """The time that a step of unpool saves; 0 if that is less than it costs, or if shapes are unknown or do not fit."""
+    """The time that a step of unpool saves; 0 if that is less than it costs, or if shapes are unknown or do not fit.
+
+    `is_between`: its neighbours are steps of unpool, so nothing is cut.
+    """
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.static_dims(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return 0
-    is_2d = len(window) < max(CONV_RANKS)
+    is_1d, is_2d = len(window) == 1, len(window) == len(PLANE)
+    if is_1d and not is_between:
+        return 0
     if is_2d and max(given.get("dilations", (1,))) > 1:
         return 0
     converted = channels * group, maps // group, *window
@@ -130,6 +158,8 @@ def _saving(
         y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
         cost_in_ort = cost_in_onnxruntime(w.dims, y_shape, group, dtype)
         cost_of_cut: float = STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape))
+        if is_1d:
+            cost_of_cut = 0
         if is_2d:
             cost_of_cut += CUT_COST + LEAST_GAIN * cost_in_ort
         if cost_in_ort <= cost_of_cut:
@@ -145,7 +175,7 @@ def cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: i
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms
-    if len(window) == max(CONV_RANKS):
+    if len(window) != len(PLANE):
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:
         return products * maps

@@ -26,10 +26,11 @@ from unpool.dtypes import AnyArray
 from unpool.execute.normalization import SIMPLE_ACTIVATIONS, Normalization
 from unpool.operators.attributes import Activation
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import Graph, constant_array
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
+from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.fuse_conv_transpose import DEFAULT_EPSILON, node_activation
+from unpool.runtime.passes.neighbours import Neighbours
 
 LEAST_SIZE = 50_000  # elements that are worth a step: it takes some 50 microseconds, and each element 1 ns less
 OPERATORS = ("InstanceNormalization", "GroupNormalization")
@@ -46,7 +47,7 @@ class _Match:
 
 
 def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
-    """The graph, constants lifted, with every normalization that unpool runs as one node; `normalizations` lists these.
+    """The graph, constants lifted, with every normalization that unpool runs as one node; `computations` lists these.
 
     One that makes one of the `excluded` values stays.
     """
@@ -54,7 +55,7 @@ def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (
         return graph
     finder = _Finder(graph, types)
     nodes: dict[int, onnx.NodeProto] = dict(enumerate(graph.nodes))
-    normalizations, folded = dict(graph.normalizations), dict(graph.folded_nodes)
+    computations, folded = dict(graph.computations), dict(graph.folded_nodes)
     for position, node in enumerate(graph.nodes):
         match = finder.match(position) if node.op_type in OPERATORS and domain(node) == "" else None
         if match is None or not finder.taken.isdisjoint(match.positions):
@@ -73,52 +74,45 @@ def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (
         nodes[match.positions[-1]] = fused
         others = [node_name(graph.nodes[place]) for place in match.positions if place != match.main]
         fused.name = node_name(node)
-        normalizations[output] = match.normalization
+        computations[output] = match.normalization
         finder.unpool_outputs.add(output)
         if others:
             folded[output] = tuple(others)
     in_order = tuple(nodes[position] for position in sorted(nodes))
-    return replace(graph, nodes=in_order, normalizations=normalizations, folded_nodes=folded)
+    return replace(graph, nodes=in_order, computations=computations, folded_nodes=folded)
 
 
-class _Finder:
+class _Finder(Neighbours):
     """Finds normalizations in a graph, and decides which unpool runs."""
 
     def __init__(self, graph: Graph, types: Types) -> None:
-        self._graph, self._types = graph, types
-        self._single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
-        self._makers = {name: position for position, node in enumerate(graph.nodes) for name in node.output}
-        self._readers: dict[str, list[int]] = {}
-        for position, node in enumerate(graph.nodes):
-            for name in reads(node):
-                self._readers.setdefault(name, []).append(position)
-        self.taken: set[int] = set()  # positions of nodes that are part of a normalization
+        super().__init__(graph, types)
         self.unpool_outputs = {name for node in graph.nodes if _is_unpool(node) for name in node.output}
 
     def pays(self, x: str, output: str) -> bool:
         """True if a step of unpool saves time. A value of unknown size counts as large."""
-        readers = [self._graph.nodes[position] for position in self._readers.get(output, ())]
+        readers = [self.graph.nodes[position] for position in self.readers.get(output, ())]
         is_before_unpool = bool(readers) and all(map(_is_unpool, readers))
         if x in self.unpool_outputs and is_before_unpool:
             return True
-        sizes = shapes.static_dims(self._types.get(x)) or (None,)
+        sizes = shapes.static_dims(self.types.get(x)) or (None,)
         is_small = None not in sizes and math.prod(size for size in sizes if size is not None) < LEAST_SIZE
         return not is_small and (x in self.unpool_outputs or is_before_unpool)
 
     def match(self, position: int) -> _Match | None:
         """The normalization around a node; None for an input of another type, or scales that are not constant."""
-        node = self._graph.nodes[position]
-        constants = [self._array(name) for name in node.input[1:3]]
+        node = self.graph.nodes[position]
+        constants = [self.array(name) for name in node.input[1:3]]
         if len(constants) < 2 or any(array is None or array.dtype != np.float32 for array in constants):
             return None
         scale, shift = (array for array in constants if array is not None)
         groups = attributes(node).get("num_groups", scale.size)
-        before = self._makers.get(node.input[0])
-        if node.op_type == "InstanceNormalization" and before is not None and node.input[0] in self._single:
+        before = self.makers.get(node.input[0])
+        if node.op_type == "InstanceNormalization" and before is not None and node.input[0] in self.single:
             decomposed = self._match_groups(before, position, scale, shift)
             if decomposed is not None:
                 return decomposed
-        sizes = shapes.static_dims(self._types.get(node.input[0]))
+        sizes = shapes.static_dims(self.types.get(node.input[0]))
         if sizes is None or len(sizes) < 3 or not groups:
             return None
         if scale.size % groups or sizes[1] not in (None, scale.size):
@@ -127,16 +121,16 @@ class _Finder:
 
     def _match_groups(self, before: int, position: int, scale: AnyArray, shift: AnyArray) -> _Match | None:
         """The normalization of groups between two Reshape nodes."""
-        first, node = self._graph.nodes[before], self._graph.nodes[position]
-        after = self._next(node.output[0], "Reshape")
+        first, node = self.graph.nodes[before], self.graph.nodes[position]
+        after = self.next(node.output[0], "Reshape")
         x, groups = first.input[0], scale.size
-        sizes = shapes.static_dims(self._types.get(x))
+        sizes = shapes.static_dims(self.types.get(x))
         if first.op_type != "Reshape" or domain(first) or after is None or sizes is None or len(sizes) < 3:
             return None
         channels = sizes[1]
         if channels is None or channels % groups or not self._splits_groups(first, sizes, groups):
             return None
-        if not self._restores(self._graph.nodes[after], x, sizes) or (scale != 1).any() or (shift != 0).any():
+        if not self._restores(self.graph.nodes[after], x, sizes) or (scale != 1).any() or (shift != 0).any():
             return None
         positions, scale, shift = (
             [before, position, after],
@@ -144,9 +138,9 @@ class _Finder:
             np.zeros(channels, np.float32),
         )
         for operator in ("Mul", "Add"):
-            output = self._graph.nodes[positions[-1]].output[0]
-            place = self._next(output, operator)
-            array = None if place is None else self._per_channel(self._graph.nodes[place], output, len(sizes), channels)
+            output = self.graph.nodes[positions[-1]].output[0]
+            place = self.next(output, operator)
+            array = None if place is None else self.per_channel(self.graph.nodes[place], output, len(sizes), channels)
             if place is None or array is None:
                 continue
             scale, shift = (array, shift) if operator == "Mul" else (scale, array)
@@ -156,39 +150,27 @@ class _Finder:
     def _with_activation(
         self, positions: tuple[int, ...], main: int, x: str, groups: int, scale: AnyArray, shift: AnyArray
     ) -> _Match | None:
-        if shapes.dtype(self._types.get(x)) != np.float32 or scale.shape != shift.shape or not x:
+        if shapes.dtype(self.types.get(x)) != np.float32 or scale.shape != shift.shape or not x:
             return None
-        epsilon = attributes(self._graph.nodes[main]).get("epsilon", DEFAULT_EPSILON)
+        epsilon = attributes(self.graph.nodes[main]).get("epsilon", DEFAULT_EPSILON)
         inputs: tuple[str, ...] = (x,)
-        activation, output = None, self._graph.nodes[positions[-1]].output[0]
-        place = self._next(output, "Add")
-        residual = "" if place is None else self._residual(self._graph.nodes[place], output, x)
+        activation, output = None, self.graph.nodes[positions[-1]].output[0]
+        place = self.next(output, "Add")
+        residual = "" if place is None else self._residual(self.graph.nodes[place], output, x)
         if place is not None and residual:
-            positions, inputs, output = (*positions, place), (x, residual), self._graph.nodes[place].output[0]
-        place = self._next(output)
+            positions, inputs, output = (*positions, place), (x, residual), self.graph.nodes[place].output[0]
+        place = self.next(output)
         if place is not None:
-            activation = node_activation(self._graph.nodes[place], self._graph)
-            if activation is None or self._graph.nodes[place].input[0] != output or not _is_simple(activation):
+            activation = node_activation(self.graph.nodes[place], self.graph)
+            if activation is None or self.graph.nodes[place].input[0] != output or not _is_simple(activation):
                 activation = None
             else:
                 positions = (*positions, place)
         return _Match(positions, main, inputs, Normalization(groups, float(epsilon), scale, shift, activation))
 
-    def _array(self, name: str) -> AnyArray | None:
-        return constant_array(self._graph, name) if name else None
-
-    def _next(self, name: str, operator: str = "") -> int | None:
-        """The position of the only reader of a value, which nothing else reads; None if it is another operator."""
-        readers = self._readers.get(name, ()) if name in self._single else ()
-        if len(readers) != 1 or name not in self._graph.nodes[readers[0]].input:
-            return None
-        node = self._graph.nodes[readers[0]]
-        is_free = domain(node) == "" and readers[0] not in self.taken
-        return readers[0] if is_free and operator in ("", node.op_type) else None
-
     def _splits_groups(self, node: onnx.NodeProto, sizes: Sequence[int | None], groups: int) -> bool:
         """True if a Reshape makes (N, groups, rest) of a value of these sizes."""
-        target = self._array(node.input[1])
+        target = self.array(node.input[1])
         if target is None or target.size != 3 or attributes(node).get("allowzero", 0) or target[1] != groups:
             return False
         is_batch = target[0] == 0 or (sizes[0] is not None and target[0] == sizes[0])
@@ -197,31 +179,20 @@ class _Finder:
 
     def _restores(self, node: onnx.NodeProto, x: str, sizes: Sequence[int | None]) -> bool:
         """True if a Reshape gives the shape of `x` again."""
-        maker = self._makers.get(node.input[1])
+        maker = self.makers.get(node.input[1])
         if maker is not None:
-            shape = self._graph.nodes[maker]
+            shape = self.graph.nodes[maker]
             if shape.op_type == "Shape" and not shape.attribute and shape.input[0] == x:
                 return True
-        return None not in sizes and shapes.static_dims(self._types.get(node.output[0])) == tuple(sizes)
+        return None not in sizes and shapes.static_dims(self.types.get(node.output[0])) == tuple(sizes)
 
     def _residual(self, node: onnx.NodeProto, value: str, x: str) -> str:
         """What an Add adds to a value, if that has the type and shape of `x` in every run; otherwise ""."""
         (other,) = [name for name in node.input if name != value] or [""]
-        sizes = shapes.static_dims(self._types.get(other))
-        is_like = sizes is not None and None not in sizes and sizes == shapes.static_dims(self._types.get(x))
-        is_value = other not in self._graph.constants and other not in self._graph.sparse_constants
-        return other if is_like and is_value and shapes.dtype(self._types.get(other)) == np.float32 else ""
-
-    def _per_channel(self, node: onnx.NodeProto, value: str, rank: int, channels: int) -> AnyArray | None:
-        """The (C,) constant that a Mul or Add applies to a value; None if it is another one."""
-        (other,) = [name for name in node.input if name != value] or [""]
-        array = self._array(other)
-        if array is None or array.dtype != np.float32 or array.ndim > rank or array.size not in (1, channels):
-            return None
-        shape = (1,) * (rank - array.ndim) + array.shape
-        if any(size != 1 for axis, size in enumerate(shape) if axis != 1):
-            return None
-        return np.broadcast_to(array.reshape(-1), (channels,)).copy()
+        sizes = shapes.static_dims(self.types.get(other))
+        is_like = sizes is not None and None not in sizes and sizes == shapes.static_dims(self.types.get(x))
+        is_value = other not in self.graph.constants and other not in self.graph.sparse_constants
+        return other if is_like and is_value and shapes.dtype(self.types.get(other)) == np.float32 else ""
 
 
 def _is_simple(activation: Activation) -> bool:

@@ -10,8 +10,10 @@ from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
 from unpool.runtime.graph.shape_inference import infer, stated_types
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.convert_conv import conv_savings, convert_conv, values_before_indices
+from unpool.runtime.passes.fold_weights import fold_weights
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
+from unpool.runtime.passes.fuse_snake import fuse_snake
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.profitability import is_profitable, leave_conv_transpose
@@ -27,7 +29,7 @@ class PassOptions:
     conv_ranks: tuple[int, ...]  # numbers of spatial axes over which a Conv may become a ConvTranspose
     convert_conv_before_indices: bool  # also a Conv on which the Indices of some MaxPool depend
     fuses_activations: bool  # activations become part of the ConvTranspose before them
-    fuses_normalizations: bool  # those next to a node of unpool become steps of unpool, with their activations
+    fuses_computations: bool  # a Snake, and a normalization next to a node of unpool, become steps of unpool
     reduces_strength: bool  # nodes that onnxruntime computes slowly become others with the same result
     checks_profit: bool  # onnxruntime gets every ConvTranspose and Conv where unpool would not save enough time
 
@@ -55,6 +57,9 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
     if options.reduces_strength:
         graph, types = reduce_strength(graph, types, excluded)
+    if options.fuses_computations:
+        graph = fuse_snake(graph, types, excluded)
+    graph = fold_weights(graph, ("Conv", "ConvTranspose") if graph.computations else ("ConvTranspose",))
     if options.conv_ranks:
         savings = conv_savings(graph, types, excluded, options.conv_ranks)
         if options.checks_profit and not is_profitable(graph, types, savings, semantics):
@@ -63,7 +68,7 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     graph = fold(graph)
     if options.fuses_activations:
         graph = fuse(graph, types)
-    if options.fuses_normalizations:
+    if options.fuses_computations:
         graph = fuse_normalization(graph, types, excluded)
     graph = prune(graph)
     return graph, types | stated_types(graph)

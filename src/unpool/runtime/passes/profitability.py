@@ -50,6 +50,8 @@ Sizes = tuple[int, ...]
 def is_profitable(graph: Graph, types: Types, conv_savings: Mapping[str, float], semantics: Semantics) -> bool:
     """True if unpool is to run its nodes: they save enough time, or onnxruntime may not compute them as written.
 
+    Also if it runs a computation anyway.
+
     Args:
         graph: constants lifted, before any Conv is converted.
         types: of its values; sizes that are not known are assumed.
@@ -57,7 +59,7 @@ def is_profitable(graph: Graph, types: Types, conv_savings: Mapping[str, float],
         semantics: of the session.
     """
     has_cut = not all(map(is_unpool_op, graph.nodes))
-    if not has_cut or not all(_is_plain(node, types) for node in graph.nodes):
+    if not has_cut or graph.computations or not all(_is_plain(node, types) for node in graph.nodes):
         return True
     convs = [node for node in graph.nodes if is_unpool_op(node) and node.op_type == "ConvTranspose"]
     if not convs and not conv_savings:

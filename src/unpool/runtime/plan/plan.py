@@ -226,8 +226,9 @@ def _choices(
     choices = []
     for position, node in enumerate(graph.nodes):
         spec = specs.get(position)
-        if node.output and node.output[0] in graph.normalizations:
-            choice = Assignment("unpool", "one pass for mean and variance, one for the rest")
+        computation = graph.computations.get(next(iter(node.output), ""))
+        if computation is not None:
+            choice = Assignment("unpool", computation.reason)
         elif position in refused:
             is_known = spec is not None or has_unpool_subgraphs(node)
             choice = Assignment("unpool" if is_known else "reference", f"onnxruntime: {refused[position]}")

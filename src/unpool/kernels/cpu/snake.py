@@ -1,0 +1,118 @@
+"""The activation Snake, one channel of an image after the other.
+
+    y = x + magnitude * sin(frequency * x)^2
+
+Source: Ziyin, Hartwig and Ueda (2020); decoders of sound use it. The argument of the sine is rounded to float32, as
+onnxruntime does. The nearest multiple of pi is subtracted from it in float64, in two parts, which leaves no rounding
+error that a float32 could show. The sine of the rest is a polynomial with an error of 6e-9 of the sine; the square
+loses its sign.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector.registration import overload_by_type
+
+LARGEST = 1e6  # argument of the sine
+PI_HIGH = math.floor(math.pi * 2**31) / 2**31  # 33 bits: its product with a multiple up to LARGEST is exact
+PI_LOW = (math.pi - PI_HIGH) + 1.2246467991473532e-16  # the last is pi minus the float64 next to it
+TO_NEAREST = 1.5 * 2.0**52  # added and subtracted, it rounds a float64 to an integer
+COEFFICIENTS = (2.6056327e-06, -1.980954e-04, 8.3330655e-03, -1.6666660e-01)  # of x^9, x^7, x^5 and x^3 in the sine
+WORK = 2  # of an element, in elements that are copied
+
+
+class SnakeParams(NamedTuple):
+    """What the kernel reads besides arrays."""
+
+    channels: int  # of an image
+    size: int  # elements of a channel of one image
+
+
+@lru_cache(maxsize=256)
+def _launch(shape: tuple[int, int, int]) -> Launch:
+    images, channels, size = shape
+    args = record(SnakeParams(channels, size))
+    return Launch(_make_kernel(vector_bytes() // 4), images * channels, WORK * images * channels * size, args)
+
+
+def snake(x, y, frequency, magnitude, *, threads: int | None) -> bool:
+    """Write y, which may be x, and return True; or return False where an argument of the sine is above LARGEST.
+
+    Both are (images, channels, size) and C-contiguous; frequency and magnitude are (channels,). All are float32.
+    """
+    return not any(_launch(x.shape).run((x, x, y), threads, readonly(frequency), readonly(magnitude)))
+
+
+@specialize
+def _make_kernel(lanes: int):
+    static = vec.StaticArgs(lanes=lanes)
+
+    @jit()
+    def write_channels(x, _, y, frequency, magnitude, args, first, stop):
+        """Write some channels of images, a vector at a time; the number of channels with an argument too large."""
+        params = args[0]
+        count = 0
+        for job in range(first, stop):
+            channel, place = job % params.channels, 4 * job * params.size
+            source, target = vec.address_of(x) + place, vec.address_of(y) + place
+            factors = vec.splat(frequency[channel], lanes), vec.splat(magnitude[channel], lanes)
+            count += write_channel(source, target, params.size, factors, static)
+        return count
+
+    return write_channels
+
+
+@overload_by_type()
+def write_channel(source, target, size, factors, static):
+    """Write a channel; 1 if an argument of the sine is too large, otherwise 0."""
+    lanes = static.lanes
+
+    def write(source, target, size, factors, static):
+        frequency, magnitude = factors
+        largest = vec.splat(np.float32(0), lanes)
+        whole = size - size % lanes
+        for place in range(0, 4 * whole, 4 * lanes):
+            value = vec.load(source + place, types.float32, lanes)
+            angle = value * frequency
+            largest = vec.select(angle * angle > largest, angle * angle, largest)
+            vec.store(target + place, value + magnitude * squared_sine(angle, static))
+        if whole < size:
+            some = vec.first_lanes(size - whole, largest)
+            value = vec.load_masked(source + 4 * whole, some, vec.splat(np.float32(0), lanes))
+            angle = value * frequency
+            largest = vec.select(angle * angle > largest, angle * angle, largest)
+            vec.store_masked(target + 4 * whole, value + magnitude * squared_sine(angle, static), some)
+        return np.int64(vec.any_of(largest > vec.splat(np.float32(LARGEST * LARGEST), lanes)))
+
+    return write
+
+
+@overload_by_type(inline=True)
+def squared_sine(angle, static):
+    """The square of the sine of a vector."""
+    lanes = static.lanes
+
+    def square(angle, static):
+        wide = vec.convert(angle, types.float64)
+        magic = vec.splat(TO_NEAREST, lanes)
+        turns = (wide * vec.splat(1 / math.pi, lanes) + magic) - magic
+        rest = (wide - turns * vec.splat(PI_HIGH, lanes)) - turns * vec.splat(PI_LOW, lanes)
+        x = vec.convert(rest, types.float32)
+        t = x * x
+        factor = vec.splat(np.float32(COEFFICIENTS[0]), lanes)
+        factor = factor * t + vec.splat(np.float32(COEFFICIENTS[1]), lanes)
+        factor = factor * t + vec.splat(np.float32(COEFFICIENTS[2]), lanes)
+        factor = factor * t + vec.splat(np.float32(COEFFICIENTS[3]), lanes)
+        sine = x + x * t * factor
+        return sine * sine
+
+    return square

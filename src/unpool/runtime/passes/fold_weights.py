@@ -1,0 +1,88 @@
+"""Weights that nodes make of constants become constants: unpool packs these once, and folds other nodes into them.
+
+Such nodes are a weight normalization that torch's exporter wrote out, g * v / norm(v). onnxruntime folds them in its
+own partitions, but gives a value that leaves a partition in every run, as if it were new. onnxruntime makes the
+constants here, too, all in one short session.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import onnx
+from onnx import helper, numpy_helper
+
+from unpool.dtypes import AnyArray
+from unpool.runtime.backends.ort_options import FATAL
+from unpool.runtime.graph import weights
+from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.nodes import domain
+from unpool.runtime.requirements import onnxruntime
+
+OPERATORS = (
+    *("Abs", "Add", "Cast", "Div", "Exp", "Expand", "Identity", "Mul", "Neg", "Pow", "Reciprocal", "ReduceL2"),
+    *("ReduceSum", "Reshape", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"),
+)
+"""What such nodes are: they have one output, and give the same for the same inputs."""
+
+
+def fold_weights(graph: Graph, operators: Iterable[str]) -> Graph:
+    """The graph, constants lifted, in which weights of nodes of these operators are constants where nodes make them.
+
+    It stays as it is if onnxruntime cannot compute them: the same nodes then fail where they run.
+    """
+    wanted = {
+        name
+        for node in graph.nodes
+        if node.op_type in operators and domain(node) == ""
+        for name in node.input[1:3]
+        if name and name not in graph.constants
+    }
+    makers = {name: node for node in graph.nodes for name in node.output} if wanted else {}
+    made = [name for name in sorted(wanted) if _is_constant(name, graph, makers, {})]
+    if not made:
+        return graph
+    try:
+        arrays = _run(_part(graph, makers, made))
+    except Exception:  # of onnxruntime or protobuf, which have many classes
+        return graph
+    constants = {name: numpy_helper.from_array(array, name) for name, array in zip(made, arrays, strict=True)}
+    nodes = tuple(node for node in graph.nodes if not set(node.output) & set(made))
+    return replace(graph, nodes=nodes, constants={**graph.constants, **constants})
+
+
+def _is_constant(name: str, graph: Graph, makers: dict[str, onnx.NodeProto], known: dict[str, bool]) -> bool:
+    """True if constants alone make a value."""
+    if name not in known:
+        node = makers.get(name)
+        is_made = node is not None and domain(node) == "" and node.op_type in OPERATORS
+        known[name] = False  # until it is known: a cycle is no constant
+        known[name] = name in graph.constants or (
+            node is not None
+            and is_made
+            and all(_is_constant(each, graph, makers, known) for each in node.input if each)
+        )
+    return known[name]
+
+
+def _part(graph: Graph, makers: dict[str, onnx.NodeProto], made: Iterable[str]) -> onnx.ModelProto:
+    """A model without inputs that makes these values."""
+    needed, pending = set(made), list(made)
+    while pending:
+        node = makers.get(pending.pop())
+        new = set(node.input) - needed - {""} if node is not None else set()
+        needed |= new
+        pending += new
+    nodes = [node for node in graph.nodes if needed & set(node.output)]
+    tensors = [weights.with_data_inside(graph.constants[name]) for name in needed if name in graph.constants]
+    outputs = [onnx.ValueInfoProto(name=name) for name in made]
+    part = helper.make_graph(nodes, "weights", [], outputs, tensors)
+    return helper.make_model(
+        part, ir_version=graph.ir_version, opset_imports=[helper.make_opsetid("", graph.opsets[""])]
+    )
+
+
+def _run(model: onnx.ModelProto) -> list[AnyArray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, FATAL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {}))
