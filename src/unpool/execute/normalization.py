@@ -1,5 +1,6 @@
 """Instance and group normalization with a sum and an activation, between arrays and the kernel."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -28,6 +29,14 @@ class Normalization:
     scale: AnyArray  # (C,), float32
     shift: AnyArray  # (C,), float32
     activation: Activation | None = None  # one of SIMPLE_ACTIVATIONS
+
+    def compute(
+        self, inputs: Sequence[AnyArray], outs: Sequence[AnyArray | None], threads: int | None
+    ) -> list[AnyArray]:
+        """The result of `run` for x and maybe a residual."""
+        x, residual, *_ = (*inputs, None)
+        assert x is not None
+        return [self.run(x, residual, outs[0], threads)]
 
     def run(self, x: AnyArray, residual: AnyArray | None, out: AnyArray | None, threads: int | None) -> AnyArray:
         """The array that is made of `x`, (N, C, ...) in float32; `out` if that has its shape, in row-major order.

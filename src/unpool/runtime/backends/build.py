@@ -248,8 +248,8 @@ class PlanBuilder:
         computation = self._graph.computations.get(next(iter(node.output), ""))
         if computation is None:
             return self._load_control_flow(step)
-        self._add_types([(node.output[0], self._known_types.get(node.input[0]))])
-        return ComputationStep(node, computation, self._options.threads)
+        self._add_types((name, self._known_types.get(node.input[0])) for name in node.output)
+        return ComputationStep(node, computation, step.outputs, self._options.threads)
 
     def _load_node(self, step: Step) -> LoadedStep:
         (position,) = step.nodes

@@ -11,8 +11,8 @@ import onnx
 from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
+from unpool.execute.elementwise import Elementwise
 from unpool.execute.normalization import Normalization
-from unpool.execute.snake import Snake
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values, check_cancelled
@@ -52,16 +52,24 @@ class NodeStep(ABC):
 
 
 class ComputationStep(NodeStep):
-    """A computation that is no operator of unpool's, of one input and maybe a residual."""
+    """A computation that is no operator of unpool's."""
 
-    def __init__(self, node: onnx.NodeProto, computation: Normalization | Snake, threads: int | None) -> None:
-        super().__init__(node, {}, node.output)
+    def __init__(
+        self,
+        node: onnx.NodeProto,
+        computation: Normalization | Elementwise,
+        outputs: Sequence[str],
+        threads: int | None,
+    ) -> None:
+        super().__init__(node, {}, outputs)
         self._computation, self._threads = computation, threads
 
     def _compute(self, values: Values, targets: Targets | None) -> Sequence[Any]:
         by_name = dict(zip(self._fed, values, strict=True))
-        x, residual, *_ = (*(by_name[name] for name in self._node.input), None)
-        return [self._computation.run(x, residual, None if targets is None else targets[0], self._threads)]
+        outs: list[Any] = [None] * len(self._node.output)
+        for position, target in zip(self._wanted, targets or (), strict=False):
+            outs[position] = target
+        return self._computation.compute([by_name[name] for name in self._node.input], outs, self._threads)
 
 
 class UnpoolStep(NodeStep):

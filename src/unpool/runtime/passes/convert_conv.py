@@ -12,8 +12,8 @@ in a near cache. Over three axes it first copies x for every tap.
 A Conv is converted where that saves more than it costs to leave onnxruntime and to return. Over two axes this is much:
 onnxruntime computes the Add and the activation after a Conv with it, and keeps all maps between Convs in blocks of a
 vector. So only large Convs are converted there, and none with dilations, whose products are not fewer in unpool. Over
-one axis onnxruntime copies x for every tap, too, but the gain is small: only Convs between two steps of unpool are
-converted.
+one axis onnxruntime copies x for every tap, too: unpool takes 0.6 to 0.96 times as long for the Convs of HiFi-GAN. They
+are converted between two steps of unpool.
 
 A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
 positions among nearly equal elements, and MaxUnpool would put whole values there.
@@ -138,7 +138,7 @@ def _saving(
 ) -> float:
     """The time that a step of unpool saves; 0 if that is less than it costs, or if shapes are unknown or do not fit.
 
-    `is_between`: its neighbours are steps of unpool, so nothing is cut.
+    `is_between`: its neighbours are steps of unpool. Over one axis that counts: it saves a partition.
     """
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
@@ -146,9 +146,9 @@ def _saving(
     x_shape = tuple(size for size in known if size is not None)
     if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
         return 0
-    is_1d, is_2d = len(window) == 1, len(window) == len(PLANE)
-    if is_1d and not is_between:
-        return 0
+    if len(window) == 1:
+        return STEP_COST if is_between else 0
+    is_2d = len(window) == len(PLANE)
     if is_2d and max(given.get("dilations", (1,))) > 1:
         return 0
     converted = channels * group, maps // group, *window
@@ -158,8 +158,6 @@ def _saving(
         y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
         cost_in_ort = cost_in_onnxruntime(w.dims, y_shape, group, dtype)
         cost_of_cut: float = STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape))
-        if is_1d:
-            cost_of_cut = 0
         if is_2d:
             cost_of_cut += CUT_COST + LEAST_GAIN * cost_in_ort
         if cost_in_ort <= cost_of_cut:

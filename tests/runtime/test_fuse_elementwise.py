@@ -8,7 +8,7 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.passes import fold_weights, fuse_snake
+from unpool.runtime.passes import fold_weights, fuse_elementwise
 
 SNAKE = "m = Mul (f, c) s = Sin (m) p = Pow (s, two) g = Mul (h, p) y = Add (c, g)"
 UP = "c = ConvTranspose <strides = [2]> (x, w)"
@@ -55,8 +55,9 @@ def assert_same(session, model, x):
     """The session gives what onnxruntime gives."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    outputs = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
+    for got, expected in zip(session.run(None, {"x": x}), outputs, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def rows(session, operator):
@@ -67,7 +68,7 @@ def rows(session, operator):
 @pytest.fixture
 def cheap_steps(monkeypatch):
     """Snakes of the sizes of these tests are worth a step."""
-    monkeypatch.setattr(fuse_snake, "LEAST_SIZE", 0)
+    monkeypatch.setattr(fuse_elementwise, "LEAST_SIZE", 0)
 
 
 @pytest.mark.usefixtures("cheap_steps")
@@ -118,6 +119,38 @@ def test_a_snake_before_indices_stays():
     graph = model.graph
     graph.output.add(name="i")
     assert rows(unpool.InferenceSession(model), "Sin")[0][0] == "onnxruntime"
+
+
+SUMS = {
+    "that others read": f"c = Add (u, r) {SNAKE.replace('y =', 'a =')} y = Sub (a, c)",
+    "that is an output": f"y = Add (r, u) {SNAKE.replace('y =', 'a =').replace('c)', 'y)').replace('(c,', '(y,')}",
+    "that nothing else reads": f"c = Add (r, u) {SNAKE}",
+    "after a Reshape": f"d = Add (r, u) c = Reshape (d, same) {SNAKE.replace('y =', 'a =')} y = Sub (a, d)",
+}
+
+
+@pytest.mark.usefixtures("cheap_steps")
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_before_a_snake_is_part_of_its_step(name):
+    """It is another output where something else reads it."""
+    model = network(f"u = ConvTranspose <strides = [2]> (x, w) r = Cos (u) {SUMS[name]}")
+    if name == "that is an output":
+        model.graph.output.add(name="a")
+    session = unpool.InferenceSession(model)
+    ((runner, reason),) = rows(session, "Sin")
+    assert runner == "unpool"
+    assert "Add->" in reason
+    assert_same(session, model, models.random(*SHAPE))
+
+
+@pytest.mark.usefixtures("cheap_steps")
+def test_a_sum_that_broadcasts_stays():
+    """The step adds arrays of the same shape."""
+    model = network(f"u = ConvTranspose <strides = [2]> (x, w) r = ReduceMax <axes = [2]> (u) c = Add (u, r) {SNAKE}")
+    session = unpool.InferenceSession(model)
+    assert rows(session, "Add")[0][0] == "onnxruntime"
+    assert rows(session, "Sin")[0][0] == "unpool"
+    assert_same(session, model, models.random(*SHAPE))
 
 
 BETWEEN = f"""{UP} {SNAKE.replace("y =", "a =")} d = Conv <pads = [3, 3], dilations = [3]> (a, v)

@@ -1,0 +1,168 @@
+"""A sum of two arrays and an activation of it, or one of them, one channel of an image after the other.
+
+    total = x + residual
+    y = activation(total)
+
+The activation is a slope with bounds, as Relu is, or Snake, of decoders of sound (Ziyin, Hartwig and Ueda, 2020):
+
+    y = total + magnitude * sin(frequency * total)^2
+
+The argument of the sine is rounded to float32, as onnxruntime does. The nearest multiple of pi is subtracted from it in
+float64, in two parts, which leaves no rounding error that a float32 could show. The sine of the rest is a polynomial
+with an error of 6e-9 of the sine; the square loses its sign.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.fold_axes import readonly
+from unpool.kernels.cpu.machine import types
+from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector.registration import overload_by_type
+
+LARGEST = 1e6  # argument of the sine
+PI_HIGH = math.floor(math.pi * 2**31) / 2**31  # 33 bits: its product with a multiple up to LARGEST is exact
+PI_LOW = (math.pi - PI_HIGH) + 1.2246467991473532e-16  # the last is pi minus the float64 next to it
+TO_NEAREST = 1.5 * 2.0**52  # added and subtracted, it rounds a float64 to an integer
+COEFFICIENTS = (2.6056327e-06, -1.980954e-04, 8.3330655e-03, -1.6666660e-01)  # of x^9, x^7, x^5 and x^3 in the sine
+WORK = 2  # of an element, in elements that are copied
+
+
+class ElementwiseParams(NamedTuple):
+    """What the kernel reads besides arrays."""
+
+    channels: int  # of an image
+    size: int  # elements of a channel of one image
+    has_residual: bool
+    has_total: bool  # whether the sum is written, too
+    activation: vec.ActivationParams
+
+
+@lru_cache(maxsize=256)
+def _launch(shape: tuple[int, int, int], has_residual: bool, has_total: bool, epilogue: Epilogue | None) -> Launch:
+    images, channels, size = shape
+    simple = PLAIN if epilogue is None else epilogue
+    activation = vec.ActivationParams(simple.is_active, *simple.bounds)
+    params = ElementwiseParams(channels, size, has_residual, has_total, activation)
+    args = record(params, activation=vec.activation_dtype(np.dtype(np.float32)))
+    kernel = _make_kernel(vector_bytes() // 4, epilogue is None)
+    return Launch(kernel, images * channels, WORK * images * channels * size, args)
+
+
+def snake(x, y, frequency, magnitude, *, residual=None, total=None, threads: int | None) -> bool:
+    """Write y, and return True; or return False where an argument of the sine is above LARGEST.
+
+    x, the residual, the total and y are (images, channels, size) and C-contiguous; frequency and magnitude are
+    (channels,). All are float32. y may be x or the residual.
+    """
+    launch = _launch(x.shape, residual is not None, total is not None, None)
+    arrays = x, x if residual is None else residual, y if total is None else total, y
+    return not any(launch.run(arrays, threads, readonly(frequency), readonly(magnitude)))
+
+
+def add(x, y, residual, *, epilogue: Epilogue, total=None, threads: int | None) -> None:
+    """Write y, the activated sum of x and the residual, and the sum, if there is a place for it; as `snake`.
+
+    The activation has to be simple.
+    """
+    nothing = readonly(np.zeros(0, np.float32))
+    launch = _launch(x.shape, True, total is not None, epilogue)
+    launch.run((x, residual, y if total is None else total, y), threads, nothing, nothing)
+
+
+@specialize
+def _make_kernel(lanes: int, is_snake: bool):
+    static = vec.StaticArgs(lanes=lanes, is_snake=is_snake)
+
+    @jit()
+    def write_channels(x, residual, total, y, frequency, magnitude, args, first, stop):
+        """Write some channels of images, a vector at a time; the number of channels with an argument too large."""
+        params = args[0]
+        bounds = vec.splat_activation(params.activation, lanes)
+        count = 0
+        for job in range(first, stop):
+            place = 4 * job * params.size
+            addresses = (
+                vec.address_of(x) + place,
+                vec.address_of(residual) + place if params.has_residual else 0,
+                vec.address_of(total) + place if params.has_total else 0,
+                vec.address_of(y) + place,
+            )
+            factors = np.float32(0), np.float32(0)
+            if is_snake:
+                channel = job % params.channels
+                factors = frequency[channel], magnitude[channel]
+            count += write_channel(addresses, params.size, factors, bounds, static)
+        return count
+
+    return write_channels
+
+
+@overload_by_type()
+def write_channel(addresses, size, factors, bounds, static):
+    """Write a channel; 1 if an argument of the sine is too large, otherwise 0. Addresses of 0 are left out."""
+    lanes = static.lanes
+
+    def write(addresses, size, factors, bounds, static):
+        source, added, sums, target = addresses
+        zero = vec.splat(np.float32(0), lanes)
+        pair = vec.splat(factors[0], lanes), vec.splat(factors[1], lanes)
+        largest = zero
+        whole = size - size % lanes
+        for place in range(0, 4 * whole, 4 * lanes):
+            value = vec.load(source + place, types.float32, lanes)
+            if added != 0:
+                value = value + vec.load(added + place, types.float32, lanes)
+            if sums != 0:
+                vec.store(sums + place, value)
+            value, square = activated(value, pair, bounds, static)
+            largest = vec.select(square > largest, square, largest)
+            vec.store(target + place, value)
+        if whole < size:
+            some = vec.first_lanes(size - whole, zero)
+            value = vec.load_masked(source + 4 * whole, some, zero)
+            if added != 0:
+                value = value + vec.load_masked(added + 4 * whole, some, zero)
+            if sums != 0:
+                vec.store_masked(sums + 4 * whole, value, some)
+            value, square = activated(value, pair, bounds, static)
+            largest = vec.select(square > largest, square, largest)
+            vec.store_masked(target + 4 * whole, value, some)
+        return np.int64(vec.any_of(largest > vec.splat(np.float32(LARGEST * LARGEST), lanes)))
+
+    return write
+
+
+@overload_by_type(inline=True)
+def activated(value, pair, bounds, static):
+    """The activation of a vector, and the squares of the arguments of its sine, 0 without one."""
+    lanes = static.lanes
+    if not static.is_snake:
+        return lambda value, pair, bounds, static: (
+            vec.activate_sums(value, bounds),
+            vec.splat(np.float32(0), lanes),
+        )
+
+    def add_squared_sine(value, pair, bounds, static):
+        angle = value * pair[0]
+        wide = vec.convert(angle, types.float64)
+        magic = vec.splat(TO_NEAREST, lanes)
+        turns = (wide * vec.splat(1 / math.pi, lanes) + magic) - magic
+        rest = (wide - turns * vec.splat(PI_HIGH, lanes)) - turns * vec.splat(PI_LOW, lanes)
+        x = vec.convert(rest, types.float32)
+        t = x * x
+        factor = vec.splat(np.float32(COEFFICIENTS[0]), lanes)
+        factor = factor * t + vec.splat(np.float32(COEFFICIENTS[1]), lanes)
+        factor = factor * t + vec.splat(np.float32(COEFFICIENTS[2]), lanes)
+        factor = factor * t + vec.splat(np.float32(COEFFICIENTS[3]), lanes)
+        sine = x + x * t * factor
+        return value + pair[1] * (sine * sine), angle * angle
+
+    return add_squared_sine
