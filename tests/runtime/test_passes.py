@@ -517,3 +517,73 @@ def test_a_gather_from_another_axis_is_kept():
     """Whole rows are copied fast."""
     model, _ = gathered(windows(58, 3), axis=1)
     assert operators_run(model) == ["Conv", "Gather"]
+
+
+def resized(shape, to, *, scales=None, given="", opset=17):
+    """A model of a Conv that changes nothing, so that a plan is made, and a Resize after it."""
+    sizes, weights = ", ".join(map(str, shape)), np.eye(shape[1], dtype=np.float32)
+    last = ", , scales" if scales is not None else ", , , to"
+    constants = {"scales": np.float32(scales)} if scales is not None else {"to": np.array(to)}
+    graph = f"""resize (float[{sizes}] x) => (y)
+        {{ t = Conv (x, w) y = Resize <mode = "nearest"{given}> (t{last}) }}"""
+    weights = weights.reshape(*weights.shape, *(1 for _ in shape[2:]))
+    return models.model(graph, opset=opset, w=weights, **constants), models.random(*shape)
+
+
+FLOOR = ', coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
+NEAREST = {
+    "twice": ((2, 3, 4, 5, 6), (2, 3, 8, 10, 12), None, FLOOR),
+    "other factors": ((1, 2, 3, 4, 5), (1, 2, 9, 4, 20), None, FLOOR),
+    "one axis": ((1, 2, 3, 4, 5), (1, 2, 6, 4, 5), None, FLOOR),
+    "scales": ((1, 2, 3, 4, 5), None, (1, 1, 2, 3, 1), FLOOR),
+    "half pixels": ((1, 2, 3, 4, 5), (1, 2, 9, 8, 20), None, ""),
+    "half pixels up": ((1, 2, 3, 4, 5), (1, 2, 6, 20, 15), None, ', nearest_mode = "round_prefer_ceil"'),
+}
+OTHER_SIZES = {
+    "two axes": ((1, 2, 4, 5), (1, 2, 8, 10), None, FLOOR),
+    "a broken factor": ((1, 2, 3, 4, 5), (1, 2, 6, 6, 10), None, FLOOR),
+    "smaller": ((1, 2, 4, 4, 6), (1, 2, 2, 2, 3), None, FLOOR),
+    "a broken scale": ((1, 2, 3, 4, 5), None, (1, 1, 2.2, 2, 2), FLOOR),
+    "more channels": ((1, 2, 3, 4, 5), (1, 4, 6, 8, 10), None, FLOOR),
+    "the same": ((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), None, FLOOR),
+    "rounded up": ((1, 2, 3, 4, 5), (1, 2, 6, 8, 10), None, FLOOR.replace("floor", "ceil")),
+    "asymmetric and rounded": ((1, 2, 3, 4, 5), (1, 2, 6, 8, 10), None, FLOOR.replace("floor", "round_prefer_floor")),
+    "aligned corners": ((1, 2, 3, 4, 5), (1, 2, 6, 8, 10), None, FLOOR.replace("asymmetric", "align_corners")),
+}
+
+
+@pytest.mark.parametrize("name", [*NEAREST, *OTHER_SIZES])
+def test_a_resize_to_nearest_elements_repeats_them(name):
+    """Onnxruntime's result bit for bit; other ones are kept."""
+    shape, to, scales, given = (NEAREST | OTHER_SIZES)[name]
+    model, x = resized(shape, to, scales=scales, given=given)
+    assert ("Expand" in operators_run(model)) == (name in NEAREST)
+    (ours,) = unpool.InferenceSession(model).run(None, {"x": x})
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(ours, theirs)
+
+
+SUMS = {
+    "of two slices": ((2, 2, 60, 50), "", np.array([1])),
+    "that keeps the axis": ((2, 60, 2, 50), "", np.array([-2])),
+    "that drops the axis": ((2, 60, 2, 50), "<keepdims = 0>", np.array([2])),
+}
+OTHER_SUMS = {
+    "of three slices": ((3, 60, 60), "", np.array([0])),
+    "of neighbours": ((60, 100, 2), "", np.array([2])),
+    "of two axes": ((2, 2, 60, 50), "", np.array([0, 1])),
+    "of few elements": ((2, 5), "", np.array([0])),
+}
+
+
+@pytest.mark.parametrize("name", [*SUMS, *OTHER_SUMS])
+def test_a_sum_of_two_slices_is_an_add(name):
+    """NumPy's result bit for bit; other sums are kept."""
+    shape, given, axes = (SUMS | OTHER_SUMS)[name]
+    sizes, x = ", ".join(map(str, shape)), models.random(*shape)
+    graph = f"sum (float[{sizes}] x) => (y) {{ t = PRelu (x, s) y = ReduceSum {given} (t, axes) }}"
+    model = models.model(graph, s=np.ones(1, np.float32), axes=axes)
+    assert ("Gather" in operators_run(model)) == (name in SUMS)
+    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
+    expected = x.sum(tuple(axes), keepdims=not given)
+    np.testing.assert_allclose(y, expected, rtol=0 if name in SUMS else 1e-5, atol=0 if name in SUMS else 1e-5)

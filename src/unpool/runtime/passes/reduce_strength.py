@@ -9,10 +9,12 @@
 | Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | 5.1, 1.2 for (1, 64, 12000) |
 | Softplus | Relu(x) + Log(1 + Exp(-Abs(x))) | 4.8, 1.7 for the same |
 | Gather of windows | a Slice for each window, or for each of its elements; Concat | 1.7, 0.6 for (1024, 256, 3) |
+| Resize of volumes to nearest elements | Resize of planes, Expand | 116, 7.5 for twice (1, 32, 32, 32, 32) |
+| ReduceSum of two slices | Add of two Gathers | 0.49, 0.18 for (1, 2, 64, 56, 56) |
 
-onnxruntime broadcasts a PRelu in one thread; its Softmax, Einsum and Gather move single elements; its Mish and Softplus
-call the exponential of a single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32. Only
-float32, and only where all shapes are known.
+onnxruntime broadcasts a PRelu in one thread; its Softmax, Einsum, Gather and Resize move single elements; its Mish and
+Softplus call the exponential of a single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
+Only float32, and only where all shapes are known.
 """
 
 import math
@@ -34,6 +36,8 @@ from unpool.runtime.graph.weights import array_of
 FIRST_OPSET_OF_MIN = 8  # with broadcasting
 FIRST_SOFTMAX_OF_ONE_AXIS = 13
 FIRST_AXES_AS_INPUT = 13  # of Unsqueeze
+FIRST_RESIZE_TO_SIZES = 11
+VOLUME = 5  # axes of a batch of volumes
 LEAST_SIZE = 10_000  # elements that are worth several nodes in place of one
 MOST_TAPS, MOST_WINDOWS = 4, 32  # elements of a window, or windows, that are a Slice each
 LEAST_RUN = 16  # elements of a window that a Concat copies together
@@ -250,6 +254,68 @@ def _replace_gather(node: onnx.NodeProto, writer: _Writer) -> bool:
     return True
 
 
+_NEAREST = {
+    "asymmetric": ("floor",),
+    "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
+}
+"""Modes of a Resize by a whole factor in which an element becomes that many neighbours, by how it maps coordinates."""
+
+
+def _replace_resize(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """An Expand repeats planes, and a Resize, for which onnxruntime has a kernel, the elements in them."""
+    sizes, result, given = writer.sizes(node.input[0]), writer.sizes(node.output[0]), attributes(node)
+    if sizes is None or result is None or len(sizes) != VOLUME or given.get("mode", b"nearest") != b"nearest":
+        return False
+    mapping, rounding = given.get("coordinate_transformation_mode", b"half_pixel"), given.get("nearest_mode", b"")
+    is_repeating = (rounding or b"round_prefer_floor").decode() in _NEAREST.get(mapping.decode(), ())
+    is_plain = not given.get("antialias") and not given.get("axes") and writer.opset >= FIRST_RESIZE_TO_SIZES
+    if not is_repeating or not is_plain or 0 in sizes or sizes[:2] != result[:2]:
+        return False
+    factors = [large / small for small, large in zip(sizes, result, strict=True)]
+    scales = node.input[2] if len(node.input) > 2 else ""
+    if scales:  # from which sizes are rounded down
+        tensor = writer.constants.get(scales)
+        if tensor is None or array_of(tensor).tolist() != factors:
+            return False
+    if any(factor % 1 for factor in factors) or max(factors) == 1:
+        return False
+    batch, channels, depth, height, width = sizes
+    planes, deep, high, wide = batch * channels * depth, *result[2:]
+    x = writer.move(node.input[0], sizes, range(VOLUME), (1, planes, height, width), node)
+    to = writer.constant(np.array((1, planes, high, wide), np.int64), f"{node.output[0]}_sizes")
+    given.pop("keep_aspect_ratio_policy", None)
+    x = writer.add("Resize", [x, "", "", to], (1, planes, high, wide), node, **given)
+    x = writer.move(x, (1, planes, high, wide), range(4), (planes, 1, high * wide), node)
+    rows = (planes, deep // depth, high * wide)
+    to = writer.constant(np.array(rows, np.int64), f"{node.output[0]}_rows")
+    writer.move(writer.add("Expand", [x, to], rows, node), rows, range(3), result, node)
+    writer.finish(node)
+    return True
+
+
+def _replace_reduce_sum(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """The sum of two slices rounds as an Add does."""
+    sizes, given = writer.sizes(node.input[0]), attributes(node)
+    tensor = writer.constants.get(node.input[1]) if len(node.input) > 1 else None
+    axes = given.get("axes", []) if tensor is None else array_of(tensor).tolist()
+    if not sizes or len(axes) != 1 or math.prod(sizes) < LEAST_SIZE:
+        return False
+    axis = axes[0] % len(sizes)
+    if sizes[axis] != 2 or axis == len(sizes) - 1:
+        return False
+    part = (*sizes[:axis], *sizes[axis + 1 :])
+    slices = [
+        writer.add("Gather", [node.input[0], writer.constant(np.array(place), f"{node.output[0]}_{place}")], part, node,
+                   axis=axis)
+        for place in (0, 1)
+    ]  # fmt: skip
+    total = writer.add("Add", slices, part, node)
+    if given.get("keepdims", 1):
+        writer.move(total, part, range(len(part)), (*sizes[:axis], 1, *sizes[axis + 1 :]), node)
+    writer.finish(node)
+    return True
+
+
 _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
     "PRelu": _replace_prelu,
     "Softmax": _replace_softmax,
@@ -257,16 +323,20 @@ _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
     "Mish": _replace_mish,
     "Softplus": _replace_softplus,
     "Gather": _replace_gather,
+    "Resize": _replace_resize,
+    "ReduceSum": _replace_reduce_sum,
 }
 ROUNDED = ("Einsum", "Mish", "Softplus")
 """The operators whose replacement may round differently."""
 
-REPLACED = tuple(name for name in _REPLACE if name != "Gather")
-"""The operators for which a model is read that onnxruntime could run as it is; few Gather nodes are windows."""
+REPLACED = tuple(name for name in _REPLACE if name not in ("Gather", "ReduceSum"))
+"""The operators for which a model is read that onnxruntime could run as it is; few of the others are replaced."""
 
 
 def may_be_replaced(node: onnx.NodeProto) -> bool:
     """True if a node could be replaced, as far as can be told without types: most Softmax nodes have the last axis."""
     if node.op_type == "Softmax":
         return bool(attributes(node).get("axis", -1) != -1)
+    if node.op_type == "Resize":
+        return bool(attributes(node).get("mode", b"nearest") == b"nearest")
     return node.op_type in REPLACED
