@@ -212,3 +212,14 @@ def test_weights_that_onnxruntime_cannot_make_stay_with_their_nodes():
         session = unpool.InferenceSession(model)
     assert len(session.plan) == 4
     assert_same(session, model, models.random(*SHAPE))
+
+
+def test_weights_may_be_an_output_too():
+    """And a long chain of nodes may make them."""
+    chain = " ".join(f"w{number + 1} = Neg (w{number})" for number in range(2000))
+    model = models.model(
+        f"net (float[1, 4, 300] x) => (y, w2000) {{ {chain} y = ConvTranspose (x, w2000) }}", w0=models.random(4, 6, 4)
+    )
+    session = unpool.InferenceSession(model)
+    assert [row.operator for row in session.plan if row.runner == "unpool"] == ["ConvTranspose"]
+    assert_same(session, model, models.random(*SHAPE))

@@ -5,7 +5,7 @@ own partitions, but gives a value that leaves a partition in every run, as if it
 constants here, too, all in one short session.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import onnx
@@ -37,12 +37,11 @@ def fold_weights(graph: Graph, operators: Iterable[str]) -> Graph:
         for name in node.input[1:3]
         if name and name not in graph.constants
     }
-    makers = {name: node for node in graph.nodes for name in node.output} if wanted else {}
-    made = [name for name in sorted(wanted) if _is_constant(name, graph, makers, {})]
+    made = sorted(wanted & _made_of_constants(graph)) if wanted else []
     if not made:
         return graph
     try:
-        arrays = _run(_part(graph, makers, made))
+        arrays = _run(_part(graph, made))
     except Exception:  # of onnxruntime or protobuf, which have many classes
         return graph
     constants = {name: numpy_helper.from_array(array, name) for name, array in zip(made, arrays, strict=True)}
@@ -50,29 +49,23 @@ def fold_weights(graph: Graph, operators: Iterable[str]) -> Graph:
     return replace(graph, nodes=nodes, constants={**graph.constants, **constants})
 
 
-def _is_constant(name: str, graph: Graph, makers: dict[str, onnx.NodeProto], known: dict[str, bool]) -> bool:
-    """True if constants alone make a value."""
-    if name not in known:
-        node = makers.get(name)
-        is_made = node is not None and domain(node) == "" and node.op_type in OPERATORS
-        known[name] = False  # until it is known: a cycle is no constant
-        known[name] = name in graph.constants or (
-            node is not None
-            and is_made
-            and all(_is_constant(each, graph, makers, known) for each in node.input if each)
-        )
-    return known[name]
+def _made_of_constants(graph: Graph) -> set[str]:
+    """The values that such nodes make of constants alone."""
+    known = {"", *graph.constants}
+    for node in graph.nodes:
+        if node.op_type in OPERATORS and domain(node) == "" and known.issuperset(node.input):
+            known.update(node.output)
+    return known - graph.constants.keys()
 
 
-def _part(graph: Graph, makers: dict[str, onnx.NodeProto], made: Iterable[str]) -> onnx.ModelProto:
+def _part(graph: Graph, made: Sequence[str]) -> onnx.ModelProto:
     """A model without inputs that makes these values."""
-    needed, pending = set(made), list(made)
-    while pending:
-        node = makers.get(pending.pop())
-        new = set(node.input) - needed - {""} if node is not None else set()
-        needed |= new
-        pending += new
-    nodes = [node for node in graph.nodes if needed & set(node.output)]
+    needed: set[str] = set(made)
+    nodes: list[onnx.NodeProto] = []
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            nodes.insert(0, node)
     tensors = [weights.with_data_inside(graph.constants[name]) for name in needed if name in graph.constants]
     outputs = [onnx.ValueInfoProto(name=name) for name in made]
     part = helper.make_graph(nodes, "weights", [], outputs, tensors)
