@@ -66,12 +66,12 @@ def is_profitable(graph: Graph, types: Types, conv_savings: Mapping[str, float],
         return False
     if any(None in (shapes.static_dims(value.type) or ()) for value in graph.inputs):
         types = _assume_sizes(graph, semantics)
-    shape_of = _Shapes(graph, types)
+    shape_of = Shapes(graph, types)
     try:
         savings = [_saving(node, graph, shape_of, semantics) for node in convs]
     except UnpoolError:  # raised again, with its advice, when the node is loaded or runs
         return True
-    time = sum(_time(node, shape_of) for node in graph.nodes)
+    time = sum(time_in_onnxruntime(node, shape_of) for node in graph.nodes)
     if None not in savings and time < LEAST_TIME:
         return True
     has_depth = any(
@@ -124,13 +124,14 @@ def _assume_sizes(graph: Graph, semantics: Semantics) -> Types:
         return {}
 
 
-class _Shapes:
+class Shapes:
     """The shape of a value, by its name; None where it is not known."""
 
     def __init__(self, graph: Graph, types: Types) -> None:
         self._constants, self._types = graph.constants, types
 
     def __call__(self, name: str) -> Sizes | None:
+        """The shape of a value."""
         if name in self._constants:
             return tuple(self._constants[name].dims)
         known = shapes.static_dims(self._types.get(name)) or (None,)
@@ -138,7 +139,7 @@ class _Shapes:
         return sizes if len(sizes) == len(known) else None
 
 
-def _time(node: onnx.NodeProto, shape_of: _Shapes) -> float:
+def time_in_onnxruntime(node: onnx.NodeProto, shape_of: Shapes) -> float:
     """The time of a node in onnxruntime; 0 where shapes are not known."""
     y = shape_of(node.output[0]) if node.output else None
     if y is None:
@@ -161,7 +162,7 @@ def _time_of_conv_transpose(x: Sequence[int], w: Sequence[int]) -> float:
     return positions * products * (x[1] + (PLANE if len(x) == MOST_AXES + 1 else OTHER))
 
 
-def _saving(node: onnx.NodeProto, graph: Graph, shape_of: _Shapes, semantics: Semantics) -> float | None:
+def _saving(node: onnx.NodeProto, graph: Graph, shape_of: Shapes, semantics: Semantics) -> float | None:
     """The time that unpool saves by a ConvTranspose; None where shapes are not known, an UnpoolError for wrong ones."""
     x, w = (shape_of(name) for name in node.input[:2])
     if x is None or w is None:
