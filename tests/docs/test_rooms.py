@@ -67,8 +67,8 @@ ALLOWED = {
 }
 INNER = {
     "kernels/cpu": (
-        "vector", "machine", "fold_axes", "activation", "normalization", "weights", "max_pool", "max_unpool",
-        "conv_transpose",
+        "vector", "machine", "fold_axes", "activation", "normalization", "elementwise", "weights", "max_pool",
+        "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (
         "elements", "launch", "tiles", "layouts", "max_pool", "max_unpool",

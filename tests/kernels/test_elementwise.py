@@ -20,8 +20,9 @@ SHAPES = {
 }
 
 
-def assert_formula(y, x, frequency, magnitude):
+def assert_formula(y, x, factors):
     """The values are those in float64, of angles in float32, to rounding of the terms."""
+    frequency, magnitude = factors
     with np.errstate(invalid="ignore"):
         added = magnitude[:, None] * np.sin((x * frequency[:, None]).astype(np.float64)) ** 2
         difference = np.abs(y - (x + added))
@@ -30,19 +31,19 @@ def assert_formula(y, x, frequency, magnitude):
 
 
 def arguments(shape, scale=3):
-    """X, frequency and magnitude."""
-    return np.float32(scale) * models.random(*shape), models.random(shape[1], seed=1), models.random(shape[1], seed=2)
+    """X, and the factors of frequency and magnitude."""
+    return np.float32(scale) * models.random(*shape), models.random(2, shape[1], seed=1)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_values_are_those_of_the_formula(name, threads):
     """Whatever the shape, in new memory and in place."""
-    x, frequency, magnitude = arguments(SHAPES[name])
+    x, factors = arguments(SHAPES[name])
     y = np.full_like(x, np.nan)
-    assert snake(x, y, frequency, magnitude, threads=threads)
-    assert_formula(y, x, frequency, magnitude)
-    assert snake(x, x, frequency, magnitude, threads=threads)
+    assert snake(x, y, factors, threads=threads)
+    assert_formula(y, x, factors)
+    assert snake(x, x, factors, threads=threads)
     np.testing.assert_array_equal(x, y)
 
 
@@ -51,10 +52,10 @@ def test_values_are_those_of_the_formula(name, threads):
 def test_no_stray_access(name, at_end):
     """Inputs and outputs touch protected pages, and nothing beyond them is read or written."""
     shape = SHAPES[name]
-    x, frequency, magnitude = (beside_guard(each, at_end=at_end, is_input=True) for each in arguments(shape))
+    x, factors = (beside_guard(each, at_end=at_end, is_input=True) for each in arguments(shape))
     y = beside_guard(np.full(shape, np.nan, np.float32), at_end=at_end)
-    assert snake(x, y, frequency, magnitude, threads=1)
-    assert_formula(y, x, frequency, magnitude)
+    assert snake(x, y, factors, threads=1)
+    assert_formula(y, x, factors)
 
 
 def test_angles_next_to_every_multiple_of_pi():
@@ -63,27 +64,27 @@ def test_angles_next_to_every_multiple_of_pi():
     near = np.concatenate([turns * np.pi + shift for shift in (0, 1e-3, np.pi / 2)]).astype(np.float32)
     x = np.concatenate([near, -near])[None, None]
     x = np.ascontiguousarray(x[..., np.abs(x[0, 0]) < LARGEST])
-    y, one, large = np.empty_like(x), np.ones(1, np.float32), np.full(1, 1e12, np.float32)
-    assert snake(x, y, one, large, threads=1)
-    assert_formula(y, x, one, large)
+    y, factors = np.empty_like(x), np.float32([[1], [1e12]])
+    assert snake(x, y, factors, threads=1)
+    assert_formula(y, x, factors)
 
 
 @pytest.mark.parametrize("value", [2e6, -3e38, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 102])
 def test_large_angles_are_those_of_numpy(value, place):
     """In a whole vector, and in the rest; the kernel says that it cannot compute them."""
-    x, one, half = models.random(1, 2, 103), np.ones(2, np.float32), np.full(2, 0.5, np.float32)
+    x, factors = models.random(1, 2, 103), np.float32([[1, 1], [0.5, 0.5]])
     x[0, 1, place] = value
-    assert not snake(x, np.empty_like(x), one, half, threads=1)
-    y = Elementwise(Snake(one, half)).compute([x], [None], 1)[0]
-    assert_formula(y, x, one, half)
+    assert not snake(x, np.empty_like(x), factors, threads=1)
+    y = Elementwise(Snake(factors)).compute([x], [None], 1)[0]
+    assert_formula(y, x, factors)
 
 
 def test_nan_stays_nan():
     """Its neighbours are not touched."""
-    x, one = models.random(1, 1, 40), np.ones(1, np.float32)
+    x, ones = models.random(1, 1, 40), np.ones((2, 1), np.float32)
     x[0, 0, ::3] = np.nan
-    y = Elementwise(Snake(one, one)).compute([x], [None], 1)[0]
+    y = Elementwise(Snake(ones)).compute([x], [None], 1)[0]
     np.testing.assert_array_equal(np.isnan(y), np.isnan(x))
 
 
@@ -91,11 +92,11 @@ def test_nan_stays_nan():
 @pytest.mark.parametrize("has_total", [False, True])
 def test_a_residual_is_added_before_snake(name, has_total):
     """The sum is rounded to float32, as where it is an output."""
-    x, frequency, magnitude = arguments(SHAPES[name])
+    x, factors = arguments(SHAPES[name])
     residual, y = models.random(*x.shape, seed=7), np.full_like(x, np.nan)
     total = np.full_like(x, np.nan) if has_total else None
-    assert snake(x, y, frequency, magnitude, residual=residual, total=total, threads=2)
-    assert_formula(y, x + residual, frequency, magnitude)
+    assert snake(x, y, factors, residual=residual, total=total, threads=2)
+    assert_formula(y, x + residual, factors)
     if total is not None:
         np.testing.assert_array_equal(total, x + residual)
 
@@ -129,14 +130,14 @@ def test_no_stray_access_of_sums(at_end):
     add(x, y, residual, epilogue=Epilogue(name="Relu"), total=total, threads=1)
     np.testing.assert_array_equal(total, x + residual)
     np.testing.assert_array_equal(y, np.maximum(total, 0))
-    one = np.ones(3, np.float32)
-    assert snake(x, y, one, one, residual=residual, total=total, threads=1)
-    assert_formula(y, total, one, one)
+    ones = np.ones((2, 3), np.float32)
+    assert snake(x, y, ones, residual=residual, total=total, threads=1)
+    assert_formula(y, total, ones)
 
 
 def test_arrays_of_other_shapes_are_refused():
     """The step names its node; here are the facts."""
-    x, one = models.random(1, 2, 5), np.ones(2, np.float32)
+    x, ones = models.random(1, 2, 5), np.ones((2, 2), np.float32)
     for inputs in ([x, x[:, :, :4]], [x.astype(np.float64)], [x[:, :1]]):
         with pytest.raises(unpool.UnpoolError, match=r"expected float32 of shape \(N, 2, ...\), got"):
-            Elementwise(Snake(one, one)).compute(inputs, [None], 1)
+            Elementwise(Snake(ones)).compute(inputs, [None], 1)

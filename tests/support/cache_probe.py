@@ -104,7 +104,7 @@ def snake() -> None:
     """Snake of each channel."""
     ones = np.ones(3, np.float32)
     x = np.arange(24, dtype=np.float32).reshape(1, 3, 8)
-    (y,) = Elementwise(Snake(frequency=0 * ones, magnitude=ones)).compute([x], [None], 1)
+    (y,) = Elementwise(Snake(np.stack([0 * ones, ones]))).compute([x], [None], 1)
     assert np.array_equal(x, y)
 
 

@@ -78,7 +78,7 @@ def calls(fill: Fill) -> Calls:
     yield from _conv_transposes(fill)
     x, scale = fill((1, 2, 8), np.float32), fill((2,), np.float32)
     yield partial(normalize, x, x, scale, scale, 2, 1e-5, threads=1)
-    yield partial(snake, x, x, scale, scale, threads=1)
+    yield partial(snake, x, x, fill((2, 2), np.float32), threads=1)
     yield partial(add, x, x, x, epilogue=PLAIN, threads=1)
 
 

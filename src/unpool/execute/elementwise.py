@@ -20,8 +20,7 @@ class Snake:
     Source: Ziyin, Hartwig and Ueda, "Neural Networks Fail to Learn Periodic Functions and How to Fix It" (2020).
     """
 
-    frequency: AnyArray  # (C,), float32
-    magnitude: AnyArray  # (C,), float32
+    factors: AnyArray  # (2, C), float32: the frequency and the magnitude
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +48,7 @@ class Elementwise:
         from unpool.kernels.cpu.elementwise import add, snake
 
         x, last = inputs[0], self.activation
-        channels = last.frequency.size if isinstance(last, Snake) else None
+        channels = last.factors.shape[1] if isinstance(last, Snake) else None
         for array in inputs:
             is_known = array.ndim > 1 and channels in (None, array.shape[1])
             if array.dtype != np.float32 or array.shape != x.shape or not is_known:
@@ -64,7 +63,7 @@ class Elementwise:
                 assert residual is not None, "an activation alone is part of another step"
                 epilogue = Epilogue(name=last.name, params=last.params)
                 add(source, y, residual, epilogue=epilogue, total=total, threads=threads)
-            elif not snake(source, y, last.frequency, last.magnitude, residual=residual, total=total, threads=threads):
+            elif not snake(source, y, last.factors, residual=residual, total=total, threads=threads):
                 _write_large(last, source if residual is None else source + residual, y)
         return results
 
@@ -82,5 +81,6 @@ def _folded(x: AnyArray) -> AnyArray:
 
 def _write_large(snake: Snake, x: AnyArray, y: AnyArray) -> None:
     """Write y with the sines of NumPy, which are right for all arguments."""
+    frequency, magnitude = snake.factors[..., None]
     with np.errstate(invalid="ignore", over="ignore"):
-        y[...] = x + snake.magnitude[:, None] * np.square(np.sin(snake.frequency[:, None] * x))
+        y[...] = x + magnitude * np.square(np.sin(frequency * x))

@@ -56,15 +56,15 @@ def _launch(shape: tuple[int, int, int], has_residual: bool, has_total: bool, ep
     return Launch(kernel, images * channels, WORK * images * channels * size, args)
 
 
-def snake(x, y, frequency, magnitude, *, residual=None, total=None, threads: int | None) -> bool:
+def snake(x, y, factors, *, residual=None, total=None, threads: int | None) -> bool:
     """Write y, and return True; or return False where an argument of the sine is above LARGEST.
 
-    x, the residual, the total and y are (images, channels, size) and C-contiguous; frequency and magnitude are
-    (channels,). All are float32. y may be x or the residual.
+    x, the residual, the total and y are (images, channels, size), C-contiguous float32; y may be x or the residual. The
+    factors are (2, channels): the frequency and the magnitude.
     """
     launch = _launch(x.shape, residual is not None, total is not None, None)
     arrays = x, x if residual is None else residual, y if total is None else total, y
-    return not any(launch.run(arrays, threads, readonly(frequency), readonly(magnitude)))
+    return not any(launch.run(arrays, threads, readonly(factors)))
 
 
 def add(x, y, residual, *, epilogue: Epilogue, total=None, threads: int | None) -> None:
@@ -72,9 +72,9 @@ def add(x, y, residual, *, epilogue: Epilogue, total=None, threads: int | None) 
 
     The activation has to be simple.
     """
-    nothing = readonly(np.zeros(0, np.float32))
+    nothing = readonly(np.zeros((2, 0), np.float32))
     launch = _launch(x.shape, True, total is not None, epilogue)
-    launch.run((x, residual, y if total is None else total, y), threads, nothing, nothing)
+    launch.run((x, residual, y if total is None else total, y), threads, nothing)
 
 
 @specialize
@@ -82,7 +82,7 @@ def _make_kernel(lanes: int, is_snake: bool):
     static = vec.StaticArgs(lanes=lanes, is_snake=is_snake)
 
     @jit()
-    def write_channels(x, residual, total, y, frequency, magnitude, args, first, stop):
+    def write_channels(x, residual, total, y, factors, args, first, stop):
         """Write some channels of images, a vector at a time; the number of channels with an argument too large."""
         params = args[0]
         bounds = vec.splat_activation(params.activation, lanes)
@@ -95,11 +95,11 @@ def _make_kernel(lanes: int, is_snake: bool):
                 vec.address_of(total) + place if params.has_total else 0,
                 vec.address_of(y) + place,
             )
-            factors = np.float32(0), np.float32(0)
+            pair = np.float32(0), np.float32(0)
             if is_snake:
                 channel = job % params.channels
-                factors = frequency[channel], magnitude[channel]
-            count += write_channel(addresses, params.size, factors, bounds, static)
+                pair = factors[channel], factors[params.channels + channel]
+            count += write_channel(addresses, params.size, pair, bounds, static)
         return count
 
     return write_channels

@@ -12,12 +12,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.runtime.backends.ort_options import FATAL
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import domain
 from unpool.runtime.requirements import onnxruntime
 
+FATAL = 4  # onnxruntime's log level for fatal errors only
 OPERATORS = (
     *("Abs", "Add", "Cast", "Div", "Exp", "Expand", "Identity", "Mul", "Neg", "Pow", "Reciprocal", "ReduceL2"),
     *("ReduceSum", "Reshape", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"),

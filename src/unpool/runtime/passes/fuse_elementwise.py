@@ -29,7 +29,7 @@ LEAST_SIZE = 30_000  # elements whose 0.1 ms are worth a step and the cut before
 
 
 @dataclass(frozen=True)
-class _Match:
+class _SnakeMatch:
     """Nodes that are a Snake, by position, in order, the inputs and outputs of its step, and what that computes."""
 
     positions: Sequence[int]
@@ -63,7 +63,7 @@ def fuse_elementwise(graph: Graph, types: Types, excluded: Collection[str] = ())
     return replace(graph, nodes=in_order, computations=computations, folded_nodes=folded)
 
 
-def _matches(around: Neighbours) -> Iterator[_Match]:
+def _matches(around: Neighbours) -> Iterator[_SnakeMatch]:
     """Every large Snake."""
     nodes = around.graph.nodes
     for position, node in enumerate(nodes):
@@ -88,13 +88,17 @@ def _matches(around: Neighbours) -> Iterator[_Match]:
         magnitude = around.per_channel(nodes[after], nodes[power].output[0], rank, channels)
         if frequency is None or magnitude is None:
             continue
-        found = _Match(
-            [before, position, power, after, end], position, (x,), (nodes[end].output[0],), Snake(frequency, magnitude)
+        found = _SnakeMatch(
+            [before, position, power, after, end],
+            position,
+            (x,),
+            (nodes[end].output[0],),
+            Snake(np.stack([frequency, magnitude])),
         )
         yield _with_sum(around, _without_reshape(around, found))
 
 
-def _without_reshape(around: Neighbours, match: _Match) -> _Match:
+def _without_reshape(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     """A match with the Reshape before it, if that keeps the shape of its input and nothing else reads it."""
     (x,) = match.inputs
     maker = around.makers.get(x)
@@ -108,7 +112,7 @@ def _without_reshape(around: Neighbours, match: _Match) -> _Match:
     return replace(match, positions=[maker, *match.positions], inputs=(node.input[0],))
 
 
-def _with_sum(around: Neighbours, match: _Match) -> _Match:
+def _with_sum(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     """A match with the Add before it, if that adds two values of the same shape."""
     (x,) = match.inputs
     maker = around.makers.get(x)
