@@ -67,7 +67,7 @@ ALLOWED = {
 }
 INNER = {
     "kernels/cpu": (
-        "vector", "machine", "fold_axes", "activation", "normalization", "elementwise", "weights", "max_pool",
+        "vector", "machine", "fold_axes", "activation", "normalization", "snake", "weights", "max_pool",
         "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (

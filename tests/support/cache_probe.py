@@ -15,8 +15,8 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 import unpool
-from unpool.execute.elementwise import Elementwise, Snake
 from unpool.execute.normalization import Normalization
+from unpool.execute.snake import Snake
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, rows
@@ -104,7 +104,7 @@ def snake() -> None:
     """Snake of each channel."""
     ones = np.ones(3, np.float32)
     x = np.arange(24, dtype=np.float32).reshape(1, 3, 8)
-    (y,) = Elementwise(Snake(np.stack([0 * ones, ones]))).compute([x], [None], 1)
+    (y,) = Snake(np.stack([0 * ones, ones])).compute([x], [None], 1)
     assert np.array_equal(x, y)
 
 

@@ -15,14 +15,13 @@ import numpy as np
 
 from unpool import functional, per_plane
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.activation import PLAIN
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
-from unpool.kernels.cpu.elementwise import add, snake
 from unpool.kernels.cpu.machine import libraries, work_queue
 from unpool.kernels.cpu.machine.jit import Kernel
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
 from unpool.kernels.cpu.normalization import normalize
+from unpool.kernels.cpu.snake import snake
 
 _FLOATS = (np.float32, np.float64, np.float16)  # bfloat16 has the kernels of float16 but in ConvTranspose
 _ELEMENTS = (*_FLOATS, np.int8, np.uint8)
@@ -79,7 +78,6 @@ def calls(fill: Fill) -> Calls:
     x, scale = fill((1, 2, 8), np.float32), fill((2,), np.float32)
     yield partial(normalize, x, x, scale, scale, 2, 1e-5, threads=1)
     yield partial(snake, x, x, fill((2, 2), np.float32), threads=1)
-    yield partial(add, x, x, x, epilogue=PLAIN, threads=1)
 
 
 def _pools(fill: Fill) -> Calls:

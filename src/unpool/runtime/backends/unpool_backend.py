@@ -11,8 +11,8 @@ import onnx
 from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
-from unpool.execute.elementwise import Elementwise
 from unpool.execute.normalization import Normalization
+from unpool.execute.snake import Snake
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 from unpool.runtime.backends.step import Constants, RunOptions, Targets, Values, check_cancelled
@@ -57,7 +57,7 @@ class ComputationStep(NodeStep):
     def __init__(
         self,
         node: onnx.NodeProto,
-        computation: Normalization | Elementwise,
+        computation: Normalization | Snake,
         outputs: Sequence[str],
         threads: int | None,
     ) -> None:

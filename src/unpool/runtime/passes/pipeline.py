@@ -12,8 +12,8 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.convert_conv import conv_savings, convert_conv, values_before_indices
 from unpool.runtime.passes.fold_weights import fold_weights
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
-from unpool.runtime.passes.fuse_elementwise import fuse_elementwise
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
+from unpool.runtime.passes.fuse_snake import fuse_snake
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.narrow_unpool import narrow_unpool
@@ -60,7 +60,7 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     if options.reduces_strength:
         graph, types = reduce_strength(graph, types, excluded)
     if options.fuses_computations:
-        graph = fuse_elementwise(graph, types, excluded)
+        graph = fuse_snake(graph, types, excluded)
     graph = fold_weights(graph, ("Conv", "ConvTranspose") if graph.computations else ("ConvTranspose",))
     if options.conv_ranks:
         savings = conv_savings(graph, types, excluded, options.conv_ranks)

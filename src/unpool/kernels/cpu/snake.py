@@ -1,15 +1,12 @@
-"""A sum of two arrays and an activation of it, or one of them, one channel of an image after the other.
+"""The activation Snake of an array or of a sum of two, one channel of an image after the other.
 
     total = x + residual
-    y = activation(total)
-
-The activation is a slope with bounds, as Relu is, or Snake, of decoders of sound (Ziyin, Hartwig and Ueda, 2020):
-
     y = total + magnitude * sin(frequency * total)^2
 
-The argument of the sine is rounded to float32, as onnxruntime does. The nearest multiple of pi is subtracted from it in
-float64, in two parts, which leaves no rounding error that a float32 could show. The sine of the rest is a polynomial
-with an error of 6e-9 of the sine; the square loses its sign.
+Source: Ziyin, Hartwig and Ueda (2020); decoders of sound use it. The argument of the sine is rounded to float32, as
+onnxruntime does. The nearest multiple of pi is subtracted from it in float64, in two parts, which leaves no rounding
+error that a float32 could show. The sine of the rest is a polynomial with an error of 6e-9 of the sine; the square
+loses its sign.
 """
 
 import math
@@ -19,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -35,25 +31,20 @@ COEFFICIENTS = (2.6056327e-06, -1.980954e-04, 8.3330655e-03, -1.6666660e-01)  # 
 WORK = 2  # of an element, in elements that are copied
 
 
-class ElementwiseParams(NamedTuple):
+class SnakeParams(NamedTuple):
     """What the kernel reads besides arrays."""
 
     channels: int  # of an image
     size: int  # elements of a channel of one image
     has_residual: bool
     has_total: bool  # whether the sum is written, too
-    activation: vec.ActivationParams
 
 
 @lru_cache(maxsize=256)
-def _launch(shape: tuple[int, int, int], has_residual: bool, has_total: bool, epilogue: Epilogue | None) -> Launch:
+def _launch(shape: tuple[int, int, int], has_residual: bool, has_total: bool) -> Launch:
     images, channels, size = shape
-    simple = PLAIN if epilogue is None else epilogue
-    activation = vec.ActivationParams(simple.is_active, *simple.bounds)
-    params = ElementwiseParams(channels, size, has_residual, has_total, activation)
-    args = record(params, activation=vec.activation_dtype(np.dtype(np.float32)))
-    kernel = _make_kernel(vector_bytes() // 4, epilogue is None)
-    return Launch(kernel, images * channels, WORK * images * channels * size, args)
+    args = record(SnakeParams(channels, size, has_residual, has_total))
+    return Launch(_make_kernel(vector_bytes() // 4), images * channels, WORK * images * channels * size, args)
 
 
 def snake(x, y, factors, *, residual=None, total=None, threads: int | None) -> bool:
@@ -62,30 +53,19 @@ def snake(x, y, factors, *, residual=None, total=None, threads: int | None) -> b
     x, the residual, the total and y are (images, channels, size), C-contiguous float32; y may be x or the residual. The
     factors are (2, channels): the frequency and the magnitude.
     """
-    launch = _launch(x.shape, residual is not None, total is not None, None)
+    launch = _launch(x.shape, residual is not None, total is not None)
     arrays = x, x if residual is None else residual, y if total is None else total, y
     return not any(launch.run(arrays, threads, readonly(factors)))
 
 
-def add(x, y, residual, *, epilogue: Epilogue, total=None, threads: int | None) -> None:
-    """Write y, the activated sum of x and the residual, and the sum, if there is a place for it; as `snake`.
-
-    The activation has to be simple.
-    """
-    nothing = readonly(np.zeros((2, 0), np.float32))
-    launch = _launch(x.shape, True, total is not None, epilogue)
-    launch.run((x, residual, y if total is None else total, y), threads, nothing)
-
-
 @specialize
-def _make_kernel(lanes: int, is_snake: bool):
-    static = vec.StaticArgs(lanes=lanes, is_snake=is_snake)
+def _make_kernel(lanes: int):
+    static = vec.StaticArgs(lanes=lanes)
 
     @jit()
     def write_channels(x, residual, total, y, factors, args, first, stop):
         """Write some channels of images, a vector at a time; the number of channels with an argument too large."""
         params = args[0]
-        bounds = vec.splat_activation(params.activation, lanes)
         count = 0
         for job in range(first, stop):
             place = 4 * job * params.size
@@ -95,25 +75,23 @@ def _make_kernel(lanes: int, is_snake: bool):
                 vec.address_of(total) + place if params.has_total else 0,
                 vec.address_of(y) + place,
             )
-            pair = np.float32(0), np.float32(0)
-            if is_snake:
-                channel = job % params.channels
-                pair = factors[channel], factors[params.channels + channel]
-            count += write_channel(addresses, params.size, pair, bounds, static)
+            channel = job % params.channels
+            pair = factors[channel], factors[params.channels + channel]
+            count += write_channel(addresses, params.size, pair, static)
         return count
 
     return write_channels
 
 
 @overload_by_type()
-def write_channel(addresses, size, factors, bounds, static):
+def write_channel(addresses, size, pair, static):
     """Write a channel; 1 if an argument of the sine is too large, otherwise 0. Addresses of 0 are left out."""
     lanes = static.lanes
 
-    def write(addresses, size, factors, bounds, static):
+    def write(addresses, size, pair, static):
         source, added, sums, target = addresses
         zero = vec.splat(np.float32(0), lanes)
-        pair = vec.splat(factors[0], lanes), vec.splat(factors[1], lanes)
+        factors = vec.splat(pair[0], lanes), vec.splat(pair[1], lanes)
         largest = zero
         whole = size - size % lanes
         for place in range(0, 4 * whole, 4 * lanes):
@@ -122,7 +100,7 @@ def write_channel(addresses, size, factors, bounds, static):
                 value = value + vec.load(added + place, types.float32, lanes)
             if sums != 0:
                 vec.store(sums + place, value)
-            value, square = activated(value, pair, bounds, static)
+            value, square = add_squared_sine(value, factors, static)
             largest = vec.select(square > largest, square, largest)
             vec.store(target + place, value)
         if whole < size:
@@ -132,7 +110,7 @@ def write_channel(addresses, size, factors, bounds, static):
                 value = value + vec.load_masked(added + 4 * whole, some, zero)
             if sums != 0:
                 vec.store_masked(sums + 4 * whole, value, some)
-            value, square = activated(value, pair, bounds, static)
+            value, square = add_squared_sine(value, factors, static)
             largest = vec.select(square > largest, square, largest)
             vec.store_masked(target + 4 * whole, value, some)
         return np.int64(vec.any_of(largest > vec.splat(np.float32(LARGEST * LARGEST), lanes)))
@@ -141,17 +119,13 @@ def write_channel(addresses, size, factors, bounds, static):
 
 
 @overload_by_type(inline=True)
-def activated(value, pair, bounds, static):
-    """The activation of a vector, and the squares of the arguments of its sine, 0 without one."""
+def add_squared_sine(value, factors, static):
+    """Snake of a vector, and the squares of the arguments of its sine."""
     lanes = static.lanes
-    if not static.is_snake:
-        return lambda value, pair, bounds, static: (
-            vec.activate_sums(value, bounds),
-            vec.splat(np.float32(0), lanes),
-        )
 
-    def add_squared_sine(value, pair, bounds, static):
-        angle = value * pair[0]
+    def add(value, factors, static):
+        frequency, magnitude = factors
+        angle = value * frequency
         wide = vec.convert(angle, types.float64)
         magic = vec.splat(TO_NEAREST, lanes)
         turns = (wide * vec.splat(1 / math.pi, lanes) + magic) - magic
@@ -163,6 +137,6 @@ def activated(value, pair, bounds, static):
         factor = factor * t + vec.splat(np.float32(COEFFICIENTS[2]), lanes)
         factor = factor * t + vec.splat(np.float32(COEFFICIENTS[3]), lanes)
         sine = x + x * t * factor
-        return value + pair[1] * (sine * sine), angle * angle
+        return value + magnitude * (sine * sine), angle * angle
 
-    return add_squared_sine
+    return add

@@ -1,4 +1,4 @@
-"""The kernel of sums and activations against the formulas in float64."""
+"""The kernel of the activation Snake against the formula in float64."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,8 @@ import pytest
 import unpool
 from tests.support import models
 from tests.support.guarded import beside_guard
-from unpool.execute.elementwise import Elementwise, Snake
-from unpool.kernels.cpu.activation import Epilogue
-from unpool.kernels.cpu.elementwise import LARGEST, add, snake
+from unpool.execute.snake import Snake
+from unpool.kernels.cpu.snake import LARGEST, snake
 
 SHAPES = {
     "one element": (1, 1, 1),
@@ -76,7 +75,7 @@ def test_large_angles_are_those_of_numpy(value, place):
     x, factors = models.random(1, 2, 103), np.float32([[1, 1], [0.5, 0.5]])
     x[0, 1, place] = value
     assert not snake(x, np.empty_like(x), factors, threads=1)
-    y = Elementwise(Snake(factors)).compute([x], [None], 1)[0]
+    y = Snake(factors).compute([x], [None], 1)[0]
     assert_formula(y, x, factors)
 
 
@@ -84,7 +83,7 @@ def test_nan_stays_nan():
     """Its neighbours are not touched."""
     x, ones = models.random(1, 1, 40), np.ones((2, 1), np.float32)
     x[0, 0, ::3] = np.nan
-    y = Elementwise(Snake(ones)).compute([x], [None], 1)[0]
+    y = Snake(ones).compute([x], [None], 1)[0]
     np.testing.assert_array_equal(np.isnan(y), np.isnan(x))
 
 
@@ -101,37 +100,14 @@ def test_a_residual_is_added_before_snake(name, has_total):
         np.testing.assert_array_equal(total, x + residual)
 
 
-EPILOGUES = {
-    "nothing": (Epilogue(), lambda y: y),
-    "Relu": (Epilogue(name="Relu"), lambda y: np.maximum(y, 0)),
-    "LeakyRelu": (Epilogue(name="LeakyRelu", params=(0.25,)), lambda y: np.where(y < 0, np.float32(0.25) * y, y)),
-    "Clip": (Epilogue(name="Clip", params=(-0.5, 1.0)), lambda y: np.clip(y, np.float32(-0.5), np.float32(1))),
-}
-
-
-@pytest.mark.parametrize("activation", EPILOGUES)
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_sum_and_its_activation(name, activation):
-    """NumPy's bit for bit, in whole vectors and in the rest, NaN and infinities too."""
-    epilogue, formula = EPILOGUES[activation]
-    x, residual = models.random(*SHAPES[name]), models.random(*SHAPES[name], seed=7)
-    x.ravel()[-3:] = [np.nan, np.inf, -np.inf][: x.size]
-    y, total = np.full_like(x, 9), np.full_like(x, 9)
-    add(x, y, residual, epilogue=epilogue, total=total, threads=2)
-    np.testing.assert_array_equal(total, x + residual)
-    np.testing.assert_array_equal(y, formula(x + residual))
-
-
 @pytest.mark.parametrize("at_end", [False, True])
 def test_no_stray_access_of_sums(at_end):
     """All four arrays touch protected pages."""
     x, residual = (beside_guard(models.random(2, 3, 53, seed=seed), at_end=at_end, is_input=True) for seed in (1, 2))
     y, total = (beside_guard(np.full(x.shape, np.nan, np.float32), at_end=at_end) for _ in range(2))
-    add(x, y, residual, epilogue=Epilogue(name="Relu"), total=total, threads=1)
-    np.testing.assert_array_equal(total, x + residual)
-    np.testing.assert_array_equal(y, np.maximum(total, 0))
     ones = np.ones((2, 3), np.float32)
     assert snake(x, y, ones, residual=residual, total=total, threads=1)
+    np.testing.assert_array_equal(total, x + residual)
     assert_formula(y, total, ones)
 
 
@@ -140,4 +116,4 @@ def test_arrays_of_other_shapes_are_refused():
     x, ones = models.random(1, 2, 5), np.ones((2, 2), np.float32)
     for inputs in ([x, x[:, :, :4]], [x.astype(np.float64)], [x[:, :1]]):
         with pytest.raises(unpool.UnpoolError, match=r"expected float32 of shape \(N, 2, ...\), got"):
-            Elementwise(Snake(ones)).compute(inputs, [None], 1)
+            Snake(ones).compute(inputs, [None], 1)

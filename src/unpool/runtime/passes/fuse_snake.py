@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from unpool.execute.elementwise import Elementwise, Snake
+from unpool.execute.snake import Snake
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import domain, node_name
@@ -39,7 +39,7 @@ class _SnakeMatch:
     snake: Snake
 
 
-def fuse_elementwise(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
+def fuse_snake(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
     """The graph, constants lifted, with every large Snake as one Sin; `computations` lists these.
 
     One that makes one of the `excluded` values stays.
@@ -57,7 +57,7 @@ def fuse_elementwise(graph: Graph, types: Types, excluded: Collection[str] = ())
             del nodes[place]
         name, output = node_name(graph.nodes[match.sine]), match.outputs[0]
         nodes[match.positions[0]] = helper.make_node("Sin", match.inputs, match.outputs, name)
-        computations[output] = Elementwise(match.snake, has_total=len(match.outputs) > 1)
+        computations[output] = replace(match.snake, has_total=len(match.outputs) > 1)
         folded[output] = tuple(node_name(graph.nodes[place]) for place in match.positions if place != match.sine)
     in_order = tuple(nodes[position] for position in sorted(nodes))
     return replace(graph, nodes=in_order, computations=computations, folded_nodes=folded)

@@ -8,7 +8,7 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.passes import fold_weights, fuse_elementwise
+from unpool.runtime.passes import fold_weights, fuse_snake
 
 SNAKE = "m = Mul (f, c) s = Sin (m) p = Pow (s, two) g = Mul (h, p) y = Add (c, g)"
 UP = "c = ConvTranspose <strides = [2]> (x, w)"
@@ -68,7 +68,7 @@ def rows(session, operator):
 @pytest.fixture
 def cheap_steps(monkeypatch):
     """Snakes of the sizes of these tests are worth a step."""
-    monkeypatch.setattr(fuse_elementwise, "LEAST_SIZE", 0)
+    monkeypatch.setattr(fuse_snake, "LEAST_SIZE", 0)
 
 
 @pytest.mark.usefixtures("cheap_steps")

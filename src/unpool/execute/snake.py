@@ -1,0 +1,71 @@
+"""The activation Snake of an array or of a sum of two, between arrays and the kernel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from unpool.dtypes import AnyArray
+from unpool.errors import UnpoolError
+from unpool.memory import allocate
+
+
+@dataclass(frozen=True, eq=False)
+class Snake:
+    """Adds the square of a sine: y = x + magnitude * sin(frequency * x)^2, by channel.
+
+    Source: Ziyin, Hartwig and Ueda, "Neural Networks Fail to Learn Periodic Functions and How to Fix It" (2020).
+
+    Attributes:
+        factors: (2, C), float32: the frequency and the magnitude.
+        has_total: whether the sum of the inputs is the second output.
+    """
+
+    reason: ClassVar[str] = "one pass over memory in place of several"
+    factors: AnyArray
+    has_total: bool = False
+
+    def compute(
+        self, inputs: Sequence[AnyArray], outs: Sequence[AnyArray | None], threads: int | None
+    ) -> list[AnyArray]:
+        """Snake of the sum of one or two arrays (N, C, ...) in float32, and maybe the sum; in `outs` if these fit.
+
+        Raises:
+            UnpoolError: an array has another type, another shape than the first, or another number of channels.
+        """
+        from unpool.kernels.cpu.snake import snake
+
+        x, channels = inputs[0], self.factors.shape[1]
+        for array in inputs:
+            if array.dtype != np.float32 or array.shape != x.shape or x.ndim < 2 or x.shape[1] != channels:
+                raise UnpoolError(
+                    f"expected float32 of shape (N, {channels}, ...), got {array.dtype.name} of {array.shape}."
+                )
+        results = [_target(out, x) for out in outs[: 1 + self.has_total]]
+        if x.size:
+            source, residual, *_ = (*(_folded(np.ascontiguousarray(array)) for array in inputs), None)
+            y, total, *_ = (*map(_folded, results), None)
+            assert source is not None
+            if not snake(source, y, self.factors, residual=residual, total=total, threads=threads):
+                self._write_large(source if residual is None else source + residual, y)
+        return results
+
+    def _write_large(self, x: AnyArray, y: AnyArray | None) -> None:
+        """Write y with the sines of NumPy, which are right for all arguments."""
+        frequency, magnitude = self.factors[..., None]
+        assert y is not None
+        with np.errstate(invalid="ignore", over="ignore"):
+            y[...] = x + magnitude * np.square(np.sin(frequency * x))
+
+
+def _target(out: AnyArray | None, x: AnyArray) -> AnyArray:
+    """`out` if it has the shape and type of x, in row-major order; otherwise a new array."""
+    if out is not None and out.shape == x.shape and out.dtype == x.dtype and out.flags.c_contiguous:
+        return out
+    return allocate(x.shape, x.dtype, "Snake")
+
+
+def _folded(x: AnyArray) -> AnyArray:
+    return x.reshape(*x.shape[:2], prod(x.shape[2:]))
