@@ -64,7 +64,7 @@ def _narrow(node: onnx.NodeProto, around: Neighbours) -> onnx.NodeProto | None:
     if shape and (len(shape) != rank or shape[axis] != 1):
         return None
     given, place, count = attributes(node), axis - LEADING, rank - LEADING
-    kernel = given["kernel_shape"]
+    kernel = given.get("kernel_shape") or []
     strides, pads = given.get("strides") or [1] * count, given.get("pads") or [0] * 2 * count
     if len(kernel) != count or len(strides) != count or len(pads) != 2 * count:
         return None
