@@ -51,7 +51,6 @@ VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
 CONV_RANKS = (1, 2, 3)  # numbers of spatial axes
-PLANE = 2  # spatial axes: over these onnxruntime has a blocked layout
 
 
 def conv_savings(
@@ -198,7 +197,7 @@ def _saving(
         return 0
     if len(window) == 1:
         return STEP_COST if is_between else 0
-    is_2d = len(window) == PLANE
+    is_2d = len(window) < max(CONV_RANKS)
     if is_2d and max(given.get("dilations", (1,))) > 1:
         return 0
     converted = channels * group, maps // group, *window
@@ -223,7 +222,7 @@ def cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: i
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms
-    if len(window) != PLANE:
+    if len(window) == max(CONV_RANKS):
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:
         return products * maps
