@@ -13,7 +13,7 @@ A Conv is converted where that saves more than it costs to leave onnxruntime and
 onnxruntime computes the Add and the activation after a Conv with it, and keeps all maps between Convs in blocks of a
 vector. So only large Convs are converted there, and none with dilations, whose products are not fewer in unpool. Over
 one axis onnxruntime copies x for every tap, too: unpool takes 0.6 to 0.96 times as long for the Convs of HiFi-GAN. They
-are converted in chains between two steps of unpool, where they also save a partition.
+are converted between two steps of unpool in a model with a Snake, where they also save a partition.
 
 A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
 positions among nearly equal elements, and MaxUnpool would put whole values there.
@@ -31,15 +31,13 @@ from onnx import helper, numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.execute.conv_transpose import cost, round_up_to_vectors
-from unpool.operators.attributes import ACTIVATION_PARAMS
 from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, unused_names
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads, with_subgraph_nodes
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, with_subgraph_nodes
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.neighbours import Neighbours
 
 STEP_COST = 4_000_000  # multiply-adds in the time, about 70 microseconds, of one more step and one more partition
 CUT_COST = 150_000_000  # over two axes also of what onnxruntime no longer does together; fitted to 18 networks
@@ -62,7 +60,7 @@ def conv_savings(
     of spatial axes than `ranks`.
     """
     savings = {}
-    between = _Chains(graph, types, excluded).outputs() if 1 in ranks else set()
+    between = _between_steps(graph)
     for node in graph.nodes:
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
         tensor = graph.constants.get(node.input[1]) if is_conv else None
@@ -91,64 +89,16 @@ def convert_conv(graph: Graph, outputs: Container[str]) -> Graph:
     return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
 
 
-class _Chains(Neighbours):
-    """Chains of Convs over one axis between steps of unpool, in which nothing is left for onnxruntime."""
-
-    def __init__(self, graph: Graph, types: Types, excluded: Collection[str]) -> None:
-        super().__init__(graph, types)
-        self._steps = {position for position, node in enumerate(graph.nodes) if _is_step(node, graph)}
-        self._convs = {position for position, node in enumerate(graph.nodes) if _may_be_converted(node, graph)}
-        self._excluded = excluded
-
-    def outputs(self) -> set[str]:
-        """The outputs of the Convs: steps or they make the input, and nothing else in the graph reads the output."""
-        nodes, left = self.graph.nodes, 1
-        while self._convs and left:
-            others = {each for each in self._convs if not self._is_inside(nodes[each])}
-            self._convs -= others
-            left = len(others)
-        return {nodes[each].output[0] for each in self._convs}
-
-    def _is_inside(self, conv: onnx.NodeProto) -> bool:
-        maker = self.makers.get(conv.input[0], -1)
-        before = self._before_links(maker)
-        is_made = before in self._convs or (maker in self._steps and maker == before)
-        name = self._after_links(conv.output[0])
-        is_read = all(each in self._steps or each in self._convs for each in self.readers.get(name, ()))
-        return is_made and is_read and conv.output[0] not in self._excluded
-
-    def _before_links(self, position: int) -> int:
-        """The node before what a ConvTranspose would apply itself."""
-        while position >= 0 and self._is_link(position):
-            position = self.makers.get(self.graph.nodes[position].input[0], -1)
-        return position
-
-    def _after_links(self, name: str) -> str:
-        """The value after them."""
-        readers = self.readers.get(name, ())
-        while len(readers) == 1 and self._is_link(readers[0]):
-            name = self.graph.nodes[readers[0]].output[0]
-            readers = self.readers.get(name, ())
-        return name
-
-    def _is_link(self, position: int) -> bool:
-        node = self.graph.nodes[position]
-        is_known = node.op_type in ACTIVATION_PARAMS or node.op_type == "BatchNormalization"
-        return is_known and domain(node) == "" and node.input[0] in self.single and position not in self._steps
-
-
-def _is_step(node: onnx.NodeProto, graph: Graph) -> bool:
-    """True if unpool runs a node; of the ConvTransposes, which it may leave, those next to other steps."""
-    is_own = is_unpool_op(node) and (node.op_type != "MaxPool" or any(node.output[1:]))
-    return is_own or node.output[0] in graph.computations
-
-
-def _may_be_converted(node: onnx.NodeProto, graph: Graph) -> bool:
-    """True for a Conv over one axis that a ConvTranspose can compute."""
-    if node.op_type != "Conv" or domain(node) != "":
-        return False
-    tensor = graph.constants.get(node.input[1])
-    return tensor is not None and len(tensor.dims) == 3 and _attributes(node, tensor.dims) is not None
+def _between_steps(graph: Graph) -> set[str]:
+    """Outputs of Convs whose input a step of unpool makes, and whose output only such steps read."""
+    if not graph.computations:
+        return set()
+    is_step = [node.op_type == "ConvTranspose" or node.output[0] in graph.computations for node in graph.nodes]
+    steps = [node for node, is_one in zip(graph.nodes, is_step, strict=True) if is_one]
+    others = [node for node, is_one in zip(graph.nodes, is_step, strict=True) if not is_one]
+    made = {name for node in steps for name in node.output}
+    read = {name for node in others for name in reads(node)} | set(graph.output_names)
+    return {node.output[0] for node in others if node.op_type == "Conv" and node.input[0] in made} - read
 
 
 def values_before_indices(graph: Graph) -> set[str]:
@@ -187,7 +137,7 @@ def _saving(
 ) -> float:
     """The time that a step of unpool saves; 0 if that is less than it costs, or if shapes are unknown or do not fit.
 
-    `is_between`: it is in a chain between steps of unpool, which is what counts over one axis.
+    `is_between`: steps of unpool make its input and read its output, which is what counts over one axis.
     """
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)

@@ -16,7 +16,6 @@ from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_snake import fuse_snake
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
-from unpool.runtime.passes.narrow_unpool import narrow_unpool
 from unpool.runtime.passes.profitability import is_profitable, leave_conv_transpose
 from unpool.runtime.passes.reduce_strength import reduce_strength
 from unpool.runtime.passes.upgrade_opset import lift_opset
@@ -55,7 +54,6 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     if options.fuses_unpool:
         graph, types, _ = fuse_unpool_patterns(graph, types, semantics)
     check_types(graph, types, semantics)
-    graph = narrow_unpool(graph, types)
     excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
     if options.reduces_strength:
         graph, types = reduce_strength(graph, types, excluded)
