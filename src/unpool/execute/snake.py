@@ -32,6 +32,8 @@ class Snake:
     ) -> list[AnyArray]:
         """Snake of the sum of one or two arrays (N, C, ...) in float32, and maybe the sum; in `outs` if these fit.
 
+        `outs` share no memory with the inputs, which are read again where an argument of the sine is large.
+
         Raises:
             UnpoolError: an array has another type, another shape than the first, or another number of channels.
         """
@@ -45,17 +47,16 @@ class Snake:
                 )
         results = [_target(out, x) for out in outs[: 1 + self.has_total]]
         if x.size:
-            source, residual, *_ = (*(_folded(np.ascontiguousarray(array)) for array in inputs), None)
-            y, total, *_ = (*map(_folded, results), None)
-            assert source is not None
+            source, *others = (_folded(np.ascontiguousarray(array)) for array in inputs)
+            y, *sums = map(_folded, results)
+            residual, total = next(iter(others), None), next(iter(sums), None)
             if not snake(source, y, self.factors, residual=residual, total=total, threads=threads):
                 self._write_large(source if residual is None else source + residual, y)
         return results
 
-    def _write_large(self, x: AnyArray, y: AnyArray | None) -> None:
+    def _write_large(self, x: AnyArray, y: AnyArray) -> None:
         """Write y with the sines of NumPy, which are right for all arguments."""
         frequency, magnitude = self.factors[..., None]
-        assert y is not None
         with np.errstate(invalid="ignore", over="ignore"):
             y[...] = x + magnitude * np.square(np.sin(frequency * x))
 
