@@ -52,6 +52,24 @@ def test_large_weights_stay_in_the_file(tmp_path):
     assert load(saved(original, tmp_path)) == original
 
 
+def test_arrays_of_tensors_share_memory_only_where_it_is_read_only(tmp_path):
+    """Whether the tensor has its data, or they are in the file of the model or in another one."""
+    expected = numpy_helper.to_array(tensor("a"))
+    onnx.save(made(tensor("a")), tmp_path / "net.onnx", save_as_external_data=True, location="data")
+    inside = load(made(tensor("a")))
+    in_model = load(saved(made(tensor("a")), tmp_path), leaves_weights=True, leaves_own_weights=True)
+    elsewhere = load(tmp_path / "net.onnx", leaves_weights=True, leaves_own_weights=True)
+    for model in (inside, in_model, elsewhere):
+        (one,) = model.graph.initializer
+        assert not weights.array_of(one).flags.writeable
+        own = weights.own_array_of(one)
+        assert type(own) is np.ndarray
+        assert own.flags.owndata
+        own += 1
+        np.testing.assert_array_equal(own, expected + 1, strict=True)
+        np.testing.assert_array_equal(weights.array_of(one), expected, strict=True)
+
+
 def test_weights_that_a_caller_may_feed_are_read(tmp_path):
     """Their arrays are defaults, not constants."""
     value = helper.make_tensor_value_info("a", TensorProto.FLOAT, list(LARGE))

@@ -18,7 +18,7 @@ from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.host import available_cores
-from unpool.kernels.cpu.weights import own_weights
+from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
 from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -31,6 +31,7 @@ from unpool.shape_cache import cached
 __all__ = [
     "CACHE_SIZE",
     "PreparedCall",
+    "as_own_weights",
     "available_cores",
     "cancellation_scope",
     "check_threads",

@@ -45,7 +45,12 @@ def own_weights(w: np.ndarray[Any, Any]) -> OwnWeights:
     """A read-only copy of an array that only unpool can write to."""
     copy = np.array(w, order="C")
     copy.flags.writeable = False
-    own = copy.view(OwnWeights)
+    return as_own_weights(copy)
+
+
+def as_own_weights(w: np.ndarray[Any, Any]) -> OwnWeights:
+    """A read-only array in C order that only unpool can write to, with packings."""
+    own = w.view(OwnWeights)
     own.packings = Packings()
     return own
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import ModelError, UnpoolError
-from unpool.execute import own_weights
+from unpool.execute import as_own_weights
 from unpool.execute.autotune import Trial, Tuner
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -53,6 +53,7 @@ class LoadOptions:
     options: PartitionOptions  # of onnxruntime's partitions
     one_thread: PartitionOptions  # of further partitions, which run in the caller's thread
     providers: Providers
+    whole: PartitionOptions | None = None  # of a partition that is the whole model as it is written
     openvino: Mapping[str, str] | None = None  # its properties, if it is asked for every partition
     fuses_unpool: bool = True  # whether decomposed unpoolings become MaxUnpool again
     tuner: Tuner | None = None  # None where the cost model chooses the algorithm of a ConvTranspose
@@ -92,7 +93,7 @@ def build_plan(graph: Graph, types: Types, options: LoadOptions) -> LoadedPlan:
         constants = {name: weights.with_data_inside(tensor) for name, tensor in graph.constants.items()}
         graph = replace(graph, constants=constants)
     elif folder is not None:
-        for partition_options in (options.options, options.one_thread):
+        for partition_options in filter(None, (options.options, options.one_thread, options.whole)):
             partition_options.copy.add_session_config_entry(DATA_FOLDER, folder)
     return PlanBuilder(graph, types, options, SharedState()).build()
 
@@ -119,14 +120,14 @@ class SharedState:
     def constants(self, graph: Graph, names: set[str], weight_names: Container[str] = ()) -> dict[str, AnyArray]:
         """The constants among these values in read-only arrays, the same for every call; weights keep packed forms."""
         arrays = {}
-        for constants, to_array in ((graph.constants, weights.array_of), (graph.sparse_constants, to_dense)):
+        for constants, to_array in ((graph.constants, weights.own_array_of), (graph.sparse_constants, to_dense)):
             for name in names & constants.keys():
                 tensor = constants[name]
                 key = (id(tensor), name in weight_names)
                 if key not in self._arrays:  # which keeps the tensor, so that no other gets its id
                     array = to_array(tensor)
-                    self._arrays[key] = tensor, own_weights(array) if name in weight_names else array.copy()
-                    self._arrays[key][1].flags.writeable = False
+                    array.flags.writeable = False
+                    self._arrays[key] = tensor, as_own_weights(array) if name in weight_names else array
                 arrays[name] = self._arrays[key][1]
         return arrays
 
@@ -272,7 +273,8 @@ class PlanBuilder:
         self._subgraph_plans[position] = {}
         for body in build_subgraphs(graph, node, self._known_types, semantics, has_indices_after=has_indices_after):
             inner, types = run_passes(body.graph, body.types, semantics, self._options.pass_options)
-            inner_options = replace(self._options, cuda=None, assumes_sizes=False)  # nothing checks sizes in there
+            # the body is not the whole model, and nothing checks sizes in it
+            inner_options = replace(self._options, whole=None, cuda=None, assumes_sizes=False)
             plan = PlanBuilder(inner, types, inner_options, self._shared).build()
             self._subgraph_plans[position][body.name] = plan
             subgraphs[body.name] = LoadedSubgraph(body, inner, plan)
@@ -294,17 +296,23 @@ class PlanBuilder:
             partition = self._openvino.load(step, self._known_types, self._where(step), has_threads=has_threads)
         if partition is None:
             only_openvino = [n for n in step.nodes if is_unpool_op(self._graph.nodes[n]) and n not in self._specs]
-            if only_openvino:
+            if only_openvino and self._openvino is not None:
                 self._add_specs(only_openvino)
                 return
             try:
-                partition = self._load_in_ort(step, self._options.options if has_threads else self._options.one_thread)
+                partition = self._load_in_ort(step, self._partition_options(step, has_threads=has_threads))
             except RefusedError as error:
                 self._add_refused(step, error)
                 return
         self._shared.thread_pools += 1
         self._steps[step] = partition
         self._add_types(partition.output_types.items())
+
+    def _partition_options(self, step: Step, *, has_threads: bool) -> PartitionOptions:
+        is_whole = len(step.nodes) == len(self._graph.nodes) and not self._graph.origins
+        if is_whole and self._options.whole is not None:
+            return self._options.whole
+        return self._options.options if has_threads else self._options.one_thread
 
     def _add_types(self, types: Iterable[tuple[str, onnx.TypeProto | None]]) -> None:
         for name, type_ in types:
@@ -339,7 +347,10 @@ class PlanBuilder:
         return CudaPartition(*arguments, memory=self._options.cuda)
 
     def _add_refused(self, step: Step, error: RefusedError) -> None:
-        """Note the nodes of a refused partition that onnxruntime also refuses alone; if there are none, all nodes."""
+        """Note the nodes of a refused partition that onnxruntime also refuses alone; if there are none, all nodes.
+
+        Those of unpool's operators become unpool's.
+        """
         if error.may_be_invalid:
             model = weights.strip_initializers(cut(self._graph, step, self._known_types))
             try:
@@ -355,7 +366,9 @@ class PlanBuilder:
                     self._load_in_ort(node_step, self._options.one_thread)
                 except RefusedError as own_error:
                     reasons[position] = str(own_error)
-        self._refused |= reasons or dict.fromkeys(step.nodes, str(error))
+        refused = reasons or dict.fromkeys(step.nodes, str(error))
+        self._add_specs(position for position in refused if position not in self._specs)
+        self._refused |= refused
 
     def _where(self, step: Step) -> str:
         names = [node_name(self._graph.nodes[position]) for position in step.nodes]

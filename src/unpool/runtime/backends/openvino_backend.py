@@ -33,7 +33,7 @@ from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import is_unpool_op, reads, writes
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import LARGEST_MESSAGE, array_of, as_input, byte_size, is_large, with_data_inside
+from unpool.runtime.graph.weights import LARGEST_MESSAGE, as_input, byte_size, is_large, own_array_of, with_data_inside
 from unpool.runtime.plan.openvino_fit import Ranges, UnfitError, known_values, require_fit, require_node
 from unpool.runtime.plan.plan import Step, at_oldest_opset, cut
 from unpool.runtime.requirements import onnxruntime
@@ -479,7 +479,7 @@ class OpenVinoLoader:
             if sum(map(byte_size, weights.values())) + model.ByteSize() > LARGEST_MESSAGE:
                 raise UnfitError("with its weights it has more than 2 GiB, the limit of an ONNX file")
             load = partial(OrtPartition, where=where, options=self._options, providers=self._providers)
-            arrays = {name: np.array(array_of(tensor)) for name, tensor in weights.items()}
+            arrays = {name: own_array_of(tensor) for name, tensor in weights.items()}
             return OpenVinoPartition(model, arrays, where, self._properties, ranges, load)
         except UnfitError as error:
             self.unfit[step] = str(error)

@@ -24,7 +24,7 @@ from unpool.runtime.backends.ort_options import CPU, PartitionOptions, Providers
 from unpool.runtime.backends.ort_values import KINDS, NUMPY_LACKS, binding_of, from_ort_value, to_ort_value
 from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.graph.shapes import parse_type
-from unpool.runtime.graph.weights import array_of, is_in_model_file, is_large, without_folder
+from unpool.runtime.graph.weights import is_in_model_file, is_large, own_array_of, without_folder
 from unpool.runtime.requirements import onnxruntime
 
 PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4e2m1)")
@@ -165,7 +165,7 @@ def weight_values(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorPro
     """The values of all placeholders in a model, by name; their memory is valid for as long as they are."""
     locations = ((tensor.name, entry) for tensor in model.graph.initializer for entry in tensor.external_data)
     names = [name for name, entry in locations if (entry.key, entry.value) == ("location", _PLACEHOLDER)]
-    arrays = {name: np.array(array_of(constants[name])) for name in names}
+    arrays = {name: own_array_of(constants[name]) for name in names}
     return {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
 
 

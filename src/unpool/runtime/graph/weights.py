@@ -198,9 +198,22 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
             if file_stamp(stream) != stamp:
                 raise ValueError("the file was replaced or written to while the model was loaded")
             stream.seek(offset)
-            return np.frombuffer(stream.read(byte_size(tensor)), kind).reshape(tuple(tensor.dims))
+            array: AnyArray = np.empty(tuple(tensor.dims), kind)
+            if stream.readinto(array.reshape(-1).view(np.uint8)) < array.nbytes:  # type: ignore[attr-defined]
+                raise ValueError("the file is too short")
+            array.flags.writeable = False
+            return array
     except (OSError, ValueError) as error:
         raise _missing_data(tensor, file, error) from error
+
+
+def own_array_of(tensor: onnx.TensorProto) -> AnyArray:
+    """The elements of a tensor in memory of their own, which can be changed; errors as of `array_of`."""
+    array = array_of(tensor)
+    if not array.flags.owndata:
+        return np.array(array)
+    array.flags.writeable = True
+    return array
 
 
 def file_stamp(stream: Any) -> str:
@@ -271,7 +284,7 @@ def _without_own_entries(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 def with_data_inside(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """The tensor with its data inside, read from its file; itself, if it has them."""
-    return tensor if folder_of(tensor) is None else numpy_helper.from_array(np.array(array_of(tensor)), tensor.name)
+    return tensor if folder_of(tensor) is None else numpy_helper.from_array(own_array_of(tensor), tensor.name)
 
 
 LARGEST_MESSAGE = 2**31 - 1  # bytes, the limit of protobuf
