@@ -6,6 +6,7 @@ import pytest
 from onnx import parser
 
 import unpool
+from unpool.runtime.backends.ort_options import config_entry
 from unpool.runtime.session.executor import Executor
 
 DYNAMIC = """<ir_version: 8, opset_import: ["" : 17]>
@@ -55,6 +56,17 @@ def test_pools_of_unknown_sizes_stay_with_onnxruntime(path):
     assert {row.runner for row in unpool.InferenceSession(path, exact=True).plan if row.operator == "MaxPool"} == {
         "unpool"
     }
+
+
+def test_threads_of_a_whole_model_spin_as_in_onnxruntime(path):
+    """A single partition with all nodes as they are written is as fast as onnxruntime; others leave their cores."""
+
+    def spinning(**words):
+        sessions = unpool.InferenceSession(path, **words)._model.ort_sessions
+        return [config_entry(session.get_session_options(), "session.force_spinning_stop") for session in sessions]
+
+    assert spinning() == [None]
+    assert spinning(exact=True) == ["1", "1", "1"]
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 4, 4), (2, 2, 9, 7)])

@@ -10,12 +10,16 @@ from tests.support import models
 from unpool.execute import autotune
 from unpool.kernels.cpu.machine import measurements
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
+from unpool.runtime.backends import build
+from unpool.runtime.backends.ort_backend import RefusedError
 from unpool.runtime.graph import peek
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.plan import plan as planning
 from unpool.runtime.session import autotune as session_autotune
 from unpool.runtime.session.autotune import UNPOOL, USUAL
 from unpool.runtime.session.executor import load_as_session
 from unpool.runtime.session.passthrough import OrtModel
+from unpool.runtime.session.session import FallbackWarning
 
 CONV = "c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (c)"
 UP = "kernel_shape = [2, 2], strides = [2, 2]"
@@ -149,6 +153,33 @@ def test_a_call_that_is_wrong_is_refused_by_unpool():
     text = "net (float[n, 64, 64, 64] t) => (float[n, m, h, v] y) { y = ConvTranspose <strides = [2, 2]> (t, u) }"
     only = models.model(text, u=models.random(64, 4, 2, 2))
     assert runners(unpool.InferenceSession(only)) == ["unpool"]
+
+
+SLOW_SOFTMAX = "t = Softmax <axis = 1> (r)"  # which a pass replaces, so that the model is planned
+
+
+def test_a_conv_transpose_that_is_left_is_planned_once(monkeypatch):
+    """No copy of its weights is made, and no second plan."""
+    planned, original = [], planning.make_plan
+    monkeypatch.setattr(planning, "make_plan", lambda *given, **words: planned.append(1) or original(*given, **words))
+    monkeypatch.setattr(build, "as_own_weights", lambda _: pytest.fail("unpool computes no ConvTranspose"))
+    session = unpool.InferenceSession(encoder_decoder(middle=SLOW_SOFTMAX))
+    assert (runners(session), len(planned)) == (["onnxruntime"], 1)
+
+
+def test_a_conv_transpose_that_onnxruntime_refuses_is_unpools(monkeypatch):
+    """Also one that was left to onnxruntime at first."""
+
+    def refuse(*_):
+        raise RefusedError("it refuses everything", may_be_invalid=False)
+
+    model, x = encoder_decoder(middle=SLOW_SOFTMAX), models.random(1, 64, 64, 64)
+    (expected,) = unpool.InferenceSession(model).run(None, {"x": x})
+    monkeypatch.setattr(build, "OrtPartition", refuse)
+    with pytest.warns(FallbackWarning, match="Conv"):
+        session = unpool.InferenceSession(model)
+    assert runners(session) == ["unpool"]
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture

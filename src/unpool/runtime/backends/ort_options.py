@@ -147,16 +147,22 @@ class PartitionOptions:
         )
 
 
-def partition_options(user: onnxruntime.SessionOptions | None, threads: int | None) -> PartitionOptions:
-    """Options of partitions, from a copy of the caller's; `threads` of None means all available cores."""
+def partition_options(
+    user: onnxruntime.SessionOptions | None, threads: int | None, *, is_whole: bool = False
+) -> PartitionOptions:
+    """Options of partitions, from a copy of the caller's; `threads` of None means all available cores.
+
+    The threads of a partition that `is_whole`, all of a model, spin as onnxruntime's do: no kernel of unpool needs
+    their cores.
+    """
     options = onnxruntime.SessionOptions() if user is None else clone_private(user)
     if options.log_severity_level == UNSET and not _default_severity:
         options.log_severity_level = FATAL
     options.enable_profiling = False
     options.optimized_model_filepath = ""
     options.intra_op_num_threads = available_cores() if threads is None else threads
-    entries = _DEFAULTS
-    if config_entry(options, _SPINNING) is None:
+    entries = {} if is_whole else _DEFAULTS
+    if not is_whole and config_entry(options, _SPINNING) is None:
         release = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
         has_duration = release >= _FIRST_WITH_DURATION
         entries = entries | ({_SPINNING: "1", _SPIN_DURATION: _SPIN} if has_duration else {_SPINNING: "0"})

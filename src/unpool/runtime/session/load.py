@@ -161,17 +161,17 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
     threads = ort_options.thread_budget(options, config.threads)
     has_caller_providers = caller_options is not None and config.providers is None and has_providers(caller_options)
     traces = ort_options.TraceFolder() if options.enable_profiling and not reads_model_config() else None
-    many_threads, one_thread = (
+    whole, many_threads, one_thread = (
         replace(
-            ort_options.partition_options(user_options, count),
+            ort_options.partition_options(user_options, count, is_whole=is_whole),
             caller_options=caller_options,
             has_caller_providers=has_caller_providers,
             traces=traces,
         )
-        for count in (threads, 1)
+        for count, is_whole in ((threads, True), (threads, False), (1, False))
     )
     one_thread.copy.inter_op_num_threads = 1
-    for copy in (many_threads.copy, one_thread.copy):
+    for copy in (whole.copy, many_threads.copy, one_thread.copy):
         disabled = {*filter(None, (config_entry(copy, _DISABLED) or "").split(";")), *config.disabled_optimizers}
         if disabled:
             copy.add_session_config_entry(_DISABLED, ";".join(sorted(disabled)))
@@ -182,6 +182,7 @@ def load_model(config: SessionConfig) -> tuple[onnx.ModelProto, onnxruntime.Sess
         many_threads,
         one_thread,
         config.all_providers.of_onnxruntime,
+        whole=whole,
         openvino=config.all_providers.openvino,
         tuner=Tuner(config.tuning) if config.tuning and cuda is None else None,
         openvino_conv_transpose=bool(config.openvino_conv_transpose),
