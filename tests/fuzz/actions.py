@@ -67,7 +67,7 @@ def skim_and_parse(content: bytes) -> None:
     found = {node.op_type for node in with_subgraph_nodes(model.graph.node)} & set(OPERATORS)
     opsets = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     try:
-        mentioned = {name for name in OPERATORS if peek.contains_op(content, [name.encode()])}
+        mentioned = {name.decode() for name in peek.mentioned_ops(content, map(str.encode, OPERATORS))}
         opset, has_functions = peek.read_header(content)
     except ValueError:  # who loads the model reads it whole then
         return

@@ -131,7 +131,7 @@ def test_only_models_without_our_operators_are_whole():
 def test_what_is_no_model_is_not_skimmed(content):
     """A field of an unknown kind, or one that ends behind the bytes, is no model."""
     with pytest.raises(ValueError, match="protobuf"):
-        peek.contains_op(content + b"MaxPool", [b"MaxPool"])
+        peek.mentioned_ops(content + b"MaxPool", [b"MaxPool"])
 
 
 def test_whole_models_take_what_other_models_take():

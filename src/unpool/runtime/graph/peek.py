@@ -6,7 +6,7 @@ A protobuf message is a row of fields, each with a number and a length; weights 
 import hashlib
 import mmap
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
@@ -27,12 +27,11 @@ LARGE_DATA = 2**16  # bytes of a tensor that `without_weights` leaves out
 _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of several bytes, kind 2 has its length
 
 
-def contains_op(content: Content, names: Sequence[bytes]) -> bool:
-    """True if a node, or one in a subgraph, mentions one of the names; bytes that are no model may be a ValueError."""
-    if len(content) <= SMALL and all(content.find(name) < 0 for name in names):
-        return False
-    rows = (content[begin:end] for begin, end in _rows_of_nodes(content))
-    return any(row.find(name) >= 0 for row in rows for name in names)
+def mentioned_ops(content: Content, names: Iterable[bytes]) -> set[bytes]:
+    """The names that nodes mention, those in subgraphs too; bytes that are no model may be a ValueError."""
+    possible = [name for name in names if len(content) > SMALL or content.find(name) >= 0]
+    rows = [content[begin:end] for begin, end in _rows_of_nodes(content)] if possible else []
+    return {name for name in possible if any(row.find(name) >= 0 for row in rows)}
 
 
 def nodes_with(content: Content, names: Sequence[bytes]) -> Iterator[onnx.NodeProto]:
@@ -83,9 +82,9 @@ def digest_without_weights(content: Content) -> str | None:
 
     def add(end: int) -> None:
         nonlocal hashed, has_files
-        piece = content[hashed:end]
-        has_files = has_files or b"location" in piece  # the name of an entry of external data
-        digest.update(piece)
+        has_files = has_files or content.find(b"location", hashed, end) >= 0  # the name of an entry of external data
+        with memoryview(content) as view, view[hashed:end] as piece:
+            digest.update(piece)
         hashed = end
 
     for graph in _whole_fields(content, 0, len(content)):

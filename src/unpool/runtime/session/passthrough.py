@@ -130,11 +130,16 @@ def passthrough_of(config: SessionConfig) -> Passthrough:
     try:
         with _content(config.source) as content:
             opset, has_functions = peek.read_header(content)
-            always = (MAX_UNPOOL,) if config.converts_conv else (MAX_UNPOOL, CONV_TRANSPOSE)
-            if opset < OLDEST_OPSET or has_functions or peek.contains_op(content, always):
+            if opset < OLDEST_OPSET or has_functions:
                 return Passthrough.NO
-            is_planned = peek.contains_op(content, (*PLANNED, CONV) if config.converts_conv else PLANNED)
-            if config.converts_conv and not is_planned and peek.contains_op(content, SLOW):
+            always = {MAX_UNPOOL} if config.converts_conv else {MAX_UNPOOL, CONV_TRANSPOSE}
+            planned = {*PLANNED, CONV} if config.converts_conv else {*PLANNED}
+            slow = SLOW if config.converts_conv else ()
+            mentioned = peek.mentioned_ops(content, {*always, *planned, *slow})
+            if mentioned & always:
+                return Passthrough.NO
+            is_planned = bool(mentioned & planned)
+            if not is_planned and not mentioned.isdisjoint(slow):
                 is_planned = any(map(may_be_replaced, peek.nodes_with(content, SLOW)))
             return Passthrough.IF_PLANNED if is_planned else Passthrough.YES
     except (OSError, ValueError, TypeError):
