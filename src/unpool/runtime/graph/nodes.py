@@ -14,6 +14,7 @@ from unpool.operators.contract import DOMAINS, OPERATORS
 from unpool.runtime.errors import error_class
 
 MAIN_DOMAINS = ("", "ai.onnx")
+GRAPH = onnx.AttributeProto.GRAPH
 LONGEST_CYCLE = 8  # nodes of a cycle that a message names
 _log = logging.getLogger("unpool")
 
@@ -44,7 +45,7 @@ def since_version(node: onnx.NodeProto, opset: int) -> int:
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The subgraphs of If, Loop, Scan and the like, each with its attribute's name."""
     for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
+        if attribute.type == GRAPH:
             yield attribute.name, attribute.g
         for subgraph in attribute.graphs:
             yield attribute.name, subgraph
@@ -66,13 +67,13 @@ def with_subgraph_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodePr
 
 def has_subgraphs(node: onnx.NodeProto) -> bool:
     """True if the node has subgraphs."""
-    return any(attribute.type == onnx.AttributeProto.GRAPH or attribute.graphs for attribute in node.attribute)
+    return any(attribute.type == GRAPH or attribute.graphs for attribute in node.attribute)
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """Names that a node reads from its graph: its inputs, and what its subgraphs capture. Each once, in order."""
     names = [name for name in node.input if name]
-    for _, subgraph in subgraphs(node) if node.attribute else ():
+    for _, subgraph in subgraphs(node) if has_subgraphs(node) else ():
         names.extend(captured_names(subgraph))
     return tuple(dict.fromkeys(names))
 

@@ -222,7 +222,7 @@ class _SubgraphVisitor:
     def _follow_vector(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
         """Note what is known of the integers in a vector that a Constant, a Shape or a Concat makes."""
         values: Iterable[int | str | None] | None = None
-        if domain(node) != "":
+        if node.op_type not in ("Constant", "Shape", "Concat") or domain(node) != "":
             return
         given = attributes(node)
         if node.op_type == "Constant":

@@ -55,8 +55,10 @@ tensor_type = helper.make_tensor_type_proto  # of an element type and dims; None
 
 def without_names(type_: onnx.TypeProto, *, keeps_sizes: bool = True) -> onnx.TypeProto:
     """The type with its rank and, if they are kept, its sizes, but none of their names."""
-    known = static_dims(type_)
-    return type_ if known is None else tensor_type(element(type_), [size if keeps_sizes else None for size in known])
+    known = dims(type_)
+    if known is None or (keeps_sizes and all(isinstance(size, int) for size in known)):
+        return type_
+    return tensor_type(element(type_), [size if keeps_sizes and isinstance(size, int) else None for size in known])
 
 
 def without_shape(type_: onnx.TypeProto) -> onnx.TypeProto:

@@ -210,7 +210,10 @@ def fuse_unpool_patterns(graph: Graph, types: Types, semantics: Semantics) -> Fu
     MaxUnpool is known better than that of the Reshape before, so the next one may be recognised only after it.
     """
     rounds: list[tuple[Rewrite, ...]] = []
-    finders = [_find_unpool_patterns, _find_doubled_pools]
+    has_scatter = any(node.op_type == "ScatterND" for node in graph.nodes)
+    has_indices = any(node.op_type == "MaxPool" and any(node.output[1:]) for node in graph.nodes)
+    patterns = ((has_scatter, _find_unpool_patterns), (has_indices, _find_doubled_pools))
+    finders = [find for may_occur, find in patterns if may_occur]
     while finders and len(rounds) < MAX_ROUNDS:
         edits = tuple(finders[0](DimFlow(graph, types), unused_names(graph)))
         if edits:

@@ -68,8 +68,10 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
             reason = f"replaces {node.op_type} {node_name(node)!r}: faster, with {same}"
             writer.origins[node.output[0]] = reason
             saved += SAVINGS.get(node.op_type, math.inf) * math.prod(writer.sizes(node.output[0]) or ())
+    if not saved:
+        return graph, types
     shape_of = Shapes(graph, types)
-    if saved < LEAST_SHARE * sum(time_in_onnxruntime(node, shape_of) for node in graph.nodes):
+    if saved < math.inf and saved < LEAST_SHARE * sum(time_in_onnxruntime(node, shape_of) for node in graph.nodes):
         return graph, types
     new_graph = replace(graph, nodes=tuple(writer.nodes), constants=writer.constants, origins=writer.origins)
     return new_graph, writer.types

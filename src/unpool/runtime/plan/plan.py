@@ -178,10 +178,10 @@ def make_plan(
         is_on_device = step.runner == "onnxruntime" or (has_unpool_ops and is_op)
         steps.append(replace(step, device=device) if is_on_device else step)
     records = [
-        replace(row, device=step.device)
+        row
         for number, step in enumerate(steps)
         for position in step.nodes
-        for row in _rows(graph, position, choices[position], number, step.level)
+        for row in _rows(graph, position, choices[position], number, step)
     ]
     return Plan(tuple(steps), tuple(records))
 
@@ -283,24 +283,26 @@ def _steps(
         yield Step(_ORDER[runner], level, tuple(nodes), tuple(inputs), tuple(outputs))
 
 
-def _rows(graph: Graph, position: int, choice: Assignment, step: int, level: int) -> Iterator[PlanRow]:
+def _rows(graph: Graph, position: int, choice: Assignment, number: int, step: Step) -> Iterator[PlanRow]:
     node = graph.nodes[position]
     fused_names = graph.folded_nodes.get(node.output[0], ())
     origin = graph.origins.get(node.output[0], "")
     reasons = [choice.reason, origin, *([f"with {', '.join(fused_names)} folded in"] if fused_names else [])]
-    yield _row(graph, node, choice.runner, "; ".join(filter(None, reasons)), step, level)
+    yield _row(graph, node, choice.runner, "; ".join(filter(None, reasons)), number, step)
     for name, subgraph in subgraphs(node) if choice.runner == "reference" else ():
         for inner in with_subgraph_nodes(subgraph.node):
             if is_unpool_op(inner):
-                yield _row(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", step, level)
+                yield _row(graph, inner, "unpool", f"inside {node.op_type} {node_name(node)!r}, {name}", number, step)
 
 
-def _row(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, step: int, level: int) -> PlanRow:
+def _row(graph: Graph, node: onnx.NodeProto, runner: RunnerName, reason: str, number: int, step: Step) -> PlanRow:
     where = domain(node)
     version = since_version(node, graph.opsets[where])
     if is_unpool_op(node):
         version = contract.row(node.op_type, where, graph.opsets[where]).since_version or version
-    return PlanRow(node_name(node), node.op_type, where, version, runner, reason, step, level)
+    return PlanRow(
+        node_name(node), node.op_type, where, version, runner, reason, number, step.level, device=step.device
+    )
 
 
 def cut(
