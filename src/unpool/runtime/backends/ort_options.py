@@ -1,8 +1,9 @@
 """SessionOptions and providers of the partitions that onnxruntime runs.
 
-Partitions get the caller's options, one budget of threads, and hardly any spinning. onnxruntime has no copy of
-SessionOptions, so a session that is not loaded gives one: with all attributes, entries, axis sizes and initializers,
-and without what is bound to the caller's own object, which are operator libraries and added providers.
+Partitions get the caller's options, one budget of threads, and hardly any spinning, unless one is the whole model.
+onnxruntime has no copy of SessionOptions, so a session that is not loaded gives one: with all attributes, entries, axis
+sizes and initializers, and without what is bound to the caller's own object, which are operator libraries and added
+providers.
 
 With ORT_LOAD_CONFIG_FROM_MODEL=1 in the environment, options in a model's metadata replace all that a caller sets.
 onnxruntime reads that variable for every session, so each partition states its options in its own metadata.
