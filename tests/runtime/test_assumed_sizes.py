@@ -59,7 +59,7 @@ def test_pools_of_unknown_sizes_stay_with_onnxruntime(path):
 
 
 def test_threads_of_a_whole_model_spin_as_in_onnxruntime(path):
-    """A single partition with all nodes as they are written is as fast as onnxruntime; others leave their cores."""
+    """A single partition is as fast as onnxruntime; threads of others leave their cores to unpool's."""
 
     def spinning(**words):
         sessions = unpool.InferenceSession(path, **words)._model.ort_sessions

@@ -53,7 +53,7 @@ class LoadOptions:
     options: PartitionOptions  # of onnxruntime's partitions
     one_thread: PartitionOptions  # of further partitions, which run in the caller's thread
     providers: Providers
-    whole: PartitionOptions | None = None  # of a partition that is the whole model as it is written
+    whole: PartitionOptions | None = None  # of a partition that is the whole model
     openvino: Mapping[str, str] | None = None  # its properties, if it is asked for every partition
     fuses_unpool: bool = True  # whether decomposed unpoolings become MaxUnpool again
     tuner: Tuner | None = None  # None where the cost model chooses the algorithm of a ConvTranspose
@@ -309,8 +309,7 @@ class PlanBuilder:
         self._add_types(partition.output_types.items())
 
     def _partition_options(self, step: Step, *, has_threads: bool) -> PartitionOptions:
-        is_whole = len(step.nodes) == len(self._graph.nodes) and not self._graph.origins
-        if is_whole and self._options.whole is not None:
+        if self._options.whole is not None and len(step.nodes) == len(self._graph.nodes):
             return self._options.whole
         return self._options.options if has_threads else self._options.one_thread
 
