@@ -58,7 +58,7 @@ def markdown(rows: Sequence[ZooRow]) -> str:
     every = by_network(rows)
     networks = {name: engines for name, engines in every.items() if name not in LATER}
     later = {name: engines for name, engines in every.items() if name in LATER}
-    parts = [f"{_source(rows)} {TEXT}", _durations(networks), _means(networks)]
+    parts = [f"{_source(rows)} {TEXT}{_noise(every)}", _durations(networks), _means(networks)]
     parts += [LATER_TEXT, _durations(later), _means(later)] if later else []
     slow = [line for name, engines in every.items() for line in _slow_lines(name, engines)]
     parts += [f"{SLOW_TEXT}\n\n" + "\n".join(slow)] if slow else []
@@ -95,6 +95,20 @@ def gain(
     if best is None or ours not in engines:
         return None
     return float(getattr(best, quantity) / max(getattr(engines[ours], quantity), 1e-9))
+
+
+def _noise(networks: Mapping[str, ByEngine]) -> str:
+    """The ratios of networks that run the same way in both engines; nothing but the machine makes them differ."""
+    whole = [each for each in networks.values() if each[UNPOOL].steps == ONNXRUNTIME]
+    ratios = sorted(ratio for ratio in (gain(each, UNPOOL, [ONNXRUNTIME]) for each in whole) if ratio)
+    if len(ratios) < 2:
+        return ""
+    half = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    most, some = (f"{times(low)} to {times(high)}" for low, high in ((ratios[0], ratios[-1]), half))
+    return (
+        f" In {len(ratios)} networks unpool leaves the whole file to onnxruntime, which runs it as it does alone: "
+        f"their ratios, {most}, and in half of them {some}, are the noise of the machine."
+    )
 
 
 def _durations(networks: Mapping[str, ByEngine]) -> str:
