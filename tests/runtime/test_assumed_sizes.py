@@ -69,6 +69,14 @@ def test_threads_of_a_whole_model_spin_as_in_onnxruntime(path):
     assert spinning(exact=True) == ["1", "1", "1"]
 
 
+def test_the_caller_chooses_how_long_threads_of_a_whole_model_spin(path):
+    """The entry of SessionOptions reaches the partition."""
+    options = unpool.SessionOptions()
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "20")
+    (session,) = unpool.InferenceSession(path, options)._model.ort_sessions
+    assert config_entry(session.get_session_options(), "session.intra_op.spin_duration_us") == "20"
+
+
 @pytest.mark.parametrize("shape", [(1, 2, 4, 4), (2, 2, 9, 7)])
 def test_windows_that_fit_need_no_other_plan(path, shape, monkeypatch):
     """The result is that of unpool's own pools, in both kinds of runs."""

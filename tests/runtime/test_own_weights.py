@@ -70,6 +70,16 @@ def test_arrays_of_tensors_share_memory_only_where_it_is_read_only(tmp_path):
         np.testing.assert_array_equal(weights.array_of(one), expected, strict=True)
 
 
+def test_a_file_that_ends_within_a_weight_is_refused(tmp_path, monkeypatch):
+    """Also where its stamp does not show that it was cut; no array has memory that nothing was read into."""
+    path = saved(made(tensor("a")), tmp_path)
+    monkeypatch.setattr(weights, "file_stamp", lambda _: "the same")
+    (one,) = load(path, leaves_weights=True, leaves_own_weights=True).graph.initializer
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(unpool.FileError, match=r"tensor 'a' cannot be read: the file is too short\. Leave the file"):
+        weights.own_array_of(one)
+
+
 def test_weights_that_a_caller_may_feed_are_read(tmp_path):
     """Their arrays are defaults, not constants."""
     value = helper.make_tensor_value_info("a", TensorProto.FLOAT, list(LARGE))
