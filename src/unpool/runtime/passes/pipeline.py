@@ -41,7 +41,7 @@ def to_graph(model: onnx.ModelProto, semantics: Semantics) -> Graph:
 
 def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
     """The graph of a model after the checks and all passes, and the types of its values."""
-    model = shorten_domains(model)
+    model = inline(shorten_domains(model))
     check_nodes(model.graph.node, {entry.domain: entry.version for entry in model.opset_import}, semantics)
     check_model(model)
     graph = to_graph(model, semantics)
