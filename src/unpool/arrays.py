@@ -1,9 +1,11 @@
 """Conversion between the caller's arrays and NumPy arrays, without a copy: NumPy, and `__dlpack__` on the CPU.
 
-NumPy does not read DLPack's bfloat16: these arrays are converted as int16, if their library can view them so.
+NumPy lacks bfloat16 and the floats of 8 bits, and reads none of them by DLPack. ml_dtypes has them under torch's names,
+so tensors of these types are converted as integers of the same size.
 """
 
 import sys
+from functools import cache
 from typing import Any, cast
 
 import ml_dtypes
@@ -14,6 +16,7 @@ from unpool.errors import UnpoolError
 
 _CPU_DEVICES = (1, 3)  # kDLCPU and kDLCUDAHost of DLPack
 _GPU_DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged
+_REGISTERED = 2  # np.dtype.isbuiltin of a type that another library, ml_dtypes, has given to NumPy
 
 GPU_DEVICE_TYPES = {"cuda"}
 """Types of torch devices whose tensors the kernels in Triton take. Tests in Triton's interpreter add "cpu"."""
@@ -91,17 +94,29 @@ def _is_torch(x: Any) -> bool:
 def _from_torch(x: Any, name: str) -> AnyArray:
     if x.requires_grad:
         raise UnpoolError(f"{name}: expected a tensor without gradient, got requires_grad=True. Use x.detach().")
-    torch = sys.modules["torch"]
     x = x.resolve_conj().resolve_neg()
-    array = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+    kind = _type_that_numpy_lacks(x.dtype)
+    array = x.numpy() if kind is None else x.view(_integer_of_torch(kind)).numpy().view(kind)
     return cast(AnyArray, array)
 
 
 def _to_torch(y: AnyArray) -> Any:
     torch = sys.modules["torch"]
-    if y.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(y.view(np.int16)).view(torch.bfloat16)
+    if y.dtype.isbuiltin == _REGISTERED:
+        return torch.from_numpy(y.view(f"i{y.itemsize}")).view(getattr(torch, y.dtype.name))
     return torch.from_numpy(y)
+
+
+@cache
+def _type_that_numpy_lacks(torch_type: Any) -> np.dtype[Any] | None:
+    """NumPy's name for torch's type of elements, if ml_dtypes has registered it; else None."""
+    found = getattr(ml_dtypes, str(torch_type).removeprefix("torch."), None)
+    return None if found is None else np.dtype(found)
+
+
+def _integer_of_torch(kind: np.dtype[Any]) -> Any:
+    """The integer of torch that has the size of a type."""
+    return getattr(sys.modules["torch"], f"int{8 * kind.itemsize}")
 
 
 def _convert(y: Any, model: Any) -> Any:

@@ -181,6 +181,20 @@ def test_arrays_come_in_without_a_copy() -> None:
     assert view.ctypes.data == tensor.data_ptr()
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"])
+def test_tensors_of_types_that_numpy_lacks_are_viewed(name: str) -> None:
+    """A tensor of torch's small floats is ml_dtypes' array of the same name in the same memory, and back."""
+    from unpool.arrays import like, to_numpy
+
+    tensor = torch.tensor([-1.5, 0.25, 3.0]).to(getattr(torch, name))
+    array = to_numpy(tensor, "X")
+    assert array.dtype == np.dtype(getattr(ml_dtypes, name))
+    assert array.astype(np.float32).tolist() == tensor.float().tolist()
+    back = like(array, tensor)
+    assert back.dtype == tensor.dtype
+    assert back.data_ptr() == array.ctypes.data == tensor.data_ptr()
+
+
 def test_dlpack_only() -> None:
     """An object with nothing but __dlpack__ is read; the result, which it cannot hold, is a NumPy array."""
     x = np.arange(8, dtype=np.float32).reshape(1, 1, 8)
@@ -266,6 +280,14 @@ def test_other_devices_are_refused(kind: int, says: str) -> None:
     """Memory that neither the CPU nor an NVIDIA GPU that is there can read is named, not read."""
     with pytest.raises(unpool.UnpoolError, match=rf"^MaxPool: {says}"):
         unpool.max_pool(OnDevice(np.ones((1, 1, 2), np.float32), kind), kernel_shape=[1])
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.int32, torch.complex64], ids=str)
+def test_other_element_types_of_torch_are_refused(kind: torch.dtype) -> None:
+    """With the same message as NumPy's types, whether NumPy has the type or not."""
+    name = str(kind).removeprefix("torch.")
+    with pytest.raises(unpool.UnpoolError, match=rf"^MaxPool: X.*expect.*float32.*got {name}"):
+        unpool.max_pool(torch.zeros((1, 1, 2)).to(kind), kernel_shape=[1])
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.bool_, np.complex64, np.uint16, object, "U1", np.longdouble])
