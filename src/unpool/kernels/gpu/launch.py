@@ -47,8 +47,9 @@ class Launcher:
         if not self.programs:
             return
         if INTERPRETED:
+            numbers = (int(x) if isinstance(x, bool) else x for x in self._as_bits(operands))  # 3.7 takes no booleans
             with np.errstate(all="ignore"):
-                self.kernel[(self.programs,)](*self._as_bits(operands), self.args, self.meta, **self._options)
+                self.kernel[(self.programs,)](*numbers, self.args, self.meta, **self._options)
             return
         device = operands[0].device
         if device.type == "cuda" and device.index != torch.cuda.current_device():
