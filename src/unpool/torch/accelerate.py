@@ -6,8 +6,10 @@ hooks and settings.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any
 
+import torch.nn.functional as F  # noqa: F401, N812 - a name in torch's source, for TorchScript
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
@@ -41,8 +43,9 @@ class Swap:
 def accelerate(model: nn.Module) -> list[Swap]:
     """Run every MaxPool, MaxUnpool and ConvTranspose module of a model on unpool's operators.
 
-    Values, indices and gradients stay the same. Parameters and hooks stay the same objects, so optimisers keep working,
-    and ONNX exporters write the same file. Functions of torch.nn.functional in a forward still run on torch.
+    Values, indices and gradients stay the same. Parameters and hooks stay the same objects, so optimisers keep working.
+    ONNX exporters write the same file, and `torch.jit.trace` and `torch.jit.script` record torch's own operators, so
+    what they save runs without unpool. Functions of torch.nn.functional in a forward still run on torch.
 
     Args:
         model: changed in place; on the CPU.
@@ -65,33 +68,33 @@ def accelerate(model: nn.Module) -> list[Swap]:
     return swaps
 
 
-class _MaxPoolForward:
-    function: ClassVar[Callable[..., Any]]
-
+def _max_pool(function: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: Any, input: Tensor) -> Any:
         window = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return type(self).function(input, *window, ceil_mode=self.ceil_mode, return_indices=self.return_indices)
+        return function(input, *window, ceil_mode=self.ceil_mode, return_indices=self.return_indices)
+
+    return forward
 
 
-class _MaxUnpoolForward:
-    function: ClassVar[Callable[..., Any]]
-
+def _max_unpool(function: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: Any, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Any:
-        return type(self).function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    return forward
 
 
-class _ConvTransposeForward:
-    function: ClassVar[Callable[..., Any]]
-
+def _conv_transpose(function: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Any:
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = output_padding_for_size(
                 input, output_size, self.stride, self.padding, self.kernel_size, self.dilation
             )
-        return type(self).function(
+        return function(
             input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation
         )
+
+    return forward
 
 
 def output_padding_for_size(
@@ -129,26 +132,29 @@ def output_padding_for_size(
     return [size - low for size, low in zip(sizes, minimum, strict=True)]
 
 
-def _on_unpool(forward: type, module_class: type[nn.Module], function: Callable[..., Any]) -> Any:
-    """A subclass of a module of torch with its name; assign it to that name here, or pickle does not find it."""
+def _on_unpool(forward: Callable[..., Any], module_class: type[nn.Module]) -> Any:
+    """A subclass of a module of torch with its name; assign it to that name here, or pickle does not find it.
+
+    Its forward wraps that of torch, so `torch.jit.script` compiles torch's source, and finds its names in this file.
+    """
     name = module_class.__name__
     doc = f"torch.nn.{name} on unpool's operator."
-    members = {"function": staticmethod(function), "__module__": __name__, "__doc__": doc}
-    return type(name, (forward, module_class), members)
+    members = {"forward": wraps(module_class.forward)(forward), "__module__": __name__, "__doc__": doc}
+    return type(name, (module_class,), members)
 
 
-MaxPool1d = _on_unpool(_MaxPoolForward, nn.MaxPool1d, max_pools.max_pool1d)
-MaxPool2d = _on_unpool(_MaxPoolForward, nn.MaxPool2d, max_pools.max_pool2d)
-MaxPool3d = _on_unpool(_MaxPoolForward, nn.MaxPool3d, max_pools.max_pool3d)
-MaxUnpool1d = _on_unpool(_MaxUnpoolForward, nn.MaxUnpool1d, max_unpools.max_unpool1d)
-MaxUnpool2d = _on_unpool(_MaxUnpoolForward, nn.MaxUnpool2d, max_unpools.max_unpool2d)
-MaxUnpool3d = _on_unpool(_MaxUnpoolForward, nn.MaxUnpool3d, max_unpools.max_unpool3d)
-ConvTranspose1d = _on_unpool(_ConvTransposeForward, nn.ConvTranspose1d, conv_transposes.conv_transpose1d)
-ConvTranspose2d = _on_unpool(_ConvTransposeForward, nn.ConvTranspose2d, conv_transposes.conv_transpose2d)
-ConvTranspose3d = _on_unpool(_ConvTransposeForward, nn.ConvTranspose3d, conv_transposes.conv_transpose3d)
+MaxPool1d = _on_unpool(_max_pool(max_pools.max_pool1d), nn.MaxPool1d)
+MaxPool2d = _on_unpool(_max_pool(max_pools.max_pool2d), nn.MaxPool2d)
+MaxPool3d = _on_unpool(_max_pool(max_pools.max_pool3d), nn.MaxPool3d)
+MaxUnpool1d = _on_unpool(_max_unpool(max_unpools.max_unpool1d), nn.MaxUnpool1d)
+MaxUnpool2d = _on_unpool(_max_unpool(max_unpools.max_unpool2d), nn.MaxUnpool2d)
+MaxUnpool3d = _on_unpool(_max_unpool(max_unpools.max_unpool3d), nn.MaxUnpool3d)
+ConvTranspose1d = _on_unpool(_conv_transpose(conv_transposes.conv_transpose1d), nn.ConvTranspose1d)
+ConvTranspose2d = _on_unpool(_conv_transpose(conv_transposes.conv_transpose2d), nn.ConvTranspose2d)
+ConvTranspose3d = _on_unpool(_conv_transpose(conv_transposes.conv_transpose3d), nn.ConvTranspose3d)
 
 UNPOOL_MODULES: dict[type[nn.Module], type[nn.Module]] = {
-    module_class.__mro__[2]: module_class
+    module_class.__mro__[1]: module_class
     for module_class in (
         MaxPool1d, MaxPool2d, MaxPool3d,
         MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,

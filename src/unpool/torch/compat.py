@@ -35,7 +35,6 @@ REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 """The module of torch with the symbolics of its exporter for dynamo=False."""
 
 LEGACY_EXPORT = (
-    "torch.jit.is_tracing",
     f"{REGISTRATION}.registry.get_function_group",
     f"{REGISTRATION}.OverrideDict.overridden",
     "torch.onnx.symbolic_helper._is_packed_list",
@@ -53,7 +52,7 @@ FALLBACKS = {
     **dict.fromkeys(FORWARD_MODE, "operators are registered as torch.library does it, and forward mode is refused"),
     **dict.fromkeys(FAST_PATH, "every call goes through the dispatcher, which takes microseconds longer"),
     **dict.fromkeys(LEGACY_EXPORT, "an export with dynamo=False is refused"),
-    "torch.nn.functional._check_unpool_output_size": "torch does not check the sizes that an export with dynamo=False "
+    "torch.nn.functional._check_unpool_output_size": "torch does not check the sizes that TorchScript "
     "traces, so there is no check to disable",
     "torch.onnx._constants.ONNX_MAX_OPSET": "torch rejects opsets that its exporter with dynamo=False does not have",
     "torch.utils._pytree": "torch gets dynamic_shapes unchanged, and verify=True is refused",

@@ -4,7 +4,6 @@ torch 2.13 alone cannot export an unpooling this way: it has no symbolic for one
 on the tensors that sizes are during tracing.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import add, mul, sub
@@ -17,20 +16,16 @@ import torch
 from unpool.errors import UnsupportedError
 from unpool.torch.compat import LEGACY_EXPORT, REGISTRATION, torch_internal, torch_internal_attribute
 from unpool.torch.exporting import nodes
+from unpool.torch.ops.eager_fallback import TRACING, unchecked_sizes
 
 VERSIONS = (9, 10)
 """The versions for which torch has its own symbolics of pools; torch takes the newest up to the opset."""
-
-SIZE_CHECK = "_check_unpool_output_size"
-"""Name of the check in torch.nn.functional."""
 
 GROUP_FUNCTIONS = f"{REGISTRATION}._SymbolicFunctionGroup._functions"
 REGISTRY_GROUPS = f"{REGISTRATION}.SymbolicRegistry._registry"
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {"onnx::Add": add, "onnx::Sub": sub, "onnx::Mul": mul}
 RESHAPES = ("onnx::Reshape", "onnx::Squeeze", "onnx::Unsqueeze")
-
-LOCK = threading.RLock()
 
 
 @contextmanager
@@ -58,16 +53,13 @@ def legacy_translations() -> Iterator[None]:
     for name in LEGACY_EXPORT:
         if torch_internal(name) is None:
             raise _missing_error(name)
-    with LOCK, ExitStack() as undo:
+    with TRACING, ExitStack() as undo:
         for name, symbolic in _symbolics().items():
             undo.callback(_remove_empty_group, name)
             for version in [version for version in VERSIONS if not _is_registered_by_caller(name, version)]:
                 torch_internal("torch.onnx.utils.register_custom_op_symbolic")(name, symbolic, version)
                 undo.callback(torch_internal("torch.onnx.utils.unregister_custom_op_symbolic"), name, version)
-        check = torch_internal(f"torch.nn.functional.{SIZE_CHECK}")
-        if check is not None:
-            setattr(torch.nn.functional, SIZE_CHECK, _unless_tracing(check))
-            undo.callback(setattr, torch.nn.functional, SIZE_CHECK, check)
+        undo.enter_context(unchecked_sizes())
         yield
 
 
@@ -97,12 +89,6 @@ def _remove_empty_group(name: str) -> None:
     functions = torch_internal_attribute(get_group(name), GROUP_FUNCTIONS)
     if groups is not None and functions is not None and not list(functions):
         del groups[name]
-
-
-def _unless_tracing(check: Callable[..., Any]) -> Callable[..., Any]:
-    """The check, disabled in threads that trace a model."""
-    is_tracing = torch_internal("torch.jit.is_tracing")
-    return lambda *arguments: None if is_tracing() else check(*arguments)
 
 
 def _symbolics() -> Mapping[str, Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""Calls that torch's own operators run: those of other kinds of tensors, of exporters, and small ones.
+"""Calls that torch's own operators run: those of other kinds of tensors, of what records a model, and small ones.
 
 A small call ends before unpool's kernel would start. The way from Python to a kernel, and from autograd back into
 Python, takes tens of microseconds. In training it takes more: PyTorch's threads spin for milliseconds after each of its
@@ -7,7 +7,9 @@ on the CPU, without windows of padding alone. Sums may be rounded differently. O
 gradients differ from run to run there.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +18,16 @@ from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from unpool.errors import UnsupportedError
+from unpool.torch.compat import torch_internal
 from unpool.torch.ops.register import HAS_FORWARD_MODE
+
+is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]  # in torch's reference, not in __all__
+
+SIZE_CHECK = "_check_unpool_output_size"
+"""Name of torch's check of an unpooling's output size, in torch.nn.functional."""
+
+TRACING = threading.RLock()
+"""Held while torch's functions are changed for a trace."""
 
 _TYPES = (torch.float32, torch.float64)
 
@@ -50,14 +61,18 @@ LARGE_WINDOWS = Thresholds(1 << 21, 1 << 26)
 
 
 def call_override(function: Callable[..., Any], tensors: tuple[Tensor | None, ...], *arguments: Any) -> Any:
-    """The result of a public function if a subclass of Tensor or torch's ONNX exporter runs it, else NotImplemented.
+    """The result of a public function if a subclass of Tensor, or what records it, runs it, else NotImplemented.
 
-    Exporters support the operators of torch only; `unpool.torch.export` then writes one MaxPool or MaxUnpool for each.
+    torch's ONNX exporters and TorchScript record operators of torch: `unpool.torch.export` then writes one MaxPool or
+    MaxUnpool for each, and a TorchScript file runs where unpool is not installed.
     """
     if has_torch_function_variadic(*tensors):
         return handle_torch_function(function, tensors, *arguments)
     if torch.onnx.is_in_onnx_export():
         return TORCH_FUNCTIONS[function.__name__](*arguments)
+    if is_tracing():
+        with unchecked_sizes():
+            return TORCH_FUNCTIONS[function.__name__](*arguments)
     unpack: Any = forward_ad.unpack_dual  # without forward mode, tangents would silently be 0
     if not HAS_FORWARD_MODE and any(each is not None and unpack(each).tangent is not None for each in tensors):
         raise UnsupportedError(
@@ -65,6 +80,30 @@ def call_override(function: Callable[..., Any], tensors: tuple[Tensor | None, ..
             "mode needs here. Use backward mode, torch 2.13, or torch's own operator."
         )
     return NotImplemented
+
+
+@contextmanager
+def unchecked_sizes() -> Iterator[None]:
+    """Let threads that trace a model for TorchScript unpool without torch's check of the output size.
+
+    The check fails on the tensors that sizes are during tracing. torch.nn.functional belongs to the whole process: one
+    thread is inside at a time, others wait; those that do not trace are checked.
+    """
+    with TRACING:
+        check = torch_internal(f"torch.nn.functional.{SIZE_CHECK}")
+        if check is None:
+            yield
+            return
+
+        def unless_tracing(*sizes: Any) -> None:
+            if not is_tracing():
+                check(*sizes)
+
+        setattr(torch.nn.functional, SIZE_CHECK, unless_tracing)
+        try:
+            yield
+        finally:
+            setattr(torch.nn.functional, SIZE_CHECK, check)
 
 
 def is_small(size: int, thresholds: Thresholds, first: Tensor, *others: Tensor | None) -> bool:
