@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import logging
 import threading
 import warnings
 
@@ -113,6 +114,19 @@ def test_torchs_warnings_about_itself_are_not_the_callers(dynamo):
     messages = [str(warning.message) for warning in caught]
     assert len(messages) == (not dynamo)
     assert all("legacy TorchScript-based" in message for message in messages)
+
+
+def test_torchs_logs_about_other_packages_are_hidden(caplog):
+    """With verbose=False torch does not log which operators of packages that are not installed it lacks."""
+    torch_log = logging.getLogger("torch.onnx")
+    torch_log.addHandler(caplog.handler)
+    try:
+        export(RoundTrip(2, True, 2).eval(), (noise(1, 2, 5, 6),), verbose=False)
+        assert "is not installed" not in caplog.text
+        logging.getLogger("torch.onnx._internal.exporter._registration").warning("an operator is registered twice")
+    finally:
+        torch_log.removeHandler(caplog.handler)
+    assert "registered twice" in caplog.text
 
 
 def test_warnings_for_the_caller_arrive():
@@ -319,6 +333,40 @@ def test_what_was_trained_with_our_operators_exports(dynamo, tmp_path, quiet):
     assert operators(onnx.load(ours)) == operators(onnx.load(theirs))
     for session in (unpool.InferenceSession(ours), onnxruntime.InferenceSession(ours)):
         np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_programs_of_accelerated_models_export(is_dynamic, quiet):
+    """An ExportedProgram with unpool's operators is written as one with torch's, fixed or dynamic."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool, self.unpool = torch.nn.MaxPool2d(2, return_indices=True), torch.nn.MaxUnpool2d(2)
+            self.grow, self.last = torch.nn.ConvTranspose2d(3, 4, 3, 2, 1, groups=1), torch.nn.MaxPool2d(3, 2, 1)
+
+        def forward(self, x):
+            y = self.unpool(*self.pool(x), output_size=x.shape[2:])
+            y = self.grow(self.last(y), output_size=x.shape[2:])
+            y = unpool.torch.conv_transpose1d(y.flatten(2), torch.ones(4, 1, 3), groups=2)
+            return unpool.torch.max_pool1d(y, 2)
+
+    network, x = Net().eval(), noise(2, 3, 7, 9)
+    unpool.torch.accelerate(network)
+    shapes = ({2: torch.export.Dim.DYNAMIC},) if is_dynamic else None
+    program = torch.export.export(
+        network, (x,), dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True
+    )
+    model = export(program, (x,), opset_version=17, verbose=False).model_proto
+
+    assert operators(model).count("MaxUnpool") == 1
+    assert operators(model).count("ConvTranspose") == 2
+    assert {node.domain for node in model.graph.node} == {""}
+    for rows in (7, 12) if is_dynamic else (7,):
+        x = noise(2, 3, rows, 9)
+        for session in map(unpool.InferenceSession, [model.SerializeToString()]):
+            (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+            np.testing.assert_allclose(y, network(x).detach().numpy(), atol=1e-5)
 
 
 def test_readme_example_agrees_with_onnxruntime(tmp_path, quiet):

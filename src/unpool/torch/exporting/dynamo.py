@@ -39,13 +39,14 @@ def translation_table(opset: int | None = None) -> dict[Callable[..., Any], Call
     pool's size, Mod and Add are omitted. ATen does not state the window of an unpooling. If the spatial sizes are
     static, MaxUnpool gets a window that implies them. If one is dynamic, it gets the window of the pool that computed
     the indices, and the size as its input `output_shape`. A transposed convolution whose output_padding depends on a
-    dynamic size becomes ConvTranspose and Slice.
+    dynamic size becomes ConvTranspose and Slice. unpool's own operators, which an ExportedProgram of a model has after
+    `accelerate`, are written as torch's.
 
     Args:
         opset: the `opset_version` of that call, at least 9; None for its default.
 
     Returns:
-        ATen overload -> function that writes it with onnxscript.
+        overload of torch or unpool -> function that writes it with onnxscript.
 
     Raises:
         UnsupportedError: opset is below 9, where MaxUnpool does not exist.
@@ -53,21 +54,32 @@ def translation_table(opset: int | None = None) -> dict[Callable[..., Any], Call
     Source: ATen's native_functions.yaml; ONNX MaxPool-12, MaxUnpool-11, Mod-13.
 
     Example:
-        >>> sorted(str(overload) for overload in translation_table(20))[-2:]
+        >>> sorted(str(overload) for overload in translation_table(20))[-6:-4]
         ['aten.max_unpool2d.default', 'aten.max_unpool3d.default']
     """
     nodes.check_opset("translation_table", opset)
-    aten, convolution = torch.ops.aten, _convolution_translation()
+    aten, own, convolution = torch.ops.aten, torch.ops.unpool, _convolution_translation()
     return {
-        **({} if convolution is None else {aten.convolution.default: convolution}),
+        **({} if convolution is None else _convolutions(convolution)),
         **{
             getattr(aten, f"max_pool{rank}d{suffix}").default: _pool_translation(rank, with_indices=bool(suffix))
             for rank in (1, 2, 3)
             for suffix in ("", "_with_indices")
         },
-        aten.max_unpool2d.default: _max_unpool,
-        aten.max_unpool3d.default: _max_unpool,
+        **{overload.default: _max_unpool for overload in (aten.max_unpool2d, aten.max_unpool3d, own.max_unpool)},
+        own.max_pool.default: _pool_translation(None, with_indices=False),
+        own.max_pool_with_indices.default: _pool_translation(None, with_indices=True),
     }
+
+
+def _convolutions(convolution: Callable[..., Any]) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """The entries of convolutions; those of ATen are transposed or not."""
+
+    def conv_transpose(x: Any, w: Any, b: Any, stride: Any, padding: Any, output_padding: Any, *more: Any) -> Any:
+        groups, dilation = more
+        return convolution(x, w, b, stride, padding, dilation, True, output_padding, groups)
+
+    return {torch.ops.aten.convolution.default: convolution, torch.ops.unpool.conv_transpose.default: conv_transpose}
 
 
 def _convolution_translation() -> Callable[..., Any] | None:
@@ -107,11 +119,13 @@ def _as_vectors(sizes: Sequence[Any]) -> list[Any]:
     return [size if isinstance(size, int) else op.Reshape(size, [1]) for size in sizes]
 
 
-def _pool_translation(rank: int, *, with_indices: bool) -> Callable[..., Any]:
+def _pool_translation(rank: int | None, *, with_indices: bool) -> Callable[..., Any]:
+    """The translation of a pool over `rank` axes; None for unpool's own, whose settings are lists of one int each."""
+
     def max_pool(
         x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Any:
-        pool = nodes.pool_of(rank, kernel_size, stride, padding, dilation, ceil_mode)
+        pool = nodes.pool_of(rank or len(kernel_size), kernel_size, stride, padding, dilation, ceil_mode)
         return nodes.write_max_pool(_ProgramWriter(), x, pool, with_indices=with_indices)
 
     return max_pool

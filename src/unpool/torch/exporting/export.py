@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from unpool.torch.exporting.nodes import check_opset, check_type
 from unpool.torch.exporting.opset_downgrade import downgrade_opset
 from unpool.torch.exporting.torchscript import legacy_translations
 from unpool.torch.exporting.verify import verify
+
+TORCH_LOG = "torch.onnx._internal.exporter._registration"
+"""The logger to which torch writes, in every export, that torchvision is not installed."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,7 +98,7 @@ def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.
         "dynamic_shapes": hints,
         "verify": False,
     }
-    with _hide_internal_warnings():
+    with _hide_internal_warnings(), _hide_missing_packages(call_args.get("verbose")):
         program = torch.onnx.export(**call_args | changed)
     assert program is not None
     name_dynamic_dims(program, axes)
@@ -140,7 +144,7 @@ def _export_traced(call_args: dict[str, Any], opset: int | None) -> None:
             "Export with dynamo=True, or choose an older opset_version."
         )
     with legacy_translations(), _hide_internal_warnings():
-        torch.onnx.export(**call_args | {"verify": False})
+        torch.onnx.export(**{"autograd_inlining": False} | call_args | {"verify": False})
     if call_args.get("verify"):
         _verify(call_args, call_args["f"], None)
 
@@ -157,3 +161,18 @@ def _hide_internal_warnings() -> Iterator[None]:
         warnings.filterwarnings("ignore", "Constant folding - ", UserWarning)
         warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=r"torch\.nn\.functional")
         yield
+
+
+@contextmanager
+def _hide_missing_packages(verbose: bool | None) -> Iterator[None]:
+    """Hide logs about operators of packages that are not installed, unless verbose=True asks for them."""
+    log = logging.getLogger(TORCH_LOG)
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return bool(verbose) or "is not installed" not in record.getMessage()
+
+    log.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_shown)

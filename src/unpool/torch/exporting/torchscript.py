@@ -4,6 +4,7 @@ torch 2.13 alone cannot export an unpooling this way: it has no symbolic for one
 on the tensors that sizes are during tracing.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import add, mul, sub
@@ -16,10 +17,13 @@ import torch
 from unpool.errors import UnsupportedError
 from unpool.torch.compat import LEGACY_EXPORT, REGISTRATION, torch_internal, torch_internal_attribute
 from unpool.torch.exporting import nodes
-from unpool.torch.ops.eager_fallback import TRACING, unchecked_sizes
+from unpool.torch.ops.eager_fallback import TRACING, is_tracing, unchecked_sizes
 
 VERSIONS = (9, 10)
 """The versions for which torch has its own symbolics of pools; torch takes the newest up to the opset."""
+
+FUNCTION = "torch.autograd.function._SingleLevelFunction"
+"""The base of torch.autograd.Function, whose apply every Function calls, also by a name that the caller gave it."""
 
 GROUP_FUNCTIONS = f"{REGISTRATION}._SymbolicFunctionGroup._functions"
 REGISTRY_GROUPS = f"{REGISTRATION}.SymbolicRegistry._registry"
@@ -28,13 +32,17 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {"onnx::Add": add, "onnx::Sub
 RESHAPES = ("onnx::Reshape", "onnx::Squeeze", "onnx::Unsqueeze")
 
 
+_log = logging.getLogger("unpool")
+
+
 @contextmanager
 def legacy_translations() -> Iterator[None]:
     """Let torch.onnx.export(..., dynamo=False) write one MaxPool per pool and one MaxUnpool per unpooling.
 
     `unpool.torch.export` does this itself. Inside the with statement torch has unpool's symbolics, except where the
     caller has registered one, and does not check the output size of an unpooling while it traces a model; the operator
-    itself still rejects negative sizes. At the end, after an error too, the earlier state is restored.
+    itself still rejects negative sizes. It traces the forward of an autograd.Function like other code, unless the
+    Function has a symbolic and does not unpool. At the end, after an error too, the earlier state is restored.
 
     torch's registry belongs to the whole process, and so does its exporter with dynamo=False: only one thread is inside
     at a time, others wait. Models can run at the same time.
@@ -60,6 +68,7 @@ def legacy_translations() -> Iterator[None]:
                 torch_internal("torch.onnx.utils.register_custom_op_symbolic")(name, symbolic, version)
                 undo.callback(torch_internal("torch.onnx.utils.unregister_custom_op_symbolic"), name, version)
         undo.enter_context(unchecked_sizes())
+        undo.enter_context(_traced_functions())
         yield
 
 
@@ -89,6 +98,42 @@ def _remove_empty_group(name: str) -> None:
     functions = torch_internal_attribute(get_group(name), GROUP_FUNCTIONS)
     if groups is not None and functions is not None and not list(functions):
         del groups[name]
+
+
+@contextmanager
+def _traced_functions() -> Iterator[None]:
+    """Trace the forward of an autograd.Function like other code, in threads that trace a model.
+
+    torch records it as a block of its own, and fails on sizes in it. Functions with a symbolic that do not unpool stay.
+    """
+    base = torch_internal(FUNCTION)
+
+    def apply(cls: Any, *arguments: Any) -> Any:
+        if not is_tracing() or (hasattr(cls, "symbolic") and not _unpools(cls.forward)):
+            return super(base, cls).apply(*arguments)
+        if hasattr(cls, "symbolic"):
+            _log.info("export: the symbolic of %s is not used, its unpooling becomes a MaxUnpool", cls.__name__)
+        with torch.no_grad():
+            if cls.setup_context is not torch.autograd.Function.setup_context:
+                return cls.forward(*arguments)
+            context: Any = torch.autograd.function.FunctionCtx()
+            context.needs_input_grad = (False,) * len(arguments)
+            return cls.forward(context, *arguments)
+
+    outer = vars(base).get("apply")
+    base.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        if outer is None:
+            del base.apply
+        else:
+            base.apply = outer
+
+
+def _unpools(forward: Callable[..., Any]) -> bool:
+    """True if a function names an unpooling, such as max_unpool2d."""
+    return any("unpool" in name.lower() for name in forward.__code__.co_names)
 
 
 def _symbolics() -> Mapping[str, Callable[..., Any]]:
