@@ -50,6 +50,29 @@ class Tolerance:
             return 0.0
         return limits.get(dtype.name, 0.0) if isinstance(limits, Mapping) else limits
 
+    def through(self, narrowest: str) -> "Tolerance":
+        """The tolerance of values that were computed through a float type, by its name; "" for none.
+
+        A limit for each type becomes at least that of the narrower type; one number for all types stays.
+
+        >>> ROUNDING.through("float16").limit(np.dtype(np.float32))
+        0.01
+        """
+        limits = ROUNDING_LIMITS if self.relative is None else self.relative
+        if not narrowest or not isinstance(limits, Mapping):
+            return self
+        least = limits.get(narrowest, 0.0)
+        return replace(self, relative={name: max(limit, least) for name, limit in limits.items()})
+
+
+def narrowest_float(names: Iterable[str]) -> str:
+    """The name of the type with the largest rounding; "" if none of them is a float.
+
+    >>> narrowest_float(["int64", "float16", "float32"])
+    'float16'
+    """
+    return max((name for name in names if name in ROUNDING_LIMITS), key=ROUNDING_LIMITS.__getitem__, default="")
+
 
 BITWISE = Tolerance(relative=0.0)  # equal bit for bit, except for the sign of zeros and the payload of NaNs
 ROUNDING = Tolerance()  # the same arithmetic in another order: rewritten models, and other runtimes
@@ -116,10 +139,14 @@ def diff_arrays(expected: Any, actual: Any, tolerance: Tolerance = ROUNDING) -> 
     return _diff_numbers(expected, actual, tolerance)
 
 
-def diff_rounded(expected: AnyArray, actual: AnyArray) -> ArrayDiff:
-    """The difference from exact results: `count` of the elements other than the exact one rounded to their type."""
+def diff_rounded(expected: AnyArray, actual: AnyArray, rounded_to: np.dtype[Any] | None = None) -> ArrayDiff:
+    """The difference from exact results: `count` of the elements other than the exact one, both rounded to a type.
+
+    That is the type of the second array, or the narrower one in which it was computed.
+    """
+    kind = rounded_to or actual.dtype
     with np.errstate(all="ignore"):
-        rounded = diff_arrays(expected.astype(actual.dtype), actual, BITWISE)
+        rounded = diff_arrays(expected.astype(kind), actual.astype(kind), BITWISE)
         exact = diff_arrays(expected.astype(np.float64), actual.astype(np.float64), BITWISE)
     return replace(exact, count=rounded.count)
 

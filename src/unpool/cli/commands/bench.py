@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from unpool.runtime.measure.timing import Timing
 
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
-CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums
 
 
 def bench(
@@ -51,7 +50,7 @@ def bench(
             **asdict(times),
             "ratio": times.ratio,
             "difference": times.difference if is_finite else None,  # JSON has no infinity
-            "is_equal": times.difference is None or times.difference <= CLOSE,
+            "is_equal": times.is_equal,
         }
         console.say_report(report_lines(times), document, as_json)
 
@@ -68,7 +67,7 @@ def report_lines(times: "ModelTimes") -> list[str]:
     ratio = times.ratio
     comparison = f"{ratio:.2f} times faster" if ratio >= 1 else f"{1 / ratio:.2f} times slower"
     lines[-1] += f", onnxruntime {_spread(times.onnxruntime)}: unpool is {comparison}"
-    if times.difference is not None and times.difference > CLOSE:
+    if times.difference is not None and not times.is_equal:
         lines.append(f"the two differ by up to {times.difference:.1g} of the largest value: they compute other things")
     return lines
 

@@ -16,7 +16,10 @@ AGAINST_HELP = (
     "each MaxPool, MaxUnpool and ConvTranspose by itself, from the inputs that unpool gives it."
 )
 AGAINST_DEFAULT = "onnxruntime; unpool for two models"
-TOLERANCE_HELP = "Tolerance of floats, relative to the largest element of the value. Integers must be equal."
+TOLERANCE_HELP = (
+    "Tolerance of floats, relative to the largest element of the value; by default that of the narrowest float type on "
+    "the way to it. Integers must be equal."
+)
 TOLERANCE_DEFAULT = "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05"
 SHARE_HELP = "Share of the elements of a value that may exceed the tolerance."
 

@@ -10,13 +10,14 @@ from onnx import helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
-from unpool.numerics import ArrayDiff, Tolerance, diff_arrays, max_magnitude
+from unpool.numerics import ArrayDiff, Tolerance, diff_arrays, max_magnitude, narrowest_float
 from unpool.operators.contract import NHWC
 from unpool.runtime.compare.records import IndexTies, ValueDiff
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import source_name
 from unpool.runtime.graph.graph import Graph, prune
 from unpool.runtime.graph.load import ModelSource, load_for_command
+from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads, since_version, writes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
@@ -33,6 +34,7 @@ class ComparableModel:
     model: onnx.ModelProto
     graph: Graph
     types: Types
+    narrowest: Mapping[str, str]  # name of the narrowest float type on the way to a value
 
     def operator(self, node: onnx.NodeProto) -> str:
         """The operator and its version, such as `MaxPool-12`."""
@@ -73,7 +75,8 @@ def load_for_comparison(source: ModelSource, semantics: Semantics) -> Comparable
             f"{source_name(source)}: is larger than 2 GiB with its weights, which runtimes take from memory. Save it "
             "with its weights in another file (onnx.save, save_as_external_data=True), and pass its path."
         )
-    return ComparableModel(editable.model, prune(editable.graph), editable.inference.types)
+    narrowest = narrowest_floats(editable.graph, editable.inference)
+    return ComparableModel(editable.model, prune(editable.graph), editable.inference.types, narrowest)
 
 
 def _first_output(node: onnx.NodeProto) -> str:
@@ -84,25 +87,31 @@ def _first_output(node: onnx.NodeProto) -> str:
 def diff_values(
     model: ComparableModel, inputs: Values, expected: Values, actual: Values, tolerance: Tolerance
 ) -> Iterator[ValueDiff]:
-    """The differences of all values that both runs have, by the inputs and constants of the first run."""
+    """The differences of all values that both runs have, by the inputs and constants of the first run.
+
+    The tolerance is that of the narrowest float type on the way to a value.
+    """
     differing: set[str] = set()
     known = {**inputs, **expected}
     for node in model.graph.nodes:
         follows = not differing.isdisjoint(reads(node))
         for position, name in enumerate(node.output):
             if name in expected and name in actual:
-                diff, ties = diff_arrays(expected[name], actual[name], tolerance), None
+                allowed, ties = tolerance.through(model.narrowest.get(name, "")), None
+                diff = diff_arrays(expected[name], actual[name], allowed)
                 if diff.kind == "values" and position == 1 and node.op_type == "MaxPool" and is_unpool_op(node):
                     x = known.get(node.input[0])
                     if isinstance(x, np.ndarray):
-                        ties = count_ties(node, x, expected[name], actual[name], tolerance)
+                        ties = count_ties(node, x, expected[name], actual[name], allowed)
                 is_first = diff.differs and not follows
                 yield ValueDiff(node_name(node), model.operator(node), name, diff, is_first, ties)
                 if diff.differs:
                     differing.add(name)
 
 
-def diff_outputs(expected: Values, actual: Values, tolerance: Tolerance) -> tuple[ValueDiff, ...]:
+def diff_outputs(
+    first: ComparableModel, second: ComparableModel, expected: Values, actual: Values, tolerance: Tolerance
+) -> tuple[ValueDiff, ...]:
     """The outputs of two models by their names or, where neither has all names of the other, in their order."""
     by_name = set(expected) <= set(actual) or set(actual) <= set(expected)
     if by_name:
@@ -111,8 +120,12 @@ def diff_outputs(expected: Values, actual: Values, tolerance: Tolerance) -> tupl
         pairs = dict(zip(expected, actual, strict=False))
     missing = [name for name in expected if name not in pairs]
     extra = [name for name in actual if name not in pairs.values()]
+    diffs = {}
+    for own, other in pairs.items():
+        allowed = tolerance.through(narrowest_float((first.narrowest.get(own, ""), second.narrowest.get(other, ""))))
+        diffs[own] = diff_arrays(expected[own], actual[other], allowed)
     return (
-        *(ValueDiff("", "", own, diff_arrays(expected[own], actual[other], tolerance)) for own, other in pairs.items()),
+        *(ValueDiff("", "", name, diff) for name, diff in diffs.items()),
         *(ValueDiff("", "", name, ArrayDiff("type", expected="an output", actual="none")) for name in missing),
         *(ValueDiff("", "", name, ArrayDiff("type", expected="none", actual="an output")) for name in extra),
     )

@@ -13,13 +13,14 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, suggest_name
-from unpool.numerics import ROUNDING, Tolerance
+from unpool.numerics import ROUNDING, Tolerance, narrowest_float
 from unpool.runtime.compare import align
 from unpool.runtime.compare.records import Comparison, RuntimeReport, ValueDiff
 from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, run_nodes
@@ -62,7 +63,8 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
             for onnxruntime, or for unpool if there is another model.
         feed: an array for every input; None for random numbers.
         sizes: for dynamic dimensions by name, where inputs are random; for other dynamic dimensions several are tried.
-        tolerance: largest difference at which two values agree.
+        tolerance: largest difference at which two values agree; one by type is that of the narrowest float type on the
+            way from the inputs to a value.
         compat: how unpool reads the model where the standard's text and onnxruntime differ.
         index_space: in which tensor MaxUnpool's indices count, for unpool.
         exact: makes unpool run every MaxPool, and form every product as it is written.
@@ -91,7 +93,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     reports = {}
     for runtime in runtimes:
         result = run_model(runtime, second, second_inputs)
-        reports[runtime.word] = _report(runtime.name, result, first, known, expected, tolerance, pairs)
+        reports[runtime.word] = _report(runtime.name, result, (first, second), known, expected, tolerance, pairs)
     if TORCH in names:
         reports[TORCH] = run_nodes(first, known, expected.values, semantics, tolerance)
     subgraphs = [node_name(node) for node in first.graph.nodes if has_subgraphs(node)]
@@ -162,7 +164,7 @@ def _match_inputs(model: align.ComparableModel, names: Sequence[str]) -> dict[st
 def _report(
     title: str,
     result: RuntimeValues,
-    model: align.ComparableModel,
+    models: tuple[align.ComparableModel, align.ComparableModel],
     inputs: align.Values,
     expected: RuntimeValues,
     tolerance: Tolerance,
@@ -172,14 +174,17 @@ def _report(
 
     `pairs` are the values of another model by the names of the first one's; those of other type or shape are left out.
     """
-    own, values = expected.values, result.values
+    own, values, (first, second) = expected.values, result.values, models
     if pairs is not None:
+        theirs = {name: second.narrowest.get(other, "") for name, other in pairs.items()}
+        narrowest = {name: narrowest_float((kind, theirs.get(name, ""))) for name, kind in first.narrowest.items()}
+        first = replace(first, narrowest=narrowest)
         known = {name: values[other] for name, other in pairs.items() if name in own and other in values}
         values = {name: value for name, value in known.items() if _kind(value) == _kind(own[name])}
     outputs: tuple[ValueDiff, ...] = ()
     if result.outputs is not None:
-        outputs = align.diff_outputs(expected.outputs or {}, result.outputs, tolerance)
-    diffs = tuple(align.diff_values(model, inputs, own, values, tolerance))
+        outputs = align.diff_outputs(*models, expected.outputs or {}, result.outputs, tolerance)
+    diffs = tuple(align.diff_values(first, inputs, own, values, tolerance))
     unmatched = 0 if pairs is None else len(own) - len(diffs)
     return RuntimeReport(title, diffs, outputs, result.unsupported, pairs is not None, unmatched)
 

@@ -6,7 +6,8 @@ The first form needs no indices. The tap of the maximum of each window is found 
     for tap in the taps of a window, from the last to the first:
         taps = Where(Equal(elements of x under the tap, y), tap, taps)
 
-Padding is NaN, which equals nothing. Taps are counted row-major, in the type of x, which holds them exactly.
+Padding is NaN, which equals nothing. Taps are counted row-major, in the type of x, which holds them exactly. Elements
+of float16 and bfloat16 are compared in float32, and their pool runs in it: x and y come from the same Cast.
 
 Then the large axes are cut into blocks of one stride. The cell at `phase` of a block is covered by the windows that
 start 0, 1, .. blocks before it; each covers it with one tap, the same in every block. So, with taps and values repeated

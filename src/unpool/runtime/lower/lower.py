@@ -32,7 +32,7 @@ from unpool.runtime.graph.nodes import domain, is_unpool_op, node_name, reads, s
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.lower.checks import RuntimeCheck, check_lowering, test_model
+from unpool.runtime.lower.checks import Baseline, RuntimeCheck, check_lowering, test_model
 from unpool.runtime.lower.node_edits import channels_first_edits, pad_ceil_pools
 from unpool.runtime.lower.targets import LoweringTarget, find_target, unsupported_nodes
 from unpool.runtime.lower.unpooling import LoweredUnpool, lower_unpoolings
@@ -42,9 +42,7 @@ from unpool.runtime.rewrite.canonicalise import explicit_form
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.repair_indices import NodeProblem
 from unpool.runtime.rewrite.upgrade import upgrade
-from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.rewrite.window_forms import Form, apply_forms, explicit_pads_form
-from unpool.runtime.session.executor import load_as_session
 
 MIN_OPSET = 13  # the first in which all operators of the new forms take their numbers as inputs
 DEFAULT_OPSET = 17  # of ONNX's own operators in a model that imports none of them
@@ -115,7 +113,7 @@ def lower(
         draft.drop_unread_indices()
         draft.pad_pools(target)
         check_model(draft.model)
-        expected = list(runs(load_as_session(first, replace(semantics, exact=True)), sizes or {}))
+        expected = Baseline.of_model(first, semantics, sizes or {})
         opset = next(entry.version for entry in draft.model.opset_import if entry.domain == "")
         tests = [test_model(unpool, opset, draft.model.ir_version) for unpool in unpools]
         checks = check_lowering(draft.model, [test for test in tests if test is not None], expected)
@@ -169,7 +167,8 @@ class _Draft:
         flow = DimFlow(editable.graph, editable.inference.types)
         space = "output" if self._semantics == Semantics("ort") else self._semantics.index_space
         unpools = list(lower_unpoolings(flow, unused_names(editable.graph), target.max_rank_for_broadcast, space))
-        self._put([unpool.edit for unpool in unpools])
+        pools = {unpool.pool_edit.output: unpool.pool_edit for unpool in unpools if unpool.pool_edit is not None}
+        self._put([*pools.values(), *(unpool.edit for unpool in unpools)])
         return unpools
 
     def drop_unread_indices(self) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from unpool.errors import UnsupportedError
 from unpool.geometry import Window
@@ -16,6 +18,7 @@ from unpool.operators import max_pool
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dynamic_dims import DimFlow, as_ints
 from unpool.runtime.graph.graph import FreshNames
+from unpool.runtime.graph.narrow_floats import HALF_NAMES
 from unpool.runtime.graph.nodes import attributes, node_name
 from unpool.runtime.lower.emit_unpool import (
     Pooling,
@@ -25,13 +28,12 @@ from unpool.runtime.lower.emit_unpool import (
     emit_where_unpool,
 )
 from unpool.runtime.passes.index_flow import pool_spec
-from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite
+from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
 MAX_TAPS = 64  # of a window; each costs two nodes, so that a scatter is better for more
 MAX_LAYERS = 1024  # windows that cover one cell, each of which costs some ten nodes; dilation makes them many
 MAX_CELLS = 2**16  # cells that a window reaches over, and cells of a block of one stride
-EXACT = {"float16": 2048, "bfloat16": 256}  # the type holds every integer up to here; others hold all numbers of taps
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class LoweredUnpool:
     pooling: Pooling | None  # the MaxPool of its indices; None where they are scattered
     edit: Rewrite
     dtype: np.dtype[np.generic]  # element type of the values
+    pool_edit: Rewrite | None = None  # of that MaxPool, if it is compared in float32; several unpoolings may share it
 
 
 def lower_unpoolings(
@@ -51,6 +54,7 @@ def lower_unpoolings(
 
     An UnsupportedError if it is not known where the indices of a MaxUnpool count.
     """
+    pool_edits: dict[str, Rewrite] = {}
     for unpooling in unpoolings(flow):
         node, label, pool = unpooling.node, unpooling.spec.row.label, unpooling.pool
         dtype = shapes.dtype(flow.types.get(node.input[0]))
@@ -60,6 +64,7 @@ def lower_unpoolings(
                 "one. Infer its shapes."
             )
         writer, pooling = GraphWriter(names, node.output[0]), _find_pooling(flow, unpooling, dtype, index_space)
+        pool_edit = None
         if pool is None or pooling is None:
             if unpooling.shape:
                 _require_index_space(unpooling, index_space)
@@ -67,16 +72,45 @@ def lower_unpoolings(
             emit_scatter(writer, node, shape, dtype)
             after = "ScatterElements into zeros"
         else:
+            if dtype.name in HALF_NAMES:
+                pool_edit = pool_edits.get(pooling.y) or _pool_in_float32(names, pool, dtype)
+                pool_edits[pooling.y] = pool_edit
+                wide = pool_edit.nodes[1]
+                pooling = replace(pooling, x=wide.input[0], y=wide.output[0], dtype=np.dtype(np.float32))
             more = pooling.rank - len(attributes(pool)["kernel_shape"])
             if more:  # axes of one element after the pool's own
                 axes = writer.constant(range(-more, 0), "last_axes")
                 x, y = (writer.node("Unsqueeze", [name, axes], "pooled") for name in (pooling.x, pooling.y))
                 pooling = replace(pooling, x=x, y=y)
             taps = emit_argmax_taps(writer, pooling)
-            broadcasts = pooling.rank <= max_rank_for_broadcast
-            emit_where_unpool(writer, pooling, taps, node.input[0], node.output[0], broadcasts=broadcasts)
+            if pooling.dtype != dtype:
+                taps = _cast(writer, taps, dtype)
+            broadcasts, cells = pooling.rank <= max_rank_for_broadcast, replace(pooling, dtype=dtype)
+            emit_where_unpool(writer, cells, taps, node.input[0], node.output[0], broadcasts=broadcasts)
             after = f"positions found again by comparing with the result of {node_name(pool)}"
-        yield LoweredUnpool(unpooling, pooling, writer.rewrite(NodeChange(node_name(node), label, after)), dtype)
+        edit = writer.rewrite(NodeChange(node_name(node), label, after))
+        yield LoweredUnpool(unpooling, pooling, edit, dtype, pool_edit)
+
+
+def _pool_in_float32(names: FreshNames, pool: onnx.NodeProto, dtype: np.dtype[np.generic]) -> Rewrite:
+    """A MaxPool between two Casts: what is compared with its maxima then comes from the same Cast as they do.
+
+    onnxruntime computes a Conv of float16 in float32, and passes its sums on unrounded to a MaxPool, which it computes
+    in float32 too, but rounded to a Slice: a maximum would be none of the elements of its window.
+    """
+    writer = GraphWriter(names, pool.output[0])
+    x = _cast(writer, pool.input[0], np.dtype(np.float32))
+    wide = copy_node(pool)
+    wide.input[0], wide.output[0] = x, names.fresh(f"{pool.output[0]}_float32")
+    writer.nodes.append(wide)
+    writer.node("Cast", [wide.output[0]], output=pool.output[0], to=helper.np_dtype_to_tensor_dtype(dtype))
+    return writer.rewrite(
+        NodeChange(node_name(pool), f"MaxPool of {dtype.name}", "MaxPool of float32 between two Casts")
+    )
+
+
+def _cast(writer: GraphWriter, value: str, dtype: np.dtype[np.generic]) -> str:
+    return writer.node("Cast", [value], dtype.name, to=helper.np_dtype_to_tensor_dtype(dtype))
 
 
 def _find_pooling(flow: DimFlow, unpooling: Unpooling, dtype: np.dtype[np.generic], index_space: str) -> Pooling | None:
@@ -103,7 +137,7 @@ def _find_pooling(flow: DimFlow, unpooling: Unpooling, dtype: np.dtype[np.generi
         (x_sizes + ones) if x_sizes else None, (y_sizes + ones) if x_sizes else None, dtype,
     )  # fmt: skip
     is_small = (
-        prod(window.size for window in pooling.windows) <= min(MAX_TAPS, EXACT.get(dtype.name, MAX_TAPS))
+        prod(window.size for window in pooling.windows) <= MAX_TAPS
         and prod(-(-window.reach // window.stride) for window in pooling.windows) <= MAX_LAYERS
         and prod(window.reach for window in pooling.windows) <= MAX_CELLS
         and prod(pooling.strides) <= MAX_CELLS

@@ -19,18 +19,21 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
-from unpool.numerics import diff_arrays
+from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import UNPOOL
 from unpool.runtime.graph.load import load_for_command
+from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.nodes import node_name
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.weights import folder_of, is_too_large
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE
-from unpool.runtime.session.session import FallbackWarning, InferenceSession
+from unpool.runtime.session.session import FallbackWarning, InferenceSession, prepared_graph
 
 QUIET = 4  # fatal only: what fails comes back as an exception
+CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums
 
 Feed = Mapping[str, AnyArray]
 
@@ -51,7 +54,8 @@ class ModelTimes:
     """A model's times through a session of unpool and in onnxruntime, or onnxruntime's reason why it cannot run it.
 
     `difference` is the largest between the outputs of the two, over the largest value: None where there is nothing to
-    compare, and infinite where shapes, types or NaNs differ. Steps are in order of execution.
+    compare, and infinite where shapes, types or NaNs differ. Up to `tolerance` it comes from another order of sums.
+    Steps are in order of execution.
     """
 
     unpool: Timing
@@ -60,6 +64,12 @@ class ModelTimes:
     difference: float | None
     threads: int
     steps: tuple[StepTime, ...]
+    tolerance: float = CLOSE
+
+    @property
+    def is_equal(self) -> bool:
+        """False if the two compute other things."""
+        return self.difference is None or self.difference <= self.tolerance
 
     @property
     def ratio(self) -> float | None:
@@ -70,12 +80,15 @@ class ModelTimes:
 def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: Any) -> ModelTimes:
     """The times of a model in a file, on these inputs; `options` are those of `InferenceSession`."""
     threads = options.get("threads") or available_cores()
-    steps, ours, actual = _run_in_process(_time_unpool, str(path), dict(feed), effort, {**options, "threads": threads})
+    steps, ours, actual, narrowest = _run_in_process(
+        _time_unpool, str(path), dict(feed), effort, {**options, "threads": threads}
+    )
     theirs, nodes, refusal, expected = _run_in_process(_time_onnxruntime, str(path), dict(feed), effort, threads)
     total = sum(seconds for *_, seconds in steps) or 1.0
     return ModelTimes(
         ours, theirs, refusal, None if theirs is None else _max_error(expected, actual), threads,
         tuple(StepTime(name, runner, seconds, seconds / total, nodes.get(name)) for name, runner, seconds in steps),
+        max(CLOSE, ROUNDING_LIMITS.get(narrowest, 0.0)),
     )  # fmt: skip
 
 
@@ -93,12 +106,17 @@ def _run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _time_unpool(
     path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
-) -> tuple[list[tuple[str, str, float]], Timing, list[Any]]:
+) -> tuple[list[tuple[str, str, float]], Timing, list[Any], str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        timing, outputs = _time_session(InferenceSession(path, **options), feed, effort)
+        session = InferenceSession(path, **options)
+        graph, _, semantics = prepared_graph(session)
+        narrowest = narrowest_floats(graph, infer(graph, semantics))
+        timing, outputs = _time_session(session, feed, effort)
+        del session
         events = _profile(lambda profiling: InferenceSession(path, profiling, **options), feed, timing.samples)
-        return _step_times(events, timing.samples), timing, outputs
+        kind = narrowest_float(narrowest.get(name, "") for name in graph.output_names)
+        return _step_times(events, timing.samples), timing, outputs, kind
 
 
 def _step_times(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, str, float]]:

@@ -14,13 +14,15 @@ from onnx.reference.op_run import OpRun
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.geometry import Axis, upsampled_size
-from unpool.numerics import ArrayDiff, diff_rounded, sum_diffs
+from unpool.numerics import ROUNDING_LIMITS, ArrayDiff, diff_rounded, sum_diffs
 from unpool.operators import max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.narrow_floats import HALVES, narrowest_floats, widen
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import with_data_inside
 from unpool.runtime.measure.bench import ort_session
@@ -33,9 +35,8 @@ from unpool.runtime.session.session import PreparedGraph
 
 _ACTIVATION_INPUT = "/before the activation"  # suffix of the value between a node and a fused activation
 
-FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+FLOATS = (TensorProto.FLOAT, *HALVES)
 FLOAT_DTYPES = tuple(helper.tensor_dtype_to_np_dtype(kind) for kind in FLOATS)
-TYPE_ATTRIBUTES = ("to", "dtype")  # of an output
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class AccuracyChecker:
         model = _step_model(self._graph, step, self._types)
         is_fused = any(name in self._graph.origins for name in step.outputs)
         semantics = FUSED_UNPOOL if is_fused else self._semantics
-        exact = _diff(trace, lambda: evaluate(model, trace.inputs, semantics))
+        graph = Graph.from_model(model)
+        narrowest = narrowest_floats(graph, infer(graph, semantics))
+        exact = _diff(trace, narrowest, lambda: evaluate(model, trace.inputs, semantics))
         if step.runner == "onnxruntime":
             return StepAccuracy(trace.entry.name, step.runner, *exact)
 
@@ -76,7 +79,7 @@ class AccuracyChecker:
             session = ort_session(model.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
             return list(session.run(None, dict(trace.inputs)))
 
-        return StepAccuracy(trace.entry.name, step.runner, *exact, *_diff(trace, run_onnxruntime))
+        return StepAccuracy(trace.entry.name, step.runner, *exact, *_diff(trace, narrowest, run_onnxruntime))
 
 
 def _step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
@@ -99,14 +102,22 @@ def _step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
     return model
 
 
-def _diff(trace: StepTrace, evaluation: Callable[[], Sequence[Any]]) -> tuple[ArrayDiff | None, str]:
-    """The difference of a step from another evaluation, or None and the reason why there is none."""
+def _diff(
+    trace: StepTrace, narrowest: Mapping[str, str], evaluation: Callable[[], Sequence[Any]]
+) -> tuple[ArrayDiff | None, str]:
+    """The difference of a step from another evaluation, or None and the reason why there is none.
+
+    Its elements are rounded to the narrowest float type on the way to them.
+    """
     try:
         expected = evaluation()
     except Exception as error:  # a failure of the evaluation is part of the report
         return None, ort_message(error)
-    pairs = zip(expected, trace.outputs.values(), strict=True)
-    diffs = [diff_rounded(*pair) for pair in pairs if isinstance(pair[1], np.ndarray) and pair[1].dtype != object]
+    diffs = []
+    for (name, actual), exact in zip(trace.outputs.items(), expected, strict=True):
+        if isinstance(actual, np.ndarray) and actual.dtype != object:
+            is_float = actual.dtype.name in ROUNDING_LIMITS
+            diffs.append(diff_rounded(exact, actual, np.dtype(narrowest[name]) if is_float else None))
     return (sum_diffs(diffs), "") if diffs else (None, "it makes no numbers")
 
 
@@ -114,36 +125,13 @@ def evaluate(model: onnx.ModelProto, feed: Mapping[str, Any], semantics: Semanti
     """The outputs of a model with all floats widened to float64; it has no functions and all tensors inside."""
     opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
     operators = new_ops(opset, compat=semantics.compat, index_space=semantics.index_space)
-    wide = onnx.ModelProto()
-    wide.CopyFrom(model)
-    _widen_graph(wide.graph)
-    evaluator = ReferenceEvaluator(wide, new_ops=[*operators, Conv])
+    evaluator = ReferenceEvaluator(widen(model, FLOATS, TensorProto.DOUBLE), new_ops=[*operators, Conv])
     inputs = dict(feed)
     for name, value in feed.items():
         if isinstance(value, np.ndarray) and value.dtype in FLOAT_DTYPES:
             inputs[name] = value.astype(np.float64)
     with np.errstate(all="ignore"):
         return list(evaluator.run(None, inputs))
-
-
-def _widen_graph(graph: onnx.GraphProto) -> None:
-    for tensor in graph.initializer:
-        _widen_tensor(tensor)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        if value.type.tensor_type.elem_type in FLOATS:
-            value.type.tensor_type.elem_type = TensorProto.DOUBLE
-    for attribute in (entry for node in graph.node for entry in node.attribute):
-        if attribute.name in TYPE_ATTRIBUTES and attribute.i in FLOATS:
-            attribute.i = TensorProto.DOUBLE
-        if attribute.HasField("t"):
-            _widen_tensor(attribute.t)
-        for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            _widen_graph(subgraph)
-
-
-def _widen_tensor(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type in FLOATS:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
 
 
 class Conv(OpRun):

@@ -23,6 +23,7 @@ import onnx
 
 from unpool.display import display_line
 from unpool.errors import UnsupportedError
+from unpool.numerics import ROUNDING
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import prune, unused_names
@@ -34,7 +35,14 @@ from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NodeProblem, offset_edits, window_edits
-from unpool.runtime.rewrite.verify import Feed, runs, verify, verify_in_onnxruntime, verify_offsets
+from unpool.runtime.rewrite.verify import (
+    Feed,
+    output_tolerances,
+    runs,
+    verify,
+    verify_in_onnxruntime,
+    verify_offsets,
+)
 from unpool.runtime.session.executor import load_as_written
 
 
@@ -134,7 +142,8 @@ class _FixDraft:
         if self._changes:
             check_model(self._model)
             feeds = self._feeds or self._random_inputs()
-            refusal = verify_in_onnxruntime(self._first, self._model, feeds, keeps_results=self._keeps_results)
+            tolerances = output_tolerances(self._first, self._semantics, ROUNDING) if self._keeps_results else None
+            refusal = verify_in_onnxruntime(self._first, self._model, feeds, tolerances)
             if refusal:
                 notes = (f"compared in unpool only, because onnxruntime does not run the first model: {refusal}",)
         return FixResult(self._model, tuple(self._changes), tuple(self._problems), notes)

@@ -20,12 +20,14 @@ from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
 from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import initializers_as_inputs, serialize
 from unpool.runtime.passes.rewrite import set_items
 from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.session.executor import Executor, load_as_session
 from unpool.runtime.session.random_inputs import random_feed
@@ -52,7 +54,7 @@ def verify(
     second = load_as_session(after, Semantics("spec", space, exact=True))
     nodes = with_subgraph_nodes(before.graph.node)
     is_exact = all(is_unpool_op(node) and node.op_type != "ConvTranspose" for node in nodes)
-    tolerance = BITWISE if is_exact else ROUNDING
+    tolerances = output_tolerances(before, semantics, BITWISE if is_exact else ROUNDING)
     feeds = []
     for feed, expected in runs(first, sizes):
         feeds.append(feed)
@@ -61,8 +63,15 @@ def verify(
         except UnpoolError as error:
             raise UnsupportedError(f"the rewritten model does not run as the first one does: {error}") from error
         for info, own, other in zip(first.signature.outputs, expected, outputs, strict=True):
-            require_equal(info.name, own, other, tolerance)
+            require_equal(info.name, own, other, tolerances[info.name])
     return feeds
+
+
+def output_tolerances(model: onnx.ModelProto, semantics: Semantics, tolerance: Tolerance) -> dict[str, Tolerance]:
+    """The tolerance of every output, by the narrowest float type on the way to it."""
+    editable = open_model(model, semantics)
+    narrowest = narrowest_floats(editable.graph, editable.inference)
+    return {name: tolerance.through(narrowest.get(name, "")) for name in editable.graph.output_names}
 
 
 def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
@@ -145,11 +154,12 @@ def verify_offsets(
 
 
 def verify_in_onnxruntime(
-    before: onnx.ModelProto, after: onnx.ModelProto, feeds: Iterable[Feed], *, keeps_results: bool
+    before: onnx.ModelProto, after: onnx.ModelProto, feeds: Iterable[Feed], tolerances: Mapping[str, Tolerance] | None
 ) -> str:
     """Compare both models in onnxruntime: its message if it does not run the first one, else "".
 
-    An UnsupportedError if it runs only the first one, or if the results differ although `keeps_results`.
+    An UnsupportedError if it runs only the first one, or if an output differs beyond its tolerance; without tolerances,
+    results may differ.
     """
     try:
         first, first_weights = _load_in_onnxruntime(before)
@@ -173,8 +183,8 @@ def verify_in_onnxruntime(
         count += 1
         outputs = second.run([*values, *second_weights], None)
         for info, own, other in zip(first.session.get_outputs(), expected, outputs, strict=True):
-            if keeps_results:
-                require_equal(info.name, own, other, ROUNDING)
+            if tolerances is not None:
+                require_equal(info.name, own, other, tolerances[info.name])
     return "" if count else messages[0]
 
 
