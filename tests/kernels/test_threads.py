@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -29,8 +29,10 @@ from unpool.kernels.cpu.vector import (
     current_core,
     fetch_add,
     futex_wake,
+    get_affinity,
     load_acquire,
     pause,
+    set_affinity,
     sleep,
     store_release,
 )
@@ -323,10 +325,10 @@ def test_no_threads_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system gives no more threads, callers compute everything."""
     living = fresh(monkeypatch)
 
-    def refuse(self: threading.Thread) -> None:
+    def refuse(target: Callable[[], None], name: str) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(splitter.native_threads, "start_thread", refuse)
     seen = np.zeros(90, np.int64)
     for _ in range(2):
         splitter.split(count, 90, LARGE, 3, seen)
@@ -390,6 +392,41 @@ def test_interpreter_ends_while_threads_watch(ending: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+GREENLETS = """
+import _thread, queue, threading
+started = []
+def replace():
+    real = _thread.get_ident
+    def start(*args, **kwargs):
+        started.append(args)
+        raise RuntimeError("a greenlet")
+    for module in (_thread, threading):
+        for name in ("start_new_thread", "_start_new_thread", "start_joinable_thread", "_start_joinable_thread"):
+            if hasattr(module, name):
+                setattr(module, name, start)
+        module.get_ident = lambda: real() if real() == threading.main_thread().ident else 0
+    queue.SimpleQueue = None
+def call():
+    import numpy as np, unpool
+    x = np.ones((4, 16, 128, 128), np.float32)
+    for _ in range(50):
+        unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], threads=2)
+"""
+
+
+@pytest.mark.parametrize("before", ["", "import unpool", "call()"])
+def test_workers_are_no_greenlets(before: str) -> None:
+    """Whenever gevent or eventlet replace Python's threads, workers are the system's, and end with the interpreter."""
+    code = (
+        f"{GREENLETS}\n{before}\nreplace()\ncall()\n"
+        "from unpool.kernels.cpu.machine.threads import _workers\n"
+        "assert [worker._thread is not None for worker in _workers._all] == [True]\n"
+        "assert started == []\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 if hasattr(os, "fork"):
 
     @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
@@ -424,58 +461,87 @@ def note_cores(cores, go, first, stop):
     return first
 
 
-@pytest.mark.skipif(work_queue.SLEEP == 0 or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
-def test_a_worker_wakes_on_another_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is woken where its caller is not, and may run on any core afterwards."""
+needs_two_cores = pytest.mark.skipif(
+    work_queue.SLEEP == 0 or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux"
+)
+
+
+@pytest.fixture
+def sleeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """The number for Linux of a worker's thread, once the worker sleeps; all threads get their cores back."""
     fresh(monkeypatch)
     every = os.sched_getaffinity(0)
-    cores, go = np.full(2, -1, np.int64), np.zeros(1, np.int64)
-    splitter.split(note_cores, 2, LARGE, 2, cores.ctypes.data, go.ctypes.data)
+    splitter.split(count, 90, LARGE, 2, np.zeros(90, np.int64))
     (worker,) = splitter._workers._all
-    assert worker._thread is not None
-    try:
-        for core in (*every, *every):
-            os.sched_setaffinity(0, {core})
-            deadline = time.monotonic() + 5
-            while worker.slot[0] != work_queue.ASLEEP:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            go[0] = 0
-            splitter.split(note_cores, 2, LARGE, 2, cores.ctypes.data, go.ctypes.data)
-            assert sorted(cores.tolist()) != [core, core]
-            assert core in cores
-            assert os.sched_getaffinity(worker._thread.native_id or 0) == every
-    finally:
-        os.sched_setaffinity(0, every)
-        splitter._workers.stop()
+
+    def number() -> int:
+        deadline = time.monotonic() + 5
+        while worker.slot[0] != work_queue.ASLEEP:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return int(worker.slot[work_queue._THREAD // 8])
+
+    yield number
+    os.sched_setaffinity(0, every)
+    splitter._workers.stop()
 
 
-@pytest.mark.skipif(work_queue.SLEEP == 0 or len(os.sched_getaffinity(0)) < 2, reason="needs two cores of Linux")
-def test_a_slot_knows_the_cores_of_its_latest_thread() -> None:
-    """A thread that may run on one core only is not placed, whatever the thread before it was allowed."""
-    slot, every = new_slot(), os.sched_getaffinity(0)
-    start = work_queue._CORES // 8
-    try:
-        for cores in (every, {min(every)}, every):
-            os.sched_setaffinity(0, cores)
-            work_queue.allow_placing(slot)
-            is_placed = len(cores) > 1
-            assert slot[work_queue._THREAD // 8] == (threading.get_native_id() if is_placed else 0)
-            assert slot[start] == (sum(1 << core for core in cores if core < 63) if is_placed else 0)
-    finally:
-        os.sched_setaffinity(0, every)
+@needs_two_cores
+def test_a_worker_wakes_on_another_core(sleeper: Callable[[], int]) -> None:
+    """It is woken where its caller is not, and may run on any core afterwards."""
+    every = os.sched_getaffinity(0)
+    cores, go = np.full(2, -1, np.int64), np.zeros(1, np.int64)
+    for core in (*every, *every):
+        os.sched_setaffinity(0, {core})
+        sleeper()
+        go[0] = 0
+        splitter.split(note_cores, 2, LARGE, 2, cores.ctypes.data, go.ctypes.data)
+        assert sorted(cores.tolist()) != [core, core]
+        assert core in cores
+        assert os.sched_getaffinity(sleeper()) == every
 
 
-@pytest.mark.parametrize(("machine", "number"), [("x86_64", 202), ("aarch64", 98), ("riscv64", None)])
+@needs_two_cores
+def test_a_worker_stays_on_the_cores_that_it_is_given(sleeper: Callable[[], int]) -> None:
+    """Cores that somebody takes from a sleeping worker, or gives back to it, are its cores from then on."""
+    every = os.sched_getaffinity(0)
+    for cores in ({min(every)}, {max(every)}, every, {min(every)}):
+        os.sched_setaffinity(sleeper(), cores)
+        for _ in range(5):
+            splitter.split(count, 90, LARGE, 2, np.zeros(90, np.int64))
+            assert os.sched_getaffinity(sleeper()) == cores
+
+
+@needs_two_cores
+def test_a_worker_that_was_placed_late_gets_its_core_back(sleeper: Callable[[], int]) -> None:
+    """A worker that began before its caller kept it off a core may run there again once it sleeps."""
+    every = os.sched_getaffinity(0)
+    thread = sleeper()
+    (worker,) = splitter._workers._all
+    splitter.split(count, 90, LARGE, 2, np.zeros(90, np.int64))
+    others = every - {min(every)}
+    for place, cores in ((work_queue._CORES, every), (work_queue._OTHER_CORES, others)):
+        worker.slot[place // 8] = sum(1 << core for core in cores if core < 63)
+    os.sched_setaffinity(thread, others)
+    worker.slot[work_queue._PLACING // 8] = work_queue.ELSEWHERE
+    sleeper()
+    assert os.sched_getaffinity(thread) == every
+
+
+@pytest.mark.parametrize(
+    ("machine", "numbers"), [("x86_64", {202, 203, 204}), ("aarch64", {98, 122, 123}), ("riscv64", set())]
+)
 def test_a_library_has_the_system_calls_of_its_machine(
-    machine: str, number: int | None, monkeypatch: pytest.MonkeyPatch
+    machine: str, numbers: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of the futex is that of the machine that a library is built for, not of the one that builds it."""
+    """Numbers of system calls are those of the machine that a library is built for, not of the one that builds it."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    wake = numba.njit((numba.int64,), cache=False)(lambda address: futex_wake(address))
-    (code,) = wake.inspect_llvm().values()
-    found = re.findall(r"@syscall\(i64 (?:noundef )?(\d+)", code)
-    assert set(map(int, found)) == ({number} if number else set())
+
+    def call(address: int) -> int:
+        return futex_wake(address) + set_affinity(0, 8, address) + get_affinity(0, 8, address)
+
+    (code,) = numba.njit((numba.int64,), cache=False)(call).inspect_llvm().values()
+    assert set(map(int, re.findall(r"@syscall\(i64 (?:noundef )?(\d+)", code))) == numbers
 
 
 def test_a_worker_sleeps_and_parks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,4 +562,4 @@ def test_a_worker_sleeps_and_parks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert worker.slot[0] == work_queue.PARKED
     splitter._workers.stop()
     assert worker._thread is not None
-    assert not worker._thread.is_alive()
+    assert not worker._thread.locked()

@@ -5,23 +5,24 @@ Numba never meet in a shared threading layer. Parts are contiguous, and the same
 results do not depend on the number of threads.
 
 A caller offers its parts to workers and computes parts itself, those too that no worker takes, so no call waits for a
-thread that has not begun. Workers are Python threads that poll for work in compiled code, without the interpreter lock,
-and compute it there (`work_queue.py`): a hand-over takes about a microsecond. After SPIN seconds without work they
-sleep, on Linux still in compiled code, where they are woken without Python. After SLEEP seconds, and on other systems
-at once, they park in Python; waking a parked thread takes about 100 microseconds. After IDLE_SECONDS they end.
+thread that has not begun. Workers are threads of the system (`native_threads.py`) that poll for work in compiled code,
+without the interpreter lock, and compute it there (`work_queue.py`): a hand-over takes about a microsecond. After SPIN
+seconds without work they sleep, on Linux still in compiled code, where they are woken without Python. After SLEEP
+seconds, and on other systems at once, they park in Python; waking a parked thread takes about 100 microseconds. After
+IDLE_SECONDS they end.
 """
 
 import atexit
 import math
 import os
-import threading
 import time
+from _queue import Empty, SimpleQueue  # compiled: `queue` may have one of greenlets
+from _thread import LockType
 from collections.abc import Callable
 from functools import cache
-from queue import Empty, SimpleQueue
 from typing import Any
 
-from unpool.kernels.cpu.machine import work_queue
+from unpool.kernels.cpu.machine import native_threads, work_queue
 from unpool.kernels.cpu.machine.cancellation import check_cancelled
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
@@ -90,17 +91,17 @@ class _Worker:
         self.is_parked = True
         self._number = number
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()  # of the thread
+        self._thread: LockType | None = None  # held until its thread ends
+        self._lock = native_threads.new_lock()  # of the thread
+        # Here, not in its thread, machine code is found or compiled: Numba's lock may be one of greenlets.
+        work_queue.worker_loop(self.slot, number, 0.0)
 
     def unpark(self) -> None:
         """Let its thread help callers."""
         if self._bell.empty() and self._lock.acquire(blocking=False):
             try:
                 if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="unpool", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                    self._thread = native_threads.start_thread(self._run, "unpool")
                 self.is_parked = False
                 self._bell.put(True)
             except RuntimeError:  # no more threads, or the interpreter is ending: the caller does all work
@@ -112,12 +113,13 @@ class _Worker:
         """End its thread, and wait for it."""
         self._bell.put(False)
         thread = self._thread
-        while thread is not None and thread.is_alive():
+        while thread is not None and thread.locked():
             work_queue.end_worker(self.slot)
-            thread.join(0.01)
+            if thread.acquire(timeout=0.01):
+                thread.release()
 
     def _run(self) -> None:
-        work_queue.allow_placing(self.slot)
+        work_queue.set_worker(self.slot)
         while self._wait_for_bell():
             work_queue.worker_loop(self.slot, self._number, work_queue.SPIN, work_queue.SLEEP)
             self.is_parked = True
@@ -141,7 +143,7 @@ class _Workers:
         self._all: list[_Worker] = []
         self._tasks: dict[tuple[int, int], tuple[Any, int]] = {}
         self._is_open = True
-        self._lock = threading.Lock()  # the list
+        self._lock = native_threads.new_lock()  # of the list
 
     def compute(
         self, kernel: Any, first: int, stop: int, threads: int, parts: int, work: float, args: tuple[Any, ...]

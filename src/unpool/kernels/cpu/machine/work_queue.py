@@ -8,8 +8,9 @@ data in the same caches, and then takes parts of others.
 A worker that has polled for SPIN seconds sleeps until its slot changes (a futex of Linux), which the caller's compiled
 code brings about in some microseconds. It wakes on another core than the caller's: Linux looks for an idle core among
 those that share a cache, and in a virtual machine it often knows of none; then the woken thread would wait on the core
-of its waker while other cores are idle (docs/decisions/0001-python-threads.md). Where there is no futex, and after
-SLEEP seconds, the worker returns to Python and is PARKED.
+of its waker while other cores are idle (docs/decisions/0001-python-threads.md). So the caller takes its core from those
+that the sleeping thread may run on now, and the worker puts it back, unless somebody else has set other cores since.
+Where there is no futex, and after SLEEP seconds, the worker returns to Python and is PARKED.
 
 `task.py` has the words of a task.
 """
@@ -17,13 +18,13 @@ SLEEP seconds, the worker returns to Python and is PARKED.
 import ctypes
 import os
 import platform
-import threading
 import time
 from typing import Any
 
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine import native_threads
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.task import (
     DONE,
@@ -50,10 +51,15 @@ Python and, for Winograd's tiles, a check of x."""
 
 _LINE = 8  # words
 _MASK = 16  # words: a bit for each core
-_END, _THREAD, _IS_NARROW, _TIMEOUT, _CORES, _OTHER_CORES = (8 * word for word in (1, 2, 3, 4, _LINE, _LINE + _MASK))
+_END, _THREAD, _PLACING, _TIMEOUT, _CORES, _OTHER_CORES, _CORES_NOW = (
+    8 * word for word in (1, 2, 3, 4, _LINE, _LINE + _MASK, _LINE + 2 * _MASK)
+)
 """Bytes from a slot to words of its worker: whether it is to end; its number for Linux, 0 if it is not to be placed;
-whether it was kept off a core; how long it sleeps, two words; the cores that it may run on, and those without the
-caller's."""
+ANYWHERE, MOVING or ELSEWHERE; how long it sleeps, two words; the cores that it might run on, those without the
+caller's, and those that it may run on now."""
+
+ANYWHERE, MOVING, ELSEWHERE = range(3)
+"""A worker may run on all cores that it is allowed; a caller is changing that; it has been kept off a core."""
 
 _IS_LINUX = platform.system() == "Linux" and hasattr(os, "sched_getaffinity")
 _CALLS = vec.LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
@@ -101,25 +107,45 @@ def run_parts(task, me):
 def avoid_core(slot):
     """Let a sleeping worker wake on another core than the caller's, if it may run on others."""
     core, thread = vec.current_core(), vec.load_acquire(slot + _THREAD)
-    if thread == 0 or core < 0 or core >= 64 * _MASK:
+    if thread == 0 or core < 0 or core >= 64 * _MASK or not vec.compare_exchange(slot + _PLACING, ANYWHERE, MOVING):
         return
-    for word in range(_MASK):
-        vec.store_release(slot + _OTHER_CORES + 8 * word, vec.load_acquire(slot + _CORES + 8 * word))
-    place = slot + _OTHER_CORES + 8 * (core // 64)
-    vec.store_release(place, vec.load_acquire(place) & ~(1 << core % 64))
-    vec.store_release(slot + _IS_NARROW, 1)
-    vec.set_affinity(thread, 8 * _MASK, slot + _OTHER_CORES)
+    placing = ANYWHERE
+    if vec.get_affinity(thread, 8 * _MASK, slot + _CORES) > 0:
+        others = 0
+        for word in range(_MASK):
+            cores = vec.load_acquire(slot + _CORES + 8 * word)
+            if word == core // 64:
+                cores &= ~(1 << core % 64)
+            others |= cores
+            vec.store_release(slot + _OTHER_CORES + 8 * word, cores)
+        may_meet = vec.load_acquire(slot + _CORES + 8 * (core // 64)) >> core % 64 & 1
+        if others != 0 and may_meet and vec.set_affinity(thread, 8 * _MASK, slot + _OTHER_CORES) == 0:
+            placing = ELSEWHERE
+    vec.store_release(slot + _PLACING, placing)
+
+
+@jit_inline
+def return_to_cores(slot):
+    """Let a worker that was kept off a core run there again, if it may still run on the others only."""
+    if vec.load_acquire(slot + _PLACING) != ELSEWHERE:
+        return
+    if vec.get_affinity(0, 8 * _MASK, slot + _CORES_NOW) > 0:
+        changed = 0
+        for word in range(0, 8 * _MASK, 8):
+            changed |= vec.load_acquire(slot + _CORES_NOW + word) ^ vec.load_acquire(slot + _OTHER_CORES + word)
+        if changed == 0:
+            vec.set_affinity(0, 8 * _MASK, slot + _CORES)
+    vec.store_release(slot + _PLACING, ANYWHERE)
 
 
 @jit_inline
 def sleep_until_woken(slot, nanoseconds):
     """Sleep while the slot says so, for some time at most."""
+    return_to_cores(slot)  # a caller may have been too late to place it
     vec.store_release(slot + _TIMEOUT, nanoseconds // 10**9)
     vec.store_release(slot + _TIMEOUT + 8, nanoseconds % 10**9)
     vec.futex_wait(slot, ASLEEP, slot + _TIMEOUT)
-    if vec.load_acquire(slot + _IS_NARROW):
-        vec.store_release(slot + _IS_NARROW, 0)
-        vec.set_affinity(0, 8 * _MASK, slot + _CORES)
+    return_to_cores(slot)
 
 
 @jit()
@@ -181,7 +207,7 @@ def _worker_loop(handle, me, ticks, sleep):
 
 def new_slot():
     """An int64 array that begins with a slot, PARKED, and the words of its worker."""
-    slot = np.zeros(2 * _LINE + 2 * _MASK, np.int64)
+    slot = np.zeros(2 * _LINE + 3 * _MASK, np.int64)
     slot[0] = PARKED
     return slot
 
@@ -194,15 +220,9 @@ def worker_loop(slot, me: int, seconds: float, sleep: float = 0.0) -> None:
     _worker_loop(id(slot), me, int(seconds / _TICK), int(sleep * 1e9))
 
 
-def allow_placing(slot) -> None:
-    """Tell a slot that the calling thread is its worker, and which cores that may run on, if there are several."""
-    cores = os.sched_getaffinity(0) if SLEEP else set()
-    is_allowed = len(cores) > 1 and max(cores) < 64 * _MASK
-    slot[_THREAD // 8] = threading.get_native_id() if is_allowed else 0
-    mask = slot[_CORES // 8 : _OTHER_CORES // 8].view(np.uint64)
-    mask[:] = 0
-    for core in cores if is_allowed else ():
-        mask[core // 64] |= np.uint64(1 << core % 64)
+def set_worker(slot) -> None:
+    """Tell a slot that the calling thread is its worker."""
+    slot[_THREAD // 8] = native_threads.get_native_id() if SLEEP else 0
 
 
 def end_worker(slot) -> None:

@@ -26,9 +26,10 @@ class LinuxCalls(NamedTuple):
 
     futex: int
     sched_setaffinity: int
+    sched_getaffinity: int
 
 
-LINUX_CALLS = {"x86_64": LinuxCalls(202, 203), "aarch64": LinuxCalls(98, 122)}
+LINUX_CALLS = {"x86_64": LinuxCalls(202, 203, 204), "aarch64": LinuxCalls(98, 122, 123)}
 """By machine, as `platform.machine` has it."""
 
 FUTEX_WAIT, FUTEX_WAKE = 128, 129  # of threads of one process
@@ -55,8 +56,8 @@ _NAMES = {
         reinterpret repeat select splat splat_activation total_of unordered widen widen_mask
     """,
     "atomics": """
-        call_part clock compare_exchange current_core fetch_add futex_wait futex_wake load_acquire pause
-        set_affinity sleep store_release yield_core
+        call_part clock compare_exchange current_core fetch_add futex_wait futex_wake get_affinity
+        load_acquire pause set_affinity sleep store_release yield_core
     """,
     "maximum": """
         any_beyond any_unordered argmax is_larger key_is_larger mark_nan may_have_nan select_value

@@ -94,18 +94,22 @@ def sleep():
 
 
 def _call_linux(builder, name, *words):
-    """A system call with four words; nothing on other systems. Libraries are built for another machine than this."""
+    """The result of a system call with four words; -1, a failure, on other systems.
+
+    Libraries are built for another machine than this.
+    """
     numbers = LINUX_CALLS.get(platform.machine())
-    if _IS_LINUX and numbers is not None:
-        kind = ir.FunctionType(I64, [I64], var_arg=True)
-        function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
-        builder.call(function, [I64(getattr(numbers, name)), *words])
+    if not _IS_LINUX or numbers is None:
+        return I64(-1)
+    kind = ir.FunctionType(I64, [I64], var_arg=True)
+    function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+    return builder.call(function, [I64(getattr(numbers, name)), *words])
 
 
 @operation
 def futex_wait(address, value, timeout):
     """Sleep while the lower half of the word at an address is `value`, for the seconds and nanoseconds at `timeout`."""
-    return types.void, lambda builder, address, value, timeout: _call_linux(
+    return types.int64, lambda builder, address, value, timeout: _call_linux(
         builder, "futex", address, I64(FUTEX_WAIT), value, timeout
     )
 
@@ -113,13 +117,24 @@ def futex_wait(address, value, timeout):
 @operation
 def futex_wake(address):
     """Wake the thread that sleeps at the word at an address."""
-    return types.void, lambda builder, address: _call_linux(builder, "futex", address, I64(FUTEX_WAKE), I64(1), I64(0))
+    return types.int64, lambda builder, address: _call_linux(builder, "futex", address, I64(FUTEX_WAKE), I64(1), I64(0))
+
+
+@operation
+def get_affinity(thread, size, cores):
+    """Set the bits of the cores that a thread, 0 for this one, may run on, in `size` bytes; above 0 if it succeeded.
+
+    Bytes beyond the cores that the system knows stay as they are.
+    """
+    return types.int64, lambda builder, thread, size, cores: _call_linux(
+        builder, "sched_getaffinity", thread, size, cores, I64(0)
+    )
 
 
 @operation
 def set_affinity(thread, size, cores):
-    """Let a thread, 0 for this one, run on the cores whose bits are set in `size` bytes at an address."""
-    return types.void, lambda builder, thread, size, cores: _call_linux(
+    """Let a thread, 0 for this one, run on the cores whose bits are set in `size` bytes; 0 if it succeeded."""
+    return types.int64, lambda builder, thread, size, cores: _call_linux(
         builder, "sched_setaffinity", thread, size, cores, I64(0)
     )
 
