@@ -2,7 +2,7 @@
 
 Such nodes are a weight normalization that torch's exporter wrote out, g * v / norm(v). onnxruntime folds them in its
 own partitions, but gives a value that leaves a partition in every run, as if it were new. onnxruntime makes the
-constants here, too, all in one short session.
+constants here, too, all in one short session: they have the bits that it would give the nodes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ OPERATORS = (
 def fold_weights(graph: Graph, operators: Iterable[str]) -> Graph:
     """The graph, constants lifted, in which weights of nodes of these operators are constants where nodes make them.
 
-    It stays as it is if onnxruntime cannot compute them: the same nodes then fail where they run.
+    An exception of onnxruntime, if it cannot compute them: the same nodes then fail where they run.
     """
     wanted = {
         name
@@ -40,10 +40,7 @@ def fold_weights(graph: Graph, operators: Iterable[str]) -> Graph:
     made = sorted(wanted & _made_of_constants(graph)) if wanted else []
     if not made:
         return graph
-    try:
-        arrays = _run(_part(graph, made))
-    except Exception:  # of onnxruntime or protobuf, which have many classes
-        return graph
+    arrays = _run(_part(graph, made))
     constants = {name: numpy_helper.from_array(array, name) for name, array in zip(made, arrays, strict=True)}
     nodes = tuple(node for node in graph.nodes if not set(node.output) & set(made))
     return replace(graph, nodes=nodes, constants={**graph.constants, **constants})
@@ -66,9 +63,10 @@ def _part(graph: Graph, made: Sequence[str]) -> onnx.ModelProto:
         if needed.intersection(node.output):
             needed.update(node.input)
             nodes.insert(0, node)
-    tensors = [weights.with_data_inside(graph.constants[name]) for name in needed if name in graph.constants]
-    outputs = [onnx.ValueInfoProto(name=name) for name in made]
-    part = helper.make_graph(nodes, "weights", [], outputs, tensors)
+    part = helper.make_graph(nodes, "weights", [], [onnx.ValueInfoProto(name=name) for name in made])
+    for name in sorted(needed & graph.constants.keys()):
+        part.initializer.append(weights.with_data_inside(graph.constants[name]))
+        part.initializer[-1].name = name  # the tensor in a Constant node may have any
     return helper.make_model(
         part, ir_version=graph.ir_version, opset_imports=[helper.make_opsetid("", graph.opsets[""])]
     )

@@ -1,9 +1,17 @@
-"""The pass pipeline: brings a graph into the form that is planned; subgraphs go through it too."""
+"""The pass pipeline: brings a graph into the form that is planned; subgraphs go through it too.
 
+A pass returns a new graph, and never changes the one that it got. So one that fails leaves nothing behind: the log says
+so at level WARNING, and the next pass gets the graph as it was.
+"""
+
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import onnx
 
+from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import check_model
 from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
@@ -14,11 +22,14 @@ from unpool.runtime.passes.fold_weights import fold_weights
 from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_snake import fuse_snake
-from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.runtime.passes.fuse_unpool import FusionResult, fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.passes.profitability import is_profitable, leave_conv_transpose
 from unpool.runtime.passes.reduce_strength import reduce_strength
 from unpool.runtime.passes.upgrade_opset import lift_opset
+
+_Result = TypeVar("_Result")
+_log = logging.getLogger("unpool")
 
 
 @dataclass(frozen=True)
@@ -52,23 +63,34 @@ def prepare(model: onnx.ModelProto, semantics: Semantics, options: PassOptions) 
 def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOptions) -> tuple[Graph, Types]:
     """The graph, constants lifted, after all passes, pruned, and what is known of the types of its values."""
     if options.fuses_unpool:
-        graph, types, _ = fuse_unpool_patterns(graph, types, semantics)
+        graph, types, _ = _attempt(fuse_unpool_patterns, FusionResult(graph, types, ()), graph, types, semantics)
     check_types(graph, types, semantics)
     excluded = set() if options.convert_conv_before_indices else values_before_indices(graph)
     if options.reduces_strength:
-        graph, types = reduce_strength(graph, types, excluded)
+        graph, types = _attempt(reduce_strength, (graph, types), graph, types, excluded)
     if options.fuses_computations:
-        graph = fuse_snake(graph, types, excluded)
-    graph = fold_weights(graph, ("Conv", "ConvTranspose") if graph.computations else ("ConvTranspose",))
+        graph = _attempt(fuse_snake, graph, graph, types, excluded)
+    weighted = ("Conv", "ConvTranspose") if graph.computations else ("ConvTranspose",)
+    graph = _attempt(fold_weights, graph, graph, weighted)
     if options.conv_ranks:
-        savings = conv_savings(graph, types, excluded, options.conv_ranks)
+        savings = _attempt(conv_savings, dict[str, float](), graph, types, excluded, options.conv_ranks)
         if options.checks_profit and not is_profitable(graph, types, savings, semantics):
             return prune(leave_conv_transpose(graph)), types
-        graph = convert_conv(graph, savings)
-    graph = fold(graph)
+        graph = _attempt(convert_conv, graph, graph, savings)
+    graph = _attempt(fold, graph, graph)
     if options.fuses_activations:
-        graph = fuse(graph, types)
+        graph = _attempt(fuse, graph, graph, types)
     if options.fuses_computations:
-        graph = fuse_normalization(graph, types, excluded)
+        graph = _attempt(fuse_normalization, graph, graph, types, excluded)
     graph = prune(graph)
     return graph, types | stated_types(graph)
+
+
+def _attempt(change: Callable[..., _Result], otherwise: _Result, *arguments: Any) -> _Result:
+    """The result of a pass; `otherwise` if it fails, whatever the exception."""
+    try:
+        return change(*arguments)
+    except Exception as error:
+        fact = f"{type(error).__name__}: {short_message(error)}"
+        _log.warning("model: the pass %s failed and is skipped: %s", change.__name__, fact)
+        return otherwise

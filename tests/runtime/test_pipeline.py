@@ -1,0 +1,36 @@
+"""A pass that fails is skipped, and the log says which one."""
+
+import logging
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import unpool
+from tests.support import models
+from unpool.runtime.passes import pipeline
+
+PASSES = (
+    *("fuse_unpool_patterns", "reduce_strength", "fuse_snake", "fold_weights", "conv_savings", "convert_conv"),
+    *("fold", "fuse", "fuse_normalization"),
+)
+
+
+@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, unpool.UnpoolError])
+def test_a_pass_that_fails_is_skipped(name, error, monkeypatch, caplog):
+    """The model runs as it was before the pass, and a WARNING names the pass and the exception."""
+
+    def fail(*_):
+        raise error("it met what it does not know")
+
+    fail.__name__ = name
+    monkeypatch.setattr(pipeline, name, fail)
+    model = models.segnet(opset=17)
+    x = models.random(1, 3, 12, 10)
+    with caplog.at_level(logging.WARNING, "unpool"):
+        (ours,) = unpool.InferenceSession(model).run(None, {"image": x})
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"image": x})
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"the pass {name} failed and is skipped: {error.__name__}: " in caplog.text
