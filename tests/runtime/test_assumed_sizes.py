@@ -7,6 +7,7 @@ from onnx import parser
 
 import unpool
 from unpool.runtime.backends.ort_options import config_entry
+from unpool.runtime.session import autotune
 from unpool.runtime.session.executor import Executor
 
 DYNAMIC = """<ir_version: 8, opset_import: ["" : 17]>
@@ -140,3 +141,21 @@ def test_another_file_is_not_loaded_in_its_place(path, tmp_path, monkeypatch, ch
     with pytest.raises(unpool.FileError, match=r"expected the file from which the session was made.*new session"):
         session.run(None, {"x": random(1, 2, 3, 8)})
     assert session.run(None, {"x": random(1, 2, 8, 8)})[0].shape[0] == 1
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_is_not_loaded_again(path, monkeypatch):
+    """The stamp is that of the file that was read: a session never runs two models."""
+    prepare = autotune.prepare
+
+    def deploy(*arguments):
+        new = path.with_suffix(".new")
+        new.write_bytes(path.read_bytes() + b"\x12\x01x")  # another producer_name
+        new.replace(path)
+        return prepare(*arguments)
+
+    monkeypatch.setattr(autotune, "prepare", deploy)
+    session = unpool.InferenceSession(path)
+    monkeypatch.undo()
+    session.run(None, {"x": random(1, 2, 9, 7)})
+    with pytest.raises(unpool.FileError, match="expected the file from which the session was made"):
+        session.run(None, {"x": random(1, 2, 1, 1)})

@@ -70,6 +70,16 @@ def test_arrays_of_tensors_share_memory_only_where_it_is_read_only(tmp_path):
         np.testing.assert_array_equal(weights.array_of(one), expected, strict=True)
 
 
+def test_a_file_that_becomes_shorter_while_it_is_read_is_a_value_error(tmp_path):
+    """It is read piece by piece, and not mapped: a page beyond its end would end the process."""
+    path = saved(made(tensor("a"), tensor("b")), tmp_path)
+    with path.open("rb") as file:
+        content = peek.FileContent(file)
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(ValueError, match="became shorter"):
+            peek.without_weights(content, "model.onnx", ("key", "value"))
+
+
 def test_a_file_that_ends_within_a_weight_is_refused(tmp_path, monkeypatch):
     """Also where its stamp does not show that it was cut; no array has memory that nothing was read into."""
     path = saved(made(tensor("a")), tmp_path)

@@ -112,8 +112,10 @@ def is_same(path: Path, other: Path) -> bool:
     """True if two paths are one file, in any spelling; a hard link is the same file."""
     try:
         return os.path.samefile(path, other)
-    except (OSError, ValueError):
-        return os.path.abspath(path) == os.path.abspath(other)
+    except OSError:
+        return os.path.realpath(path) == os.path.realpath(other)
+    except ValueError:  # of a name with a null character
+        return path == other
 
 
 def is_any(path: Path, others: Iterable[Path]) -> bool:

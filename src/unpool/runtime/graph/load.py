@@ -1,7 +1,6 @@
-"""Models from paths, bytes or ModelProtos, with their external data read or mapped; and the check of a model."""
+"""Models from paths, bytes or ModelProtos, their external data read at once or later; and the check of a model."""
 
 import math
-import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -43,7 +42,7 @@ def read_external_data(
     mappable = {id(tensor) for tensor in initializers if tensor.name not in fed} if leaves_weights else set()
     folder: str | None = None
     for tensor, data in zip(tensors, ranges, strict=True):
-        stays = id(tensor) in mappable and weights.can_be_mapped(tensor, data.length)
+        stays = id(tensor) in mappable and weights.can_stay_in_file(tensor, data.length)
         if stays and folder in (None, data.file.folder):
             folder = data.file.folder
             weights.keep_in_file(tensor, data.file)
@@ -144,8 +143,8 @@ def load(
     """The model, with all tensors inside it and nodes in topological order; the caller's ModelProto is never changed.
 
     `change` is applied before external data are read. These are next to a path, for bytes and a ModelProto in `folder`,
-    or where links lead in `folders`. With `leaves_weights` large ones stay in files, for `weights.array_of` to map, and
-    with `leaves_own_weights` those in the file of the model itself.
+    or where links lead in `folders`. With `leaves_weights` large ones stay in files, for `weights.array_of` to read,
+    and with `leaves_own_weights` those in the file of the model itself.
     """
     where = source_name(source)
     path: Path | None = None
@@ -200,8 +199,9 @@ def _read_without_weights(path: Path) -> onnx.ModelProto | None:
         with path.open("rb") as file:
             if _format_of(path) != "protobuf" or os.fstat(file.fileno()).st_size < peek.LARGE_DATA:
                 return None
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return peek.without_weights(content, path.name, (weights.MODEL_KEY, weights.file_stamp(file)))
+            entry = weights.MODEL_KEY, weights.file_stamp(file)
+            model = peek.without_weights(peek.FileContent(file), path.name, entry)
+            return model if weights.file_stamp(file) == entry[1] else None
     except (OSError, ValueError):  # raised again, and explained, where the whole file is read
         return None
 

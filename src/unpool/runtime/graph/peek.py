@@ -4,19 +4,51 @@ A protobuf message is a row of fields, each with a number and a length; weights 
 """
 
 import hashlib
-import mmap
+import os
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from unpool.runtime.graph.weights import can_be_mapped
+from unpool.runtime.graph.weights import can_stay_in_file
 
-Content: TypeAlias = bytes | mmap.mmap
 
+class FileContent:
+    """The bytes of a file, read where they are asked for; a ValueError where the file has become shorter.
+
+    It is not mapped: a page beyond the end of a file that another process has shortened ends this process.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        self._begin, self._block = 0, b""  # the latest bytes that were read
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        begin, end, _ = part.indices(self._size)
+        first = begin - self._begin
+        if first < 0 or end - self._begin > len(self._block):
+            length = max(end - begin, 0)
+            self._file.seek(begin)
+            self._begin, first = begin, 0
+            self._block = self._file.read(min(max(length, BLOCK), self._size - begin))
+            if len(self._block) < length:
+                raise ValueError("the file became shorter while it was read")
+            if length > BLOCK:  # which the caller keeps
+                block, self._block = self._block, b""
+                return block
+        return self._block[first : first + end - begin]
+
+
+Content: TypeAlias = bytes | FileContent
+
+BLOCK = 2**16  # bytes of a file that are read at once
+LONGEST_NUMBER = 10  # bytes
 SMALL = 2**20  # bytes up to which all content is searched for a name first: that is faster than to find the nodes
 _GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
 _NODES, _INITIALIZERS = 1, 5  # fields of GraphProto
@@ -29,7 +61,7 @@ _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of s
 
 def mentioned_ops(content: Content, names: Iterable[bytes]) -> set[bytes]:
     """The names that nodes mention, those in subgraphs too; bytes that are no model may be a ValueError."""
-    possible = [name for name in names if len(content) > SMALL or content.find(name) >= 0]
+    possible = [name for name in names if not isinstance(content, bytes) or len(content) > SMALL or name in content]
     rows = [content[begin:end] for begin, end in _rows_of_nodes(content)] if possible else []
     return {name for name in possible if any(row.find(name) >= 0 for row in rows)}
 
@@ -82,16 +114,16 @@ def digest_without_weights(content: Content) -> str | None:
 
     def add(end: int) -> None:
         nonlocal hashed, has_files
-        has_files = has_files or content.find(b"location", hashed, end) >= 0  # the name of an entry of external data
-        with memoryview(content) as view, view[hashed:end] as piece:
-            digest.update(piece)
+        piece = content[hashed:end]
+        has_files = has_files or b"location" in piece  # the name of an entry of external data
+        digest.update(piece)
         hashed = end
 
     for graph in _whole_fields(content, 0, len(content)):
         for row in _whole_fields(content, graph.begin, graph.end) if graph.number == _GRAPH else ():
             if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
                 fields = list(_whole_fields(content, row.begin, row.end))
-                types = {_number(content, each.begin, each.end)[0] for each in fields if each.number == _DATA_TYPE}
+                types = {_number(content[each.begin : each.end], 0)[0] for each in fields if each.number == _DATA_TYPE}
                 for field in fields if types <= _FLOATS else ():
                     if field.number == _RAW_DATA and field.end - field.begin >= LARGE_DATA:
                         add(field.begin)
@@ -113,7 +145,7 @@ def _without_data(content: Content, row: "_Field", location: str, entry: tuple[s
         )
     except DecodeError as error:
         raise ValueError("expected a tensor of protobuf, got something else") from error
-    if {field.name for field, _ in tensor.ListFields()} - _DESCRIPTION or not can_be_mapped(tensor, length):
+    if {field.name for field, _ in tensor.ListFields()} - _DESCRIPTION or not can_stay_in_file(tensor, length):
         return None
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for name, value in (("location", location), ("offset", str(data.begin)), ("length", str(length)), entry):
@@ -182,14 +214,18 @@ def _rows_of_nodes(content: Content) -> Iterator[tuple[int, int]]:
 
 def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     while begin < end:
-        key, begin = _number(content, begin, end)
+        head = content[begin : min(begin + 2 * LONGEST_NUMBER, end)]
+        key, used = _number(head, 0)
         kind = key & 7
         if kind == 2:
-            length, begin = _number(content, begin, end)
+            length, used = _number(head, used)
+            begin += used
             stop = begin + length
         elif kind == 0:
-            stop = _number(content, begin, end)[1]
+            stop = begin + _number(head, used)[1]
+            begin += used
         elif kind in _LENGTHS:
+            begin += used
             stop = begin + _LENGTHS[kind]
         else:
             raise ValueError(f"expected a field of protobuf, got one of kind {kind}")
@@ -199,17 +235,17 @@ def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, 
         begin = stop
 
 
-def _number(content: Content, begin: int, end: int) -> tuple[int, int]:
+def _number(content: bytes, begin: int) -> tuple[int, int]:
     """A number of seven bits per byte, and where it ends."""
-    if begin < end and content[begin] < 128:  # nearly all numbers, and this is the inner loop
+    if begin < len(content) and content[begin] < 128:  # nearly all numbers, and this is the inner loop
         return content[begin], begin + 1
     number = 0
-    for shift, place in enumerate(range(begin, min(end, begin + 10))):
+    for shift, place in enumerate(range(begin, min(len(content), begin + LONGEST_NUMBER))):
         byte = content[place]
         number |= (byte & 127) << 7 * shift
         if byte < 128:
             return number, place + 1
-    raise ValueError("expected a number of protobuf, of at most 10 bytes, got no end of one")
+    raise ValueError(f"expected a number of protobuf, of at most {LONGEST_NUMBER} bytes, got no end of one")
 
 
 BEGINNINGS = (

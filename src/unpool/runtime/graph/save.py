@@ -165,7 +165,7 @@ def spill_weights(source: ModelSource) -> Iterator[tuple[onnx.ModelProto, Restor
             for tensor in model.graph.initializer
             if tensor.name not in fed
             and tensor.data_location != onnx.TensorProto.EXTERNAL
-            and weights.can_be_mapped(tensor, weights.byte_size(tensor))
+            and weights.can_stay_in_file(tensor, weights.byte_size(tensor))
         }
         if not _stored(model) and sum(map(weights.byte_size, spilled.values())) > MIN_SPILLED_BYTES:
             model = _spilled(model, spilled, Path(os.path.realpath(folder)))

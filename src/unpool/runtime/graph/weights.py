@@ -1,11 +1,11 @@
-"""Weights of models: taken out of a model, mapped from files, and kept within the 2 GiB of a protobuf message.
+"""Weights of models: taken out of a model, read from files, and kept within the 2 GiB of a protobuf message.
 
 onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one without its large initializers. Large weights
-that stay in the files next to a model are mapped where they are read, and never copied. Such a tensor has one entry
-more among its external data: the folder of its file, with all links resolved. `without_folder` takes that entry out
-again. Its key is random in every process, so that no file can contain it. A tensor whose data are in the file of the
-model itself, among its other bytes, has another such entry, with the stamp of the file: there they have any address, so
-they are read and never mapped, and a file that was replaced since is an error.
+that stay in the files next to a model are read one by one, where a step needs them. They are never mapped: a file that
+another process shortens would end this one. Such a tensor has one entry more among its external data: the folder of its
+file, with all links resolved. `without_folder` takes that entry out again. Its key is random in every process, so that
+no file can contain it. A tensor whose data are in the file of the model itself, among its other bytes, has another such
+entry, with the stamp of the file: one that was replaced since is an error.
 """
 
 import math
@@ -130,7 +130,7 @@ class DataFile(NamedTuple):
 def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterable[str] = ()) -> DataFile:
     """The file that a model calls `location`, with all links resolved; as in onnxruntime, one in these folders.
 
-    1. the one in which the model was named,
+    1. the one in which the model was named, as the system resolves it: link/.. is the folder around the link's target,
     2. that of the file that the model is a link to, as in the cache of the Hugging Face hub, or
     3. one that the caller named.
 
@@ -138,10 +138,10 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
     the folder itself an IsADirectoryError.
     """
     name = os.path.normpath(location)
-    own = os.path.realpath(os.path.dirname(os.path.abspath(model)))
+    own = os.path.realpath(os.path.dirname(model))
     if os.path.splitdrive(name)[0] or name.split(os.sep)[0] in ("", os.pardir):
         raise OutsideFolderError("the name leaves the folder of the model", is_link=False)
-    real = os.path.realpath(os.path.join(own, name))
+    real = os.path.realpath(os.path.join(own, location))
     if real == own:
         raise IsADirectoryError("it is the folder of the model")
     for folder in (own, os.path.dirname(os.path.realpath(model)), *map(os.path.realpath, folders)):
@@ -157,8 +157,8 @@ _PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDE
 _WHOLE = {number for word, number in TensorProto.DataType.items() if word not in _PACKED_NAMES}
 
 
-def can_be_mapped(tensor: onnx.TensorProto, length: int) -> bool:
-    """True if a tensor of `length` bytes in a file can be mapped: it is large, and its elements are whole bytes."""
+def can_stay_in_file(tensor: onnx.TensorProto, length: int) -> bool:
+    """True if a tensor of `length` bytes in a file is read later: it is large, and its elements are whole bytes."""
     is_plain = is_large(tensor) and has_whole_bytes(tensor) and sys.byteorder == "little"
     return is_plain and length == byte_size(tensor)
 
@@ -184,23 +184,19 @@ def folder_of(tensor: onnx.TensorProto) -> str | None:
 
 
 def array_of(tensor: onnx.TensorProto) -> AnyArray:
-    """The elements of a tensor; those in a file are mapped or read, cannot be changed, and may raise a FileError."""
+    """The elements of a tensor; those in a file are read, cannot be changed, and may raise a FileError."""
     if folder_of(tensor) is None:
         return numpy_helper.to_array(tensor)
     file, offset = _data_location(tensor)
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     try:
         with file.open() as stream:
-            stamp = _stamp_of(tensor)
-            if stamp is None:
-                mapped: AnyArray = np.memmap(stream, kind, "r", offset, tuple(tensor.dims))
-                return mapped
-            if file_stamp(stream) != stamp:
-                raise ValueError("the file was replaced or written to while the model was loaded")
             stream.seek(offset)
             array: AnyArray = np.empty(tuple(tensor.dims), kind)
             if stream.readinto(array.reshape(-1).view(np.uint8)) < array.nbytes:  # type: ignore[attr-defined]
                 raise ValueError("the file is too short")
+            if _stamp_of(tensor) not in (None, file_stamp(stream)):
+                raise ValueError("the file was replaced or written to while the model was loaded")
             array.flags.writeable = False
             return array
     except (OSError, ValueError) as error:

@@ -50,7 +50,7 @@ from unpool.runtime.plan.placement import NO_PROFIT
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.load import SessionConfig, load_model
+from unpool.runtime.session.load import SessionConfig, load_model, stable_source
 from unpool.runtime.session.ort_compat.model_files import save_optimized
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole, passthrough_of, whole_key
@@ -102,6 +102,7 @@ def build(config: SessionConfig) -> BuiltSession:
 
     That a plan gives onnxruntime the whole model is stored: a later session of the same file needs no plan.
     """
+    reloader = ModelReloader(config)
     passthrough = passthrough_of(config)
     is_planned = passthrough is Passthrough.IF_PLANNED and config.options is None
     key = whole_key(config) if is_planned else None
@@ -119,7 +120,7 @@ def build(config: SessionConfig) -> BuiltSession:
                     autotune.store_result(key, True)
                 return whole
             loaded = _load(config)
-        return _executed(config, loaded)
+        return _executed(config, loaded, reloader)
 
 
 def _whole(config: SessionConfig) -> BuiltSession | None:
@@ -134,14 +135,12 @@ def _load(config: SessionConfig) -> _PreparedModel:
     )
 
 
-def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
+def _executed(config: SessionConfig, loaded: _PreparedModel, reloader: "ModelReloader") -> BuiltSession:
     """The model, planned and loaded, and written to a file if options say so."""
     model, options, load_options, prepared = loaded
     providers = config.all_providers.of_onnxruntime
     profile = Profile(options.profile_file_prefix, providers.names[0]) if options.enable_profiling else None
-    executor = Executor(
-        model, load_options, prepared=prepared, load_safe=partial(_load_safe, config, ModelReloader(config))
-    )
+    executor = Executor(model, load_options, prepared=prepared, load_safe=partial(_load_safe, config, reloader))
     if options.optimized_model_filepath:
         save_optimized(model, options, config.semantics, providers)
     if profile is not None:
@@ -153,21 +152,29 @@ def _executed(config: SessionConfig, loaded: _PreparedModel) -> BuiltSession:
 
 
 class ModelReloader:
-    """Loads the model of a session again while that runs, for other arguments."""
+    """Loads the model of a session again while that runs, for other arguments.
+
+    It is made before the file is read for the first time: one that is replaced later never becomes a part of the
+    session.
+    """
 
     def __init__(self, config: SessionConfig) -> None:
-        source = config.source
-        self._path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
+        source = stable_source(config.source) if isinstance(config.source, (str, os.PathLike)) else None
+        self._path = source if isinstance(source, str) else None
         self._stamp = self._file_stamp()
 
     def load(self, config: SessionConfig) -> Executor | OrtModel:
         """The model of a session with other arguments; a FileError if its file is another one by now."""
+        self.require_same_file()
+        return build(config if self._path is None else replace(config, source=self._path)).model
+
+    def require_same_file(self) -> None:
+        """Raise a FileError if the file is another one by now."""
         if self._file_stamp() != self._stamp:
             raise FileError(
                 f"{self._path}: expected the file from which the session was made, got another one or none. Make a new "
                 "session."
             )
-        return build(config if self._path is None else replace(config, source=self._path)).model
 
     def _file_stamp(self) -> str:
         if self._path is None:
@@ -179,16 +186,16 @@ class ModelReloader:
             return ""
 
 
-def _load_safe(config: SessionConfig, source: ModelReloader) -> Executor:
+def _load_safe(config: SessionConfig, reloader: ModelReloader) -> Executor:
     """The model with a plan that assumes no sizes."""
-    model = source.load(replace(config, assumes_sizes=False, tuning=min(config.tuning, MIN_TUNING)))
+    model = reloader.load(replace(config, assumes_sizes=False, tuning=min(config.tuning, MIN_TUNING)))
     assert isinstance(model, Executor), "unpool runs a MaxPool of this plan"
     return model
 
 
 def build_session(config: SessionConfig) -> BuiltSession:
     """The model of a session; with tuning, by the fastest runtimes. All but the usual ones may fail to load."""
-    configs = _candidates(config)
+    reloader, configs = ModelReloader(config), _candidates(config)
     if len(configs) == 1:
         return build(config)
     key = _key(config)
@@ -207,11 +214,12 @@ def build_session(config: SessionConfig) -> BuiltSession:
         feed = random_feed(usual.signature.inputs, {})
     except UnpoolError as error:
         _log.info("tuning: candidates are timed at the first run of each shape: %s", error)
-        return sessions[USUAL]._replace(shape_tuner=ShapeTuner(key, configs, usual))
+        return sessions[USUAL]._replace(shape_tuner=ShapeTuner(key, configs, usual, reloader))
     del usual  # so that it can be dropped
 
     def load(name: str, seconds: float) -> Call:
         if name not in sessions:
+            reloader.require_same_file()
             sessions[name] = build(replace(configs[name], tuning=max(seconds, MIN_TUNING)))
         return partial(sessions[name].model.run, None, feed)
 
@@ -226,11 +234,13 @@ class ShapeTuner:
     candidate. Choices are stored for later sessions of the same file. A candidate is loaded once for all shapes.
     """
 
-    def __init__(self, key: str | None, configs: dict[str, SessionConfig], usual: Executor | OrtModel) -> None:
-        self._key, self._configs = key, configs
+    def __init__(
+        self, key: str | None, configs: dict[str, SessionConfig], usual: Executor | OrtModel, reloader: ModelReloader
+    ) -> None:
+        self._key, self._configs, self._reloader = key, configs, reloader
         self._models: dict[str, Executor | OrtModel] = {USUAL: usual}
         self._choices: dict[Hashable, str] = {}
-        self._seconds, self._source = configs[USUAL].tuning, ModelReloader(configs[USUAL])
+        self._seconds = configs[USUAL].tuning
         self._lock = threading.Lock()
         self.latest: Executor | OrtModel = usual  # the model of the latest run
 
@@ -275,7 +285,7 @@ class ShapeTuner:
     def _load(self, name: str) -> Executor | OrtModel:
         """The model of a candidate, which is loaded once."""
         if name not in self._models:
-            self._models[name] = self._source.load(replace(self._configs[name], tuning=MIN_TUNING))
+            self._models[name] = self._reloader.load(replace(self._configs[name], tuning=MIN_TUNING))
         return self._models[name]
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -119,7 +120,7 @@ class SessionConfig:
 def stable_source(source: ModelSource) -> ModelSource:
     """The source in a form that does not change: an absolute path, bytes, or a ModelProto too large for bytes."""
     if isinstance(source, (str, os.PathLike)):
-        return os.path.abspath(source)
+        return str(Path(source).absolute())  # link/.. stays: it is not the folder around the link
     if not isinstance(source, onnx.ModelProto):
         return bytes(source)
     content = try_serialize(source)
@@ -222,8 +223,9 @@ def _load_with_overrides(
             f"got 0. Unset {ort_options.CONFIG_VARIABLE}."
         )
     folder = config_entry(options, DATA_FOLDER) or ""
-    path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
-    data_folder = folder or os.getcwd() if path is None else os.path.dirname(path)
+    data_folder = folder or os.getcwd()
+    if isinstance(source, (str, os.PathLike)):
+        data_folder = str(Path(source).absolute().parent)
     link_folders = [name for name in (config_entry(options, FOLDERS_ENTRY) or "").split(os.pathsep) if name]
     overrides = Overrides({}, {}, options)
 

@@ -1,6 +1,5 @@
 """OrtModel: a model without any of unpool's operators, which one session of onnxruntime runs unchanged."""
 
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -214,12 +213,11 @@ def _content(source: ModelSource) -> Iterator[peek.Content]:
     suffix = os.path.splitext(source)[1]
     if (onnx.serialization.registry.get_format_from_file_extension(suffix) or "protobuf") != "protobuf":
         raise ValueError(f"no bytes of a model: {suffix}")
-    with open(source, "rb", buffering=0) as file:
+    with open(source, "rb") as file:
         if os.fstat(file.fileno()).st_size <= peek.SMALL:
-            yield file.readall()
+            yield file.read()
             return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            yield content
+        yield peek.FileContent(file)
 
 
 @cache
