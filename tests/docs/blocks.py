@@ -2,14 +2,12 @@
 
 import re
 import shlex
+import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from io import StringIO
 from pathlib import Path
-
-from typer.testing import CliRunner
-
-from unpool.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -48,6 +46,30 @@ def pages() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
+def check(page, found, instead=None, hidden=()):
+    """Run blocks of a page in the current folder; fail unless they print what stands below them.
+
+    Three dots stand for anything, and columns of a command may be closer together. Without a text below, a command may
+    print anything.
+
+    Args:
+        page: its path, for messages.
+        found: blocks of it.
+        instead: words of commands, and those to run in their place.
+        hidden: modules that cannot be imported, of a process that has not.
+    """
+    sys.modules.update(dict.fromkeys(hidden))
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    names = {"__name__": "page"}
+    for block in found:
+        printed = run(block.language, block.code, names, instead)
+        how = ELLIPSIS if block.language == "python" else ELLIPSIS | NORMALIZE_WHITESPACE
+        is_free = block.language == "sh" and not block.text
+        is_as_said = is_free or OutputChecker().check_output(block.text, printed, how)
+        assert is_as_said, f"{page}:\n{block.code}printed\n{printed}"
+
+
 def run(language, code, names, instead=None):
     """What a block prints, blanks at the ends of lines left out.
 
@@ -82,6 +104,10 @@ def run_line(line, instead):
     if words[-2] == ">":
         place, words = Path(words[-1]), words[:-2]
     assert words[0] == "unpool", f"expected a command of unpool, got {line}"
+    from typer.testing import CliRunner  # not at the top: a page of `.[torch]` has no typer
+
+    from unpool.cli.app import app
+
     result = CliRunner().invoke(app, words[1:], input=given)
     code = EXIT_CODE.search(line)
     assert result.exit_code == (int(code[1]) if code else 0), f"{line}\n{result.output}"

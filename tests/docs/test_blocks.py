@@ -1,12 +1,15 @@
 """Pages do what they say: their blocks run in order, in one folder, and print what stands below them."""
 
+import re
 import subprocess
 from collections import Counter
-from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 
-from tests.docs.blocks import ROOT, blocks, pages, run
+from tests.docs.blocks import ROOT, blocks, check, pages
+from tests.support.packages import brought_by, modules_without
 from tests.support.page_files import put_files
 
 ELSEWHERE = {
@@ -59,27 +62,44 @@ def is_run_here(page, block):
 
 
 HERE = {page: found for page in pages() if (found := [one for one in blocks(page) if is_run_here(page, one)])}
+INSTALLED = re.compile(r"'\.\[([\w,]+)\]'")
+INSTALLING = {
+    page: sorted(extras - {"test"})  # for those who change unpool
+    for page in HERE
+    if page != "docs/install.md"  # all extras, and nothing to run
+    and (extras := {each for found in INSTALLED.findall((ROOT / page).read_text("utf-8")) for each in found.split(",")})
+}
+"""Pages that say what to install, each with the extras in its lines."""
+
 MARKED = [(page, one) for page in pages() for one in blocks(page) if one.reason]
 
 
-@pytest.mark.parametrize("page", HERE)
+@pytest.mark.parametrize("page", [page for page in HERE if page not in INSTALLING])
 def test_blocks_print_what_they_say(page, tmp_path, monkeypatch):
     """Python and commands of a page, run as a reader would, print the text below.
 
-    Pages of tasks and the tutorial make what they need; others take files of the reader's for granted. Three dots stand
-    for anything, and columns of a command may be closer together. Without a text below, a command may print anything.
+    Pages of tasks and the tutorial make what they need; others take files of the reader's for granted.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     if not page.startswith(("docs/tasks/", "docs/tutorial")):
         put_files()
-    names = {"__name__": "page"}
-    for block in HERE[page]:
-        printed = run(block.language, block.code, names, INSTEAD)
-        how = ELLIPSIS if block.language == "python" else ELLIPSIS | NORMALIZE_WHITESPACE
-        is_free = block.language == "sh" and not block.text
-        is_as_said = is_free or OutputChecker().check_output(block.text, printed, how)
-        assert is_as_said, f"{page}:\n{block.code}printed\n{printed}"
+    check(page, HERE[page], INSTEAD)
+
+
+@pytest.mark.parametrize("page", INSTALLING)
+def test_pages_need_what_they_install(page, tmp_path, monkeypatch):
+    """The same, in a process that can import nothing else than what the page's own install lines bring.
+
+    They bring Numba: an installation from a clone has no kernels without it.
+    """
+    monkeypatch.chdir(tmp_path)
+    if not page.startswith(("docs/tasks/", "docs/tutorial")):
+        put_files()
+    packages = brought_by(*INSTALLING[page])
+    assert "numba" in packages
+    with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+        alone.submit(check, page, HERE[page], INSTEAD, hidden=modules_without(packages)).result()
 
 
 def test_what_is_not_run_says_so():

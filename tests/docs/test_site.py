@@ -98,7 +98,7 @@ def test_install_lines_are_those_of_messages():
 
     assert sources == {extras.SOURCE}
     assert [path for path, text in texts.items() if re.search(r"\bunpool\[\w", text)] == []
-    assert extras.install_line("run", "dask", "jit") in texts[ROOT / "docs" / "clusters.md"]
+    assert extras.install_line("run", "dask") in texts[ROOT / "docs" / "clusters.md"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "builder").glob("*.py")), ids=lambda path: path.stem)

@@ -1,7 +1,7 @@
 """Packages: the versions that the tests are installed with, and all that an extra brings on this machine."""
 
 import tomllib
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -30,6 +30,12 @@ def brought_by(*extras):
             found = own(extra) if name == "unpool" else required(name, extra)
             left += [(canonicalize_name(each.name), asked) for each in found for asked in ("", *each.extras)]
     return {name for name, _ in seen}
+
+
+def modules_without(packages):
+    """Names of the installed modules that come with none of some packages."""
+    found = packages_distributions().items()
+    return sorted(name for name, owners in found if not packages & set(map(canonicalize_name, owners)))
 
 
 def own(extra):
