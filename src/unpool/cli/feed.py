@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unpool.cli.errors import UsageError
 from unpool.cli.inputs import InputFile, Item, collect
 from unpool.cli.metadata import PixelRule
-from unpool.cli.model import BFLOAT16, Slot
+from unpool.cli.model import BFLOAT16, Slot, naming_layout
 from unpool.display import format_shape
 from unpool.errors import UnpoolError
 from unpool.images.checks import pillow_unlimited
@@ -50,6 +50,11 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
 
 def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
     """The array for one input, the picture that it was made of, and assumptions about it."""
+    with naming_layout([slot] if source.is_image else [], rule.layout):
+        return _read_one(source, slot, rule)
+
+
+def _read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
     picture: Picture | None = None
     with source.open() as stream:
         if source.is_image:
@@ -78,12 +83,12 @@ def pixel_notes(rule: PixelRule, stored: Picture, slot: Slot) -> list[str]:
     return [*stored.notes, *notes, *rule.above(stored)]
 
 
-def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot]) -> dict[str, NDArray[Any]]:
+def one_feed(inputs: Sequence[str], slots: Mapping[str, Slot], layout: str) -> dict[str, NDArray[Any]]:
     """Arrays for the one run that `-i` arguments name; pixels go in as they are."""
     items, _ = collect(inputs, list(slots))
     if len(items) != 1:
         raise UsageError(f"-i: expected the inputs of one run, got {len(items)}. Name one file per input.")
-    return dict(read_feed(items[0], slots, PixelRule()).arrays)
+    return dict(read_feed(items[0], slots, PixelRule(layout=layout)).arrays)
 
 
 def to_input(picture: Picture, slot: Slot, rule: PixelRule, where: str) -> NDArray[Any]:

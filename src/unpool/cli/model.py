@@ -1,7 +1,8 @@
 """The session of a model, its inputs as slots to fill, and messages about image sizes that it cannot run."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from unpool.runtime.tiles.walk import Shape
 
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
+PIXELS = (1, 3, 4)  # channels of pictures
 # sizes of which multiples are tried where the geometry of a model is not known, and the time for these trials
 STEPS, SECONDS = (2, 4, 8, 16, 32, 64, 128, 256), 10.0
 
@@ -51,6 +53,10 @@ class Slot:
         if self.batch and shape and self.fits((self.batch, *shape[1:])):
             fact = f"a batch of {self.batch}, got {shape[0]}"
             advice = "Split it, or export the model with an open batch."
+        last, first = ((shape[0], *shape[2:], shape[1]), (shape[0], shape[-1], *shape[1:-1])) if shape[1:] else ((), ())
+        transposed = next((other for other in (last, first) if other and self.fits(other)), None)
+        if transposed is not None:
+            advice = f"Transpose it to {format_shape(transposed)}."
         raise ShapeError(f"{where}: input {self.name!r} takes {fact}. {advice}")
 
     @property
@@ -75,9 +81,33 @@ class Slot:
             raise ShapeError(f"input {self.name!r}: {fact}. Give a .npy file.")
         return rank
 
+    def other_layout(self, layout: str) -> str | None:
+        """The other layout, if this input looks like an image of it: it has 1, 3 or 4 channels there, and not here.
+
+        >>> Slot("x", np.dtype(np.float32), (None, None, None, 3)).other_layout("nchw")
+        'nhwc'
+        """
+        other = "nhwc" if layout == "nchw" else "nchw"
+        is_image = self.shape is not None and len(self.shape) - 2 in AXES[layout]
+        return other if is_image and self.channels(other) in PIXELS and self.channels(layout) not in PIXELS else None
+
     def channels(self, layout: str) -> int | None:
         """Number of channels, or None when the model leaves it open."""
         return None if self.shape is None else self.shape[1 if layout == "nchw" else -1]
+
+
+@contextmanager
+def naming_layout(images: Iterable[Slot], layout: str) -> Iterator[None]:
+    """Adds --layout to errors about shapes where an input looks like an image of the other layout."""
+    try:
+        yield
+    except ShapeError as error:
+        found = next(((slot, other) for slot in images if (other := slot.other_layout(layout)) is not None), None)
+        if found is None:
+            raise
+        slot, other = found
+        axes = AXES[other][slot.spatial_rank(layout)]
+        raise ShapeError(f"{error} Input {slot.name!r} looks like {axes}: add --layout {other}.") from error
 
 
 def open_session(
@@ -138,6 +168,17 @@ def size_error(session: InferenceSession, arrays: Mapping[str, NDArray[Any]], la
         f"the model runs on {format_shape(least)} and in steps of {format_shape(steps)} above, "
         f"got {format_shape(image)}. Pad it to {format_shape(larger)} or cut it, nothing is resized here."
     )
+
+
+def layout_error(session: InferenceSession, arrays: Mapping[str, NDArray[Any]], layout: str) -> str | None:
+    """The message about images on which a run has failed, if they run in the other layout."""
+    other, axes = ("nhwc", (1, -1)) if layout == "nchw" else ("nchw", (-1, 1))
+    moved = {name: np.moveaxis(array, *axes) if array.ndim > 3 else array for name, array in arrays.items()}
+    try:
+        session.run(None, {name: np.ascontiguousarray(array) for name, array in moved.items()})
+    except UnpoolError:
+        return None
+    return f"the model does not run on {layout.upper()} images, but on {other.upper()}. Add --layout {other}."
 
 
 def _image_size(geometry: Overview, shapes: Mapping[str, Shape], layout: str) -> Shape:

@@ -89,6 +89,7 @@ def text_option(metavar: str, text: str, default: str | bool = False) -> Any:
 Flag = partial(typer.Option, metavar="")  # an option that takes no value, and whose help shows none
 Choice = partial(typer.Option, case_sensitive=False)  # an option that takes one of a few words, in any case of letters
 INDEX_SPACE_HELP = "Tensor that the indices of MaxUnpool count in when output_shape is given."
+LAYOUT_HELP = "Position of the model's channels: before (NCHW) or after (NHWC) the spatial axes."
 PROVIDER_HELP = "Runtime for the other operators: onnxruntime, openvino, or cuda (unpool's kernels on the GPU too)."
 
 SizeOption = partial(typer.Option, "--size", metavar="NAME=NUMBER")
@@ -105,6 +106,7 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", s
 CompatWord = Annotated[Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")]
 IndexWord = Annotated[IndexSpace, Choice("--index-space", help=INDEX_SPACE_HELP)]
 ProviderWord = Annotated[Provider, Choice("--provider", help=PROVIDER_HELP)]
+LayoutWord = Annotated[Layout, Choice("--layout", help=LAYOUT_HELP)]
 Size = Annotated[list[str] | None, SizeOption(help="Value of a dynamic dimension.")]
 VerifySize = Annotated[list[str] | None, SizeOption(help="Value of a dynamic dimension, for verification.")]
 RunInputs = Annotated[

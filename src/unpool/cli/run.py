@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ from unpool.cli.errors import UsageError, one_line
 from unpool.cli.feed import Feed, read_feed
 from unpool.cli.inputs import Failure, Item, collect
 from unpool.cli.metadata import Metadata
-from unpool.cli.model import Slot, open_session, size_error, slots
+from unpool.cli.model import Slot, layout_error, naming_layout, open_session, size_error, slots
 from unpool.cli.outputs import check_kind, elements, files_of, safe_names
 from unpool.cli.progress import Outcome, ProgressDisplay, Result
-from unpool.cli.render import ClassStyle, specs_of, write_result
+from unpool.cli.render import Areas, ArraySpecs, ClassStyle, specs_of, write_result
 from unpool.cli.run_config import RunConfig
 from unpool.cli.spool import spool, spools
 from unpool.cli.windows import ModelRun, ending_at_once, open_feed
@@ -28,6 +28,7 @@ from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
 from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
+from unpool.images.pixels import Picture
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.session.session import InferenceSession
@@ -151,15 +152,30 @@ class _Runner(ModelRun):
             arrays = elements({name: outputs[name] for name in names})
             if self.config.is_stdout:
                 content = io.BytesIO()
-                specs, areas = write_result(content, self.config, arrays, feed.picture, self.style)
+                specs, areas = self._write(content, arrays, feed.picture)
                 sys.stdout.buffer.write(content.getvalue())
                 sys.stdout.buffer.flush()
             else:
                 with files.open(place) as stream:
-                    specs, areas = write_result(stream, self.config, arrays, feed.picture, self.style)
-            renamed = self._renamed(specs)
-            results.append(Result(item.label, place, specs, seconds, areas, feed.notes, renamed, progress))
+                    specs, areas = self._write(stream, arrays, feed.picture)
+            renamed, notes = self._renamed(specs), (*feed.notes, *self._layout_notes())
+            results.append(Result(item.label, place, specs, seconds, areas, notes, renamed, progress))
         return results
+
+    def _write(
+        self, stream: BinaryIO, arrays: Mapping[str, NDArray[Any]], picture: Picture | None
+    ) -> tuple[ArraySpecs, Areas]:
+        with naming_layout(self.slots.values(), self.config.layout):
+            return write_result(stream, self.config, arrays, picture, self.style)
+
+    def _layout_notes(self) -> list[str]:
+        """A note about the axis of the classes where an input looks like an image of the other layout."""
+        layout = self.config.layout
+        other = next(filter(None, (slot.other_layout(layout) for slot in self.slots.values())), None)
+        if other is None or not (self.config.makes_classes or self.config.softmax):
+            return []
+        axis = "axis 1" if layout == "nchw" else "the last axis"
+        return [f"the classes are those along {axis}, as --layout {layout} says; the inputs look like --layout {other}"]
 
     def _renamed(self, arrays: Iterable[str]) -> dict[str, str]:
         members = safe_names(arrays) if self.config.format == "npz" else {}
@@ -178,7 +194,10 @@ class _Runner(ModelRun):
             runs = [self._run_model(arrays, on_progress) for arrays in feeds]
             return _join_batches(runs), latest
         except UnpoolError as error:
-            message = size_error(self.session, feed.arrays, self.config.layout)
+            message = None
+            if feed.picture is not None:
+                message = layout_error(self.session, feed.arrays, self.config.layout)
+            message = message or size_error(self.session, feed.arrays, self.config.layout)
             if message is None:
                 raise
             raise ShapeError(f"{item.label}: {message}") from error

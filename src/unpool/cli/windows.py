@@ -17,7 +17,7 @@ from unpool.cli.errors import UsageError, exit_code, one_line, print_error
 from unpool.cli.feed import Footprint, footprint, pixel_notes, read_one, takes_numbers, to_input
 from unpool.cli.inputs import InputFile, Item
 from unpool.cli.metadata import PixelRule
-from unpool.cli.model import Slot, smallest_size_error
+from unpool.cli.model import Slot, naming_layout, smallest_size_error
 from unpool.cli.outputs import WINDOW_FORMATS
 from unpool.cli.progress import ProgressDisplay
 from unpool.cli.render import ClassStyle
@@ -185,6 +185,11 @@ def _require_memory(run: ModelRun, feed: Mapping[str, Any], request: TileRequest
 
 def _open_input(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) -> Any:
     """A file as an input of a model: to be read in windows where its format allows, else to be read whole."""
+    with naming_layout([slot] if source.is_image else [], run.rule.layout):
+        return _open_source(run, source, slot, notes)
+
+
+def _open_source(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) -> Any:
     read_whole = partial(_whole, run, source, slot, notes)
     open_windows = partial(_in_windows, run, source, slot, notes)
     if source.member is not None or source.content is not None or formats.ending_of(source.path) is None:

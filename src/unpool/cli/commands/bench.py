@@ -19,6 +19,7 @@ TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
 def bench(
     model: options.ModelPath,
     inputs: options.RunInputs = None,
+    layout: options.LayoutWord = options.Layout.NCHW,
     size: options.Size = None,
     warmup: Annotated[int, typer.Option(min=0, help="Runs that do not count.")] = 3,
     iterations: Annotated[int, typer.Option(min=1, help="Runs that count.")] = 20,
@@ -42,7 +43,7 @@ def bench(
 
         arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
         session, sizes = open_session(model, **arguments), options.parse_sizes(size)
-        feed = one_feed(inputs, slots(session)) if inputs else random_feed(session.get_inputs(), sizes)
+        feed = one_feed(inputs, slots(session), layout) if inputs else random_feed(session.get_inputs(), sizes)
         times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), **arguments)
         is_finite = times.difference is not None and math.isfinite(times.difference)
         document = {

@@ -29,6 +29,7 @@ def compare(
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help=OTHER_HELP, show_default=False)] = None,
     against: Annotated[str | None, options.text_option("RUNTIMES", AGAINST_HELP, AGAINST_DEFAULT)] = None,
     inputs: options.RunInputs = None,
+    layout: options.LayoutWord = options.Layout.NCHW,
     size: options.Size = None,
     tolerance: Annotated[str | None, options.text_option("NUMBER", TOLERANCE_HELP, TOLERANCE_DEFAULT)] = None,
     ulp: Annotated[int, typer.Option(min=0, help="Tolerance of floats in units of the last place, in addition.")] = 0,
@@ -58,7 +59,7 @@ def compare(
         comparison = compare_models(
             *([model] if other is None else [model, other]),
             against=None if against is None else runtime_names(against),
-            feed=one_feed(inputs, slots(open_session(model, **arguments))) if inputs else None,
+            feed=one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None,
             sizes=options.parse_sizes(size),
             tolerance=Tolerance(relative, ulp, share),
             **arguments,

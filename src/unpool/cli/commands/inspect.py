@@ -26,6 +26,7 @@ def inspect(
     size: Annotated[
         list[str] | None, options.SizeOption(help="Value of a dynamic dimension, for the memory estimate.")
     ] = None,
+    layout: options.LayoutWord = options.Layout.NCHW,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
@@ -45,7 +46,7 @@ def inspect(
         console.set_up_log(verbose)
         sizes = options.parse_sizes(size)
         session = open_session(model, provider=provider, **options.semantics(compat, index_space, exact=exact))
-        document = describe_model(model, session, sizes)
+        document = describe_model(model, session, sizes, layout)
         if as_json:
             console.say_json(document)
         else:
@@ -70,26 +71,30 @@ def check(model: options.ModelPath, size: options.Size = None, as_json: options.
         raise typer.Exit(FINDINGS)
 
 
-def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int]) -> dict[str, Any]:
+def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int], layout: str) -> dict[str, Any]:
     """A model as its session sees it, as JSON types: `plan` has the fields of PlanRow, `tiles` those of Overview."""
     import onnx
 
     from unpool.runtime.graph.shapes import check_size_names
+    from unpool.runtime.requirements import onnxruntime
+    from unpool.runtime.session.ort_compat.model_files import to_onnx_format
     from unpool.runtime.tiles.tiler import overview
 
     check_size_names(sizes, [size for value in session.get_inputs() for size in value.shape or ()])
-    imports = onnx.load(path, load_external_data=False).opset_import
+    source = to_onnx_format(path, onnxruntime.SessionOptions())  # a .ort file becomes the bytes of a model
+    model = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(path, load_external_data=False)
+    tiles = overview(session, sizes, layout.upper())
 
     def describe(values: Sequence[Any]) -> list[dict[str, Any]]:
         return [{"name": value.name, "shape": list(value.shape or []), "type": value.type} for value in values]
 
     return {
         "model": str(path),
-        "opsets": {opset.domain: opset.version for opset in imports},
+        "opsets": {opset.domain: opset.version for opset in model.opset_import},
         "inputs": describe(session.get_inputs()),
         "outputs": describe(session.get_outputs()),
         "plan": [asdict(record) for record in session.plan],
-        "tiles": json.loads(json.dumps(asdict(overview(session, sizes)), default=str)),  # Fractions as text, like 1/2
+        "tiles": json.loads(json.dumps(asdict(tiles), default=str)),  # Fractions as text, like 1/2
     }
 
 

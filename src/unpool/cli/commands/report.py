@@ -15,6 +15,7 @@ def report(
     model: options.ModelPath,
     output: Annotated[Path, options.OutputOption(help="HTML file to write.")],
     inputs: options.RunInputs = None,
+    layout: options.LayoutWord = options.Layout.NCHW,
     size: options.Size = None,
     iterations: Annotated[int, typer.Option(min=0, help="Runs that are timed; 0 for no times.")] = 10,
     accuracy: Annotated[bool, options.Flag(help="Evaluate every step once more in float64.")] = True,
@@ -47,9 +48,10 @@ def report(
             raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")
         arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
         sizes = options.parse_sizes(size)
-        feed = one_feed(inputs, slots(open_session(model, **arguments))) if inputs else None
+        feed = one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None
         effort = Effort(2, iterations, seconds=0, limit=math.inf) if iterations else None
-        page = report_model(model, feed, sizes=sizes, options=ReportOptions(effort, accuracy), **arguments)
+        choice = ReportOptions(effort, accuracy)
+        page = report_model(model, feed, sizes=sizes, layout=layout.upper(), options=choice, **arguments)
         page.save(output)
         for line in (*page.lines, f"{output}: written"):
             console.say(line, quiet)

@@ -21,7 +21,6 @@ NAME_HELP = "The model's output to write; several for .npz, or for a folder with
 WHITE_HELP = "Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off."
 MEAN_HELP = "Subtract after --scale; one, or one per channel."
 STD_HELP = "Divide after --mean; one, or one per channel."
-LAYOUT_HELP = "Position of the model's channels: before (NCHW) or after (NHWC) the spatial axes."
 PAGES_HELP = "Take the pages of a .tif as a batch, one after another where the model's batch is fixed."
 PAGES_DEFAULT = "depth of volumes; channels of pictures, where there are as many"
 THRESHOLD_HELP = "For one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits."
@@ -47,7 +46,7 @@ def run(
     scale: Annotated[str | None, text_option("NUMBER", "Multiply pixels, e.g. 1/255.", "by the model")] = None,
     mean: Annotated[str | None, text_option("NUMBERS", MEAN_HELP, "by the model")] = None,
     std: Annotated[str | None, text_option("NUMBERS", STD_HELP, "by the model")] = None,
-    layout: Annotated[options.Layout, Choice(help=LAYOUT_HELP)] = options.Layout.NCHW,
+    layout: options.LayoutWord = options.Layout.NCHW,
     argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False,
     pages: Annotated[options.Pages | None, Choice(help=PAGES_HELP, show_default=PAGES_DEFAULT)] = None,
     threshold: Annotated[str | None, text_option("NUMBER", THRESHOLD_HELP)] = None,

@@ -29,6 +29,7 @@ from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.weights import folder_of, is_too_large
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.ort_compat.model_files import ORT_SUFFIX
 from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE
 from unpool.runtime.session.session import FallbackWarning, InferenceSession, prepared_graph
 
@@ -173,7 +174,9 @@ def _profile(make_session: Callable[[onnxruntime.SessionOptions], Any], feed: Fe
 
 
 def _named(path: str) -> str | bytes:
-    """The model with our names for nodes that have none; its path where it is too large for bytes."""
+    """The model with our names for nodes that have none; its path where it is too large for bytes, or no ONNX file."""
+    if path.endswith(ORT_SUFFIX):
+        return path
     model = load_for_command(path)
     if is_too_large(model) or any(folder_of(tensor) is not None for tensor in model.graph.initializer):
         return path

@@ -91,11 +91,12 @@ class ReportOptions:
     accuracy: bool = True
 
 
-def report(
+def report(  # noqa: PLR0913  options by keyword only, those of a session among them
     source: ModelSource,
     feed: Mapping[str, Any] | None = None,
     *,
     sizes: Mapping[str, int] | None = None,
+    layout: str = "NCHW",
     compat: str = "spec",
     index_space: str = "auto",
     exact: bool = False,
@@ -108,6 +109,7 @@ def report(
         source: path of a model, its bytes, or a ModelProto, which is not changed.
         feed: an array for every input; random numbers by default.
         sizes: for dynamic dimensions by name, used for random numbers.
+        layout: "NCHW" where inputs have channels before the spatial axes, or "NHWC", for the forecast of the memory.
         compat: how the model is read where the standard's text and ONNX Runtime differ.
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
         exact: whether unpool runs every MaxPool, and forms every product of a ConvTranspose.
@@ -160,7 +162,7 @@ def report(
         times=None if options.effort is None else _times(source, inputs, options.effort, settings),
         accuracy=tuple(tracer.accuracy),
         findings=findings,
-        memory=tracer.memory(),
+        memory=tracer.memory(layout),
         maps=tuple(pools.maps[:MAX_MAPS]),
         map_count=len(pools.maps),
         windows=dict(pools.windows),

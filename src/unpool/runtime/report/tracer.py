@@ -85,8 +85,8 @@ class StepTracer:
                 if node.op_type != "ConvTranspose" or node.input[0] not in self._conv_inputs:
                     self.windows += _window_settings(node, self.opsets[""], values)
 
-    def memory(self) -> MemoryUse:
-        """The memory of the run."""
+    def memory(self, layout: str) -> MemoryUse:
+        """The memory of the run; `layout` is that of the inputs."""
         outputs = dict.fromkeys((value.name for value in self._session.get_outputs()), max(self._count - 1, 0))
         last_readers = {**self._last_readers, **outputs}
         lifetimes = tuple(
@@ -99,7 +99,7 @@ class StepTracer:
         )
         shapes = {value.name: value.shape for value in lifetimes if value.producer < 0 and value.shape is not None}
         try:
-            return MemoryUse(lifetimes, live_bytes, Tiler(self._session).run_bytes(shapes))
+            return MemoryUse(lifetimes, live_bytes, Tiler(self._session, layout=layout).run_bytes(shapes))
         except UnpoolError as error:
             return MemoryUse(lifetimes, live_bytes, reason=str(error))
 

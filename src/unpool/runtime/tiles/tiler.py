@@ -22,7 +22,7 @@ from unpool.runtime.tiles import tiling as grid
 from unpool.runtime.tiles.links import Strides
 from unpool.runtime.tiles.rules.table import IN_PLACE, apply
 from unpool.runtime.tiles.tiling import AxisCell, AxisGeometry, Extent, Tiling
-from unpool.runtime.tiles.walk import SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
+from unpool.runtime.tiles.walk import LAYOUTS, SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -139,7 +139,7 @@ class Tiler:
             shapes: of all inputs that are fed.
             tile: shapes of the inputs that are cut; by default the whole ones.
         """
-        fields = self._trace({**shapes, **(tile or {})}, self.images(shapes)).fields
+        fields = self._trace_image(shapes, tile)[1].fields
         sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
         steps = self.session.plan.steps
         partitions = sum(_partition_bytes(self._nodes, step, sizes) for step in steps if step.runner != "unpool")
@@ -152,6 +152,22 @@ class Tiler:
     def _item_bytes(self, name: str) -> int:
         item_type = dtype(self._types.get(name))
         return item_type.itemsize if item_type is not None else MAX_ITEM_BYTES
+
+    def _trace_image(
+        self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None
+    ) -> tuple[dict[str, Axes], Trace]:
+        """The inputs that are cut, and the trace of an image or a tile; refusals name the layout that has one."""
+        tiled, traced = self.images(shapes), {**shapes, **(tile or {})}
+        try:
+            return tiled, self._trace(traced, tiled)
+        except UnsupportedError as error:
+            (other,) = set(LAYOUTS) - {self._layout}
+            try:
+                self._trace(traced, image_inputs(shapes, other, self._inputs))
+            except UnpoolError:
+                raise error from error.__cause__
+            hint = f"With layout={other!r} (--layout {other.lower()}), no node refuses."
+            raise UnsupportedError(f"{error} {hint}") from error
 
     def _trace(self, shapes: Mapping[str, Shape], tiled: Mapping[str, Axes]) -> Trace:
         """The dependence of every value on the inputs that are cut."""
@@ -167,8 +183,7 @@ class Tiler:
 
     def _geometry(self, shapes: Mapping[str, Shape]) -> Geometry:
         """The inputs that are cut, the trace of the whole image, and the geometry of each spatial axis."""
-        tiled = self.images(shapes)
-        whole = self._trace(shapes, tiled)
+        tiled, whole = self._trace_image(shapes)
         outputs = tuple(name for name in self.outputs if name in whole.fields)
         unordered = [name for name in outputs if name in whole.indices and name not in whole.indexed_values]
         if unordered:

@@ -35,7 +35,7 @@ SAVE_FORMAT = "session.save_model_format"
 DATA_FILE = "session.optimized_model_external_initializers_file_name"
 MIN_DATA_BYTES = "session.optimized_model_external_initializers_min_size_in_bytes"
 
-_SUFFIX = ".ort"
+ORT_SUFFIX = ".ort"
 _METADATA = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
 
@@ -67,7 +67,7 @@ def _is_ort_source(source: ModelSource, options: onnxruntime.SessionOptions) -> 
     if stated_format is not None:
         return stated_format == "ORT"
     if isinstance(source, (str, os.PathLike)):
-        return os.fspath(source).endswith(_SUFFIX) and os.path.exists(source)
+        return os.fspath(source).endswith(ORT_SUFFIX) and os.path.exists(source)
     return isinstance(source, (bytes, bytearray, memoryview)) and bytes(source[4:8]) == b"ORTM"
 
 
@@ -89,7 +89,7 @@ def save_optimized(
         _save_by_onnxruntime(optimized, basic_options, providers)
     except Exception as error:
         stated_format = config_entry(options, SAVE_FORMAT)
-        if stated_format == "ORT" or (stated_format is None and options.optimized_model_filepath.endswith(_SUFFIX)):
+        if stated_format == "ORT" or (stated_format is None and options.optimized_model_filepath.endswith(ORT_SUFFIX)):
             raise error_class(UnsupportedError, type(error))(
                 f"{target}: onnxruntime writes its own format only for models that it runs, and it refuses this one: "
                 f"{short_message(error)}. Name a file that ends in .onnx."
