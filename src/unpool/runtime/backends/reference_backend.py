@@ -13,6 +13,7 @@ from unpool.runtime.backends.step import Partition, RunOptions, Targets, Values
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import one_line
 from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.torch_operators import export_advice
 from unpool.runtime.onnx_reference import new_ops
 
 
@@ -32,7 +33,7 @@ class ReferencePartition(Partition):
         except Exception as error:
             raise UnsupportedError(
                 f"{where}: neither onnxruntime nor onnx's ReferenceEvaluator can run it: {one_line(error)}. "
-                "Replace these nodes."
+                f"{export_advice(model.graph.node, 'Replace these nodes.')}"
             ) from error
 
     def _run(self, values: Values, run_options: RunOptions | None, targets: Targets | None) -> list[Any]:  # noqa: ARG002

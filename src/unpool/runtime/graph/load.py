@@ -20,6 +20,7 @@ from unpool.runtime.graph.errors import LONGEST, short_message, source_name
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.runtime.graph.nodes import sort_nodes, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.peek import FileKind, detect_file_kind
+from unpool.runtime.graph.torch_operators import export_advice
 
 # the session config entry that names further folders in which data files may be, separated as in PATH
 FOLDERS_ENTRY = "unpool.external_data_folders"
@@ -266,7 +267,8 @@ def check_model(model: onnx.ModelProto) -> None:
     except Exception as error:
         lines = [line.strip()[:LONGEST] for line in str(error).splitlines() if line.strip()]
         reason = "; ".join(lines[:3]).rstrip(".") or type(error).__name__
-        raise ModelError(f"model: invalid ONNX model, {reason}. Export it again.") from error
+        advice = export_advice(skeleton.graph.node, "Export it again.")
+        raise ModelError(f"model: invalid ONNX model, {reason}. {advice}") from error
 
 
 def _is_plain(tensor: onnx.TensorProto) -> bool:

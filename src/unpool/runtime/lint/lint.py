@@ -19,11 +19,11 @@ from unpool.errors import UnpoolError
 from unpool.runtime.graph.dynamic_dims import DimFlow
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, load_for_command
-from unpool.runtime.graph.nodes import node_name
+from unpool.runtime.graph.nodes import node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import iter_subgraphs
 from unpool.runtime.graph.shapes import check_size_names
-from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, window_findings
+from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, torch_findings, window_findings
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.rewrite.open_model import EditableModel, open_model
 from unpool.runtime.rewrite.repair_indices import unpoolings
@@ -63,6 +63,8 @@ def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Find
 def _findings(editable: EditableModel, semantics: Semantics) -> Iterator[Finding]:
     graph, types = editable.graph, editable.inference.types
     flow = DimFlow(graph, types)
+    for node in with_subgraph_nodes(graph.nodes):
+        yield from torch_findings(node)
     for unpooling in unpoolings(flow):
         yield from index_findings(flow, unpooling)
     for scope in iter_subgraphs(graph, editable.inference):

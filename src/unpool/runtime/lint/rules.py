@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+import onnx
+
 from unpool.display import display_line
 from unpool.errors import UnpoolError
 from unpool.geometry import pooled_size, pooling_walk, upsampled_size
@@ -20,6 +22,7 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.runtime.graph.dynamic_dims import DimExpr, DimFlow, as_ints
 from unpool.runtime.graph.nodes import node_name
 from unpool.runtime.graph.shape_inference import ResolvedNode
+from unpool.runtime.graph.torch_operators import ADVICE, torch_operator
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, offset_obstacle
 from unpool.runtime.rewrite.window_forms import WindowedNode, axes_of, window_difference
@@ -104,6 +107,14 @@ def index_findings(flow: DimFlow, node: Unpooling) -> Iterator[Finding]:
     rule, affected = ASKED_SIZES[word]
     follows = f"the {list(inferred)} that follows from the attributes"
     yield finding(rule, f"output_shape {list(shape)} is {word} than {follows}", affected, repair)
+
+
+def torch_findings(node: onnx.NodeProto) -> Iterator[Finding]:
+    """The finding about an operator of torch that is left in the file."""
+    name = torch_operator(node)
+    if name:
+        affected = "every runtime: none has a kernel for it"
+        yield Finding(node_name(node), node.op_type, "7", f"torch's {name} is left in the file", affected, ADVICE)
 
 
 def window_findings(editable: EditableModel, resolved: ResolvedNode) -> Iterator[Finding]:

@@ -31,6 +31,7 @@ from unpool.runtime.graph.load import ModelSource, check_model
 from unpool.runtime.graph.save import spill_weights
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.torch_operators import ADVICE, torch_operators
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
@@ -102,6 +103,9 @@ class _FixDraft:
 
     def __init__(self, first: onnx.ModelProto, semantics: Semantics, sizes: Mapping[str, int]) -> None:
         editable = open_model(first, semantics)
+        names = torch_operators(editable.graph.nodes)
+        if names:
+            raise UnsupportedError(f"the model: torch's {', '.join(names)} cannot be changed, nor run. {ADVICE}.")
         self._first, self._semantics, self._sizes = first, semantics, sizes
         self._model, self._graph, self._types = editable.model, editable.graph, editable.inference.types
         self._changes: list[NodeChange] = []
