@@ -274,12 +274,16 @@ def has_method(method: str, name: str = "SessionOptions") -> Ask:
 OPTIMISED = {"session.optimized_model_external_initializers_file_name": "weights.bin"}
 SMALL = {"session.optimized_model_external_initializers_min_size_in_bytes": "1"}
 BY_NAME, BY_WORD = "add_free_dimension_override_by_name", "add_free_dimension_override_by_denotation"
+NAMED_SIZES = (
+    "an output whose shape onnxruntime does not infer, as after a MaxUnpool with output_shape, keeps the name there "
+    "and has the size here"
+)
 LIBRARY = "./libnowhere.so"
 SESSION = (
     shown("add_external_initializers", external_values),
     shown("add_external_initializers_from_files_in_memory", external_files),
     shown(BY_WORD, resized(BY_WORD, "DATA_BATCH"), resized("", "")),
-    shown(BY_NAME, resized(BY_NAME, "N"), resized("", "")),
+    shown(BY_NAME, resized(BY_NAME, "N"), resized("", ""), note=NAMED_SIZES),
     shown("add_initializer", replaced, plainly),
     shown("add_provider", added_provider),
     shown("add_provider_for_devices", device),

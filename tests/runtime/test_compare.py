@@ -256,7 +256,16 @@ def test_open_sizes_are_those_of_the_other_model():
         assert not done.has_unsupported
         assert done.inputs[0].split(maxsplit=1)[1] == "1x1x5x9 float32"
         assert "the output agrees, bit for bit" in str(done)
-    assert unpool.compare(first, second, sizes={"h": 6}).has_unsupported
+    with pytest.raises(UnpoolError, match="the inputs differ"):
+        unpool.compare(first, second, sizes={"h": 6})
+
+
+@pytest.mark.parametrize("other", ["float[1, 1, 6, 9]", "float[1, 5, 9]", "double[1, 1, 5, 9]"])
+def test_models_of_other_inputs_are_refused(other):
+    """The error names the input with both shapes and types, not a node on which the second model fails."""
+    models_of = (models.model(f"g ({kind} x) => (float y) {{ y = Relu (x) }}") for kind in ("float[1, 1, 5, 9]", other))
+    with pytest.raises(UnpoolError, match=r"input 'x' of .* of .* 1x1x5x9 float32: the inputs differ"):
+        unpool.compare(*models_of)
 
 
 def test_what_fix_writes_is_the_same_model():

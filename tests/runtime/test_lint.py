@@ -68,6 +68,12 @@ FOUND = {
         "3.3",
         CANONICALISE,
     ),
+    "3.5": (pool('kernel_shape = [2], strides = [2], auto_pad = "SAME_LOWER"'), "3.5", CANONICALISE),
+    "3.5 open size": (
+        pool('kernel_shape = [2], strides = [2], auto_pad = "SAME_LOWER"', "1, 2, l"),
+        "3.5",
+        f"Export it with fixed sizes, then {CANONICALISE}",
+    ),
     "3.6": (pool('kernel_shape = [2], dilations = [2], auto_pad = "SAME_UPPER"'), "3.6", CANONICALISE),
     "3.7": (pool('kernel_shape = [2], strides = [4], auto_pad = "SAME_UPPER"', "1, 2, 12"), "3.7", CANONICALISE),
     "3.8": (pool('kernel_shape = [2], pads = [1, 0], auto_pad = "SAME_UPPER"'), "3.8", "Remove the pads"),
@@ -106,6 +112,19 @@ def test_the_repair_repairs(name):
     assert lint(done.model) == ()
 
 
+@pytest.mark.parametrize("opset", [11, 17, 22])
+def test_what_check_says_of_the_reference_is_what_compare_finds(opset):
+    """SAME_LOWER gives another shape in onnx's ReferenceEvaluator; what canonicalise writes does not."""
+    model = models.model(
+        f'g (float[1, 1, 5, 5] x) => (float[1, 1, h, w] y) {{ y = MaxPool <{POOL}, auto_pad = "SAME_LOWER"> (x) }}',
+        opset=opset,
+    )
+    (found,) = lint(model)
+    assert (found.rule, "ReferenceEvaluator" in found.affected) == ("3.5", True)
+    assert unpool.compare(model, against=["reference"]).differs
+    assert not unpool.compare(canonicalise(model).model, against=["reference"]).differs
+
+
 def test_the_pads_in_place_of_ceil_mode_do_the_same():
     """The pads that the repair of 3.2 names give the same windows."""
     x = models.random(1, 2, 9)
@@ -124,6 +143,8 @@ CLEAN = {
     "3.2 nothing cut": pool("kernel_shape = [2], strides = [2], ceil_mode = 1"),
     "3.3 no rest": pool('kernel_shape = [3], strides = [3], auto_pad = "VALID", ceil_mode = 1'),
     "3.3 no ceil": pool('kernel_shape = [2], strides = [2], auto_pad = "VALID"'),
+    "3.5 no padding": pool('kernel_shape = [2], strides = [2], auto_pad = "SAME_LOWER"', "1, 2, 8"),
+    "3.5 upper": pool('kernel_shape = [2], strides = [2], auto_pad = "SAME_UPPER"'),
     "3.6 window of 1": pool('kernel_shape = [1], dilations = [2], auto_pad = "SAME_UPPER"'),
     "3.7 stride within": pool('kernel_shape = [3], strides = [2], auto_pad = "SAME_UPPER"'),
     "3.8 zero pads": pool('kernel_shape = [2], pads = [0, 0], auto_pad = "SAME_UPPER"'),

@@ -371,6 +371,22 @@ def test_the_command_knows_the_targets():
     assert all(one.sources and "https://" in one.sources[0] for one in TARGETS.values())
 
 
+@pytest.mark.parametrize(
+    ("word", "advice"), [("onnxruntime", "nothing is to be lowered"), ("tflit", "Did you mean tflite?")]
+)
+def test_targets_that_are_none(tmp_path, word, advice):
+    """There is nothing to lower for onnxruntime; for an unknown word the most similar target is named."""
+    onnx.save(round_trip("1-D, dilated"), tmp_path / "m.onnx")
+    done = CliRunner().invoke(app, ["lower", str(tmp_path / "m.onnx"), "--for", word, "-o", str(tmp_path / "n.onnx")])
+    assert done.exit_code == USAGE
+    assert advice in done.stderr
+    assert not (tmp_path / "n.onnx").exists()
+    with pytest.raises(
+        UnsupportedError, match="nothing is to be lowered" if word == "onnxruntime" else "expected a target"
+    ):
+        lower(round_trip("1-D, dilated"), word)
+
+
 def test_the_command_writes_and_reports(tmp_path):
     """It writes a new file, says what changed and where it was checked, and never replaces its input unasked."""
     path, output = tmp_path / "trip.onnx", tmp_path / "lowered.onnx"

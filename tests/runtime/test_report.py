@@ -49,6 +49,26 @@ def dotted(uri, shape):
     return {(int(row), int(column)) for row, column in np.argwhere((middles == MARK).all(axis=-1))}
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("size", "stride", "begin"), [((303, 61), 2, 0), ((61, 303), 3, 1), ((20, 19), 2, 1)])
+def test_close_ups_show_the_same_windows(size, stride, begin, seed):
+    """The close-up of the small side begins and ends with the same windows as that of the large side."""
+    window = f"kernel_shape = [3, 3], strides = {[stride] * 2}, pads = {[begin] * 4}"
+    model = models.model(
+        f"""g (float[1, 1, {size[0]}, {size[1]}] x) => (float[a, b, c, d] z) {{
+            y, i = MaxPool <{window}> (x)
+            s = Shape (x)
+            z = MaxUnpool <{window}> (y, i, s)
+        }}"""
+    )
+    pool, unpooling = unpool.report(model, {"x": models.random(1, 1, *size, seed=seed)}, options=QUICK).maps
+    for small, large in ((pool.after, pool.before), (unpooling.before, unpooling.after)):
+        pairs = zip(small.area.begin, small.area.size, large.area.begin, large.area.size, small.shape[2:], strict=True)
+        for first, count, start, length, windows in pairs:
+            assert start == max(0, first * stride - begin)
+            assert first + count == min((start + length - 1 + begin) // stride + 1, windows)
+
+
 def test_chosen_positions_are_marked():
     """Both pictures of the large side have dots where the maxima are, those of the small side have none."""
     pool, unpooling = unpool.report(models.model(ROUND_TRIP), {"x": X}, options=QUICK).maps

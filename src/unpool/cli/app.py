@@ -28,6 +28,7 @@ COMMANDS = (
 _CHOICE = re.compile(r"'([^']*)' is not one of (.+)\.$")
 _WORD = re.compile(r"'([^']+)'")
 
+NO_CHOICES = {"onnxruntime": "It runs MaxUnpool, so nothing is to be lowered: keep the model, or take any."}  # of --for
 WRONG: Any = typer.BadParameter.__mro__[2]  # Typer's base class of usage errors; its module differs between releases
 
 
@@ -60,7 +61,9 @@ def sentence(text: str) -> str:
     words = " ".join(text.replace("Value error, ", "").split())
     ended = f"{words[:1].lower()}{words[1:]}{'' if words.endswith(('.', '?')) else '.'}"
     choice = _CHOICE.search(ended)
-    advice = suggest_name(choice[1], _WORD.findall(choice[2]), "") if choice else ""
+    advice = ""
+    if choice:
+        advice = NO_CHOICES.get(choice[1]) or suggest_name(choice[1], _WORD.findall(choice[2]), "")
     return f"{ended} {advice}".rstrip()
 
 

@@ -11,7 +11,7 @@ from unpool.explanation.versions import Contract, ContractChange, changes_betwee
 from unpool.geometry import Axis
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
-from unpool.operators.contract import OPERATORS, Row
+from unpool.operators.contract import NEWEST_OPSET, OPERATORS, Row
 
 UNCOVERED_TEXTS = {
     "MaxPool": "no window reads",
@@ -152,9 +152,14 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
             f"explain: layout is one of {', '.join(domains)}; got {layout!r}. {suggest_name(layout, domains)}"
         )
     domain = domains[layout]
+    for option, number in (("opset", opset), ("to", to)):
+        if isinstance(number, int) and number > NEWEST_OPSET:
+            expected = f"an opset up to {NEWEST_OPSET}, the newest whose operators were read"
+            raise UnsupportedError(f"explain: {option}: expected {expected}, got {number}. Pass an older one.")
     row = contract.rows_of(name, domain)[-1] if opset is None else contract.row(name, domain, opset)
     rows = [row] if to is None else [row, contract.row(name, domain, to)]
     if size is None and attributes:
+        read.check_names(row, attributes.keys() - ({"output_shape"} if name == "MaxUnpool" else set()))
         raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X. Pass size as well.")
     if (rows[-1].since_version or 0) < (row.since_version or 0):
         least = row.since_version if opset is None else opset

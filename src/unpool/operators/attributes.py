@@ -6,7 +6,7 @@ case-sensitive, and parameter counts: ONNX Runtime's helper for fused activation
 
 import numbers
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,13 +90,18 @@ def check(row: Row, attributes: Attributes) -> dict[str, Any]:
         UnpoolError: an unknown attribute, a missing one, or one of the wrong type.
     """
     values = {name: value for name, value in attributes.items() if value is not None}
-    for name in values:
-        if name not in row.attributes:
-            raise _unknown(row, name)
+    check_names(row, values)
     for name in row.required:
         if name not in values:
             raise UnpoolError(f"{row.label}: attribute {name} is missing, but required.")
     return {name: _typed(row, name, value) for name, value in values.items()}
+
+
+def check_names(row: Row, names: Iterable[str]) -> None:
+    """Raise an UnpoolError for a name that the version has no attribute of."""
+    for name in names:
+        if name not in row.attributes:
+            raise _unknown(row, name)
 
 
 def _unknown(row: Row, name: str) -> UnpoolError:

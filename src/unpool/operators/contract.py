@@ -23,6 +23,7 @@ INPUT_NAMES = {"MaxPool": ("X",), "MaxUnpool": ("X", "I", "output_shape"), "Conv
 """By operator, the standard's names of its inputs."""
 NHWC = "com.ms.internal.nhwc"
 DOMAINS = ("", NHWC)
+NEWEST_OPSET = 28  # of ONNX, up to which no operator has a version that is not in the table
 
 
 class AttributeType(Enum):

@@ -89,6 +89,8 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     known |= {name: to_dense(tensor) for name, tensor in first.graph.sparse_constants.items()}
     known |= inputs
     second_inputs = {name: inputs[own] for own, name in _match_inputs(second, list(inputs)).items()}
+    if other is not None:
+        _require_same_inputs(second, second_inputs, source_name(model), source_name(other))
     pairs = None if other is None else align.match_values(first, second, zip(inputs, second_inputs, strict=True))
     reports = {}
     for runtime in runtimes:
@@ -159,6 +161,22 @@ def _match_inputs(model: align.ComparableModel, names: Sequence[str]) -> dict[st
     if len(own) != len(names):
         raise UnpoolError(f"compare: the two models have inputs of different number: {list(names)} and {own}.")
     return dict(zip(names, own, strict=True))
+
+
+def _require_same_inputs(model: align.ComparableModel, feed: align.Values, first_name: str, name: str) -> None:
+    """Refuse the inputs of a first model that do not fit the inputs of another one, with the names of both."""
+    for value in model.graph.inputs:
+        array, dims, dtype = feed.get(value.name), shapes.dims(value.type), shapes.dtype(value.type)
+        if not isinstance(array, np.ndarray) or dims is None:
+            continue
+        fits = len(dims) == array.ndim and all(
+            not isinstance(dim, int) or dim == size for dim, size in zip(dims, array.shape, strict=True)
+        )
+        if not fits or array.dtype != dtype:
+            raise UnpoolError(
+                f"compare: input {value.name!r} of {name} is {format_shape(dims)} {dtype}, of {first_name} "
+                f"{format_shape(array.shape)} {array.dtype}: the inputs differ. Export both models for the same ones."
+            )
 
 
 def _report(

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import onnx
 
 from unpool.display import display_line
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.geometry import pooled_size, pooling_walk, upsampled_size
 from unpool.operators import resolve
 from unpool.operators.contract import Switch
@@ -25,7 +25,7 @@ from unpool.runtime.graph.shape_inference import ResolvedNode
 from unpool.runtime.graph.torch_operators import ADVICE, torch_operator
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, offset_obstacle
-from unpool.runtime.rewrite.window_forms import WindowedNode, axes_of, window_difference
+from unpool.runtime.rewrite.window_forms import WindowedNode, axes_of, explicit_pads_form, window_difference
 
 FIX, CANONICALISE = "unpool fix", "unpool canonicalise"
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -157,6 +157,21 @@ def _differs(node: WindowedNode) -> bool:
         return False
 
 
+def _pads_lower(node: WindowedNode) -> bool:
+    """True if SAME_LOWER pads, for a size that the node can have; where it does not, rule 3.7 is about its windows."""
+    spec = _pool(node)
+    if spec.padding != "SAME_LOWER":
+        return False
+    for size, window, axis_of in zip(node.sizes, spec.windows, axes_of(spec, ()), strict=True):
+        with suppress(UnpoolError):
+            if not isinstance(size, int):
+                if window.reach > 1:
+                    return True
+            elif upsampled_size(axis_of(size).small, window) > size:
+                return True
+    return False
+
+
 def _pads_reach_window(node: WindowedNode) -> bool:
     spec = _pool(node)
     pairs = zip(spec.pads, spec.windows, strict=True)
@@ -220,6 +235,15 @@ def _output_padding(node: WindowedNode) -> list[tuple[int, int]]:
 Words: TypeAlias = str | Callable[[WindowedNode], str]
 
 
+def _canonicalise(node: WindowedNode) -> str:
+    """The command, if it can write the node with explicit pads."""
+    try:
+        explicit_pads_form(node, node.spec.row)
+    except UnsupportedError:
+        return f"Export it with fixed sizes, then {CANONICALISE}"
+    return CANONICALISE
+
+
 class WindowRule(NamedTuple):
     """A rule of docs/semantics.md: when it applies to a node, and the words of its finding."""
 
@@ -227,7 +251,7 @@ class WindowRule(NamedTuple):
     applies: Callable[[WindowedNode], bool]
     problem: Words
     affected: Words
-    repair: Words = CANONICALISE
+    repair: Words = _canonicalise
 
 
 POOL_RULES = (
@@ -243,6 +267,12 @@ POOL_RULES = (
         lambda node: node.spec.padding == "VALID" and _pool(node).ceil and _differs(node),
         "ceil_mode next to auto_pad VALID, which has no effect in the standard",
         "onnxruntime and OpenVINO obey it and may give one element more per axis",
+    ),
+    WindowRule(
+        "3.5",
+        _pads_lower,
+        "auto_pad SAME_LOWER",
+        "onnx's ReferenceEvaluator places the windows elsewhere, and may give another shape",
     ),
     WindowRule(
         "3.6",

@@ -178,6 +178,7 @@ ANY = LoweringTarget(
     ranks={"MaxPool": (2,), "AveragePool": (2,), "Conv": (1, 2), "ConvTranspose": (1, 2)},
     sources=tuple(source for target in _NAMED for source in target.sources),
 )
+NOTHING_TO_LOWER = "onnxruntime runs MaxUnpool, so nothing is to be lowered. Keep the model, or lower it for 'any'."
 TARGETS: Mapping[str, LoweringTarget] = {target.name: target for target in (*_NAMED, ANY)}
 
 
@@ -185,6 +186,8 @@ def find_target(target: str | LoweringTarget) -> LoweringTarget:
     """The target of this name, or the target itself."""
     if isinstance(target, LoweringTarget):
         return target
+    if target == "onnxruntime":
+        raise UnsupportedError(f"lower: {NOTHING_TO_LOWER}")
     if target not in TARGETS:
         raise UnsupportedError(f"lower: expected a target of {', '.join(TARGETS)}; got {target!r}.")
     return TARGETS[target]

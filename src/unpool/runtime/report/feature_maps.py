@@ -1,7 +1,7 @@
 """Feature maps before and after a pooling or an unpooling, as pictures, with the positions of the maxima."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.extras import require
+from unpool.geometry import Axis, Window
+from unpool.operators import max_pool
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.resolve import Spec
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import spec_of
@@ -76,23 +81,23 @@ def map_pair(node: onnx.NodeProto, prepared: PreparedGraph, values: Mapping[str,
         return None
     is_pool = node.op_type == "MaxPool"
     large, small = (x, y) if is_pool else (y, x)
+    semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
+    spec = spec_of(node, prepared.graph.opsets, semantics)
     channel = int(np.argmax(np.nan_to_num(small[0].astype(np.float64)).reshape(small.shape[1], -1).std(axis=1)))
     if is_pool:
         marks = _argmax_marks(node, x, channel, prepared.semantics.compat)
     else:
-        semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
-        spec = spec_of(node, prepared.graph.opsets, semantics)
         (written,) = functional.run(spec, [np.ones_like(x), *map(values.get, node.input[1:])])
         marks = np.asarray(written)[0, channel] != 0
     depth = tuple(size // 2 for size in large.shape[2:-2])
-    sizes = zip(depth, large.shape[2:-2], small.shape[2:-2], strict=True)
-    small_depth = tuple(min(position * less // more, less - 1) for position, more, less in sizes)
+    axes = _axes(spec, large.shape[2:], small.shape[2:])
+    small_depth = tuple(_window_at(axis, position) for axis, position in zip(axes, depth, strict=False))
     large_plane, small_plane = _plane(large[0, channel], depth), _plane(small[0, channel], small_depth)
-    area = _close_up_area(large_plane, small_plane)
+    area, small_area = _close_up_areas(large_plane, axes[-2:])
     names = (node.input[0], node.output[0]) if is_pool else (node.output[0], node.input[0])
     maps = (
         _feature_map(names[0], large.shape, large_plane, area, _plane(marks, depth)),
-        _feature_map(names[1], small.shape, small_plane, _scale_area(area, large_plane, small_plane), None),
+        _feature_map(names[1], small.shape, small_plane, small_area, None),
     )
     return MapPair(node_name(node), node.op_type, channel, depth, *(maps if is_pool else maps[::-1]))
 
@@ -121,24 +126,36 @@ def _plane(block: AnyArray, depth: tuple[int, ...]) -> AnyArray:
     return block[None] if block.ndim == 1 else block[depth]
 
 
-def _close_up_area(large: AnyArray, small: AnyArray) -> Area:
-    """The part of the large plane around its largest element; it begins where an element of the small plane does."""
+def _axes(spec: Spec, large: tuple[int, ...], small: tuple[int, ...]) -> list[Axis]:
+    """The spatial axes of a pool or an unpooling, two or more: the only row of a single axis is one of its own."""
+    assert isinstance(spec, MaxPoolSpec | MaxUnpoolSpec)
+    if isinstance(spec, MaxPoolSpec):
+        axes = [max_pool.axis(spec, number, size) for number, size in enumerate(large)]
+    else:
+        pairs = zip(spec.windows, spec.pads, large, small, strict=True)
+        axes = [Axis(more, less, window, begin) for window, (begin, _), more, less in pairs]
+    return axes if len(axes) > 1 else [Axis(1, 1, Window(1)), *axes]
+
+
+def _window_at(axis: Axis, position: int) -> int:
+    """The last window that begins at a large position or before it: small * stride - begin = large."""
+    return int(np.clip((position + axis.begin) // axis.window.stride, 0, axis.small - 1))
+
+
+def _close_up_areas(large: AnyArray, axes: Sequence[Axis]) -> tuple[Area, Area]:
+    """The part of the large plane around its largest element, from the begin of a window on, and the windows in it."""
     largest = np.unravel_index(int(np.argmax(np.nan_to_num(large.astype(np.float64)))), large.shape)
-    begin = []
-    for position, more, less in zip(largest, large.shape, small.shape, strict=True):
-        start = int(np.clip(position - min(MAX_CLOSE_UP, more) // 2, 0, max(0, more - MAX_CLOSE_UP)))
-        begin.append(start - start % max(1, round(more / less)))
-    return Area(tuple(begin), tuple(min(MAX_CLOSE_UP, size) for size in large.shape))
-
-
-def _scale_area(area: Area, large: AnyArray, small: AnyArray) -> Area:
-    """The part of the small plane that belongs to a part of the large one, by the ratio of their sizes."""
-    begin, size = [], []
-    for start, part, more, less in zip(area.begin, area.size, large.shape, small.shape, strict=True):
-        first = min(start * less // more, less - 1)
-        begin.append(first)
-        size.append(max(1, min(-(-(start + part) * less // more), less) - first))
-    return Area(tuple(begin), tuple(size))
+    begins, sizes, firsts, counts = [], [], [], []
+    for position, axis in zip(largest, axes, strict=True):
+        most = min(MAX_CLOSE_UP, axis.large)
+        first = _window_at(axis, int(np.clip(position - most // 2, 0, axis.large - most)))
+        begin = max(0, first * axis.window.stride - axis.begin)
+        size = min(most, axis.large - begin)
+        begins.append(begin)
+        sizes.append(size)
+        firsts.append(first)
+        counts.append(_window_at(axis, begin + size - 1) - first + 1)
+    return Area(tuple(begins), tuple(sizes)), Area(tuple(firsts), tuple(counts))
 
 
 def _plane_uri(plane: AnyArray, area: Area) -> str:
