@@ -15,8 +15,9 @@ vector. So only large Convs are converted there, and none with dilations, whose 
 one axis onnxruntime copies x for every tap, too: unpool takes 0.6 to 0.96 times as long for the Convs of HiFi-GAN. They
 are converted between two steps of unpool in a model with a Snake, where they also save a partition.
 
-A Conv before a MaxPool with Indices usually stays: a ConvTranspose rounds differently, so the pool would choose other
-positions among nearly equal elements, and MaxUnpool would put whole values there.
+Results differ by rounding, with n products per element by at most (2 * n + 8) * 2**-24 times n * |x| * |W| + |bias|,
+each the largest. So a Conv before a MaxPool with Indices usually stays: the pool would choose other positions among
+nearly equal elements, and MaxUnpool would put whole values there.
 """
 
 import math

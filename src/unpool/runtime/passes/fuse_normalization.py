@@ -11,7 +11,9 @@ A step between two nodes that onnxruntime runs would cut a partition, which take
 normalization becomes a step only next to one of unpool's: if unpool makes its input, or alone reads its output, and if
 it is large enough to be worth a step, or between two of unpool's.
 
-The results of onnxruntime and unpool differ by rounding. So a normalization on which the indices of a MaxPool depend
+The results of onnxruntime and unpool differ by rounding: normalized values by at most (m + 4) * 2**-22 times their
+magnitude or 1, where the mean is m times the standard deviation, sqrt(variance + epsilon). onnxruntime loses the digits
+of a large mean, unpool does not. So a normalization on which the indices of a MaxPool depend
 stays, as a Conv does (`convert_conv.py`).
 """
 
@@ -153,6 +155,8 @@ class _Finder(Neighbours):
         if shapes.dtype(self.types.get(x)) != np.float32 or scale.shape != shift.shape or not x:
             return None
         epsilon = attributes(self.graph.nodes[main]).get("epsilon", DEFAULT_EPSILON)
+        if not epsilon > 0:
+            return None  # equal numbers are then 0 / 0, of which onnxruntime makes anything
         inputs: tuple[str, ...] = (x,)
         activation, output = None, self.graph.nodes[positions[-1]].output[0]
         place = self.next(output, "Add")

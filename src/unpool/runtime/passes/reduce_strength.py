@@ -1,16 +1,21 @@
 """Strength reduction: nodes that onnxruntime computes slowly become others with the same result, except for rounding.
 
-| node | becomes | milliseconds before, after |
-|---|---|---|
-| PRelu of one slope | LeakyRelu | 7.8, 0.4 for (1, 32, 192, 192) |
-| PRelu of other finite slopes | Relu(x) + slope * Min(x, 0): one addend is zero | 6.4, 2.1 for the same |
-| Softmax not over the last axis | Transpose of three axes, Softmax, Transpose | 126, 15 for (1, 64, 256, 256) |
-| Einsum of two tensors | Transpose, Reshape, MatMul, Reshape, Transpose | 10.7, 3.4 for bildsk,biokl->bolsd |
-| Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | 5.1, 1.2 for (1, 64, 12000) |
-| Softplus | Relu(x) + Log(1 + Exp(-Abs(x))) | 4.8, 1.7 for the same |
-| Gather of windows | a Slice for each window, or for each of its elements; Concat | 1.7, 0.6 for (1024, 256, 3) |
-| Resize of volumes to nearest elements | Resize of planes, Expand | 116, 7.5 for twice (1, 32, 32, 32, 32) |
-| ReduceSum of two slices | Add of two Gathers | 0.49, 0.18 for (1, 2, 64, 56, 56) |
+| node | becomes | keeps | milliseconds before, after |
+|---|---|---|---|
+| PRelu of one slope | LeakyRelu | bits | 7.8, 0.4 for (1, 32, 192, 192) |
+| PRelu of slopes from 0 to 1 | Max(x, slope * x) | bits | 2.9, 0.3 for the same |
+| PRelu of other finite slopes | x * Where(x < 0, slope, 1) | bits | 2.9, 1.0 for the same |
+| Softmax not over the last axis | Transpose of three axes, Softmax, Transpose | bits | 126, 15 for (1, 64, 256, 256) |
+| Einsum of two tensors | Transpose, Reshape, MatMul, Reshape, Transpose | sums | 10.7, 3.4 for bildsk,biokl->bolsd |
+| Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
+| Softplus | Relu(x) + w * Log(u) / (u - 1), u = 1 + w, w = Exp(-Abs(x)) | values | 4.8, 2.0 for the same |
+| Gather of windows | a Slice per window, or per element of one; Concat | bits | 1.7, 0.6 for (1024, 256, 3) |
+| Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
+| ReduceSum of two slices | Sum of two Gathers and 0 | bits | 0.50, 0.11 for (1, 2, 64, 56, 56) |
+
+"Bits": every result of onnxruntime, the sign of zero too; a NaN stays one. "Sums" of n products differ by at most
+2 * n * 2**-24 times the sum of their magnitudes; one that overflows on the way may be infinite or NaN in either.
+"Values" differ by at most 2**-20 of them, or 2**-126: where the result is subnormal, in front of a factor that is so.
 
 onnxruntime broadcasts a PRelu in one thread; its Softmax, Einsum, Gather and Resize move single elements; its Mish and
 Softplus call the exponential of a single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
@@ -34,7 +39,8 @@ from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.profitability import Shapes, time_in_onnxruntime
 
-FIRST_OPSET_OF_MIN = 8  # with broadcasting
+FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max and Sum
+FIRST_OPSET_OF_WHERE = 9
 FIRST_SOFTMAX_OF_ONE_AXIS = 13
 FIRST_AXES_AS_INPUT = 13  # of Unsqueeze
 FIRST_RESIZE_TO_SIZES = 11
@@ -130,13 +136,22 @@ def _replace_prelu(node: onnx.NodeProto, writer: _Writer) -> bool:
         return False
     if not np.isfinite(slope).all() or writer.opset < FIRST_OPSET_OF_MIN:
         return False
+    is_below_one = ((slope >= np.finfo(np.float32).smallest_normal) & (slope <= 1)).all()
     if slope.size == 1:
         writer.add("LeakyRelu", [x], sizes, node, alpha=slope.item())
+    elif is_below_one:
+        writer.add("Max", [x, writer.add("Mul", [x, node.input[1]], sizes, node)], sizes, node)
+    elif writer.opset < FIRST_OPSET_OF_WHERE or (np.signbit(slope) & (slope == 0)).any():
+        return False  # onnxruntime's Where loses the sign of -0
     else:
-        positive = writer.add("Relu", [x], sizes, node)
-        zero = writer.constant(np.zeros((), np.float32), f"{node.output[0]}_zero")
-        negative = writer.add("Min", [x, zero], sizes, node)
-        writer.add("Add", [positive, writer.add("Mul", [negative, node.input[1]], sizes, node)], sizes, node)
+        zero, one = (
+            writer.constant(np.array(value, np.float32), f"{node.output[0]}_{wish}")
+            for value, wish in ((0, "zero"), (1, "one"))
+        )
+        is_negative = writer.add("Less", [x, zero], sizes, node)
+        writer.types[is_negative] = shapes.tensor_type(onnx.TensorProto.BOOL, sizes)
+        factor = writer.add("Where", [is_negative, node.input[1], one], sizes, node)
+        writer.add("Mul", [x, factor], sizes, node)
     writer.finish(node)
     return True
 
@@ -213,13 +228,19 @@ def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
 
 
 def _replace_softplus(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """Log(u) / (u - 1) makes up for what 1 + w rounds away of a small w; u is never 1 (Kahan's log1p)."""
     x, sizes = node.input[0], writer.sizes(node.input[0])
     if sizes is None or math.prod(sizes) < LEAST_SIZE or writer.opset < FIRST_OPSET_OF_MIN:
         return False
-    one = writer.constant(np.array(1, np.float32), f"{node.output[0]}_one")
+    one, above_one = (
+        writer.constant(np.array(value, np.float32), f"{node.output[0]}_{wish}")
+        for value, wish in ((1, "one"), (1 + np.finfo(np.float32).eps, "above_one"))
+    )
     negative = writer.add("Neg", [writer.add("Abs", [x], sizes, node)], sizes, node)
     w = writer.add("Exp", [negative], sizes, node)
-    rest = writer.add("Log", [writer.add("Add", [w, one], sizes, node)], sizes, node)
+    u = writer.add("Max", [writer.add("Add", [w, one], sizes, node), above_one], sizes, node)
+    logarithm, rounded = writer.add("Log", [u], sizes, node), writer.add("Sub", [u, one], sizes, node)
+    rest = writer.add("Mul", [w, writer.add("Div", [logarithm, rounded], sizes, node)], sizes, node)
     writer.add("Add", [writer.add("Relu", [x], sizes, node), rest], sizes, node)
     writer.finish(node)
     return True
@@ -304,11 +325,14 @@ def _replace_resize(node: onnx.NodeProto, writer: _Writer) -> bool:
 
 
 def _replace_reduce_sum(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """The sum of two slices rounds as an Add does."""
+    """The sum of two slices rounds as an Add does; the third addend makes -0 + -0 the +0 that a ReduceSum gives.
+
+    An Add of 0 would not: onnxruntime drops it.
+    """
     sizes, given = writer.sizes(node.input[0]), attributes(node)
     tensor = writer.constants.get(node.input[1]) if len(node.input) > 1 else None
     axes = given.get("axes", []) if tensor is None else array_of(tensor).tolist()
-    if not sizes or len(axes) != 1 or math.prod(sizes) < LEAST_SIZE:
+    if not sizes or len(axes) != 1 or math.prod(sizes) < LEAST_SIZE or writer.opset < FIRST_OPSET_OF_MIN:
         return False
     axis = axes[0] % len(sizes)
     if sizes[axis] != 2 or axis == len(sizes) - 1:
@@ -319,7 +343,8 @@ def _replace_reduce_sum(node: onnx.NodeProto, writer: _Writer) -> bool:
                    axis=axis)
         for place in (0, 1)
     ]  # fmt: skip
-    total = writer.add("Add", slices, part, node)
+    zero = writer.constant(np.zeros((), np.float32), f"{node.output[0]}_zero")
+    total = writer.add("Sum", [*slices, zero], part, node)
     if given.get("keepdims", 1):
         writer.move(total, part, range(len(part)), (*sizes[:axis], 1, *sizes[axis + 1 :]), node)
     writer.finish(node)

@@ -1,0 +1,103 @@
+"""The harness of passes: a model runs with a pass, without it, and in onnxruntime, on values that reveal a difference.
+
+A pass states in its docstring what it keeps: bits, or values within a bound. A NaN may be any NaN.
+"""
+
+from unittest.mock import patch
+
+import numpy as np
+import onnxruntime
+from onnx import helper
+
+import unpool
+from unpool.runtime.passes import fuse_normalization, fuse_snake, pipeline, reduce_strength
+from unpool.runtime.passes.fuse_unpool import FusionResult
+
+LARGEST = np.finfo(np.float32).max
+SPECIAL = np.float32(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 1e-38, -1e-38, 1e-30, -1e30, 1, -1, 3, -20, LARGEST, -LARGEST]
+)
+SKIPS = {
+    "fuse_unpool_patterns": lambda graph, types, *_: FusionResult(graph, types, ()),
+    "reduce_strength": lambda graph, types, *_: (graph, types),
+    "conv_savings": lambda *_: {},
+    **dict.fromkeys(("fuse_snake", "fold_weights", "fold", "fuse", "fuse_normalization"), lambda graph, *_: graph),
+}
+"""What stands in for each pass that is left out."""
+
+
+def special(*shape, seed=0):
+    """Special values in random places, each of them several times where there is room."""
+    return np.random.default_rng((seed, *shape)).choice(SPECIAL, shape)
+
+
+def run(model, feed, without=()):
+    """The outputs of a session that goes without some passes, and its plan; passes do not ask what they save."""
+    with (
+        patch.multiple(pipeline, is_profitable=lambda *_: True, **{name: SKIPS[name] for name in without}),
+        patch.multiple(reduce_strength, LEAST_SIZE=0, LEAST_SHARE=0),
+        patch.multiple(fuse_snake, LEAST_SIZE=0),
+        patch.multiple(fuse_normalization, LEAST_SIZE=0),
+    ):
+        session = unpool.InferenceSession(model)
+        return session.run(None, feed), session.plan
+
+
+def run_onnxruntime(model, feed):
+    """The outputs of onnxruntime, which computes every node as it is written."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feed)
+
+
+def find_difference(got, expected, bound=None):
+    """The first place where two arrays differ in bits, or by more than a bound; "" if there is none."""
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    are_nan = np.isnan(got) & np.isnan(expected)
+    if bound is None:
+        unsigned = f"u{got.dtype.itemsize}"
+        differs = (got.view(unsigned) != expected.view(unsigned)) & ~are_nan
+    else:
+        with np.errstate(all="ignore"):
+            distance = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+            differs = ~((distance <= bound) | (got == expected) | are_nan | np.isposinf(bound))
+    if not differs.any():
+        return ""
+    place = tuple(int(index[0]) for index in np.nonzero(differs))
+    return f"{differs.sum()} of {got.size} elements, at {place} {got[place]!r} in place of {expected[place]!r}"
+
+
+def check(name, model, feed, bound=None):
+    """A pass keeps what it says: all outputs are those of onnxruntime; the plans with the pass and without it."""
+    expected = run_onnxruntime(model, feed)
+    got, plan = run(model, feed)
+    without, plan_without = run(model, feed, (name,))
+    for output, ours, plain, theirs in zip(model.graph.output, got, without, expected, strict=True):
+        difference = find_difference(ours, theirs, bound)
+        assert not difference, (
+            f"{name}: {output.name}: {difference}; without the pass: {find_difference(plain, theirs, bound)}"
+        )
+    return plan, plan_without
+
+
+def rename(model, names):
+    """Other names for values, in a model that is changed."""
+    for node in model.graph.node:
+        for field in (node.input, node.output):
+            field[:] = [names.get(name, name) for name in field]
+    for value in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        value.name = names.get(value.name, value.name)
+    return model
+
+
+def as_constant(model, name, array):
+    """An input becomes an initializer, and the caller feeds another one, which an output returns."""
+    model.graph.initializer.append(helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape,
+                                                      array.tobytes(), raw=True))  # fmt: skip
+    (value,) = [value for value in model.graph.input if value.name == name]
+    model.graph.input.remove(value)
+    model.graph.input.append(helper.make_tensor_value_info("other", 1, [1]))
+    model.graph.output.append(helper.make_tensor_value_info("same", 1, [1]))
+    model.graph.node.append(helper.make_node("Neg", ["other"], ["same"]))
+    return model
