@@ -12,7 +12,7 @@ from unpool.runtime.passes import pipeline
 
 PASSES = (
     *("fuse_unpool_patterns", "reduce_strength", "fuse_snake", "fold_weights", "conv_savings", "convert_conv"),
-    *("fold", "fuse", "fuse_normalization"),
+    *("fold", "fuse", "fuse_normalization", "is_profitable"),
 )
 
 

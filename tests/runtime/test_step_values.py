@@ -129,6 +129,14 @@ CASES = {
         "conv_savings", "{y} = Conv ({x}, w, b)", (1, C, 51),
         {"w": models.random(3, C, 5), "b": models.random(3)}, products,
     ),
+    "an unpooling as torch writes it": Case(
+        "fuse_unpool_patterns",
+        """q = IsNaN ({x}) f = Where (q, zero, {x}) p, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (f)
+            a = Reshape (i, flat) j = Unsqueeze (a, one) v = Reshape (moved, flat)
+            o = ConstantOfShape (all) c = ScatterND (o, j, v) {y} = Reshape (c, shape)""",
+        (1, C, 6, 8), {"flat": np.array([-1]), "one": np.array([1]), "all": np.array([C * 48]), "zero": np.float32(0),
+                       "moved": special(1, C, 3, 4), "shape": np.array([1, C, 6, 8])}, None, 13,
+    ),
     "weights of a weight normalization": Case(
         "fold_weights",
         "r = ReduceL2 <axes = [1, 2, 3]> (v) q = Div (k, r) w = Mul (v, q) {y} = ConvTranspose ({x}, w)",
@@ -204,6 +212,20 @@ def test_a_pass_makes_steps_in_every_opset(name, opset):
     x = models.random(*case.shape)
     with_pass, without = check(case.name, of(case, opset), {"x": x}, bound_of(case, x))
     assert (str(with_pass) != str(without)) == case.fires
+
+
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e-5])
+def test_folded_weights_in_float16_keep_the_bound(scale):
+    """They are soon subnormal: then the Mul stays."""
+    w, k, x = 0.02 * models.random(C, C, 3, 3), scale * models.random(C, 1, 1, seed=1), 100 * models.random(*IMAGE)
+    model = models.model(
+        f"net (float16[{', '.join(map(str, IMAGE))}] x) => (y) {{ {CONV.format(x='x')} y = Mul (t, k) }}",
+        w=w.astype(np.float16), k=k.astype(np.float16),
+    )  # fmt: skip
+    n = C * 9
+    bound = (2 * n + 8) * 2.0**-11 * n * finite(x) * finite(w) * finite(k)
+    with_pass, without = check("fold", model, {"x": x.astype(np.float16)}, bound)
+    assert (str(with_pass) != str(without)) == (scale == 1)
 
 
 CONTEXTS = {

@@ -1,5 +1,6 @@
 """The graph record that passes change and the plan cuts into partitions, its constants, and unused names."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,10 @@ from unpool.dtypes import AnyArray
 from unpool.execute.normalization import Normalization
 from unpool.execute.snake import Snake
 from unpool.operators.attributes import Activation
-from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, with_subgraph_nodes, writes
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
 from unpool.runtime.graph.weights import LARGE, array_of, is_large
+
+_log = logging.getLogger("unpool")
 
 FIRST_IR_WITH_DEFAULTS = 4  # before it, no input can override an initializer
 
@@ -221,10 +224,11 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
 
 
 def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
-    """The first output of a node of ONNX's domain; None on an error."""
+    """The first output of a node of ONNX's domain; None on an error, which the log tells: it may be that of a run."""
     try:
         return next(iter(evaluate_outputs(graph.opsets, node, feed).values()))
-    except Exception:
+    except Exception as error:
+        _log.info("node %r cannot be evaluated: %s: %s", node_name(node), type(error).__name__, error)
         return None
 
 

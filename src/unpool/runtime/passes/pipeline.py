@@ -74,7 +74,7 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
     graph = _attempt(fold_weights, graph, graph, weighted)
     if options.conv_ranks:
         savings = _attempt(conv_savings, dict[str, float](), graph, types, excluded, options.conv_ranks)
-        if options.checks_profit and not is_profitable(graph, types, savings, semantics):
+        if options.checks_profit and not _attempt(is_profitable, True, graph, types, savings, semantics):
             return prune(leave_conv_transpose(graph)), types
         graph = _attempt(convert_conv, graph, graph, savings)
     graph = _attempt(fold, graph, graph)
