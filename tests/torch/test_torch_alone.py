@@ -222,7 +222,6 @@ def test_private_attributes_are_there():
         "SymInt": value.shape[0],
         "SymNode": node,
         "ShapeEnv": node.shape_env,
-        "_DerivedDim": 2 * rows,
     }
     for name in ATTRIBUTE_FALLBACKS:
         assert torch_internal_attribute(owners[name.split(".")[-2]], name) is not None, name

@@ -87,6 +87,84 @@ def test_multiples_are_refused_where_a_dim_promises_more():
     assert sizes(program.model.graph.inputs[0]) == [1, 2, "2*half", 10]
 
 
+class Unsized(nn.Module):
+    """Three pools and their unpoolings without output_size, which take multiples of 8, and one row or column more."""
+
+    def forward(self, x):
+        found = []
+        for _ in range(3):
+            x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
+            found.append(indices)
+        for indices in reversed(found):
+            x = nn.functional.max_unpool2d(x, indices, 2)
+        return x
+
+
+class Padded(nn.Module):
+    """Repeats the last row of what it grows from an odd number of rows."""
+
+    def forward(self, x):
+        y = nn.functional.interpolate(nn.functional.max_pool2d(x, 2), scale_factor=2.0)
+        return x + nn.functional.pad(y, (0, 0, 0, int(x.shape[2] != y.shape[2])), "replicate")
+
+
+class Limited(nn.Module):
+    """Adds one of nine numbers to every row."""
+
+    def forward(self, x):
+        return x + torch.arange(9.0)[: x.shape[2]].view(-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "dims", "advice"),
+    [
+        (Unsized(), (16, 24), {2: Dim("h"), 3: Dim("w")}, {2: 8 * Dim("h"), 3: 8 * Dim("w")}),
+        (Unsized(), (16, 24), {2: 2 * Dim("h")}, {2: 8 * Dim("h")}),
+        (Unsized(), (17, 24), {2: Dim("h", max=70), 3: 8 * Dim("w")}, {2: 8 * Dim("h", max=8) + 1, 3: 8 * Dim("w")}),
+        (Padded(), (35, 44), {2: Dim("h")}, {2: 2 * Dim("h") + 1}),
+    ],
+)
+def test_the_advice_for_dims_works(model, example, dims, advice):
+    """What the error says to write is exported; it names every Dim that is refused, with its offset and its bounds."""
+    x = noise(1, 1, *example)
+    with pytest.raises(unpool.UnsupportedError, match="rite ") as caught:
+        export(model.eval(), (x,), dynamic_shapes=(dims,), verbose=False)
+    code = str(caught.value).partition("rite ")[2].partition(", as ")[0]
+    written = {dim.__name__ for dim in (eval(each, {"torch": torch}) for each in code.split(" and "))}
+    assert written == {dim.__name__ for axis, dim in advice.items() if dim.__name__ != dims.get(axis).__name__}
+    assert "max=8" in code if example[0] == 17 else "max" not in code
+    program = export(model.eval(), (x,), dynamic_shapes=(advice,), verbose=False)
+    names = [str(size) for size in sizes(program.model.graph.inputs[0])[2:]]
+    assert names == [advice[axis].__name__ if axis in advice else str(example[axis - 2]) for axis in (2, 3)]
+
+
+def test_no_advice_that_does_not_work():
+    """Without a form that works, the error names a size that the model does not take."""
+    with pytest.raises(unpool.UnsupportedError, match=r"the model does not take 10\. Fix the size\.$"):
+        export(Limited().eval(), (noise(1, 1, 7, 4),), dynamic_shapes=({2: Dim("h")},), verbose=False)
+
+
+def test_axes_without_a_name_get_a_plain_one():
+    """An axis that is dynamic by a hint is called after its input, and an axis computed from it too."""
+    hint = ({2: Dim.DYNAMIC},)
+    program = export(
+        nn.MaxPool2d((3, 1)).eval(), (noise(1, 1, 9, 4),), dynamic_shapes=hint, input_names=["x"], verbose=False
+    )
+    assert sizes(program.model.graph.inputs[0]) == [1, 1, "x_dim_2", 4]
+    assert "x_dim_2" in sizes(program.model.graph.outputs[0])[2]
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_verify_refuses_promises_that_the_module_does_not_keep(dynamo):
+    """A name of an axis is a promise of every size; a module that takes multiples of 8 does not keep it."""
+    options = {"dynamic_shapes": ({2: "rows"},)} if dynamo else {"dynamic_axes": {"x": {2: "rows"}}}
+    call = {"dynamo": dynamo, "verify": True, "verbose": False, "input_names": ["x"]} | options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(unpool.UnpoolError, match=r"does not take rows=1[578]\. .*8rows in"):
+            export(Unsized().eval(), (noise(1, 1, 16, 24),), io.BytesIO(), **call)
+
+
 def test_dims_that_do_not_fit_the_example():
     """One Dim for two sizes, and an example out of range, are one line before anything is traced."""
     both, small = Dim("side"), Dim("rows", max=8)
@@ -119,15 +197,14 @@ def test_dims_anywhere_in_a_nest():
         "named": {"x": {0: Dim.DYNAMIC(min=2)}},
         "listed": [(Dim.DYNAMIC(min=2), None), [Dim.AUTO, Dim.DYNAMIC(max=9)]],
     }
-    assert axes == [{0: rows}, {0: rows}, {0: Dim.AUTO, 1: columns}]
+    assert [entries for _, entries in axes] == [{0: rows}, {0: rows}, {0: Dim.AUTO, 1: columns}]
     collection = ShapesCollection()
     collection[x] = {0: rows}
     given = {"model": Nest(), "args": ({"x": x}, [y, z]), "dynamic_shapes": collection}
-    assert read_dynamic_shapes(given)[1][0] == {0: rows}
+    assert read_dynamic_shapes(given)[1][0][1] == {0: rows}
     derived = ({2: 2 * columns, 3: columns},)
-    assert (
-        read_dynamic_shapes({"model": Levels(), "args": (noise(1, 1, 8, 4),), "dynamic_shapes": derived})[0] is derived
-    )
+    call = {"model": Levels(), "args": (noise(1, 1, 8, 4),), "dynamic_shapes": derived}
+    assert read_dynamic_shapes(call)[0] == derived
 
 
 def test_verify_runs_the_file_that_was_written(tmp_path, monkeypatch):

@@ -69,7 +69,6 @@ ATTRIBUTE_FALLBACKS = {
     "torch.fx.experimental.sym_node.SymNode.shape_env": "no warning if a model takes only some sizes of a range",
     "torch.fx.experimental.symbolic_shapes.ShapeEnv.deferred_runtime_asserts": "likewise",
     "torch.fx.experimental.symbolic_shapes.ShapeEnv.replace": "likewise",
-    "torch.export.dynamic_shapes._DerivedDim.root": "a Dim computed from another one is treated as independent",
 }
 """Attribute of objects of torch -> the behaviour without it."""
 

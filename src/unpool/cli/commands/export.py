@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 LARGEST = 2**31 - 2**24  # bytes of weights that a single file can have
 MAX_REPORT, MAX_MESSAGE = 400, 300  # characters that are kept of messages of an exporter, and of a module
+MAX_SHAPES = 12  # that are printed
 MODULE_HELP = "Callable that returns the torch module: nets:segnet, nets.py:SegNet."
-EXAMPLE_HELP = "Shape of an input: [NAME=]1x3xHxW[:TYPE]. H is a dynamic dimension, 8H one in multiples of 8."
+EXAMPLE_HELP = (
+    "Shape of an input: [NAME=]1x3xHxW[:TYPE]. H is a dynamic dimension, 8H has multiples of 8, 2H+1 odd sizes."
+)
 
 
 def export(
@@ -57,6 +60,7 @@ def export(
     with guard(quiet=quiet):
         from unpool.cli import console, metadata
         from unpool.cli.outputs import refuse_stdout
+        from unpool.cli.stages import stages
         from unpool.extras import require
 
         texts = (scale, mean, std, white, palette, classes)
@@ -71,11 +75,15 @@ def export(
         from unpool.torch.exporting.verify import verify as verify_file
 
         inputs = example_inputs(*example, dynamic=dynamic)
-        torch_module = load_module(module, weights)
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, stages(quiet) as begin:
+            begin(f"loading {module}")
+            torch_module = load_module(module, weights)
             draft = Path(folder) / "model.onnx"
+            begin("exporting with torch.export" if dynamo else "exporting by tracing")
             arguments, program = _export(module, torch_module, inputs, draft, opset, dynamo)
-            compared = verify_file(arguments, draft, program) if verify else None
+            begin("comparing the file with the module")
+            verified = verify_file(arguments, draft, program) if verify else None
+            begin(f"writing {output}")
             writer = ModelWriter(draft, output)
             model = load(draft)
             for name, text in entries.items():
@@ -89,7 +97,8 @@ def export(
             "inputs": [shape_words(value) for value in model.graph.input],
             "outputs": [shape_words(value) for value in model.graph.output],
             "metadata": entries,
-            "compared": compared,
+            "compared": None if verified is None else verified.compared,
+            "left_out": None if verified is None else verified.left_out,
         }
         console.say_report(report_lines(document), document, as_json, quiet)
 
@@ -102,8 +111,20 @@ def report_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"metadata: {', '.join(f'{name} = {text}' for name, text in document['metadata'].items())}")
     if document["compared"] is None:
         return [*lines, "not compared with the module"]
-    shapes = ", ".join("+".join(map(format_shape, inputs)) for inputs in document["compared"])
-    return [*lines, f"gives what the module gives, in onnxruntime, for {shapes}"]
+    lines.append(f"gives what the module gives, in onnxruntime, for {_join_shapes(document['compared'])}")
+    if document["left_out"]:
+        lines.append(f"smaller sizes that the module or the file does not take: {_join_shapes(document['left_out'])}")
+    return lines
+
+
+def _join_shapes(shapes: Sequence[Sequence[Sequence[int]]]) -> str:
+    """The first and the last of many shapes.
+
+    >>> _join_shapes([[(1, 3)], [(2, 3), (4,)]]), _join_shapes([[(size,)] for size in range(1, 20)])
+    ('1x3, 2x3+4', '1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ..., 19')
+    """
+    words = ["+".join(map(format_shape, inputs)) for inputs in shapes]
+    return ", ".join(words if len(words) <= MAX_SHAPES else [*words[: MAX_SHAPES - 2], "...", words[-1]])
 
 
 def _export(

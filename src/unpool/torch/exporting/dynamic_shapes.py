@@ -7,20 +7,26 @@ of the Dim, which it does not narrow, and the file gets the name of the Dim afte
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from math import gcd
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
 from onnxscript import ir
-from sympy import Integer, true
+from sympy import And, Integer, true
 from torch.export import Dim, ExportedProgram
 
-from unpool.errors import UnpoolError, UnsupportedError, warn_caller
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.torch.compat import torch_internal, torch_internal_attribute
+from unpool.torch.exporting.size_forms import UNBOUNDED, SizeForm, narrow, parse_form
 
 Axes: TypeAlias = Mapping[int, Any]
 """Axis of a tensor -> its entry in dynamic_shapes."""
+
+InputAxes: TypeAlias = list[tuple[torch.Tensor, Axes]]
+"""The tensors among the arguments in their order, each with its axes."""
 
 SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
@@ -29,11 +35,51 @@ MAX_TRIED = 200
 """Number of sizes, from the smallest up, that are tried against the conditions of a model."""
 
 
-def read_dynamic_shapes(call_args: Mapping[str, Any]) -> tuple[Any, list[Axes] | None]:
+@dataclass(frozen=True, slots=True)
+class DynamicAxis:
+    """A dynamic axis of an input.
+
+    Attributes:
+        form: the sizes that the file promises.
+        size: in the example.
+        is_promised: whether the caller wrote a Dim; a string or a hint has no range.
+        expression: torch's, with its own symbols.
+        accepts: whether the program takes a size.
+    """
+
+    form: SizeForm
+    size: int
+    is_promised: bool
+    expression: Any
+    accepts: Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """A dynamic axis of which the program does not take the size `refused`.
+
+    `accepted` is the form of the sizes that it takes, None if none was found.
+    """
+
+    axis: DynamicAxis
+    refused: int
+    accepted: SizeForm | None
+
+    def __str__(self) -> str:
+        form, accepted = self.axis.form, self.accepted
+        promise = f"lets {form.name} be any size" if form.factor == 1 else f"allows every size {form.text}"
+        if accepted is None:
+            return f"{promise}, the model does not take {self.refused}"
+        sizes = map(accepted.size, range(accepted.clamp(0), accepted.clamp(MAX_TRIED) + 1))
+        first = islice(filter(self.axis.accepts, sizes), 3)
+        return f"{promise}, the model takes {', '.join(map(str, first))} and so on"
+
+
+def read_dynamic_shapes(call_args: Mapping[str, Any]) -> tuple[Any, InputAxes | None]:
     """The dynamic_shapes of a call of torch.onnx.export, as hints for torch's exporter and per tensor.
 
-    The axes are those of the tensors among the arguments in their order, None if unpool cannot assign entries to
-    tensors. A Dim with several sizes in the example, or an example out of its range, is an error.
+    None if unpool cannot assign entries to tensors. A Dim with several sizes in the example, or an example out of its
+    range, is an error.
     """
     model, shapes = call_args["model"], call_args.get("dynamic_shapes")
     pytree = torch_internal("torch.utils._pytree")
@@ -46,9 +92,27 @@ def read_dynamic_shapes(call_args: Mapping[str, Any]) -> tuple[Any, list[Axes] |
     entries = [shapes.get(name) for name in bound] if isinstance(shapes, Mapping) else list(shapes)
     pairs = list(_pairs(pytree, list(bound.values()), entries))
     _check_examples(pairs)
-    if not any(_is_derived(leaf) for leaf in pytree.tree_leaves(shapes)):
-        shapes = pytree.tree_map(lambda leaf: _hint(leaf) if isinstance(leaf, Dim) else leaf, shapes)
-    return shapes, [axes for _, axes in pairs]
+    dims = [leaf for leaf in pytree.tree_leaves(shapes) if isinstance(leaf, Dim)]
+    derived = {form.name for dim in dims if _is_derived(dim) and (form := parse_form(dim.__name__)) is not None}
+
+    def hint(leaf: Any) -> Any:
+        """A hint in place of a Dim, unless others are computed from it, as 2 * Dim("n"): torch needs both then."""
+        is_plain = isinstance(leaf, Dim) and not _is_derived(leaf) and leaf.__name__ not in derived
+        return _hint(leaf) if is_plain else leaf
+
+    return pytree.tree_map(hint, shapes), pairs
+
+
+def replace_dims(call_args: Mapping[str, Any], forms: Mapping[str, SizeForm]) -> dict[str, Any]:
+    """The arguments of a call with Dims of other forms, by the names of the Dims; see `read_dynamic_shapes`."""
+    shapes, pytree = call_args["dynamic_shapes"], torch_internal("torch.utils._pytree")
+    if hasattr(shapes, "dynamic_shapes"):
+        shapes = shapes.dynamic_shapes(call_args["model"], *arguments_of(call_args))
+
+    def other(leaf: Any) -> Any:
+        return forms[leaf.__name__].dim if isinstance(leaf, Dim) and leaf.__name__ in forms else leaf
+
+    return {**call_args, "dynamic_shapes": pytree.tree_map(other, shapes)}
 
 
 def arguments_of(call_args: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -67,9 +131,8 @@ def _hint(dim: Dim) -> Any:
 
 
 def _is_derived(dim: Any) -> bool:
-    """True if a Dim is computed from another one, as 2 * Dim("n"): then torch needs both."""
-    root = torch_internal_attribute(dim, "torch.export.dynamic_shapes._DerivedDim.root")
-    return isinstance(dim, Dim) and root is not None
+    """True if a Dim is computed from another one, as 2 * Dim("n")."""
+    return isinstance(dim, Dim) and not dim.__name__.isidentifier()
 
 
 def _pairs(pytree: Any, value: Any, hints: Any) -> Iterator[tuple[torch.Tensor, Axes]]:
@@ -113,43 +176,101 @@ def _check_examples(pairs: Sequence[tuple[torch.Tensor, Axes]]) -> None:
                 )
 
 
-def name_dynamic_dims(program: torch.onnx.ONNXProgram, axes: Sequence[Axes] | None) -> None:
-    """Write the names of Dims into a program, and check that it takes every size in their ranges."""
+def input_axes(program: torch.onnx.ONNXProgram, pairs: InputAxes) -> list[dict[int, DynamicAxis]]:
+    """The dynamic axes of the tensors among a program's inputs, for the pairs of `read_dynamic_shapes`."""
+    if program.exported_program is None:
+        return []
+    values = inputs_of(program.exported_program)
+    names = [value.name for value in program.model.graph.inputs]
+    ranges = program.exported_program.range_constraints
+    all_conditions: set[Any] = set().union(*map(_conditions, values))
+    results = []
+    for value, (tensor, entries), name in zip(values, pairs, names, strict=False):
+        axes = {}
+        for axis, expression in dynamic_dims(value).items():
+            linear = _linear(expression)
+            if linear is None:
+                continue
+            entry, bounds = entries.get(axis), ranges.get(linear[2])
+            form = _promised_form(entry) or SizeForm(f"{name}_dim_{axis}", linear[0], linear[1])
+            conditions = [condition for condition in all_conditions if condition.free_symbols == {linear[2]}]
+            accepts = partial(_accepts, linear, bounds, conditions)
+            axes[axis] = DynamicAxis(form, tensor.shape[axis], isinstance(entry, Dim), expression, accepts)
+        results.append(axes)
+    return results
+
+
+def _linear(expression: Any) -> tuple[int, int, Any] | None:
+    """Factor, offset and symbol of factor * symbol + offset; None for another expression."""
+    offset, rest = expression.as_coeff_Add()
+    factor, symbol = rest.as_coeff_Mul()
+    is_linear = symbol.is_symbol and factor.is_Integer and offset.is_Integer and factor > 0
+    return (int(factor), int(offset), symbol) if is_linear else None
+
+
+def _promised_form(entry: Any) -> SizeForm | None:
+    """The sizes of an entry of dynamic_shapes; None for a hint, which has no name."""
+    form = parse_form(entry if isinstance(entry, str) else entry.__name__) if isinstance(entry, Dim | str) else None
+    if form is None or isinstance(entry, str):
+        return form or (SizeForm(entry) if isinstance(entry, str) else None)
+    maximum = (int(entry.max) - form.offset) // form.factor if isinstance(entry.max, int) else UNBOUNDED
+    return replace(form, minimum=max(0, (int(entry.min) - form.offset) // form.factor), maximum=maximum)
+
+
+def _accepts(linear: tuple[int, int, Any], bounds: Any, conditions: Sequence[Any], size: int) -> bool:
+    """True if a size fulfils the conditions on its symbol."""
+    factor, offset, symbol = linear
+    n = Integer((size - offset) // factor)
+    if (size - offset) % factor or (bounds is not None and not bounds.lower <= n <= bounds.upper):
+        return False
+    return all(condition.xreplace({symbol: n}) == true for condition in conditions)
+
+
+def narrowings(axes: Sequence[Mapping[int, DynamicAxis]]) -> list[Narrowing]:
+    """The axes of which a program does not take every size of their form, from its smallest one up; one per name.
+
+    A file does not hold such conditions: a run with other sizes would give wrong results.
+    """
+    found: dict[str, Narrowing] = {}
+    for axis in (axis for each in axes for axis in each.values()):
+        form = axis.form
+        sizes = [form.size(n) for n in range(form.clamp(1), form.clamp(form.clamp(1) + MAX_TRIED) + 1)]
+        accepted = [axis.accepts(size) for size in sizes]
+        first = accepted.index(True) if True in accepted else 0
+        if all(accepted[first:]):
+            continue
+        refused = sizes[first + accepted[first:].index(False)]
+        narrowed = narrow(form, axis.size, axis.accepts)
+        is_narrower = narrowed is not None and narrowed.factor > form.factor
+        found.setdefault(form.name, Narrowing(axis, refused, narrowed if is_narrower else None))
+    return list(found.values())
+
+
+def name_dynamic_dims(program: torch.onnx.ONNXProgram, axes: Sequence[Mapping[int, DynamicAxis]]) -> None:
+    """Replace torch's symbols by names in every shape of a program: those of the caller, or plain ones."""
     if program.exported_program is None:
         return
     names: dict[Any, str] = {}
-    promised_symbols = set()
-    for value, hints in zip(inputs_of(program.exported_program), axes or (), strict=False):
-        expressions = dynamic_dims(value)
-        for axis, dim in hints.items():
-            expression = expressions.get(axis)
-            if not isinstance(dim, Dim | str) or expression is None or _is_derived(dim):
-                continue
-            name = dim if isinstance(dim, str) else dim.__name__
-            if isinstance(dim, Dim):
-                _check_symbol(name, expression, names)
-                promised_symbols.add(expression)
-            names[expression] = name
-    _check_conditions(program.exported_program, names, promised_symbols)
-    _rename(program, {str(symbol): name for symbol, name in names.items() if symbol in promised_symbols})
-
-
-def _check_symbol(name: str, expression: Any, names: Mapping[Any, str]) -> None:
-    """Check that a size is not computed from another one, and has one name."""
-    if not expression.is_symbol:
-        raise UnsupportedError(_narrowing_message(name, f"{expression} only", 2))
-    if names.get(expression, name) != name:
-        raise UnsupportedError(
-            f"export: dynamic_shapes has two names, {names[expression]} and {name}, for sizes that have to be equal in "
-            "this model. Use one Dim for both."
-        )
-
-
-def _narrowing_message(name: str, what: str, step: int) -> str:
-    return (
-        f"export: dynamic_shapes lets {name} be any size, the model takes {what}. Pass output_size to every "
-        f"unpooling, or write {step} * torch.export.Dim('part_of_{name}'), as {step}{name} in the text of an example."
-    )
+    for axis in (axis for each in axes for axis in each.values()):
+        linear = _linear(axis.expression)
+        if linear is None or linear[:2] != (axis.form.factor, axis.form.offset):
+            continue
+        earlier = names.setdefault(linear[2], axis.form.name)
+        if axis.is_promised and earlier != axis.form.name:
+            raise UnsupportedError(
+                f"export: dynamic_shapes has two names, {earlier} and {axis.form.name}, for sizes that have to be "
+                "equal in this model. Use one Dim for both."
+            )
+    symbols = [symbol for symbol in program.exported_program.range_constraints if symbol.is_symbol]
+    symbols += [
+        symbol
+        for value in inputs_of(program.exported_program)
+        for each in dynamic_dims(value).values()
+        for symbol in each.free_symbols
+    ]
+    unnamed = [symbol for symbol in dict.fromkeys(symbols) if symbol not in names]
+    names |= {symbol: f"dim_{number}" for number, symbol in enumerate(unnamed)}
+    _rename(program, {str(symbol): name for symbol, name in names.items()})
 
 
 def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
@@ -157,30 +278,6 @@ def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
     users = set(program.graph_signature.user_inputs)
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in users]
     return [value for value in values if isinstance(value, torch.Tensor)]
-
-
-def _check_conditions(program: ExportedProgram, names: Mapping[Any, str], promised_symbols: set[Any]) -> None:
-    """Find dynamic dimensions that a model narrows to some sizes: an error for a Dim, else a warning.
-
-    A file does not hold such conditions: a run with other sizes would give wrong results.
-    """
-    all_conditions: set[Any] = set().union(*map(_conditions, inputs_of(program)))
-    for symbol, bounds in program.range_constraints.items():
-        conditions = [condition for condition in all_conditions if condition.free_symbols == {symbol}]
-        start = max(1, int(bounds.lower))
-        stop = min(start + MAX_TRIED, int(bounds.upper)) if bounds.upper.is_Integer else start + MAX_TRIED
-        sizes = range(start, stop + 1) if conditions else ()
-        accepted = [
-            size for size in sizes if all(each.xreplace({symbol: Integer(size)}) == true for each in conditions)
-        ]
-        if len(accepted) < 2 or accepted[-1] - accepted[0] + 1 == len(accepted):
-            continue
-        step = gcd(*(size - accepted[0] for size in accepted))
-        what = f"{', '.join(map(str, accepted[:3]))} and so on in steps of {step} only"
-        message = _narrowing_message(names.get(symbol, str(symbol)), what, step)
-        if symbol in promised_symbols:
-            raise UnsupportedError(message)
-        warn_caller(message)
 
 
 def _rename(program: torch.onnx.ONNXProgram, names: Mapping[str, str]) -> None:
@@ -208,10 +305,11 @@ def _conditions(value: Any) -> set[Any]:
     node = next(iter(_symbolic_nodes(value).values()), None)
     environment = torch_internal_attribute(node, f"{SYM_NODE}.shape_env")
     groups = torch_internal_attribute(environment, f"{SHAPE_ENV}.deferred_runtime_asserts")
-    replace = torch_internal_attribute(environment, f"{SHAPE_ENV}.replace")
-    if groups is None or replace is None:
+    substitute = torch_internal_attribute(environment, f"{SHAPE_ENV}.replace")
+    if groups is None or substitute is None:
         return set()
-    return {replace(condition.expr) for group in groups.values() for condition in group}
+    expressions = [substitute(condition.expr) for group in groups.values() for condition in group]
+    return {part for each in expressions for part in And.make_args(each)}
 
 
 def _symbolic_nodes(value: Any) -> dict[int, Any]:

@@ -4,7 +4,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,16 +16,29 @@ import torch
 from unpool.errors import UnsupportedError, warn_caller
 from unpool.operators.contract import OPERATORS
 from unpool.torch.compat import torch_internal
-from unpool.torch.exporting.dynamic_shapes import name_dynamic_dims, read_dynamic_shapes
+from unpool.torch.exporting.dynamic_shapes import (
+    DynamicAxis,
+    Narrowing,
+    input_axes,
+    name_dynamic_dims,
+    narrowings,
+    read_dynamic_shapes,
+    replace_dims,
+)
 from unpool.torch.exporting.dynamo import translation_table
 from unpool.torch.exporting.nodes import check_opset, check_type
 from unpool.torch.exporting.opset_downgrade import downgrade_opset
+from unpool.torch.exporting.size_forms import SizeForm, advice
 from unpool.torch.exporting.torchscript import legacy_translations
 from unpool.torch.exporting.verify import verify
+
+MAX_ATTEMPTS = 3
+"""Number of exports that may be tried before an error says what to write."""
 
 TORCH_LOG = "torch.onnx._internal.exporter._registration"
 """The logger to which torch writes, in every export, that torchvision is not installed."""
 
+_log = logging.getLogger("unpool")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -57,9 +70,11 @@ def export(*arguments: Any, **options: Any) -> Any:
 
     A dynamic dimension with a Dim takes every size in the Dim's range. torch alone would narrow it to multiples if a
     model takes no others; unpool raises an error then, or warns for dimensions that are dynamic by a string or a hint.
+    The error names Dims, such as 8 * Dim("height"), with which the export was tried and works.
 
     With `verify=True` unpool runs the written file in onnxruntime, and compares it with the module: on the example, and
-    with dynamic dimensions at other sizes too, odd, even, larger, and the smallest that the module takes.
+    with dynamic dimensions at other sizes too, odd, even, larger, and the smallest that the module takes. A size that
+    the file promises and the module does not take is an error, unless it is smaller than all that the module takes.
 
     Args:
         arguments: those of torch.onnx.export, with its meaning and defaults.
@@ -71,7 +86,7 @@ def export(*arguments: Any, **options: Any) -> Any:
     Raises:
         UnsupportedError: the model cannot be written in this opset; the message has one that works. Or it takes fewer
             sizes than a Dim allows.
-        UnpoolError: with `verify=True`, the file differs from the module.
+        UnpoolError: with `verify=True`, the file differs from the module, or promises sizes that it does not take.
 
     Example:
         >>> pool = torch.nn.MaxPool2d(2, return_indices=True).eval()
@@ -91,16 +106,12 @@ def export(*arguments: Any, **options: Any) -> Any:
 def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.ONNXProgram:
     """Export with torch's default exporter; write the file here, after converting the model to the opset."""
     f = call_args.pop("f", None)
-    hints, axes = read_dynamic_shapes(call_args)
-    changed = {
-        "custom_translation_table": translation_table(opset) | dict(call_args.get("custom_translation_table") or {}),
-        "opset_version": opset if opset is None else max(opset, EXPORTER_OPSET),
-        "dynamic_shapes": hints,
-        "verify": False,
-    }
-    with _hide_internal_warnings(), _hide_missing_packages(call_args.get("verbose")):
-        program = torch.onnx.export(**call_args | changed)
-    assert program is not None
+    program, axes = _run_exporter(call_args, opset)
+    narrowed = narrowings(axes)
+    if any(each.axis.is_promised for each in narrowed):
+        raise _narrowing_error(call_args, opset, narrowed, program)
+    for each in narrowed:
+        warn_caller(f"export: dynamic_shapes {each} only, which the file does not say. Give a Dim, or fix this size.")
     name_dynamic_dims(program, axes)
     for node in program.model.graph:
         x = node.inputs[0] if node.inputs else None
@@ -121,6 +132,56 @@ def _export_program(call_args: dict[str, Any], opset: int | None) -> torch.onnx.
     if call_args.get("verify"):
         _verify(call_args, f, program)
     return program
+
+
+def _run_exporter(
+    call_args: dict[str, Any], opset: int | None
+) -> tuple[torch.onnx.ONNXProgram, list[dict[int, DynamicAxis]]]:
+    """The program of torch's default exporter, and its dynamic axes."""
+    hints, pairs = read_dynamic_shapes(call_args)
+    changed = {
+        "custom_translation_table": translation_table(opset) | dict(call_args.get("custom_translation_table") or {}),
+        "opset_version": opset if opset is None else max(opset, EXPORTER_OPSET),
+        "dynamic_shapes": hints,
+        "verify": False,
+    }
+    with _hide_internal_warnings(), _hide_missing_packages(call_args.get("verbose")):
+        program = torch.onnx.export(**call_args | changed)
+    assert program is not None
+    return program, [] if pairs is None else input_axes(program, pairs)
+
+
+def _narrowing_error(
+    call_args: dict[str, Any], opset: int | None, narrowed: Sequence[Narrowing], program: torch.onnx.ONNXProgram
+) -> UnsupportedError:
+    """The error for sizes that a Dim allows and the model does not take, with forms of these Dims that export."""
+    facts = "; it ".join(map(str, narrowed))
+    names = {each.axis.form.name: str(each.axis.form) for each in narrowed}
+    forms = {names[each.axis.form.name]: each.accepted for each in narrowed if each.accepted is not None}
+    exports = len(forms) == len(narrowed) and _exports(call_args, opset, forms)
+    has_unpool = any(node.op_type == "MaxUnpool" for node in program.model.graph)
+    return UnsupportedError(
+        f"export: dynamic_shapes {facts}. {advice(list(forms.values()) if exports else [], has_unpool)}"
+    )
+
+
+def _exports(call_args: dict[str, Any], opset: int | None, forms: dict[str, SizeForm]) -> bool:
+    """Try Dims of other forms, and narrow these where the model takes fewer sizes yet; True if it takes all of them."""
+    for _ in range(MAX_ATTEMPTS):
+        _log.info("export: trying %s", ", ".join(form.text for form in forms.values()))
+        try:
+            _, axes = _run_exporter(replace_dims(call_args, forms) | {"verbose": False}, opset)
+        except Exception as error:
+            _log.info("export: that fails with %s", type(error).__name__)
+            return False
+        narrowed = [each for each in narrowings(axes) if each.axis.is_promised]
+        if not narrowed:
+            return True
+        by_name = {form.name: name for name, form in forms.items()}
+        if any(each.accepted is None or each.axis.form.name not in by_name for each in narrowed):
+            return False
+        forms |= {by_name[each.axis.form.name]: each.accepted for each in narrowed if each.accepted is not None}
+    return False
 
 
 def _verify(call_args: dict[str, Any], f: Any, program: torch.onnx.ONNXProgram | None) -> None:

@@ -1,9 +1,10 @@
 """Comparison of a written file in onnxruntime with its module, at the example's sizes and at other sizes."""
 
 import copy
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,11 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.extras import require
 from unpool.numerics import EXPORT, diff_arrays
 from unpool.torch.compat import torch_internal
-from unpool.torch.exporting.dynamic_shapes import arguments_of, dynamic_dims, inputs_of
+from unpool.torch.exporting.dynamic_shapes import DynamicAxis, arguments_of, input_axes, read_dynamic_shapes
+from unpool.torch.exporting.size_forms import SizeForm, advice, narrow, parse_form
+
+_log = logging.getLogger("unpool")
+UNPOOLS = (torch.nn.MaxUnpool1d, torch.nn.MaxUnpool2d, torch.nn.MaxUnpool3d)
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 """Shapes of all inputs, in the order of the tensors among the arguments."""
@@ -23,31 +28,31 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 MAX_TRIALS = 64
 """Number of sizes, from 1 up, that are tried to find the smallest one that a module takes."""
 
-UNBOUNDED = 2**31
+CONSECUTIVE = 5
+"""Number of consecutive sizes that a module takes from its smallest one up."""
+
+IGNORED: tuple[type[Exception], ...] = (RuntimeError, ValueError, IndexError, AssertionError)
+"""Exceptions by which a module refuses sizes."""
 
 
 @dataclass(frozen=True, slots=True)
-class DimRange:
-    """A dynamic dimension: `factor` times a number from `minimum` to `maximum`, which is `example` in the example."""
+class Verification:
+    """The shapes at which a file gave the results of its module, those of the example first.
 
-    name: str
-    example: int
-    factor: int = 1
-    minimum: int = 1
-    maximum: int = UNBOUNDED
+    `left_out` are smaller ones, which the module does not take, or for which torch's export does not hold.
+    """
 
-    def clamp(self, size: int) -> int:
-        """The nearest number in the range."""
-        return max(self.minimum, min(self.maximum, size))
+    compared: list[Shapes]
+    left_out: list[Shapes]
 
 
 def verify(
     call_args: Mapping[str, Any], file: str | Path | bytes, program: torch.onnx.ONNXProgram | None
-) -> list[Shapes]:
-    """Check that a file gives the results of its module; the shapes of all comparisons, those of the example first.
+) -> Verification:
+    """Check that a file gives the results of its module, at the example's sizes and at others that the file promises.
 
     `call_args` are the arguments of torch.onnx.export; `program` is the result of the default exporter, None with
-    dynamo=False.
+    dynamo=False, where an axis that `dynamic_axes` calls 8*H takes multiples of 8.
     """
     pytree = torch_internal("torch.utils._pytree")
     if pytree is None:
@@ -57,8 +62,9 @@ def verify(
     model = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     model = copy.deepcopy(model).eval() if getattr(model, "training", False) and program is None else model
     leaves, structure = pytree.tree_flatten(arguments_of(call_args))
-    axes = _axes(call_args, program, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    comparison = _Comparison(session, model, pytree, leaves, structure, axes, [*(call_args.get("input_names") or ())])
+    axes, least = _axes(call_args, program, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    names = [*(call_args.get("input_names") or ())]
+    comparison = _Comparison(session, model, pytree, leaves, structure, axes, least, names)
 
     example = comparison.compare({})
     if example is None:
@@ -66,10 +72,79 @@ def verify(
             "export: verify=True expects a module that runs on its example, it fails. "
             "Call the module on the example to see the error."
         )
-    near_example, smallest = (
-        (shapes for sizes in trials if (shapes := comparison.compare(sizes)) is not None) for trials in _trials(axes)
+    near, refused = [], []
+    for sizes in _near_example(comparison):
+        shapes = comparison.compare(sizes)
+        if shapes is None:
+            refused.append(sizes)
+        else:
+            near.append(shapes)
+    small, left_out, least = _smallest(comparison)
+    exported = comparison.compare({name: comparison.least.get(name, 1) for name in comparison.numbers})
+    small += [] if exported is None else [exported]
+    for sizes in refused:
+        if not any(n < least[name] for name, n in sizes.items()):
+            raise _refusal(comparison, sizes)
+        left_out.append(comparison.shapes(sizes))
+    result = Verification(list(dict.fromkeys([example, *near, *small])), list(dict.fromkeys(left_out)))
+    _log.info("export: compared at %s; smaller sizes that were left out: %s", result.compared, result.left_out)
+    return result
+
+
+def _smallest(comparison: "_Comparison") -> tuple[list[Shapes], list[Shapes], dict[str, int]]:
+    """The smallest consecutive sizes that a module takes, compared; smaller ones that it does not take; its numbers.
+
+    The numbers are the smallest of these by name, or the first that it takes if it never takes consecutive ones.
+    """
+    taken: list[tuple[dict[str, int], Shapes]] = []
+    first: dict[str, int] | None = None
+    left_out: list[Shapes] = []
+    for count in range(1, min(MAX_TRIALS, max(comparison.numbers.values(), default=0))):
+        sizes = {name: comparison.clamp(name, count) for name in comparison.numbers}
+        if taken and taken[-1][0] == sizes:
+            continue
+        shapes = comparison.compare(sizes)
+        if shapes is None:
+            left_out.append(comparison.shapes(sizes))
+            taken = []
+            continue
+        first = first or sizes
+        taken.append((sizes, shapes))
+        if len(taken) == CONSECUTIVE:
+            break
+    least = taken[0][0] if taken else first or comparison.numbers
+    return [shapes for _, shapes in taken], left_out, least
+
+
+def _near_example(comparison: "_Comparison") -> list[dict[str, int]]:
+    """Sizes by name, close to those of the example and twice as large, odd and even, without repeated ones."""
+    trials = [
+        {
+            name: comparison.clamp(name, factor * number + offset * (-1) ** (position * turn))
+            for position, (name, number) in enumerate(comparison.numbers.items())
+        }
+        for factor, offset, turn in ((1, 1, 0), (1, -1, 0), (1, 2, 0), (1, 1, 1), (2, 0, 0), (2, 1, 0))
+    ]
+    return [trial for position, trial in enumerate(trials) if trial and trial not in trials[:position]]
+
+
+def _refusal(comparison: "_Comparison", sizes: Mapping[str, int]) -> UnpoolError:
+    """The error for sizes that the file promises and the module does not take, with a form that it takes.
+
+    A form is tried in module and file, at larger sizes than the example's.
+    """
+    alone = {name: n for name, n in sizes.items() if not comparison.takes({name: n})}
+    forms = []
+    for name in alone:
+        form, size = comparison.forms[name], comparison.forms[name].size(comparison.numbers[name])
+        narrowed = narrow(form, size, partial(comparison.is_right, name))
+        forms += [narrowed] if narrowed is not None and narrowed.factor > form.factor else []
+    where = comparison.words(alone or sizes)
+    has_unpool = any(isinstance(module, UNPOOLS) for module in getattr(comparison.model, "modules", list)())
+    return UnpoolError(
+        f"export: verify=True expects a module that takes every size that the file promises, it does not take {where}. "
+        f"{advice(forms if len(forms) == len(alone) else [], has_unpool)}"
     )
-    return [example, *near_example, *islice(smallest, 2)]
 
 
 def _session(file: str | Path | bytes) -> Any:
@@ -91,56 +166,26 @@ def _session(file: str | Path | bytes) -> Any:
 
 def _axes(
     call_args: Mapping[str, Any], program: torch.onnx.ONNXProgram | None, tensors: Sequence[torch.Tensor]
-) -> list[dict[int, DimRange]]:
-    """The dynamic dimensions of every tensor among the arguments."""
-    if program is not None and program.exported_program is not None:
-        ranges = program.exported_program.range_constraints
-        return [
-            {
-                axis: _dim_range(str(symbol), tensor.shape[axis] // int(factor), int(factor), ranges.get(symbol))
-                for axis, size in dynamic_dims(value).items()
-                for factor, symbol in [size.as_coeff_Mul()]
-                if symbol.is_symbol and factor.is_Integer
-            }
-            for value, tensor in zip(inputs_of(program.exported_program), tensors, strict=True)
-        ]
+) -> tuple[list[dict[int, SizeForm]], dict[str, int]]:
+    """The sizes that a file promises along the dynamic axes of every tensor; the smallest numbers by name."""
+    if program is not None:
+        pairs = read_dynamic_shapes(call_args)[1] or [(tensor, {}) for tensor in tensors]
+        found = input_axes(program, pairs)
+        least = {axis.form.name: _least(axis) for axes in found for axis in axes.values()}
+        return [{at: axis.form for at, axis in axes.items()} for axes in found], least
     dynamic_axes = call_args.get("dynamic_axes") or {}
     results = []
-    for tensor, name in zip(tensors, [*(call_args.get("input_names") or ()), *[""] * len(tensors)], strict=False):
+    for _, name in zip(tensors, [*(call_args.get("input_names") or ()), *[""] * len(tensors)], strict=False):
         axes = dynamic_axes.get(name) or {}
         entries = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_{axis}") for axis in axes)
-        results.append({axis: DimRange(str(entry), tensor.shape[axis]) for axis, entry in entries})
-    return results
+        results.append({axis: parse_form(str(entry)) or SizeForm(str(entry)) for axis, entry in entries})
+    return results, {}
 
 
-def _dim_range(name: str, example: int, factor: int, bounds: Any) -> DimRange:
-    if bounds is None:
-        return DimRange(name, example, factor)
-    maximum = int(bounds.upper) if bounds.upper.is_Integer else UNBOUNDED
-    return DimRange(name, example, factor, max(1, int(bounds.lower)), maximum)
-
-
-def _trials(axes: Sequence[Mapping[int, DimRange]]) -> list[list[dict[str, int]]]:
-    """Two lists of sizes by name, without empty and repeated ones.
-
-    The first has sizes close to those of the example, and twice as large, odd and even. The second counts up from 1.
-    """
-    dims = {dim.name: dim for each in axes for dim in each.values()}
-    near_example = [
-        {
-            name: dim.clamp(factor * dim.example + offset * (-1) ** (position * turn))
-            for position, (name, dim) in enumerate(dims.items())
-        }
-        for factor, offset, turn in ((1, 1, 0), (1, -1, 0), (1, 1, 1), (2, 0, 0), (2, 1, 0))
-    ]
-    smallest = [
-        {name: dim.clamp(size) for name, dim in dims.items()}
-        for size in range(1, min(MAX_TRIALS, max((dim.example for dim in dims.values()), default=0)))
-    ]
-    return [
-        [trial for position, trial in enumerate(trials) if trial and trial not in trials[:position]]
-        for trials in (near_example, smallest)
-    ]
+def _least(axis: DynamicAxis) -> int:
+    """The smallest number of an axis for which the program has no condition."""
+    form = axis.form
+    return next((n for n in range(form.clamp(1), MAX_TRIALS) if axis.accepts(form.size(n))), form.clamp(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +193,8 @@ class _Comparison:
     """A file in onnxruntime, and its module with an example, which `pytree` has flattened.
 
     `axes` are those of every tensor among the leaves, `names` those of the file's inputs for these tensors; without
-    names the file's own order counts.
+    names the file's own order counts. Sizes are numbers of their forms by name: those that are not given are the
+    example's. `least` are the smallest numbers for which torch's export holds.
     """
 
     session: Any
@@ -156,24 +202,75 @@ class _Comparison:
     pytree: Any
     leaves: list[Any]
     structure: Any
-    axes: list[dict[int, DimRange]]
+    axes: list[dict[int, SizeForm]]
+    least: dict[str, int]
     names: list[str]
 
-    def compare(self, sizes: Mapping[str, int]) -> Shapes | None:
-        """The shapes of the inputs at sizes by name, none for the example; None if the module does not take them.
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Those of the example."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
-        Raises an error if the file then fails or differs.
-        """
+    @property
+    def forms(self) -> dict[str, SizeForm]:
+        """A form by every name."""
+        return {form.name: form for each in self.axes for form in each.values()}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the example."""
+        pairs = zip(self.tensors, self.axes, strict=True)
+        return {form.name: form.number(x.shape[axis]) for x, each in pairs for axis, form in each.items()}
+
+    def clamp(self, name: str, n: int) -> int:
+        """The nearest number in the ranges of a name."""
+        for form in (form for each in self.axes for form in each.values() if form.name == name):
+            n = form.clamp(n)
+        return n
+
+    def shapes(self, sizes: Mapping[str, int]) -> Shapes:
+        """The shapes of the inputs."""
+        return tuple(_shape(x, axes, sizes) for x, axes in zip(self.tensors, self.axes, strict=True))
+
+    def words(self, sizes: Mapping[str, int]) -> str:
+        """Sizes by the name of their axis in the file."""
+        return ", ".join(f"{self.forms[name]}={self.forms[name].size(n)}" for name, n in sizes.items())
+
+    def takes(self, sizes: Mapping[str, int]) -> bool:
+        """True if the module takes sizes."""
+        return self._run_module(self._inputs(sizes)) is not None
+
+    def is_right(self, name: str, size: int) -> bool:
+        """True if the module takes one other size than the example's, and the file gives the same."""
+        try:
+            return self.compare({name: self.forms[name].number(size)}) is not None
+        except UnpoolError:
+            return False
+
+    def _inputs(self, sizes: Mapping[str, int]) -> list[Any]:
         axes = iter(self.axes)
-        leaves = [_resize(leaf, next(axes), sizes) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return [_resize(leaf, next(axes), sizes) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+
+    def _run_module(self, leaves: list[Any]) -> list[AnyArray] | None:
         args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
         try:
             with torch.no_grad():
                 outputs = self.model(*args, **kwargs)
-        except (RuntimeError, ValueError, IndexError, AssertionError):
+        except IGNORED:
             return None
-        expected = [_array(leaf) for leaf in self.pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        return [_array(leaf) for leaf in self.pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+
+    def compare(self, sizes: Mapping[str, int]) -> Shapes | None:
+        """The shapes of the inputs at sizes, none for the example; None if the module does not take them.
+
+        Raises an error if the file then fails or differs, and also gives None if torch did not export these sizes.
+        """
+        sizes = {name: self.clamp(name, n) for name, n in sizes.items()}
+        leaves = self._inputs(sizes)
+        expected = self._run_module(leaves)
+        if expected is None:
+            return None
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         input_names = [each.name for each in self.session.get_inputs()]
         by_name = dict(zip(self.names or input_names, map(_array, tensors), strict=False))
         cause: Exception | None = None
@@ -183,8 +280,10 @@ class _Comparison:
             cause, reason = error, f"it fails: {_first_line(error)}"
         else:
             reason = _difference(results, expected)
+        if reason and any(n < self.least.get(name, n) for name, n in sizes.items()):
+            return None
         if reason:
-            where = f"sizes {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else "the example"
+            where = f"sizes {self.words(sizes)}" if sizes else "the example"
             raise UnpoolError(
                 f"export: verify=True expects the file to give what the module gives; for {where} {reason}. "
                 "Pass output_size to every unpooling, keep sizes out of int(), or fix these sizes in the export."
@@ -192,11 +291,15 @@ class _Comparison:
         return tuple(tuple(x.shape) for x in tensors)
 
 
-def _resize(x: torch.Tensor, dims: Mapping[int, DimRange], sizes: Mapping[str, int]) -> torch.Tensor:
+def _shape(x: torch.Tensor, axes: Mapping[int, SizeForm], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of a tensor at other sizes."""
+    others = {axis: form.size(sizes[form.name]) for axis, form in axes.items() if form.name in sizes}
+    return tuple(others.get(axis, size) for axis, size in enumerate(x.shape))
+
+
+def _resize(x: torch.Tensor, axes: Mapping[int, SizeForm], sizes: Mapping[str, int]) -> torch.Tensor:
     """A tensor of other sizes, with the values of `x` in random order, plus noise if all are equal."""
-    shape = list(x.shape)
-    for axis, dim in dims.items():
-        shape[axis] = dim.factor * sizes[dim.name] if sizes else shape[axis]
+    shape = list(_shape(x, axes, sizes))
     if shape == list(x.shape) or x.numel() == 0:
         return x
     repeats = [-(-wide // size) for wide, size in zip(shape, x.shape, strict=True)]
