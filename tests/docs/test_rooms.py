@@ -99,7 +99,8 @@ INNER = {
     "runtime/streams": ("checkpoint", "partial_output", "output_transform", "runner", "jobs", "run"),
     "runtime/cluster": ("map_tiles", "__init__"),
     "torch/exporting": (
-        "example", "dynamic_shapes", "verify", "nodes", "dynamo", "opset_downgrade", "torchscript", "export",
+        "size_forms", "example", "dynamic_shapes", "verify", "nodes", "dynamo", "opset_downgrade", "torchscript",
+        "export",
     ),
 }  # fmt: skip
 """Rooms inside a room, and files beside them: each may import from those before it."""
