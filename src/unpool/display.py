@@ -6,6 +6,7 @@ from typing import Any
 
 MAX_WORD = 200  # characters that are shown of a word, such as a name or a part of a path
 MAX_LINE = 4000
+BYTE_UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "KiB": 2**10, "KB": 10**3}
 
 _LONG_WORD = re.compile(rf"[^\s/]{{{MAX_WORD + 1},}}")
 
@@ -34,6 +35,18 @@ def format_shape(sizes: Iterable[Any]) -> str:
     ('1x3x8x8', '?xH', 'scalar')
     """
     return "x".join("?" if size is None else str(size) for size in sizes) or "scalar"
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in the largest unit in which they are a number of one decimal at most, as people type them.
+
+    >>> [format_bytes(count) for count in (2**30, 1536 * 2**20, 500_000_000, 1, 1001)]
+    ['1GiB', '1.5GiB', '500MB', '1 byte', '1001 bytes']
+    """
+    for unit, size in BYTE_UNITS.items():
+        if count >= size and count * 10 % size == 0:
+            return f"{count / size:g}{unit}"
+    return f"{count} byte{'' if count == 1 else 's'}"
 
 
 def _cut(text: str, length: int) -> str:

@@ -32,7 +32,7 @@ for name, words in json.loads(sys.argv[1]).items():
     limits, code = [20], 3
     while code == 3 and len(limits) < 5:  # every call leaves some memory behind
         code, said, most = run(*words, "--max-memory", f"{limits[-1]}MiB")
-        found = re.search(r" MiB is too small: this run needs at least about ([0-9]+) MiB", said)
+        found = re.search(r"MiB is too small: this run needs at least about ([0-9]+) MiB", said)
         limits += [int(found[1])] if found else []
     print(json.dumps([name, code, limits, most, said]))
 print(json.dumps(["whole", *run(*words)]))
@@ -124,7 +124,7 @@ def test_what_is_loaded_for_a_run_counts(here):
     for _ in range(4):
         done = subprocess.run([sys.executable, "-c", FIRST, *words, f"{limit}MiB"], capture_output=True, check=True)
         code, said, peak = json.loads(done.stdout)
-        found = re.search(r" MiB is too small: this run needs at least about ([0-9]+) MiB", said)
+        found = re.search(r"MiB is too small: this run needs at least about ([0-9]+) MiB", said)
         if not found:
             break
         limit = int(found[1])

@@ -17,7 +17,9 @@ import tifffile
 import zarr
 from typer.testing import CliRunner
 
+import unpool
 from tests.support import models
+from unpool import tiles
 from unpool.cli.app import app
 from unpool.files import lock
 
@@ -186,16 +188,41 @@ def test_blended_tiles(here):
     assert np.abs(np.load("y.npy")).max() < 1e-6
     blended = ("-i", "x.npy", "-o", "y.zarr", "--tile", "16x16", "--blend", "gaussian")
     done = run(*blended, "--max-memory", "64GiB", "--json")
-    assert json.loads(done.stdout)["results"][0]["tiles"]["tiles"] == 3
+    assert json.loads(done.stdout)["results"][0]["tiles"]["tiles"] == 9
     assert "already complete" in run(*blended, "--resume").stdout
-    assert "max_memory 1 MiB is too small" in invoke("run", "m.onnx", *blended, "--max-memory", "1MiB").stderr
+    assert "max_memory 1MiB is too small" in invoke("run", "m.onnx", *blended, "--max-memory", "1MiB").stderr
+
+
+PATCH = """patch (float[1, 1, 8, 8, 8] x) => (float[1, 1, 8, 8, 8] y) {
+    m = GlobalAveragePool (x)
+    y = Sub (x, m)
+}"""
+
+
+@pytest.mark.parametrize("shape", [(12, 20, 9), (5, 20, 9), (3, 4, 5)], ids=str)
+def test_a_model_of_a_fixed_patch_is_blended(here, shape):
+    """A volume of any size, also below the patch, gives what `unpool.tiles.blend` gives, from and to any file."""
+    onnx.save(models.model(PATCH), "m.onnx")
+    volume = RNG.random((1, 1, *shape), np.float32)
+    np.save("x.npy", volume)
+    nibabel.save(nibabel.Nifti1Image(volume[0, 0], np.eye(4)), "v.nii")
+    session, words = unpool.InferenceSession("m.onnx"), ("--blend", "gaussian", "--overlap", "0.5")
+    expected = tiles.blend(session, {"x": volume}, 8, overlap=0.5, mode="gaussian")["y"]
+    windows = np.prod([-(-max(0, size - 8) // 4) + 1 for size in shape])
+    for source, target in (("x.npy", "y.npy"), ("v.nii", "w.npy"), ("x.npy", "y.npz")):
+        done = run("-i", source, "-o", target, "--tile", "8", *words, "--json")
+        assert json.loads(done.stdout)["results"][0]["tiles"]["tiles"] == windows
+        found = np.load(target)
+        np.testing.assert_allclose(found if target.endswith("npy") else found["y"], expected, atol=1e-6)
+    done = invoke("run", "m.onnx", "-i", "x.npy", "-o", "z.npy", "--tile", "8x8x16", *words)
+    assert "--tile 8x8x16: the model takes patches of 8x8x8. Write --tile 8x8x8." in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("-o", "y.png", "--resume"), "--resume: works for"),
-        (("-o", "y.npy", "--blend", "constant"), "Add it, such as --tile 512x512"),
+        (("-o", "y.npy", "--blend", "constant"), "Add it, such as --tile 512"),
         (("-o", "y.npy", "--overlap", "0.5"), "--overlap needs --blend"),
         (("-o", "y.npy", "--tile", "8x8", "--blend", "constant", "--overlap", "1.5"), "below 1, got 1.5"),
         (("-o", "y.zarr", "--overlay"), "--overlay draws a picture"),

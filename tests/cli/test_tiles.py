@@ -38,12 +38,13 @@ def test_tiles_give_the_same_file(here, words):
 @pytest.mark.parametrize(
     ("code", "words", "says"),
     [
-        (2, ("--tile", "8by8"), "expected auto or sizes"),
+        (2, ("--tile", "8by8"), "expected auto, or sizes"),
+        (2, ("--tile", "0"), "expected auto, or sizes"),
         (2, ("--max-memory", "much"), "such as 2GiB"),
         (2, ("--tile", "8x8", "--max-memory", "1GiB"), "Leave one of them out"),
-        (2, ("--tile", "8"), "Write --tile 8x8."),
         (2, ("--tile", "8x8x8"), "Write --tile 8x8."),
-        (3, ("--max-memory", "1MiB"), "--max-memory 1 MiB is too small: this run needs at least about"),
+        (3, ("--max-memory", "1MiB"), "--max-memory 1MiB is too small: this run needs at least about"),
+        (3, ("--max-memory", "1"), "--max-memory 1 byte is too small: this run needs at least about"),
     ],
 )
 def test_options_that_do_not_fit(here, code, words, says):
@@ -51,6 +52,73 @@ def test_options_that_do_not_fit(here, code, words, says):
     done = invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.npy", *words)
     assert (done.exit_code, (here / "y.npy").exists()) == (code, False)
     assert says in done.output + done.stderr
+
+
+def test_one_number_is_the_size_along_every_axis(here):
+    """`--tile 8` is `--tile 8x8`, also to resume a run and with `--blend`; in Python, 8 is [8, 8]."""
+    whole = invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.npy", "--tile", "8x8", "--json")
+    assert json.loads(whole.stdout)["results"][0]["tiles"]["tiles"] == 24
+    assert "already complete" in invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.npy", "--tile", "8", "--resume").stdout
+    for number, size in enumerate(("8", "8x8")):
+        done = invoke("run", "m.onnx", "-i", "x.npy", "-o", f"{number}.npy", "--tile", size, "--blend", "constant")
+        assert done.exit_code == 0, done.stderr
+    assert (here / "0.npy").read_bytes() == (here / "1.npy").read_bytes()
+    session, image = unpool.InferenceSession("m.onnx"), {"x": np.load("x.npy")}
+    assert unpool.streams.run(session, image, "z.npy", 8).progress.tiles == 24
+    assert len(unpool.tiles.Tiler(session).tiling({"x": (1, 1, 30, 41)}, 8)) == 24
+    np.testing.assert_array_equal(unpool.tiles.run(session, image, 8)["y"], np.load("y.npy"))
+
+
+SCORES = "scores (float[1, 1, {axes}] x) => (float[1, 2, {axes}] y) {{ a = Neg (x)  y = Concat <axis = 1> (x, a) }}"
+
+
+@pytest.mark.parametrize("suffix", ["npy", "tif", "zarr", "npz", "png"])
+def test_tiled_runs_print_the_shares_of_the_whole_image(here, suffix):
+    """The share of every class, by its name, is that of the untiled run, and that of a resumed one."""
+    onnx.save(models.model(SCORES.format(axes="h, w")), "m.onnx")
+    np.save("x.npy", np.random.default_rng(0).random((1, 1, 30, 41), np.float32) - np.float32(0.3))
+    words = ("run", "m.onnx", "-i", "x.npy", "-o", f"y.{suffix}", "--argmax", "--classes", "up,down", "--json")
+    expected = json.loads(invoke(*words[:4], "-o", "whole.npy", *words[6:]).stdout)["results"][0]["areas"]
+    assert set(expected) == {"up", "down"}
+    assert json.loads(invoke(*words, "--tile", "8").stdout)["results"][0]["areas"] == expected
+
+
+def test_shares_of_a_volume_are_of_its_volume(here):
+    """Class numbers along three axes have no area."""
+    onnx.save(models.model(SCORES.format(axes="d, h, w")), "m.onnx")
+    np.save("x.npy", np.ones((1, 1, 4, 5, 6), np.float32))
+    for words in ((), ("--tile", "3")):
+        assert (
+            "class 0 100.0 % of the volume"
+            in invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.npy", "--argmax", *words).stdout
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-o", "y.png", "--argmax", "--classes", "a,b,c"), "--classes: expected 2 names, got 3 (a, b, c)"),
+        (("-o", "y.npy", "--argmax", "--tile", "8", "--classes", "a"), "--classes: expected 2 names, got 1 (a)"),
+        (("-o", "y.png", "--argmax", "--palette", "#000000,#111111,#222222"), "expected at most 2 colours, got 3"),
+        (("-o", "y.png"), "output 'y' has 2 channels, which a .png does not hold. For classes, add --argmax"),
+        (("-o", "y.jpg", "--tile", "8"), "which a .jpg does not hold. For classes, add --argmax (a mask) or --overlay"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_the_channels(here, words, says):
+    """Names, colours and pictures that do not fit the scores are refused before anything is computed."""
+    onnx.save(models.model(SCORES.format(axes="h, w")), "m.onnx")
+    done = invoke("run", "m.onnx", "-i", "x.npy", *words)
+    assert (done.exit_code, says in done.stderr) == (2, True), done.stderr
+    assert sorted(path.name for path in here.iterdir()) == ["m.onnx", "x.npy"]
+
+
+def test_more_names_than_numbers_that_occur(here):
+    """A model that gives class numbers may know classes that this image does not have."""
+    onnx.save(models.model("numbers (uint8[1, 1, h, w] x) => (uint8[1, 1, h, w] y) { y = Identity (x) }"), "m.onnx")
+    np.save("x.npy", np.array([[[[0, 1]]]], np.uint8))
+    done = invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.png", "--argmax", "--classes", "a,b,c")
+    assert (done.exit_code, "a 50.0 %, b 50.0 % of the area" in done.stdout) == (0, True), done.stderr
 
 
 def test_inspect_says_how_far_outputs_see(here):

@@ -27,8 +27,8 @@ def run(config: RunConfig, scheduler: str) -> Outcome:
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     from distributed import Client
 
-    if not isinstance(config.tile, tuple):
-        raise UsageError("--scheduler: expected --tile with sizes such as 1024x1024, because workers share no memory.")
+    if not isinstance(config.tile, tuple | int):
+        raise UsageError("--scheduler: expected --tile with sizes, such as 1024, because workers share no memory.")
     if config.output.suffix != ".zarr" or config.makes_classes or config.softmax:
         raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output}.")
     session = open_session(config.model, provider=config.provider, threads=config.threads, **config.semantics)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from unpool.cli.options import Provider
 from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnpoolError, UnsupportedError
 from unpool.extras import missing_extra
+from unpool.images.axes import spatial_axes
 from unpool.runtime.backends import openvino_backend
 from unpool.runtime.backends.ort_options import CUDA, OPENVINO
 from unpool.runtime.graph.shapes import numpy_type
@@ -63,6 +64,14 @@ class Slot:
     def batch(self) -> int | None:
         """The size of the first axis, or None where it is open."""
         return self.shape[0] if self.shape else None
+
+    def with_open_sizes(self, layout: str) -> "Slot":
+        """The input for images that are cut into patches of its size: of any size, and one after another."""
+        if self.shape is None or len(self.shape) < 3:
+            return self
+        axes = spatial_axes(len(self.shape), layout.upper())
+        sizes = (None if axis in axes or (axis, size) == (0, 1) else size for axis, size in enumerate(self.shape))
+        return replace(self, shape=tuple(sizes))
 
     def fits(self, shape: Shape) -> bool:
         """True if the input takes this shape."""

@@ -20,6 +20,7 @@ from unpool.runtime.streams.runner import Progress, ProgressCallback
 
 SECONDS_BETWEEN_LINES = 10
 NAMED_AREAS = 6
+EXTENTS = {1: "length", 2: "area", 3: "volume"}  # of class numbers, by spatial rank
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ def describe(result: Result) -> str:
     """One line about a written file.
 
     >>> tiles = Progress(tiles=144, resumed=22, done=144, seconds=9.0, peak=290_000_000)
-    >>> describe(Result("a.npy", Path("m.npy"), {"y": ((1, 3), "uint8")}, 0.25, {"sky": 1.0}, progress=tiles))
-    'm.npy: 1x3 uint8; sky 100.0 % of the area; 144 tiles (22 from the interrupted run), peak memory 0.27 GiB (0.250 s)'
+    >>> describe(Result("a.npy", Path("m.npy"), {"y": ((4, 5), "u1")}, 0.25, {"sky": 1.0}, progress=tiles))
+    'm.npy: 4x5 u1; sky 100.0 % of the length; 144 tiles (22 from the interrupted run), peak memory 0.27 GiB (0.250 s)'
     """
     arrays = result.arrays
     contents = ", ".join(
@@ -169,7 +170,8 @@ def describe(result: Result) -> str:
         largest = sorted(result.areas.items(), key=lambda pair: -pair[1])
         named = ", ".join(f"{name} {share:.1%}".replace("%", " %") for name, share in largest[:NAMED_AREAS])
         rest = len(largest) - NAMED_AREAS
-        areas = f"; {named}{f' and {rest} more classes' if rest > 0 else ''} of the area"
+        extent = EXTENTS.get(max(len(shape) for shape, _ in arrays.values()) - 1, "area")
+        areas = f"; {named}{f' and {rest} more classes' if rest > 0 else ''} of the {extent}"
     if (done := result.progress) is not None:
         resumed = f" ({done.resumed} from the interrupted run)" if done.resumed else ""
         count = f"{done.tiles} tile{'' if done.tiles == 1 else 's'}{resumed}, peak memory {done.peak / 2**30:.2f} GiB"

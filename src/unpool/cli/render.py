@@ -19,6 +19,7 @@ from unpool.images.overlay import ClassView, Colour, Legend, Rows, rows_of
 from unpool.images.pixels import Backdrop, Picture, backdrop
 from unpool.images.raster import Sheet, sheet_of, write_pages, write_planes, write_rows
 from unpool.runtime.streams.output_transform import ScoreFormat, class_type, require_floats
+from unpool.runtime.streams.runner import OutputFile
 
 LARGEST_CLASS = 65535
 BEST = ScoreFormat(argmax=True)
@@ -48,11 +49,15 @@ def class_map(
     if scores.ndim < 3:
         fact = "a class at each position needs a batch, channels and spatial axes"
         raise ShapeError(f"{where}: {fact}, got {format_shape(scores.shape)}. Write .npy as it is.")
-    is_whole = scores.dtype.kind in "iub" and score_format.threshold is None
-    if is_whole and (scores.ndim == 3 or scores.shape[axis] == 1):
+    if _holds_classes(scores, axis, score_format):
         return _stored_classes(scores if scores.ndim == 3 else np.squeeze(scores, axis), where)
     count = score_format.class_count(scores.shape, axis, where)
     return score_format.apply(scores, axis), count
+
+
+def _holds_classes(scores: NDArray[Any], axis: int, score_format: ScoreFormat) -> bool:
+    is_whole = scores.dtype.kind in "iub" and score_format.threshold is None
+    return is_whole and (scores.ndim == 3 or scores.shape[axis] == 1)
 
 
 def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
@@ -78,7 +83,7 @@ def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
         bands = (raw.rows(start, min(start + step, shape[1])) for start in range(0, shape[1], step))
         classes = max((_stored_classes(band, where)[1] for band in bands), default=0)
     kind = class_type(classes)
-    return ClassView(shape, kind, classes, lambda slices: numbers(slices).astype(kind))
+    return ClassView(shape, kind, classes, lambda slices: numbers(slices).astype(kind), is_lower_bound=scores == 1)
 
 
 def _stored_classes(numbers: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
@@ -102,16 +107,20 @@ class ClassStyle:
     model_names: Sequence[str] | None = None
     palette: Sequence[Colour] | None = None
 
-    def legend(self, count: int) -> Legend:
-        """Names and colours of `count` classes; names of the model are used if there are enough."""
+    def legend(self, count: int, *, is_lower_bound: bool = False) -> Legend:
+        """Names and colours of `count` classes, or more; names of the model are used if there are enough."""
         names = self.model_names if self.names is None else self.names
+        if names is self.names and names is not None and len(names) != count and not (is_lower_bound and names[count:]):
+            fact = f"expected {count} names{' or more' * is_lower_bound}, got {len(names)} ({', '.join(names)})"
+            raise UsageError(f"--classes: {fact}. Name every class once.")
         if names is not None and len(names) < count:
-            if self.names is not None:
-                fact = f"expected {count} names, got {len(names)} ({', '.join(names)})"
-                raise UsageError(f"--classes: {fact}. Name every class.")
             _log.info("the model names %d classes but tells %d apart: the names are not used", len(names), count)
             names = None
         return overlay.legend_for(count if names is None else len(names), names, self.palette or ())
+
+    def shares(self, file: OutputFile) -> Areas:
+        """Share of the area of every class in a file; empty where it holds other values, or they are not counted."""
+        return class_shares(file.counts, self.legend(file.classes).names) if file.counts else {}
 
 
 def write_result(
@@ -125,7 +134,10 @@ def write_result(
     if config.makes_classes:
         ((name, scores),) = arrays.items()
         numbers, count = class_map(scores, config.layout, name, config.scores)
-        classes, legend = ClassView(numbers.shape, numbers.dtype, count, numbers.__getitem__), style.legend(count)
+        axis = 1 if config.layout == "nchw" else scores.ndim - 1
+        is_lower_bound = _holds_classes(scores, axis, config.scores)
+        classes = ClassView(numbers.shape, numbers.dtype, count, numbers.__getitem__, is_lower_bound)
+        legend = style.legend(count, is_lower_bound=is_lower_bound)
         if config.is_drawn:
             bases = [] if picture is None else [backdrop(page) for page in picture.pages]
             return write_drawn(stream, config, (name, classes), bases, style)
@@ -159,7 +171,8 @@ def write_drawn(
 ) -> tuple[ArraySpecs, Areas]:
     """As `write_result`, classes as pictures with one legend, row by row: masks, or overlays over `bases`."""
     name, classes = named
-    legend, counts = style.legend(classes.count), classes.counts(rows_of(classes.shape))
+    legend = style.legend(classes.count, is_lower_bound=classes.is_lower_bound)
+    counts = classes.counts(rows_of(classes.shape))
     _require_room(name, classes.shape, config.format)
     present = [number for number, count in enumerate(counts) if count]
     if config.overlay and bases:

@@ -22,19 +22,22 @@ from unpool.cli.progress import Outcome, ProgressDisplay, Result
 from unpool.cli.render import Areas, ArraySpecs, ClassStyle, specs_of, write_result
 from unpool.cli.run_config import RunConfig
 from unpool.cli.spool import spool, spools
-from unpool.cli.windows import ModelRun, ending_at_once, open_feed
+from unpool.cli.windows import FLOATS, ModelRun, ending_at_once, open_feed
 from unpool.display import format_shape
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
+from unpool.images.axes import spatial_axes
 from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
 from unpool.images.pixels import Picture
+from unpool.images.raster import CLASS_ADVICE, FLAT_CHANNELS, FLAT_FORMATS
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import Progress, ProgressCallback
+from unpool.runtime.tiles.tiling import per_axis
 
 _T = TypeVar("_T")
 KEPT = 16  # divisor of --max-memory: the share of it that a session may keep between two items
@@ -49,11 +52,15 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
     items, failed = collect(config.inputs, list(inputs), config.max_memory, keep_going=config.keep_going)
     _stop_at(failed, config, len(items) + len(failed))
     _check_tile(config, inputs.values())
+    if config.blend is not None:
+        inputs = {name: slot.with_open_sizes(config.layout) for name, slot in inputs.items()}
     metadata = Metadata(session.get_modelmeta().custom_metadata_map, str(config.model))
     outputs = _wanted_outputs(config, {value.name: value.type for value in session.get_outputs()})
-    runner = _Runner(
-        config, session, inputs, outputs, metadata.pixel_rule(config), _class_style(config, metadata), progress, rss()
-    )
+    style = _class_style(config, metadata)
+    for value in session.get_outputs():
+        if value.name in outputs:
+            _check_channels(config, value.name, value.type, value.shape or (), style)
+    runner = _Runner(config, session, inputs, outputs, metadata.pixel_rule(config), style, progress, rss())
     del session  # `runner` may open another one, and memory has no room for both
     files = _files_by_item(config, items, list(outputs))
     written = [place for places in files.values() for place in places]
@@ -203,17 +210,11 @@ class _Runner(ModelRun):
             raise ShapeError(f"{item.label}: {message}") from error
 
     def _run_model(self, feed: Mapping[str, NDArray[Any]], on_progress: ProgressCallback) -> Mapping[str, Any]:
-        """The wanted outputs by name; `on_progress` gets the progress of exact tiles."""
+        """The wanted outputs by name; `on_progress` gets the progress of tiles."""
         config, names = self.config, list(self.outputs)
         if config.tile is None:
             return dict(zip(names, self.session.run(names, dict(feed)), strict=True))
         layout = config.layout.upper()
-        if config.blend is not None and isinstance(config.tile, tuple):
-            from unpool.runtime.tiles.blending import blend
-
-            options: dict[str, Any] = {"overlap": config.overlap, "mode": config.blend}
-            return blend(self.session, feed, config.tile, outputs=names, layout=layout, **options)
-        from unpool.runtime.tiles.run import run as run_tiles
 
         def progress(tiles: Iterable[Any]) -> Iterator[Any]:
             count, begin = len(tiles) if isinstance(tiles, Sized) else 0, time.monotonic()
@@ -221,8 +222,14 @@ class _Runner(ModelRun):
                 yield tile
                 on_progress(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
 
-        limits: dict[str, Any] = {"max_memory": config.max_memory, "progress": progress}
-        return run_tiles(self.session, feed, config.tile, outputs=names, layout=layout, **limits)
+        words: dict[str, Any] = {"outputs": names, "layout": layout, "progress": progress}
+        if config.blend is not None and not isinstance(config.tile, str):
+            from unpool.runtime.tiles.blending import blend
+
+            return blend(self.session, feed, config.tile, overlap=config.overlap, mode=config.blend, **words)
+        from unpool.runtime.tiles.run import run as run_tiles
+
+        return run_tiles(self.session, feed, config.tile, max_memory=config.max_memory, **words)
 
     def _by_spool(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         folder = None if self.config.is_stdout else next(iter(places)).parent
@@ -246,7 +253,15 @@ class _Runner(ModelRun):
             done = run_locked(self.session, feed, targets, request, resume=self.config.resume, on_progress=on_progress)
         seconds = time.perf_counter() - begin
         return [
-            Result(item.label, file.path, specs_of({name: file}), seconds, notes=notes, progress=done.progress)
+            Result(
+                item.label,
+                file.path,
+                specs_of({name: file}),
+                seconds,
+                self.style.shares(file),
+                notes=notes,
+                progress=done.progress,
+            )
             for name, file in done.files.items()
         ]
 
@@ -269,6 +284,23 @@ def _wanted_outputs(config: RunConfig, kinds: Mapping[str, str]) -> dict[str, st
     return wanted
 
 
+def _check_channels(config: RunConfig, name: str, kind: str, shape: Sequence[Any], style: ClassStyle) -> None:
+    """Refuse what does not fit the channels of an output before it is computed, where the model states their number."""
+    channels = shape[1 if config.layout == "nchw" else -1] if len(shape) > 2 else None
+    if not isinstance(channels, int):
+        return
+    if config.makes_classes:
+        may_be_numbers = len(shape) == 3 or channels == 1  # of classes, as integers
+        count = 2 if config.threshold is not None else channels
+        if config.threshold is not None or kind in FLOATS or not may_be_numbers:
+            style.legend(count)
+            if config.palette is not None and len(style.palette or ()) > count:
+                raise UsageError(f"--palette: expected at most {count} colours, got {len(style.palette or ())}.")
+    elif config.format in FLAT_FORMATS and channels not in FLAT_CHANNELS[config.format]:
+        fact = f"output {name!r} has {channels} channels, which a .{config.format} does not hold"
+        raise UsageError(f"-o {config.output}: {fact}. {CLASS_ADVICE}")
+
+
 def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[str]) -> dict[str, Files]:
     if len(items) > 1 and not config.is_folder:
         fact = f"expected a folder for {len(items)} results, got a place for one"
@@ -285,15 +317,26 @@ def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[s
 
 
 def _check_tile(config: RunConfig, inputs: Iterable[Slot]) -> None:
-    size, shapes = config.tile, [slot.shape for slot in inputs]
-    if not isinstance(size, tuple) or any(shape is None for shape in shapes):
+    shapes = [slot.shape for slot in inputs if slot.shape is not None]
+    if config.tile is None or isinstance(config.tile, str):
         return
-    rank = max((len(shape) - 2 for shape in shapes if shape is not None), default=0)
-    if rank > 0 and len(size) != rank:
+    rank = max((len(shape) - 2 for shape in shapes), default=0)
+    if rank < 1:
+        return
+    size = per_axis(config.tile, rank)
+    if len(size) != rank:
         advice = format_shape((*size, *size[-1:] * rank)[:rank])
         kind = {1: "signals", 2: "pictures", 3: "volumes"}.get(rank, "images")
         fact = f"the model takes {kind}, whose tiles have {rank} size{'' if rank == 1 else 's'}"
         raise UsageError(f"--tile {format_shape(size)}: {fact}. Write --tile {advice}.")
+    if config.blend is None:
+        return
+    axes = spatial_axes(rank + 2, config.layout.upper())
+    for shape in (shape for shape in shapes if len(shape) == rank + 2):
+        patch = [shape[axis] or length for axis, length in zip(axes, size, strict=True)]
+        if patch != size:
+            fact = f"the model takes patches of {format_shape(patch)}"
+            raise UsageError(f"--tile {format_shape(size)}: {fact}. Write --tile {format_shape(patch)}.")
 
 
 def _check_pixel_options(config: RunConfig, items: Sequence[Item]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from unpool.cli.errors import UsageError
 from unpool.cli.options import Provider, semantics
 from unpool.cli.outputs import PICTURE_FORMATS, SEPARATORS, STDOUT, SUFFIXES, WINDOW_FORMATS, refuse_terminal
+from unpool.display import BYTE_UNITS
 from unpool.images.formats import suffix_of
 from unpool.images.overlay import Colour
 from unpool.images.raster import FLAT_FORMATS
@@ -16,7 +17,7 @@ from unpool.runtime.streams.jobs import AUTO
 from unpool.runtime.streams.output_transform import ScoreFormat
 
 OVERLAP = 0.25  # share of a tile that neighbours have in common with --blend, by default
-_UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_UNITS = {"": 1, "B": 1, **{unit.upper(): size for unit, size in BYTE_UNITS.items()}}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class RunConfig:
     palette: tuple[Colour, ...] | None = None
     alpha: float = 0.5
     form: str | None = None
-    tile: tuple[int, ...] | str | None = None  # "auto", or elements by spatial axis; None: the whole image at once
+    tile: tuple[int, ...] | int | str | None = None  # "auto", or elements by axis, or for all; None: no tiles
     max_memory: int | None = None  # of the process, in bytes
     blend: str | None = None  # how overlapping tiles are averaged; None for exact tiles
     overlap: float = OVERLAP  # of neighbouring tiles, as a share of the tile
@@ -125,22 +126,25 @@ class RunConfig:
 def tile_options(tile: str | None, memory: str | None, blend: str | None, overlap: float | None) -> dict[str, Any]:
     """The fields of a RunConfig for `--tile`, `--max-memory`, which by itself turns on tiles, `--blend`, `--overlap`.
 
-    >>> tile_options("512x384", None, None, None)["tile"], tile_options(None, "2GiB", None, None)["max_memory"]
-    ((512, 384), 2147483648)
+    >>> [tile_options(tile, None, None, None)["tile"] for tile in ("512x384", "512")]
+    [(512, 384), 512]
+    >>> tile_options(None, "2GiB", None, None)["max_memory"]
+    2147483648
     """
     limit = None if memory is None else _bytes(memory)
-    size: tuple[int, ...] | str | None = AUTO if tile == AUTO or (tile is None and memory) else None
+    size: tuple[int, ...] | int | str | None = AUTO if tile == AUTO or (tile is None and memory) else None
     if tile is not None and tile != AUTO:
         if memory is not None and blend is None:
             raise UsageError(f"--max-memory: chooses the size of tiles, --tile {tile} says it. Leave one of them out.")
         parts = tile.lower().split("x")
         if not all(part.isdecimal() and int(part) for part in parts):
-            raise UsageError(f"--tile: expected auto or sizes such as 512x512 or 64x128x128, got {tile!r}.")
-        size = tuple(map(int, parts))
+            raise UsageError(f"--tile: expected auto, or sizes such as 512, 512x384 or 64x128x128, got {tile!r}.")
+        sizes = tuple(map(int, parts))
+        size = sizes if len(sizes) > 1 else sizes[0]
     if blend is None and overlap is not None:
         raise UsageError("--overlap needs --blend: exact tiles do not overlap.")
-    if blend is not None and not isinstance(size, tuple):
-        raise UsageError(f"--blend {blend}: needs the size of the tiles. Add it, such as --tile 512x512.")
+    if blend is not None and not isinstance(size, tuple | int):
+        raise UsageError(f"--blend {blend}: needs the size of the tiles. Add it, such as --tile 512.")
     if overlap is not None and not 0 <= overlap < 1:
         raise UsageError(f"--overlap: expected 0 or more and below 1, got {overlap}.")
     return {"tile": size, "max_memory": limit, "blend": blend, "overlap": OVERLAP if overlap is None else overlap}

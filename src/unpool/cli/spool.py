@@ -25,7 +25,7 @@ from unpool.cli.inputs import Item
 from unpool.cli.outputs import ARRAY_FORMATS, safe_names
 from unpool.cli.render import Areas, ArraySpecs, specs_of, view_of_file, write_drawn, write_stored_pixels
 from unpool.cli.run_config import RunConfig
-from unpool.cli.windows import ModelRun, PixelSource, ending_at_once, open_feed
+from unpool.cli.windows import FLOATS, ModelRun, PixelSource, ending_at_once, open_feed
 from unpool.errors import UnsupportedError
 from unpool.images.axes import spatial_axes
 from unpool.images.npy import open_npy
@@ -56,7 +56,7 @@ def spools(run: ModelRun) -> bool:
 
 
 def _holds_classes(run: ModelRun) -> bool:
-    is_float = next(iter(run.outputs.values())) in ("tensor(float)", "tensor(double)", "tensor(float16)")
+    is_float = next(iter(run.outputs.values())) in FLOATS
     return run.config.makes_classes and run.config.threshold is None and not is_float
 
 
@@ -94,7 +94,7 @@ class TemporaryOutputs:
                 _copy(file.path, packed)
         else:
             _copy(file.path, stream)
-        return specs_of(files), {}
+        return specs_of(files), self.run.style.shares(file)
 
     def write_to_stream(self, stream: BinaryIO, names: Sequence[str]) -> tuple[ArraySpecs, Areas]:
         """As `write`, through one more temporary file, because writers of formats seek."""

@@ -34,6 +34,7 @@ from unpool.runtime.tiles.blending import BlendOptions
 from unpool.runtime.tiles.run import memory_limit_message
 
 WRITTEN_TYPES = tuple(f"tensor({kind}" for kind in ("float", "double", "float16", "uint", "int", "bool"))
+FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 PACKED = ".nii.gz"
 LITTLE = 32 << 20  # bytes below which another format of the output makes no difference
 _log = logging.getLogger("unpool.cli")
@@ -55,7 +56,7 @@ class ModelRun:
     def request(self) -> TileRequest:
         """The arguments of a run over windows of files."""
         config, blending = self.config, None
-        if config.blend is not None and isinstance(config.tile, tuple):
+        if config.blend is not None and isinstance(config.tile, tuple | int):
             blending = BlendOptions(config.tile, overlap=config.overlap, mode=config.blend)
         names, layout = list(self.outputs), config.layout.upper()
         return TileRequest(config.tile or AUTO, config.max_memory, names, config.scores, layout, blending)

@@ -2,7 +2,7 @@
 
 import colorsys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassView:
-    """Class numbers of an output, (N, D1..Dk), uint8 up to 256 classes, else uint16; windows of them are read."""
+    """Class numbers of an output, (N, D1..Dk), uint8 up to 256 classes, else uint16; windows of them are read.
+
+    `count` is the number of classes; with `is_lower_bound` that of the classes up to the largest number that occurs.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     count: int
     read: Callable[[tuple[slice, ...]], NDArray[Any]]
+    is_lower_bound: bool = False
 
     def rows(self, start: int, stop: int) -> NDArray[Any]:
         """Rows of all images of the batch, (N, rows, ...)."""
@@ -35,7 +39,7 @@ class ClassView:
 
         def page(number: int) -> ClassView:
             shape, image = (1, *self.shape[1:]), slice(number, number + 1)
-            return ClassView(shape, self.dtype, self.count, lambda slices: self.read((image, *slices[1:])))
+            return replace(self, shape=shape, read=lambda slices: self.read((image, *slices[1:])))
 
         return list(map(page, range(self.shape[0])))
 

@@ -36,6 +36,8 @@ HEADER = 30  # bytes that say how large a .png or .webp is
 
 BAND = 2**18  # elements of an image that are in memory at a time, where it is read row by row
 FLAT_FORMATS = ("png", "jpg")
+FLAT_CHANNELS = {"png": (1, 3, 4), "jpg": (1, 3)}
+CLASS_ADVICE = "For classes, add --argmax (a mask) or --overlay; to keep all channels, write .tif or .npy."
 JPEG_QUALITY = 90
 MAX_JPEG_SIDE = 65535
 TILE = 256  # pixels of a row that a tile of a .tif has
@@ -209,10 +211,11 @@ def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) 
 
 def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str) -> Sheet:
     """The size and kind of a picture of pixels (H, W, C), which the format has to hold."""
-    channels, counts = ((1, 3, 4), "1, 3 or 4") if form == "png" else ((1, 3), "1 or 3")
+    channels = FLAT_CHANNELS[form]
     if len(shape) != 3 or shape[-1] not in channels or not min(shape):
+        counts = f"{', '.join(map(str, channels[:-1]))} or {channels[-1]}"
         text = f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}."
-        raise ShapeError(f"{text} Write .tif or .npy.")
+        raise ShapeError(f"{text} {CLASS_ADVICE if len(shape) == 3 else 'Write .tif or .npy.'}")
     if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
         return Sheet(*shape, depth=8 * dtype.itemsize)
     kinds = "uint8, or uint16 grey" if form == "png" else "uint8"

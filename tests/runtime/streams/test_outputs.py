@@ -107,11 +107,13 @@ def test_blended_files_are_those_of_memory(centred, ending, tmp_path):
     words = {"overlap": 0.5, "mode": "gaussian"}
     whole = tiles.blend(centred, {"x": image}, (12, 8), **words)
     targets = {name: tmp_path / f"{name}{ending}" for name in whole}
+    per_band = 7  # windows
     for bands in (1, 4):
+        stop = stop_after(bands * per_band)
         with pytest.raises(StoppedError):
-            streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, on_progress=stop_after(bands), **words)
+            streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, on_progress=stop, **words)
     done = streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, **words)
-    assert (done.progress.tiles, done.progress.resumed >= 4) == (12, True)
+    assert (done.progress.tiles, done.progress.resumed >= 4 * per_band) == (12 * per_band, True)
     for name, expected in whole.items():
         np.testing.assert_array_equal(images.open(targets[name])[(slice(None),) * 4], expected)
     assert streams.blend(centred, {"x": image}, targets, (12, 8), resume=True, **words).was_complete

@@ -149,8 +149,8 @@ def test_inputs_and_outputs_that_do_not_fit_are_errors(session, tmp_path):
     for one, feed, name, options, kind, says in (
         (session, IMAGE, "y.png", {}, UnsupportedError, "ends in"),
         (session, IMAGE.astype(np.float64), "y.npy", {}, UnpoolError, "expected float32"),
-        (session, IMAGE, "y.npy", {"tile": "some"}, UnpoolError, '"auto" or a size'),
-        (session, IMAGE, "y.npy", {"max_memory": 1}, ShapeError, "max_memory 0 MiB is too small"),
+        (session, IMAGE, "y.npy", {"tile": "some"}, UnpoolError, '"auto", or sizes'),
+        (session, IMAGE, "y.npy", {"max_memory": 1}, ShapeError, "max_memory 1 byte is too small"),
         (session, IMAGE[:, :1], "y.npy", {"argmax": True}, ShapeError, "2 to 65536 channels"),
         (session, IMAGE, "none/y.npy", {"tile": TILE}, FileError, "none"),
         (scores, IMAGE[:, :1], "y.npy", {}, UnsupportedError, "pools the whole image"),

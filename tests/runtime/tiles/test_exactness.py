@@ -179,7 +179,7 @@ def test_arguments_that_do_not_fit_are_refused():
         (image, (8, 8), {"outputs": ["z"]}, "outputs among y; got 'z'"),
         (image, (8, 8), {"inputs": ["z"]}, "inputs among x; got 'z'"),
         (image, (8, 8), {"layout": "HWC"}, "layout: expected one of"),
-        (image, "auto", {"max_memory": 1 << 20}, "max_memory 1 MiB is too small"),
+        (image, "auto", {"max_memory": 1 << 20}, "max_memory 1MiB is too small"),
         ({"x": np.zeros((1, 1, 1, 1), np.float32)}, (8, 8), {}, "batch, channels and one spatial axis"),
     ):
         with pytest.raises(unpool.UnpoolError, match=re.escape(says)):

@@ -27,14 +27,14 @@ THRESHOLD_HELP = "For one channel of scores: class 1 above it, else class 0; 0.5
 PALETTE_HELP = "Colours of the classes, #rrggbb,#rrggbb."
 FORMAT_HELP = "Format of the files in an output folder, or of standard output."
 FORMAT_DEFAULT = "png for classes and --overlay, else npy"
-TILE_HELP = "Run in tiles, with the same results: tile size in pixels, e.g. 512x512, or auto to fit memory."
+TILE_HELP = "Run in tiles, with the same results: size along every axis, e.g. 512, by axis, or auto to fit memory."
 MEMORY_HELP = "Memory limit of the process, e.g. 2GiB; turns on tiles."
 MEMORY_DEFAULT = "with --tile auto, half of the free memory"
 KEEP_GOING_HELP = "Leave out inputs that cannot be read or do not fit; exit with 1."
 EMPTY_HELP = "Run images smaller than the model's smallest input: inner values are empty."
 BLEND_HELP = "Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention)."
 OVERLAP_HELP = "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend)."
-SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile HxW."
+SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile N."
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
     palette: Annotated[str | None, text_option("COLOURS", PALETTE_HELP, "from the model")] = None,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5,
     form: Annotated[options.Format | None, Choice("--format", help=FORMAT_HELP, show_default=FORMAT_DEFAULT)] = None,
-    tile: Annotated[str | None, text_option("auto|HxW", TILE_HELP, "the whole image at once")] = None,
+    tile: Annotated[str | None, text_option("auto|N|HxW", TILE_HELP, "the whole image at once")] = None,
     max_memory: Annotated[str | None, text_option("SIZE", MEMORY_HELP, MEMORY_DEFAULT)] = None,
     keep_going: Annotated[bool, Flag("--keep-going", help=KEEP_GOING_HELP)] = False,
     allow_empty: Annotated[bool, Flag("--allow-empty", help=EMPTY_HELP)] = False,

@@ -54,7 +54,7 @@ class ClusterOptions:
 def map_tiles(
     session: "InferenceSession",
     feed: Any,
-    tile: Sequence[int],
+    tile: Sequence[int] | int,
     to: Any,
     options: ClusterOptions,
     *,

@@ -296,7 +296,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
     def map_tiles(  # noqa: PLR0913  keyword-only public options
         self,
         feed: Any,
-        tile: Sequence[int],
+        tile: Sequence[int] | int,
         *,
         client: Any,
         to: Any,
@@ -315,8 +315,8 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             feed: an array for a model with one input, else every input by name. Workers read Zarr arrays, and others
                 that can be sliced and pickled; this process cuts NumPy arrays and memory maps, a few tiles ahead; dask
                 arrays are computed on the cluster, tile by tile.
-            tile: size of a tile by spatial axis, in elements of the first input, rounded down to a multiple of the
-                total stride.
+            tile: size of a tile by spatial axis, or one number for all, in elements of the first input, rounded down to
+                a multiple of the total stride.
             client: `distributed.Client` of the cluster. Workers need unpool, and the storage of `to` and of Zarr inputs
                 under the same name. A model in one file is sent to them; one with external data must exist there.
             to: path, URL or store, still empty: for a Zarr array, or a group with one for each of several outputs.

@@ -47,7 +47,7 @@ from unpool.runtime.tiles.blending import (
 )
 from unpool.runtime.tiles.run import MAX_SIZE, compute_tile, fit_tiling, least_bytes, memory_limit_message, read_tile
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Tile, Tiling
+from unpool.runtime.tiles.tiling import Tile, Tiling, per_axis
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
@@ -59,7 +59,7 @@ AUTO = "auto"
 class TileRequest:
     """The arguments of `run`, or of `blend` where `blending` is not None."""
 
-    tile: Sequence[int] | str
+    tile: Sequence[int] | int | str
     max_memory: int | None
     outputs: Sequence[str]
     scores: ScoreFormat
@@ -68,11 +68,8 @@ class TileRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", list(self.outputs))
-        if not isinstance(self.tile, str):
-            object.__setattr__(self, "tile", [int(length) for length in self.tile])
-        elif self.tile != AUTO:
-            text = f'tile: expected "auto" or a size per spatial axis, got {self.tile!r}.'
-            raise UnpoolError(f"{text} Pass a list such as [512, 512].")
+        if isinstance(self.tile, str) and self.tile != AUTO:
+            raise UnpoolError(f'tile: expected "auto", or sizes such as 512 or [512, 384], got {self.tile!r}.')
 
 
 class ExactTilePlan:
@@ -111,7 +108,7 @@ class ExactTilePlan:
         settings = {
             **_base_settings(self._session, self._sources),
             **asdict(request.scores),
-            "tile": request.tile,
+            "tile": AUTO if request.tile == AUTO else [int(length) for length in cell],
             "max_memory": request.max_memory,
             "outputs": request.outputs,
             "layout": request.layout,
@@ -141,7 +138,7 @@ class ExactTilePlan:
     def _tile_size(self, earlier: Settings | None) -> Sequence[int]:
         """Elements of the first input for which a tile gives the results, by spatial axis."""
         if not isinstance(self._request.tile, str):
-            return self._request.tile
+            return per_axis(self._request.tile, len(self._tiler.strides(self._shapes)))
         if earlier is None or "cell" not in earlier:
             return fit_tiling(self._tiler, self._shapes, self._request.max_memory, self._buffer_bytes).tile
         cell = earlier["cell"]
@@ -212,7 +209,7 @@ def blend_job(
     }
     settings = {
         **_base_settings(session, sources),
-        "blend": {name: _json_value(value) for name, value in asdict(blending).items()},
+        "blend": {name: _json_value(value) for name, value in {**asdict(blending), "roi_size": windows.roi}.items()},
         "outputs": list(names),
         **asdict(request.scores),
         "layout": layout,
@@ -222,7 +219,8 @@ def blend_job(
     def windows_of(part: int) -> Mapping[str, Slices]:
         return {name: band.window(part) for name, band in bands.items()}
 
-    return TiledJob(len(windows), settings, transforms, windows_of, windows.batches, stages)
+    windows_per_band = prod(map(len, windows.starts[1:]))
+    return TiledJob(len(windows), settings, transforms, windows_of, windows.batches, stages, windows_per_band)
 
 
 def _json_value(value: Any) -> Any:

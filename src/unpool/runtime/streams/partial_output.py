@@ -37,6 +37,7 @@ from unpool.images.source import fingerprint_array
 from unpool.images.zarr import is_zarr_array, other_member
 from unpool.runtime.streams import checkpoint
 
+COUNTED = 1 << 18  # elements whose classes are counted at a time
 MARK = ".unpool"  # the first file in NAME.part: only a folder with this file, or an empty one, is removed
 
 _log = logging.getLogger("unpool.streams")
@@ -111,6 +112,16 @@ class PartialOutput:
                     contents.append(fingerprint_array(array))
             with write_errors(self._first):
                 self._journal.add(part, " ".join(contents))
+
+    def count_classes(self, name: str, classes: int, windows: Iterable[Slices]) -> tuple[int, ...]:
+        """The number of elements of each class in the windows of an output."""
+        counts = np.zeros(classes, np.int64)
+        with write_errors(self._targets[name]):
+            for window in windows:
+                numbers = self._sinks[name].read(window).reshape(-1)
+                for start in range(0, numbers.size, COUNTED):  # bincount takes 8 bytes per element
+                    counts += np.bincount(numbers[start : start + COUNTED], minlength=classes)
+        return tuple(map(int, counts))
 
     def finish(self) -> None:
         """Move the outputs to their names, with the file modes of those that they replace."""

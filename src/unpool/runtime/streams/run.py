@@ -24,7 +24,7 @@ def run(  # noqa: PLR0913  public options, by keyword only
     session: "InferenceSession",
     feed: Mapping[str, Any],
     target: str | Path | Mapping[str, str | Path],
-    tile: Sequence[int] | str = AUTO,
+    tile: Sequence[int] | int | str = AUTO,
     *,
     output: str | None = None,
     argmax: bool = False,
@@ -49,8 +49,8 @@ def run(  # noqa: PLR0913  public options, by keyword only
             not read to see whether it has changed.
         target: .zarr (version 3), .npy, .tif (BigTIFF in tiles, not compressed) or .nii; for several outputs, a
             file by name for each, in one folder.
-        tile: elements of the first input for which one tile gives the results, by spatial axis, rounded down to a
-            multiple of the total stride; "auto" takes the largest that fits into memory.
+        tile: elements of the first input for which one tile gives the results, by spatial axis, or one number for all,
+            rounded down to a multiple of the total stride; "auto" takes the largest that fits into memory.
         output: name of the output for a single target; by default the only one.
         argmax: write the number of the channel with the largest value, uint8 up to 256 channels, else uint16.
         softmax: write probabilities, by the softmax over the channels, in the type of the output; it has floats.
@@ -128,7 +128,7 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
         on_progress: called with the progress whenever a band is on disk.
 
     Returns:
-        the files, and the progress at the end; its tiles are bands.
+        the files, and the progress at the end; its tiles are windows.
 
     Raises:
         ShapeError: an output is no image of floats, or a band takes more than `max_memory`.
@@ -149,7 +149,7 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     done = blend(session, {"x": np.ones((1, 1, 9, 8), np.float32)}, Path(folder) / "y.npy", 4, overlap=0.5)
     ...     done.progress.tiles, float(np.load(Path(folder) / "y.npy").max())
-    (4, 0.0)
+    (12, 0.0)
     """
     targets = output_paths(session, target, output)
     blending = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)

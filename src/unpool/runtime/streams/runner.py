@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,7 +36,7 @@ class Progress:
     """Progress of a run.
 
     Attributes:
-        tiles: of the image.
+        tiles: of the image, or windows of blended ones.
         resumed: tiles that an earlier run had finished.
         done: finished tiles, with the resumed ones.
         seconds: since this run began with its first tile.
@@ -70,12 +71,17 @@ ProgressCallback: TypeAlias = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A complete file: its path, shape and type; `classes` counts them where it holds class numbers."""
+    """A complete file: its path, shape and type.
+
+    Where it holds class numbers, `classes` is how many there are, and `counts` has the elements of each; it is empty
+    where an earlier run had written everything.
+    """
 
     path: Path
     shape: Shape
     dtype: np.dtype[Any]
     classes: int = 0
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,7 @@ class TiledJob:
     items        that go through the stages to compute some parts
     stages       the steps from an item to a `PartResult`, or to None where an item completes no part; the options can
                  terminate the runs of the session
+    tiles        or windows in a part, which the progress counts
     """
 
     count: int
@@ -131,6 +138,7 @@ class TiledJob:
     windows: Callable[[int], Mapping[str, Slices]]
     items: Callable[[Collection[int]], Iterable[Any]]
     stages: Callable[[onnxruntime.RunOptions], Sequence[Stage]]
+    tiles: int = 1
 
 
 def run_job(
@@ -138,23 +146,33 @@ def run_job(
 ) -> RunResult:
     """Compute the remaining parts of a job, and move the outputs to their names; after a complete run, do nothing."""
     specs = {name: transform.spec for name, transform in job.transforms.items()}
+    counts: dict[str, tuple[int, ...]] = {}
     if checkpoint is not None and checkpoint.is_complete:
         require_same_settings(checkpoint, job.settings, targets)
-        progress = Progress(job.count, job.count, job.count, 0.0, peak_rss(), was_complete=True)
+        tiles = job.count * job.tiles
+        progress = Progress(tiles, tiles, tiles, 0.0, peak_rss(), was_complete=True)
     else:
         with PartialOutput(targets, job.settings, specs, job.count) as output:
             progress = _run_parts(job, output, on_progress)
+            parts = [_file_windows(job, part) for part in range(job.count)]
+            for name in (name for name, spec in specs.items() if spec.classes):
+                windows = (part[name] for part in parts if name in part)
+                counts[name] = output.count_classes(name, specs[name].classes, windows)
             output.finish()
-    files = {name: OutputFile(targets[name], spec.shape, spec.dtype, spec.classes) for name, spec in specs.items()}
+    files = {
+        name: OutputFile(targets[name], spec.shape, spec.dtype, spec.classes, counts.get(name, ()))
+        for name, spec in specs.items()
+    }
     return RunResult(files, progress)
+
+
+def _file_windows(job: TiledJob, part: int) -> dict[str, Slices]:
+    return {name: job.transforms[name].window(slices) for name, slices in job.windows(part).items()}
 
 
 def _run_parts(job: TiledJob, output: PartialOutput, on_progress: ProgressCallback) -> Progress:
     """Compute and write the parts that are not finished."""
-
-    def windows(part: int) -> dict[str, Slices]:
-        return {name: job.transforms[name].window(slices) for name, slices in job.windows(part).items()}
-
+    windows = partial(_file_windows, job)
     finished, options = output.finished_parts(windows), onnxruntime.RunOptions()
     begin, done = time.monotonic(), len(finished)
 
@@ -166,7 +184,8 @@ def _run_parts(job: TiledJob, output: PartialOutput, on_progress: ProgressCallba
         return 1
 
     def progress() -> Progress:
-        return Progress(job.count, len(finished), done, time.monotonic() - begin, peak_rss())
+        tiles, resumed, complete = (count * job.tiles for count in (job.count, len(finished), done))
+        return Progress(tiles, resumed, complete, time.monotonic() - begin, peak_rss())
 
     parts = set(range(job.count)) - finished
     for count in run_pipeline(job.items(parts), (*job.stages(options), write), options):

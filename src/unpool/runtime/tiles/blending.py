@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.tiles.tiling import Slices
+from unpool.runtime.tiles.tiling import Slices, per_axis
 from unpool.runtime.tiles.walk import Shape, image_inputs
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Windows:
     def roi(self) -> Shape:
         """Elements of a window by spatial axis."""
         count, roi_size = len(self.sizes), self.blending.roi_size
-        lengths = [roi_size] * count if isinstance(roi_size, int) else roi_size
+        lengths = per_axis(roi_size, count)
         require(len(lengths) == count, "roi_size", f"{count} sizes, one per spatial axis", roi_size)
         return tuple(length if length > 0 else size for length, size in zip(lengths, self.sizes, strict=True))
 

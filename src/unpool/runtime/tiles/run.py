@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unpool.display import format_bytes
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.indices import from_part
 from unpool.memory import available, rss
@@ -32,7 +33,7 @@ MAX_SIZE = 2**40  # no image exceeds it
 def run(
     session: "InferenceSession",
     feed: Mapping[str, Any],
-    tile: Sequence[int] | str = "auto",
+    tile: Sequence[int] | int | str = "auto",
     *,
     max_memory: int | None = None,
     outputs: Iterable[str] | None = None,
@@ -50,8 +51,8 @@ def run(
     Args:
         session: that runs the tiles.
         feed: every input by name.
-        tile: elements of the first input for which one tile gives the results, by spatial axis, rounded down to a
-            multiple of the total stride; "auto" takes the largest that fits into memory.
+        tile: elements of the first input for which one tile gives the results, by spatial axis, or one number for all,
+            rounded down to a multiple of the total stride; "auto" takes the largest that fits into memory.
         max_memory: limit of the memory of the process in bytes, for "auto"; by default the memory in use, and half of
             what is free.
         outputs: names of the outputs; by default all.
@@ -83,9 +84,7 @@ def run(
     shapes = {name: np.shape(array) for name, array in feed.items()}
     if isinstance(tile, str):
         if tile != "auto":
-            raise UnpoolError(
-                f'tile: expected "auto" or a size per spatial axis, got {tile!r}. Pass such a list as [512, 512].'
-            )
+            raise UnpoolError(f'tile: expected "auto", or sizes such as 512 or [512, 384], got {tile!r}.')
         tiling = fit_tiling(tiler, shapes, max_memory).tiling
     else:
         tiling = tiler.tiling(shapes, tile)
@@ -227,12 +226,12 @@ def memory_limit_message(limit: str, max_memory: int, used: int, needed: int) ->
     addition to those that are `used` already.
 
     >>> memory_limit_message("--max-memory", 700 << 20, 600 << 20, 569 << 20)
-    '--max-memory 700 MiB is too small: this run needs at least about 1.2 GiB (569 MiB more than is used already).'
+    '--max-memory 700MiB is too small: this run needs at least about 1.2 GiB (569 MiB more than is used already).'
     """
     least = used + needed
     text = f"{ceil(least / 2**20 / 10) * 10} MiB" if least < 2**30 else f"{ceil(least / 2**30 * 10) / 10} GiB"
     return (
-        f"{limit} {max_memory / 2**20:.0f} MiB is too small: this run needs at least about {text} "
+        f"{limit} {format_bytes(max_memory)} is too small: this run needs at least about {text} "
         f"({needed / 2**20:.0f} MiB more than is used already)."
     )
 

@@ -68,13 +68,13 @@ class Tiler:
         outputs_kept = tuple(value for value in graph.outputs if value.name in self.outputs)
         self._graph = drop_constant_data(prune(replace(graph, outputs=outputs_kept)))
 
-    def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int], *, is_even: bool = False) -> Tiling:
+    def tiling(self, shapes: Mapping[str, Shape], tile: Sequence[int] | int, *, is_even: bool = False) -> Tiling:
         """The tiles of one image.
 
         Args:
             shapes: of all inputs that are fed.
-            tile: elements of the first input for which a tile gives the results, by spatial axis; the tile reads a halo
-                around them. They are rounded down to a multiple of the total stride.
+            tile: elements of the first input for which a tile gives the results, by spatial axis, or one number for
+                all; the tile reads a halo around them. They are rounded down to a multiple of the total stride.
             is_even: whether all tiles read parts of one shape, so that backends use their memory again; those at the
                 ends of the image then read more than they need.
 
@@ -83,13 +83,14 @@ class Tiler:
             UnpoolError: no input is an image, or `tile` does not fit it.
         """
         tiled, whole, axes = geometry = self._geometry(shapes)
-        if len(tile) != len(axes) or min(tile) < 1:
+        lengths = grid.per_axis(tile, len(axes))
+        if len(lengths) != len(axes) or min(lengths) < 1:
             raise UnpoolError(
-                f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(tile)}. "
-                f"Pass {len(axes)}, such as {[512] * len(axes)}."
+                f"tile: expected {len(axes)} sizes of 1 or more, one per spatial axis; got {list(lengths)}. "
+                f"Pass {len(axes)}, such as {[512] * len(axes)}, or one number for all."
             )
         cells = []
-        for axis, size in zip(axes, tile, strict=True):
+        for axis, size in zip(axes, lengths, strict=True):
             along = list(grid.axis_cells(axis, grid.round_length(size, axis.stride)))
             cells.append(tuple(grid.equal_length_cells(along) if is_even else along))
         constant = tuple(name for name in self.outputs if name not in whole.fields)

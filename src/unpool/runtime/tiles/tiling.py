@@ -12,6 +12,8 @@ from itertools import product
 from math import ceil, lcm, prod
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from unpool.geometry import Span
 from unpool.runtime.tiles.links import Edge, required_spans
 from unpool.runtime.tiles.walk import Axes, Field, Shape, Trace
@@ -120,6 +122,15 @@ def balance_length(size: int, length: int, stride: int) -> int:
     """
     count = -(-size // round_length(length, stride))
     return -(-size // (count * stride)) * stride
+
+
+def per_axis(size: Sequence[int] | int, count: int) -> list[int]:
+    """Sizes by spatial axis; one number is the size along all of them.
+
+    >>> per_axis(256, 2), per_axis((64, 128), 2)
+    ([256, 256], [64, 128])
+    """
+    return [int(size)] * count if isinstance(size, int | np.integer) else [int(length) for length in size]
 
 
 def round_length(length: int, stride: int) -> int:
