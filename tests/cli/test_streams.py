@@ -193,6 +193,34 @@ def test_blended_tiles(here):
     assert "max_memory 1MiB is too small" in invoke("run", "m.onnx", *blended, "--max-memory", "1MiB").stderr
 
 
+SAME = "same (float[1, 1, h, w] x) => (float[1, 1, h, w] y) { y = MaxPool <kernel_shape = [1, 1]> (x) }"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ((), ("--scale", "0.5"), "used no --scale. Leave it out"),
+        (("--scale", "1/255"), ("--scale", "0.5"), "used --scale 1/255. Use that"),
+        (("--mean", "1,2,3"), (), "used --mean 1,2,3. Use that"),
+        (("--argmax",), ("--softmax",), "used --argmax. Use that"),
+        ((), ("--level", "1"), "read another --level. Use that"),
+    ],
+    ids=str,
+)
+def test_resume_names_the_option_that_changed(here, first, second, says):
+    """An option for the pixels is no other input; its value is given as it was typed."""
+    onnx.save(models.model(SAME.replace("[1, 1, h", "[1, 3, h")), "m.onnx")
+    with tifffile.TiffWriter("a.tif") as file:
+        file.write(RNG.integers(0, 256, (40, 50, 3), np.uint8), photometric="rgb", tile=(16, 16), subifds=1)
+        file.write(RNG.integers(0, 256, (20, 25, 3), np.uint8), photometric="rgb", tile=(16, 16), subfiletype=1)
+    words = ("-i", "a.tif", "-o", "y.npy", "--tile", "16")
+    run(*words, *first)
+    assert (
+        f"y.npy: the earlier run {says}, or leave out --resume."
+        in invoke("run", "m.onnx", *words, *second, "--resume").stderr
+    )
+
+
 PATCH = """patch (float[1, 1, 8, 8, 8] x) => (float[1, 1, 8, 8, 8] y) {
     m = GlobalAveragePool (x)
     y = Sub (x, m)

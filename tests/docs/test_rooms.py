@@ -82,7 +82,7 @@ INNER = {
     ),
     "images": (
         "axes", "checks", "source", "sink", "pixels", "npy", "zarr_store", "zarr",
-        "nifti", "raster", "tiff_writer", "tiff", "overlay", "formats", "__init__",
+        "nifti", "raster", "tiff_writer", "tiff_segments", "tiff", "overlay", "formats", "__init__",
     ),
     "runtime/backends": (
         "ort_options", "ort_values", "step", "ort_backend", "openvino_backend",

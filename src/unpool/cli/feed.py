@@ -15,17 +15,14 @@ from unpool.cli.metadata import PixelRule
 from unpool.cli.model import BFLOAT16, Slot, naming_layout
 from unpool.display import format_shape
 from unpool.errors import UnpoolError
-from unpool.images.checks import pillow_unlimited
 from unpool.images.formats import NIFTI_SUFFIXES, TIFF_SUFFIXES, read_stream
 from unpool.images.nifti import header_of
 from unpool.images.npy import read_header, read_member, read_npy
 from unpool.images.pixels import Picture, scaled
+from unpool.images.raster import decoding_bytes
 from unpool.images.source import BATCH
 
-DECODED = 16  # bytes per pixel that Pillow takes at most: two pictures of 4 bytes and two arrays of 4
-DECODED_AS = {"WEBP": 28, "MPO": 20}  # the same for decoders that take more
-PROGRESSIVE = 7  # the same in addition for the coefficients of a progressive .jpg
-DEEPER = 2  # factor for pixels of more than 8 bits
+DECODED = 16  # bytes per sample that Pillow takes at most for a TIFF
 PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
 CONVERTED = {PALETTE: 12, SEPARATED: 24}  # bytes per sample that the colours of a TIFF take on their way to RGB
 SCALED = 16  # bytes per voxel that the slope and intercept of a NIfTI file take
@@ -165,7 +162,7 @@ class Footprint:
 def footprint(source: InputFile, slot: Slot, rule: PixelRule) -> Footprint:
     """The memory that a file takes as an input of a model."""
     layout, batch = rule.layout, 1
-    spatial: tuple[int, ...]
+    spatial: Sequence[int]
     with source.open() as stream:
         if not source.is_image:
             return _of_array(source, stream, slot, layout)
@@ -178,24 +175,11 @@ def footprint(source: InputFile, slot: Slot, rule: PixelRule) -> Footprint:
         elif source.suffix in NIFTI_SUFFIXES:
             spatial, channels, peak, held = _of_nifti(stream, str(source))
         else:
-            spatial, channels, peak, held = _of_raster(stream)
-    spatial = spatial[: slot.spatial_rank(layout)]
+            (*spatial, channels), peak, held = decoding_bytes(stream)
+    spatial = tuple(spatial[: slot.spatial_rank(layout)])
     count = slot.channels(layout) or channels
     shape = (batch, count, *spatial) if layout == "nchw" else (batch, *spatial, count)
     return Footprint(shape, peak, held)
-
-
-def _of_raster(stream: BinaryIO) -> tuple[tuple[int, ...], int, int, int]:
-    from PIL import Image
-
-    with pillow_unlimited(), Image.open(stream) as image:
-        width, height = image.size
-        is_turned = image.getexif().get(274, 1) >= 5
-        each = DECODED_AS.get(image.format or "", DECODED) + (PROGRESSIVE if image.info.get("progressive") else 0)
-        channels = 1 if image.mode in ("1", "L") or image.mode.startswith("I") else len(image.getbands())
-    count = width * height
-    spatial = (width, height) if is_turned else (height, width)
-    return spatial, channels, count * each * DEEPER, count * 4 * DEEPER
 
 
 def _of_tiff(stream: BinaryIO) -> tuple[tuple[int, ...], int, int, int]:

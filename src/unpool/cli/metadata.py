@@ -97,6 +97,10 @@ class PixelRule:
         note = f"its numbers go up to {largest:g}, above {white:g}, white as the model says. --white says another"
         return [note] if largest > white else []
 
+    def settings(self) -> dict[str, Any]:
+        """The steps as JSON has them, by the names of their options, and the white of the model."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
     def apply(self, pixels: NDArray[Any], double: bool) -> NDArray[Any]:
         """Scaled pixels (..., C), computed in float64 when `double`, else in float32."""
         if self.scale is None and self.mean is None and self.std is None:

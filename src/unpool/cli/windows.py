@@ -127,8 +127,12 @@ class PixelSource:
         return Backdrop(tuple(self.shape[axis] for axis in axes), read)
 
     def fingerprint(self) -> str:
-        """Equal for the same pixels under the same rule."""
-        return f"{self.source.fingerprint()} {self.rule}"
+        """That of the file."""
+        return self.source.fingerprint()
+
+    def settings(self) -> dict[str, Any]:
+        """The options that make an input of pixels, by their names."""
+        return self.rule.settings()
 
 
 @dataclass(frozen=True)
@@ -160,24 +164,27 @@ def open_feed(
     feed = {name: _open_input(run, source, run.slots[name], notes) for name, source in item.sources.items()}
     run.check_sizes(item, feed)
     if request.max_memory is not None:
-        if request.blending is None:
-            ExactTilePlan(run.session, feed, request).load_kernels(request.max_memory)
+        plan = None if request.blending is not None else ExactTilePlan(run.session, feed, request)
+        if plan is not None:
+            plan.load_kernels(request.max_memory)
         trim_heap()
-        _require_memory(run, feed, request, request.max_memory, buffer_bytes(feed))
+        _require_memory(run, feed, plan, request.max_memory, buffer_bytes(feed))
     read = {name: value.read() if isinstance(value, Unread) else value for name, value in feed.items()}
     if request.max_memory is not None:
         trim_heap()
     return read, list(dict.fromkeys(notes))
 
 
-def _require_memory(run: ModelRun, feed: Mapping[str, Any], request: TileRequest, limit: int, buffers: int) -> None:
+def _require_memory(
+    run: ModelRun, feed: Mapping[str, Any], plan: ExactTilePlan | None, limit: int, buffers: int
+) -> None:
     used, held, needed = rss(), 0, 0
     for source in feed.values():
         if isinstance(source, Unread):
             needed = max(needed, held + source.footprint.peak)
             held += source.footprint.held
-    if request.blending is None:
-        needed = max(needed, held + ExactTilePlan(run.session, feed, request).least_bytes() + buffers)
+    if plan is not None:
+        needed = max(needed, held + plan.least_bytes() + buffers)
     if needed and used + needed > limit:
         is_by_windows = run.config.format in WINDOW_FORMATS and not run.config.is_stdout
         hint = "" if held + buffers < LITTLE or is_by_windows else " For .zarr or .npy output less is enough."

@@ -33,6 +33,7 @@ ORIENTATION = 274
 PNG = b"\x89PNG\r\n\x1a\n"
 PNG_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 HEADER = 30  # bytes that say how large a .png or .webp is
+DECODERS = {"WEBP": 13}  # bytes per pixel that a decoder takes in addition to the image
 
 BAND = 2**18  # elements of an image that are in memory at a time, where it is read row by row
 FLAT_FORMATS = ("png", "jpg")
@@ -63,8 +64,7 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
             text = f"{where}: expected an image ({', '.join(FORMATS)}), got other bytes. Convert it."
             raise FileError(text) from error
         with image:
-            is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
-            deep_channels = PNG_CHANNELS.get(header[25], 0) if is_deep else 0  # which Pillow would cut to 8 bits
+            deep_channels = _deep_channels(header)
             width, height = image.size
             is_wide = image.mode.startswith("I")
             channels = deep_channels or (1 if image.mode in ("1", "L") or is_wide else 4)
@@ -87,23 +87,70 @@ def read_raster(stream: BinaryIO, size: int, where: str) -> Picture:
         return Picture(upright(pixels, orientation), 65535, notes)
 
 
+def _deep_channels(header: bytes) -> int:
+    """The channels of a .png of 16-bit colour, which Pillow would cut to 8 bits; 0 for other files."""
+    is_deep = header[:8] == PNG and header[12:16] == b"IHDR" and header[24] == 16 and header[25] != 0
+    return PNG_CHANNELS.get(header[25], 0) if is_deep else 0
+
+
 def from_pillow(image: "Image.Image", notes: tuple[str, ...] = ()) -> Picture:
-    """An open image, upright, in grey, RGB or RGBA."""
+    """An open image, upright, in grey, RGB or RGBA; `decoding_bytes` counts its memory."""
     from PIL import ImageOps
 
-    shown = _plain_mode(ImageOps.exif_transpose(image))
-    pixels = np.asarray(shown)
-    pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
-    white = 65535 if shown.mode.startswith("I") else 255
-    return Picture(pixels[..., None] if pixels.ndim == 2 else pixels, white, notes)
+    if image.getexif().get(ORIENTATION, 1) != 1:  # it would be copied
+        image = ImageOps.exif_transpose(image)
+    mode = _plain_mode(image)
+    shown = image if mode == image.mode else image.convert(mode)
+    kind = np.asarray(shown.crop((0, 0, 1, 1))).dtype.newbyteorder("=")
+    pixels = np.empty((shown.height, shown.width, len(shown.getbands())), kind)
+    step = max(1, BAND // shown.width)
+    for top in range(0, shown.height, step):  # an array of a whole image would be made through two copies
+        band = np.asarray(shown.crop((0, top, shown.width, min(top + step, shown.height))))
+        pixels[top : top + step] = band.reshape(*band.shape[:2], -1)
+    return Picture(pixels, 65535 if shown.mode.startswith("I") else 255, notes)
 
 
-def _plain_mode(image: "Image.Image") -> "Image.Image":
+def _plain_mode(image: "Image.Image") -> str:
+    """The mode of Pillow in which an image is read: grey, RGB or RGBA."""
     if image.mode == "RGBA" or image.mode.startswith("I"):
-        return image
+        return image.mode
     if image.mode in ("LA", "La", "PA", "RGBa") or "transparency" in image.info:
-        return image.convert("RGBA")
-    return image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
+        return "RGBA"
+    return "L" if image.mode in ("1", "L") else "RGB"
+
+
+def decoding_bytes(stream: BinaryIO) -> tuple[tuple[int, int, int], int, int]:
+    """The shape (H, W, C) of a flat picture, bytes that reading it takes at most, and those of its pixels."""
+    from PIL import Image
+
+    header, size = stream.read(HEADER), stream.seek(0, 2)
+    stream.seek(0)
+    with pillow_unlimited(), Image.open(stream, formats=FORMATS) as image:
+        count, mode, stored = image.width * image.height, _plain_mode(image), _mode_bytes(image.mode)
+        # Pillow decodes a .png to look for an orientation at its end
+        orientation = 1 if image.format == "PNG" and "exif" not in image.info else image.getexif().get(ORIENTATION, 1)
+        shape = image.size if orientation >= 5 else image.size[::-1]
+        if channels := _deep_channels(header):
+            bands = 4 if channels == 2 else channels  # grey with alpha becomes RGBA
+            decoded = 2 * count * (channels + (bands if bands != channels else 0))
+            return (*shape, bands), size + count * stored + decoded, 2 * count * bands
+        channels = len(Image.new(mode, (1, 1)).getbands())
+        pixels = count * channels * (2 if mode.startswith("I") else 1)
+        images = stored * (1 if orientation == 1 else 2) + (0 if mode == image.mode else _mode_bytes(mode))
+        return (*shape, channels), max(count * images + pixels, int(count * (stored + _decoder_bytes(image)))), pixels
+
+
+def _decoder_bytes(image: "Image.Image") -> float:
+    """Bytes per pixel that a decoder takes in addition to the image: for a progressive .jpg, its coefficients."""
+    if not image.info.get("progressive"):
+        return DECODERS.get(image.format or "", 0)
+    blocks: list[int] = [across * down for _, across, down, _ in getattr(image, "layer", [])] or [1]
+    return 2 * sum(blocks) / max(blocks)
+
+
+def _mode_bytes(mode: str) -> int:
+    """Bytes that Pillow takes for a pixel."""
+    return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 
 @dataclass(frozen=True)

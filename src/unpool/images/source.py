@@ -90,6 +90,10 @@ class CastSource:
         """That of the source."""
         return fingerprint_source(self.source)
 
+    def settings(self) -> dict[str, Any]:
+        """Those of the source."""
+        return source_settings(self.source)
+
 
 def cast_source(source: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
     """The source in the type of an input, which has to hold every value; as it is where the type is None."""
@@ -105,6 +109,12 @@ def fingerprint_source(source: Any) -> str:
     """The source's own fingerprint, or one of all its elements."""
     fingerprint: str = source.fingerprint() if hasattr(source, "fingerprint") else fingerprint_array(source)
     return fingerprint
+
+
+def source_settings(source: Any) -> dict[str, Any]:
+    """The source's own settings on which its elements depend, by name; none where it has no method for them."""
+    settings: dict[str, Any] = source.settings() if hasattr(source, "settings") else {}
+    return settings
 
 
 def fingerprint_file(path: Path) -> str:

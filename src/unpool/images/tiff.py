@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
-from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, spatial_axes
+from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, full_slices, spatial_axes
 from unpool.images.checks import REPLACE, check_claim, check_pixels, pillow_unlimited, read_errors
 from unpool.images.pixels import Picture, upright
 from unpool.images.raster import from_pillow
 from unpool.images.source import BATCH, OpenOptions, TiledSource, fingerprint_file
+from unpool.images.tiff_segments import SegmentReader
 from unpool.memory import check_bytes
 
-PACKAGES = ("tifffile", "zarr", "numcodecs")
 ORIENTATION, MAX_SAMPLE, INK_SET = 274, 281, 332
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, SEPARATED, YCBCR = 0, 1, 2, 3, 5, 6
 CMYK, JPEG = 1, 7
@@ -234,9 +234,8 @@ def _read_with_pillow(stream: BinaryIO, spatial_rank: int, where: str) -> Pictur
 
 def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
     """A TIFF file to read in windows; pixels that have to be changed to be seen as they are meant are refused."""
-    require(str(path), "formats", *PACKAGES)
+    require(str(path), "run", "tifffile")
     import tifffile
-    import zarr
 
     with ExitStack() as stack, read_errors(str(path), "a TIFF image"):
         file = stack.enter_context(tifffile.TiffFile(path))
@@ -258,13 +257,14 @@ def open_tiff(path: Path, wanted: OpenOptions) -> TiledSource:
         except (ValueError, ImportError) as error:
             raise _compression_error(page, str(path), error) from error
         check_decoding(page, str(path))
-        array: Any = zarr.open_array(series.aszarr(level=wanted.level), mode="r")
-        arrangement = _axis_mapping(series.axes, array.shape, wanted, str(path))
-        read = _window_reader(array, None if page.is_tiled else series.axes.index("Y"))
+        level = series.levels[wanted.level]
+        segments = SegmentReader(level)
+        arrangement = _axis_mapping(level.axes, segments.shape, wanted, str(path))
+        read = _window_reader(segments, None if page.is_tiled else level.axes.index("Y"))
         weakref.finalize(read, stack.pop_all().close)
     white = _white_level(page.dtype, page.bitspersample, page) if isinstance(page.bitspersample, int) else None
     return TiledSource(
-        path, array.shape, page.dtype, arrangement, read, lambda: fingerprint_file(path), white_level=white
+        path, segments.shape, page.dtype, arrangement, read, lambda: fingerprint_file(path), white_level=white
     )
 
 
@@ -286,18 +286,18 @@ def _axis_mapping(axes: str, stored: Shape, wanted: OpenOptions, where: str) -> 
     return AxisMapping(mapped, wanted.rank)
 
 
-def _window_reader(array: Any, row_axis: int | None) -> Callable[[Slices], Array]:
+def _window_reader(segments: SegmentReader, row_axis: int | None) -> Callable[[Slices], Array]:
     """A reader of windows of tiles (None), or of strips, whose full width is kept for the next window of these rows."""
     kept: dict[tuple[tuple[int, int], ...], Array] = {}
 
     def read(slices: Slices) -> Array:
         if row_axis is None:
-            return np.asarray(array[slices])
+            return segments.read(slices)
         rows = slices[: row_axis + 1]
         key = tuple((part.start, part.stop) for part in rows)
         if key not in kept:
             kept.clear()
-            kept[key] = np.asarray(array[rows])
+            kept[key] = segments.read((*rows, *full_slices(segments.shape[len(rows) :])))
         return kept[key][(*(slice(None),) * len(rows), *slices[row_axis + 1 :])]
 
     return read

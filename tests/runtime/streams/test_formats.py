@@ -10,6 +10,7 @@ from unpool import images
 from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
 from unpool.images.formats import FORMATS, format_of
 from unpool.images.sink import OutputSpec
+from unpool.images.tiff_segments import SegmentReader
 
 RNG = np.random.default_rng(3)
 COLOUR = RNG.integers(0, 256, (1, 3, 75, 90), np.uint8)
@@ -72,6 +73,52 @@ def test_windows_are_those_of_the_array(name, tmp_path):
     assert (source.shape, source.dtype) == (COLOUR.shape, COLOUR.dtype)
     for window in (*WINDOWS, WINDOWS[0]):
         np.testing.assert_array_equal(source[window], COLOUR[window])
+
+
+LAYOUTS = {
+    "one strip": {},
+    "strips": {"rowsperstrip": 7},
+    "tiles": {"tile": (16, 32)},
+    "deflated strips": {"rowsperstrip": 7, "compression": "zlib", "predictor": True},
+    "LZW tiles": {"tile": (16, 32), "compression": "lzw"},
+    "big-endian strips": {"rowsperstrip": 7, "bigtiff": True, "byteorder": ">"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["u1", "i2", "f4"])
+def test_windows_of_tiff_files_are_those_of_tifffile(layout, kind, tmp_path):
+    """Whatever the segments: grey, colours together and in planes, pages, pages in planes; ends of the image, too."""
+    for shape, words in (
+        ((37, 53), {}),
+        ((37, 53, 3), {"photometric": "rgb"}),
+        ((3, 37, 53), {"photometric": "rgb", "planarconfig": "separate"}),
+        ((2, 4, 37, 53), {"photometric": "minisblack"}),
+        ((2, 3, 37, 53), {"photometric": "rgb", "planarconfig": "separate"}),
+        ((1, 1), {}),
+    ):
+        stored = RNG.integers(0, 99, shape).astype(kind)
+        tifffile.imwrite(tmp_path / "a.tif", stored, **words, **LAYOUTS[layout])
+        with tifffile.TiffFile(tmp_path / "a.tif") as file:
+            reader = SegmentReader(file.series[0])
+            for first, last in ((0, 0), (0, 1), (5, 0), (30, 1)):
+                window = tuple(slice(min(first, size - 1), max(size - last, min(first, size - 1))) for size in shape)
+                np.testing.assert_array_equal(reader.read(window), stored[window])
+
+
+def test_missing_segments_of_a_tiff_file_have_no_data(tmp_path):
+    """A tile whose size is 0 is zeros; one whose bytes end too early is an error with the file's name."""
+    stored = RNG.integers(1, 99, (32, 48), np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", stored, tile=(16, 16))
+    with tifffile.TiffFile(tmp_path / "a.tif", mode="r+b") as file:
+        counts = list(file.pages[0].databytecounts)
+        file.pages[0].tags["TileByteCounts"].overwrite([0, *counts[1:]])
+    stored[:16, :16] = 0
+    np.testing.assert_array_equal(images.open(tmp_path / "a.tif")[(slice(None),) * 4][0, 0], stored)
+    content = (tmp_path / "a.tif").read_bytes()
+    (tmp_path / "a.tif").write_bytes(content[:-20])
+    with pytest.raises(FileError, match=r"a\.tif"):
+        images.open(tmp_path / "a.tif")[(slice(None),) * 4]
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])

@@ -135,10 +135,27 @@ def test_the_limit_of_memory_chooses_tiles_of_one_shape(session, tmp_path, monke
 
     monkeypatch.setattr(jobs, "read_tile", noted)
     image = np.random.default_rng(1).random((1, 1, 1003, 1501), np.float32)
-    done = streams.run(session, {"x": image}, tmp_path / "y.npy", max_memory=125 << 20)
+    done = streams.run(session, {"x": image}, tmp_path / "y.npy", max_memory=55 << 20)
     assert done.progress.tiles > 1
     assert len(read) == 1
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), session.run(None, {"x": image})[0])
+
+
+def test_a_run_is_resumed_with_another_limit_of_memory(session, tmp_path, monkeypatch):
+    """The tiles of the interrupted run go on where they fit; where they do not, the message says what to do."""
+    monkeypatch.setattr("unpool.runtime.tiles.run.rss", lambda: 0)
+    monkeypatch.setattr("unpool.runtime.streams.jobs.rss", lambda: 0)
+    feed = {"x": np.random.default_rng(1).random((1, 1, 1003, 1501), np.float32)}
+    target, part = tmp_path / "y.npy", tmp_path / "y.npy.part"
+    with pytest.raises(StoppedError):
+        streams.run(session, feed, target, max_memory=55 << 20, on_progress=stop_after(1))
+    with pytest.raises(
+        ShapeError, match=r"Its tiles are those of the interrupted run, \d+x\d+\. Allow .* delete .*part"
+    ):
+        streams.run(session, feed, target, max_memory=44 << 20, resume=True)
+    assert part.exists()
+    done = streams.run(session, feed, target, max_memory=54 << 20, resume=True)
+    assert (done.progress.resumed >= 1, part.exists()) == (True, False)
 
 
 def test_inputs_and_outputs_that_do_not_fit_are_errors(session, tmp_path):

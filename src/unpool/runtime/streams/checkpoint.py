@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -35,8 +36,8 @@ PARTIAL_SUFFIX = ".part"
 MAX_JOURNAL_BYTES = 1 << 30  # a line has about 70 bytes
 MAX_MARKER_BYTES = 1 << 26
 MAX_DEPTH = 8  # nesting of settings
+MAX_DENOMINATOR = 65535  # of a fraction in a message, such as 1/255
 OPTIONS = {name: f"--{name}" for name in ("tile", "argmax", "softmax", "threshold", "layout")} | {
-    "max_memory": "--max-memory",
     "blend roi_size": "--tile",
     "blend mode": "--blend",
     "blend overlap": "--overlap",
@@ -209,21 +210,35 @@ def _describe_difference(name: str, old: Any, new: Any) -> str:
     """A clause about a setting that an earlier run had, and the way to use the same.
 
     >>> _describe_difference("tile", [1024, 1024], [512, 512]), _describe_difference("argmax", False, True)
-    ('used --tile 1024x1024. Use that', 'used no --argmax. Use that')
+    ('used --tile 1024x1024. Use that', 'used no --argmax. Leave it out')
+    >>> _describe_difference("options x scale", 1 / 255, 0.5), _describe_difference("shapes", [[9, 8]], [[3, 2]])
+    ('used --scale 1/255. Use that', 'read another --level. Use that')
     >>> _describe_difference("inputs x", "f3", "a0")
     "read another input 'x'. Give that one"
     """
-    if name in OPTIONS:
-        option = OPTIONS[name]
+    is_pixels = name.startswith("options ")
+    if name in OPTIONS or is_pixels:
+        option = f"--{name.split()[-1]}" if is_pixels else OPTIONS[name]
         if old is None or old is False:
-            return f"used no {option}. Use that"
-        text = "x".join(map(str, old)) if isinstance(old, list) else str(old).lower() if name == "layout" else old
+            return f"used no {option}. Leave it out"
+        texts = [_typed(value) for value in (old if isinstance(old, list) else [old])]
+        text = ("," if is_pixels else "x").join(texts)
         return f"used {option if old is True else f'{option} {text}'}. Use that"
+    if name == "shapes":  # of equal inputs
+        return "read another --level. Use that"
     if name.startswith("inputs "):
         return f"read another input {name.removeprefix('inputs ')!r}. Give that one"
     if name == "model":
         return "used another model. Use that one"
     return f"had {name} {old}, this one has {new}. Use that"
+
+
+def _typed(value: Any) -> str:
+    """A value of an option as people type it: numbers as short decimals or fractions, words in small letters."""
+    if not isinstance(value, float) or float(short := f"{value:g}") == value:
+        return short if isinstance(value, float) else str(value).lower()
+    fraction = Fraction(value).limit_denominator(MAX_DENOMINATOR)
+    return str(fraction) if float(fraction) == value else repr(value)
 
 
 def _flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Jobs and their inputs: exact tiles, whose parts are tiles, and blended windows, whose parts are bands of windows."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.images import formats
 from unpool.images.axes import Slices, full_slices
 from unpool.images.sink import OutputSpec
-from unpool.images.source import cast_source, fingerprint_file, fingerprint_source
+from unpool.images.source import cast_source, fingerprint_file, fingerprint_source, source_settings
 from unpool.memory import rss
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import numpy_type
@@ -29,6 +31,7 @@ from unpool.runtime.streams.output_transform import (
     tensor_spec,
 )
 from unpool.runtime.streams.runner import (
+    LOADED_OVERHEAD_BYTES,
     PIPELINE_DEPTH,
     RUNTIME_OVERHEAD_BYTES,
     PartResult,
@@ -45,14 +48,26 @@ from unpool.runtime.tiles.blending import (
     Windows,
     find_windows,
 )
-from unpool.runtime.tiles.run import MAX_SIZE, compute_tile, fit_tiling, least_bytes, memory_limit_message, read_tile
+from unpool.runtime.tiles.run import (
+    MAX_SIZE,
+    compute_tile,
+    fit_tiling,
+    least_bytes,
+    measure_tiling,
+    memory_limit_message,
+    peak_bytes,
+    read_tile,
+)
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling, per_axis
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
+_log = logging.getLogger("unpool.streams")
+
 AUTO = "auto"
+SMALL_RUN_BYTES = 64 << 20  # of a tile that is run to measure what is loaded for it
 
 
 @dataclass(frozen=True)
@@ -80,14 +95,15 @@ class ExactTilePlan:
         self._sources = _open_sources(session, feed, request.layout)
         self._tiler = Tiler(session, layout=request.layout, outputs=request.outputs)
         self._shapes = {name: tuple(source.shape) for name, source in self._sources.items()}
+        self._overhead_bytes = RUNTIME_OVERHEAD_BYTES
 
     def least_bytes(self) -> int:
         """Bytes that a run in the smallest tiles takes in addition to those of the process and of the sources."""
         return least_bytes(self._tiler, self._shapes, self._buffer_bytes)
 
     def load_kernels(self, max_memory: int) -> None:
-        """Run the smallest tile on zeros, if it fits, so that the memory of kernels and packages counts as used."""
-        if rss() + self.least_bytes() > max_memory:
+        """Run the smallest tile on zeros, if it fits or is small, so that the memory of kernels counts as used."""
+        if self.least_bytes() - self._overhead_bytes > max(max_memory - rss(), SMALL_RUN_BYTES):
             return
         strides = self._tiler.strides(self._shapes)
         smallest = self._tiler.tiling(self._shapes, [max(strides)] * len(strides), is_even=True)
@@ -95,6 +111,7 @@ class ExactTilePlan:
         zeros = {name: np.zeros(shapes[name], source.dtype) for name, source in self._sources.items()}
         with suppress(UnpoolError):  # the first tile raises it again
             self._session.run(list(self._request.outputs), zeros)
+            self._overhead_bytes = LOADED_OVERHEAD_BYTES
 
     def job(self, earlier: Settings | None) -> TiledJob:
         """The job; inputs that are not cut are read. A tile size that memory chose is that of an earlier run."""
@@ -109,7 +126,6 @@ class ExactTilePlan:
             **_base_settings(self._session, self._sources),
             **asdict(request.scores),
             "tile": AUTO if request.tile == AUTO else [int(length) for length in cell],
-            "max_memory": request.max_memory,
             "outputs": request.outputs,
             "layout": request.layout,
             "cell": [int(length) for length in cell],
@@ -140,11 +156,25 @@ class ExactTilePlan:
         if not isinstance(self._request.tile, str):
             return per_axis(self._request.tile, len(self._tiler.strides(self._shapes)))
         if earlier is None or "cell" not in earlier:
-            return fit_tiling(self._tiler, self._shapes, self._request.max_memory, self._buffer_bytes).tile
+            fit = fit_tiling(self._tiler, self._shapes, self._request.max_memory, self._buffer_bytes)
+            estimate = rss() + peak_bytes(fit, self._buffer_bytes)
+            _log.info("estimate: %d MiB at most, in %d tiles of the same shape", estimate >> 20, len(fit.tiling))
+            return fit.tile
         cell = earlier["cell"]
         if isinstance(cell, list) and cell and all(type(size) is int and 1 <= size <= MAX_SIZE for size in cell):
             return cell
         raise FileError(f"earlier run: {str(cell)[:80]} are not the sizes of a tile. Delete its files to start over.")
+
+    def require_memory(self, cell: Sequence[int], folder: Path) -> None:
+        """Refuse the tiles of an interrupted run, whose data are in a folder, if they exceed a lower limit."""
+        limit = self._request.max_memory
+        if limit is None:
+            return
+        used, needed = rss(), peak_bytes(measure_tiling(self._tiler, self._shapes, cell), self._buffer_bytes)
+        if used + needed > limit:
+            tiles = f"Its tiles are those of the interrupted run, {format_shape(cell)}"
+            advice = f"Allow that much, or delete {folder} to start over with smaller ones."
+            raise ShapeError(f"{memory_limit_message('max_memory', limit, used, needed)} {tiles}. {advice}")
 
     def _tensor_spec(self, tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
         """The spec of an output for the full image; one that is equal for every tile is refused."""
@@ -161,7 +191,7 @@ class ExactTilePlan:
         specs = [self._tensor_spec(tiling, name) for name in self._request.outputs]
         results = sum(prod(spec.piece) * spec.dtype.itemsize for spec in specs)
         softmax = SOFTMAX_COPIES * results if self._request.scores.softmax else 0
-        return PIPELINE_DEPTH * (read + results) + softmax + RUNTIME_OVERHEAD_BYTES
+        return PIPELINE_DEPTH * (read + results) + softmax + self._overhead_bytes
 
 
 def blend_job(
@@ -290,6 +320,7 @@ def _base_settings(session: "InferenceSession", sources: Mapping[str, Any]) -> d
         "semantics": f"{config.semantics} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
         "inputs": {name: fingerprint_source(source) for name, source in sources.items()},
+        "options": {name: source_settings(source) for name, source in sources.items()},
     }
 
 

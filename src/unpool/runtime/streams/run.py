@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unpool.errors import UnpoolError
 from unpool.extras import require
 from unpool.files import lock
-from unpool.runtime.streams.checkpoint import find_checkpoint
+from unpool.runtime.streams.checkpoint import find_checkpoint, partial_folder, require_same_settings
 from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest, blend_job, input_paths
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.partial_output import require_apart, require_distinct, require_replaceable
@@ -191,6 +191,9 @@ def run_locked(
     if request.max_memory is not None:
         plan.load_kernels(request.max_memory)
     job = plan.job(None if checkpoint is None else checkpoint.settings)
+    if checkpoint is not None and not checkpoint.is_complete:
+        require_same_settings(checkpoint, job.settings, targets)
+        plan.require_memory(job.settings["cell"], partial_folder(targets))
     return run_job(job, targets, checkpoint, on_progress)
 
 

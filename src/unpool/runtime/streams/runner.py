@@ -26,6 +26,8 @@ QUEUE_SIZE = 1  # maximum number of items that wait between two stages; each sta
 PIPELINE_DEPTH = 2 + QUEUE_SIZE  # items in memory between two stages: one in each of the two, and those in the queue
 RUNTIME_OVERHEAD_BYTES = 96 << 20
 """Memory that the first run takes for machine code, compressors, threads and their buffers."""
+LOADED_OVERHEAD_BYTES = 16 << 20
+"""The same after a first run."""
 
 POLL_SECONDS = 0.05  # time between two checks of a blocked stage for the end of the run
 _END = object()

@@ -26,7 +26,7 @@ Progress = Callable[[Iterable[Tile]], Iterable[Tile]]
 BufferBytes = Callable[[Tiling], int]
 
 FREE_SHARE = 0.5  # of the free memory that a run may take by default
-FORECAST_MARGIN = 0.25  # share by which a run may exceed its forecast
+FORECAST_MARGIN = 0.3  # share by which a run may exceed its forecast
 MAX_SIZE = 2**40  # no image exceeds it
 
 
@@ -195,16 +195,16 @@ def fit_tiling(
         UnsupportedError: the graph cannot be tiled exactly.
     """
     strides, buffers = tiler.strides(shapes), buffer_bytes or tiler.output_bytes
-    whole, used = _fit(tiler, shapes, [MAX_SIZE] * len(strides)), rss()
+    whole, used = measure_tiling(tiler, shapes, [MAX_SIZE] * len(strides)), rss()
     budget = int(available() * FREE_SHARE) if max_memory is None else max_memory - used
-    if _peak_bytes(whole, buffers) <= budget:
+    if peak_bytes(whole, buffers) <= budget:
         return whole
     sizes, unit = [axis.size for axis in whole.tiling.axes], max(strides)
     low, high, best = 1, max(sizes) // unit, None
     while low <= high:
         middle = (low + high) // 2
-        candidate = _fit(tiler, shapes, [middle * unit] * len(sizes))
-        if _peak_bytes(candidate, buffers) <= budget:
+        candidate = measure_tiling(tiler, shapes, [middle * unit] * len(sizes))
+        if peak_bytes(candidate, buffers) <= budget:
             low, best = middle + 1, candidate
         else:
             high = middle - 1
@@ -212,13 +212,17 @@ def fit_tiling(
         limit = used + max(0, budget) if max_memory is None else max_memory
         needed = least_bytes(tiler, shapes, buffers)
         raise ShapeError(f"tiles: {memory_limit_message('max_memory', limit, used, needed)}")
-    return _fit(tiler, shapes, [balance_length(*axis) for axis in zip(sizes, best.tile, strides, strict=True)])
+    return measure_tiling(
+        tiler, shapes, [balance_length(*axis) for axis in zip(sizes, best.tile, strides, strict=True)]
+    )
 
 
 def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], buffer_bytes: BufferBytes | None = None) -> int:
     """Bytes that a run in the smallest tiles takes in addition to the process; arguments as for `fit_tiling`."""
     strides, buffers = tiler.strides(shapes), buffer_bytes or tiler.output_bytes
-    return min(_peak_bytes(_fit(tiler, shapes, [size] * len(strides)), buffers) for size in (max(strides), MAX_SIZE))
+    return min(
+        peak_bytes(measure_tiling(tiler, shapes, [size] * len(strides)), buffers) for size in (max(strides), MAX_SIZE)
+    )
 
 
 def memory_limit_message(limit: str, max_memory: int, used: int, needed: int) -> str:
@@ -236,10 +240,12 @@ def memory_limit_message(limit: str, max_memory: int, used: int, needed: int) ->
     )
 
 
-def _fit(tiler: Tiler, shapes: Mapping[str, Shape], tile: Sequence[int]) -> TilingFit:
+def measure_tiling(tiler: Tiler, shapes: Mapping[str, Shape], tile: Sequence[int]) -> TilingFit:
+    """The tiling of tiles of one shape, with its forecast."""
     tiling = tiler.tiling(shapes, tile, is_even=True)
     return TilingFit(tiling, tiler.run_bytes(shapes, tiling.max_input_shapes()), tuple(tile))
 
 
-def _peak_bytes(fit: TilingFit, buffers: BufferBytes) -> int:
+def peak_bytes(fit: TilingFit, buffers: BufferBytes) -> int:
+    """Bytes that a run in these tiles takes at most in addition to the process, with a margin."""
     return int(fit.bytes * (1 + FORECAST_MARGIN)) + buffers(fit.tiling)
