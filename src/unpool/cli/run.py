@@ -30,7 +30,7 @@ from unpool.images.axes import spatial_axes
 from unpool.images.formats import TIFF_SUFFIXES
 from unpool.images.overlay import CLEAR
 from unpool.images.pixels import Picture
-from unpool.images.raster import CLASS_ADVICE, FLAT_CHANNELS, FLAT_FORMATS
+from unpool.images.raster import CLASS_ADVICE, FLAT_CHANNELS, FLAT_FORMATS, channel_counts
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.session.session import InferenceSession
@@ -297,8 +297,8 @@ def _check_channels(config: RunConfig, name: str, kind: str, shape: Sequence[Any
             if config.palette is not None and len(style.palette or ()) > count:
                 raise UsageError(f"--palette: expected at most {count} colours, got {len(style.palette or ())}.")
     elif config.format in FLAT_FORMATS and channels not in FLAT_CHANNELS[config.format]:
-        fact = f"output {name!r} has {channels} channels, which a .{config.format} does not hold"
-        raise UsageError(f"-o {config.output}: {fact}. {CLASS_ADVICE}")
+        fact = f"output {name!r} has {channels} channels, a .{config.format} holds {channel_counts(config.format)}"
+        raise ShapeError(f"-o {config.output}: {fact}. {CLASS_ADVICE}")
 
 
 def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[str]) -> dict[str, Files]:

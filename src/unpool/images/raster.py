@@ -260,13 +260,18 @@ def sheet_of(shape: tuple[int, ...], dtype: np.dtype[Any], form: str, where: str
     """The size and kind of a picture of pixels (H, W, C), which the format has to hold."""
     channels = FLAT_CHANNELS[form]
     if len(shape) != 3 or shape[-1] not in channels or not min(shape):
-        counts = f"{', '.join(map(str, channels[:-1]))} or {channels[-1]}"
-        text = f"{where}: .{form} holds a flat picture of {counts} channels, got {format_shape(shape)}."
+        text = f"{where}: .{form} holds a flat picture of {channel_counts(form)}, got {format_shape(shape)}."
         raise ShapeError(f"{text} {CLASS_ADVICE if len(shape) == 3 else 'Write .tif or .npy.'}")
     if dtype == np.uint8 or (form == "png" and dtype == np.uint16 and shape[-1] == 1):
         return Sheet(*shape, depth=8 * dtype.itemsize)
     kinds = "uint8, or uint16 grey" if form == "png" else "uint8"
     raise UnsupportedError(f"{where}: .{form} holds {kinds}, got {dtype}. Write .tif or .npy, or add --argmax.")
+
+
+def channel_counts(form: str) -> str:
+    """The numbers of channels that a flat picture of a format has, as a text."""
+    *others, last = FLAT_CHANNELS[form]
+    return f"{', '.join(map(str, others))} or {last} channels"
 
 
 def write_png(stream: BinaryIO, sheet: Sheet, bands: Iterable[NDArray[Any]]) -> None:
