@@ -5,7 +5,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module, metadata, resources
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -111,20 +111,23 @@ def _kernels() -> tuple[dict[str, Any], list[str]]:
 
 
 def _cache() -> dict[str, Any]:
-    """The folder of Numba's machine code, and its size."""
-    from unpool.kernels.cpu.machine.cache import folder_for
+    """The folder of what is compiled and measured, and its size."""
+    from unpool.kernels.cpu.machine.checked_files import cache_folders
 
-    root = Path(str(resources.files("unpool.kernels.cpu")))
-    sources = {path.parent: path for path in sorted(root.rglob("*.py"))}
-    folders = {_result_or_none(folder_for, path) for path in sources.values()}
-    writable = sorted(folder for folder in folders if folder is not None)
-    files = [file for folder in writable if folder.is_dir() for file in folder.glob("*.nb[ci]")]
+    folders = [folder for folder in cache_folders() if _is_writable(folder)]
+    files = [file for folder in folders[:1] for file in folder.glob("*-*/*")]
     return {
-        "place": os.path.commonpath(writable) if writable else None,
+        "place": str(folders[0]) if folders else None,
         "files": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
     }
+
+
+def _is_writable(folder: Path) -> bool:
+    """True if files can be written to a folder, which may have to be made."""
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK)
 
 
 def _extras() -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from numba import config
+from numba import config, njit
 
 import unpool
-from unpool.kernels.cpu.machine import cache, checked_files
+from unpool.kernels.cpu.machine import cache, checked_files, host
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.kernels.cpu.machine.jit import jit
 
@@ -43,7 +43,7 @@ def written(tmp_path_factory) -> Path:
     """A folder with what one process has left for others."""
     folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(config, "CACHE_DIR", str(folder))
+        patched.setenv("NUMBA_CACHE_DIR", str(folder))
         assert call() == (42, False)
     return folder
 
@@ -51,16 +51,21 @@ def written(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(written, tmp_path, monkeypatch) -> Path:
     """A copy of it, which is the cache."""
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     return Path(shutil.copytree(written, tmp_path / "cache"))
 
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch) -> Path:
     """A cache without anything in it."""
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     cache._warn_once.cache_clear()
     return tmp_path
+
+
+def files_of(folder: Path) -> list[Path]:
+    """All files of a cache, apart from the note that a library of this installation was verified."""
+    return [path for path in folder.rglob("*") if path.is_file() and not path.parent.name.startswith("libraries-")]
 
 
 def flipped(content: bytes, where: float) -> bytes:
@@ -86,27 +91,18 @@ def test_the_cache_works(folder) -> None:
     assert call() == (42, True)
 
 
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_a_miss_that_heals(folder, kind, damage) -> None:
+def test_damage_is_a_miss_that_heals(folder, damage) -> None:
     """Whatever became of a file, the kernel is compiled once more, and found by whoever comes next."""
-    (path,) = folder.rglob(f"*.{kind}")
+    (path,) = files_of(folder)
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    assert call() == (42, False)
-    assert call() == (42, True)
-
-
-def test_a_missing_file_is_a_miss(folder) -> None:
-    """An index may name machine code that somebody removed."""
-    (path,) = folder.rglob("*.nbc")
-    path.unlink()
     assert call() == (42, False)
     assert call() == (42, True)
 
 
 def test_a_folder_in_the_way_is_a_miss(folder) -> None:
     """Not even something that is no file fails a call."""
-    (path,) = folder.rglob("*.nbi")
+    (path,) = files_of(folder)
     path.unlink()
     path.mkdir()
     assert call() == (42, False)
@@ -114,54 +110,133 @@ def test_a_folder_in_the_way_is_a_miss(folder) -> None:
 
 def test_every_byte_is_guarded(tmp_path) -> None:
     """No byte of a file can change without its digest."""
-    files = CheckedFiles(str(tmp_path), "kernel", "stamp")
+    files = CheckedFiles("kernels", "version", folders=[tmp_path])
     files.save("key", [1, 2.5, "three"])
     assert files.load("key") == [1, 2.5, "three"]
-    for path in (tmp_path / "kernel.checked.nbi", tmp_path / "kernel.checked.1.nbc"):
-        content = path.read_bytes()
-        for at, byte in enumerate(content):
-            path.write_bytes(content[:at] + bytes([byte ^ 1 << at % 8]) + content[at + 1 :])
-            assert files.load("key") is None
-        path.write_bytes(content)
+    (path,) = files_of(tmp_path)
+    content = path.read_bytes()
+    for at, byte in enumerate(content):
+        path.write_bytes(content[:at] + bytes([byte ^ 1 << at % 8]) + content[at + 1 :])
+        assert files.load("key") is None
+    path.write_bytes(content)
     assert files.load("key") == [1, 2.5, "three"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "key"), [("results", 1, "key"), ("kernels", 2, "key"), ("kernels", 1, "other")]
+)
+def test_a_file_says_what_it_is(tmp_path, kind, version, key) -> None:
+    """One of another kind, version or key is a miss, whatever its name and folder."""
+    CheckedFiles("kernels", 1, folders=[tmp_path / "first"]).save("key", "first")
+    other = CheckedFiles(kind, version, folders=[tmp_path / "second"])
+    other.save(key, "second")
+    (first,), (second,) = files_of(tmp_path / "first"), files_of(tmp_path / "second")
+    shutil.copy(first, second)
+    assert other.load(key) is None
 
 
 def test_machine_code_of_another_signature_is_a_miss(folder) -> None:
-    """Two processes that write at once may leave an index that names the other's code; it is not called."""
-    (ints,) = folder.rglob("*.nbc")
+    """It is not called, whatever the name of its file is."""
+    (ints,) = files_of(folder)
     other = ints.read_bytes()
     assert call(value=1.5) == (3.0, False)
-    (floats,) = set(folder.rglob("*.nbc")) - {ints}
+    (floats,) = set(files_of(folder)) - {ints}
     floats.write_bytes(other)
     assert call(value=1.5) == (3.0, False)
     assert call(value=1.5) == (3.0, True)
 
 
-def test_an_index_of_other_sources_is_a_miss(folder, monkeypatch) -> None:
-    """When any source of the kernels changed, nothing that is kept fits."""
-    monkeypatch.setattr(cache, "source_digest", lambda: "changed")
-    assert call() == (42, False)
+def test_machine_code_of_other_sources_is_a_miss(folder, monkeypatch) -> None:
+    """When any source of the kernels changed, nothing that is kept fits; that of the old ones is still there."""
+    with monkeypatch.context() as changed:
+        changed.setattr(cache, "source_digest", lambda: "changed")
+        assert call() == (42, False)
+        assert call() == (42, True)
     assert call() == (42, True)
 
 
+@pytest.mark.parametrize("name", ["OPT", "BOUNDSCHECK", "ENABLE_AVX"])
+def test_machine_code_of_other_settings_is_a_miss(folder, monkeypatch, name) -> None:
+    """Numba compiles other code with NUMBA_OPT and the like."""
+    monkeypatch.setattr(config, name, 1 - bool(getattr(config, name)))
+    assert call() == (42, False)
+
+
+def test_machine_code_of_another_level_is_a_miss(folder, monkeypatch) -> None:
+    """A library of a lower level makes kernels that it lacks use shorter vectors on the same processor."""
+    monkeypatch.setattr(host, "level", lambda: host.Level("another", 8, 8))
+    assert call() == (42, False)
+
+
+def test_old_versions_are_removed(tmp_path) -> None:
+    """All but the latest two, as versions may take turns."""
+    known: set[Path] = set()
+    for version in range(5):
+        CheckedFiles("kernels", version, folders=[tmp_path]).save("key", version)
+        (folder,) = set(tmp_path.glob("kernels-*")) - known
+        os.utime(folder, (version, version))
+        known |= {folder}
+    found = [CheckedFiles("kernels", version, folders=[tmp_path]).load("key") for version in range(5)]
+    assert found == [None, None, 2, 3, 4]
+
+
+@njit
+def add_one(x):
+    """What a source that a kernel calls holds in the old version."""
+    return x + 1
+
+
+@njit
+def add_two(x):
+    """What it holds in the new one."""
+    return x + 2
+
+
+called = add_one
+
+
+def call_other_source(x):
+    """A kernel that does not change itself."""
+    return called(x)
+
+
+def test_a_disk_that_fills_during_an_upgrade(empty, monkeypatch) -> None:
+    """The old machine code is never called by the new version, wherever writing the new one ended."""
+    resource = pytest.importorskip("resource", reason="the system knows no limit of a file's size")
+    monkeypatch.setattr(cache, "source_digest", lambda: "old")
+    assert call(call_other_source, 10) == (11, False)
+    monkeypatch.setattr(cache, "source_digest", lambda: "new")
+    monkeypatch.setitem(globals(), "called", add_two)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in (1, 700, 2500, 5000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            assert call(call_other_source, 10) == (12, False)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert call(call_other_source, 10) == (12, False)
+    assert call(call_other_source, 10) == (12, True)
+
+
 @pytest.mark.parametrize("number", FULL, ids=errno.errorcode.get)
-@pytest.mark.parametrize("action", ["write_bytes", "replace"])
+@pytest.mark.parametrize("action", ["open", "replace"])
 def test_full_disks_are_logged_once(empty, number, action, monkeypatch, caplog) -> None:
     """Where nothing can be written the compiled kernel is used, the log says so once, and nothing is left."""
+    original = getattr(os, action)
 
-    def refuse(path: object, *args: object) -> None:
-        raise OSError(number, os.strerror(number), str(path))
+    def refuse(path: object, *args: object) -> object:
+        if str(path).startswith(str(empty)):
+            raise OSError(number, os.strerror(number), str(path))
+        return original(path, *args)
 
-    monkeypatch.setattr(
-        *(checked_files.Path, action) if action == "write_bytes" else (checked_files.os, action), refuse
-    )
+    monkeypatch.setattr(checked_files.os, action, refuse)
     with caplog.at_level(logging.WARNING, "unpool"):
         assert call() == (42, False)
         assert call(triple) == (63, False)
     (said,) = caplog.messages
     assert os.strerror(number) in said
     assert "NUMBA_CACHE_DIR" in said
-    assert not [path for path in empty.rglob("*") if path.is_file()]
+    assert not files_of(empty)
     monkeypatch.undo()
 
 
@@ -177,7 +252,7 @@ def test_a_disk_that_fills_while_it_is_written(empty, caplog) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert results == [(42, False)] * 2
     assert len(caplog.messages) == 1
-    assert not list(empty.rglob("*.nbc*"))
+    assert not files_of(empty)
     assert call() == (42, False)
     assert call() == (42, True)
 
@@ -191,7 +266,7 @@ def test_an_interrupt_leaves_no_part_of_a_file(empty, monkeypatch) -> None:
     monkeypatch.setattr(checked_files.os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         call()
-    assert not [path for path in empty.rglob("*") if path.is_file()]
+    assert not files_of(empty)
 
 
 def archived(folder: Path, name: str) -> Path:
@@ -248,4 +323,4 @@ def test_sources_that_nobody_can_read_are_not_cached(empty, monkeypatch, caplog)
         assert call() == (42, False)
         assert call() == (42, False)
     assert len(caplog.messages) == 1
-    assert not list(empty.rglob("*.nb*"))
+    assert not files_of(empty)

@@ -119,19 +119,19 @@ def test_change_of_a_helper_compiles_again(filled) -> None:
 
 
 def test_package_folder_is_the_cache(tmp_path: Path) -> None:
-    """Without any setting Numba keeps the kernels beside their sources, and finds them there."""
+    """Without any setting the kernels are kept beside their sources, and found there."""
     house = copied(tmp_path)
     house.probe("backward")
-    assert list((house.package / "kernels" / "cpu").rglob("__pycache__/*.nbi"))
+    assert list((house.package / "kernels" / "cpu").rglob("__pycache__/kernels-*/*"))
     assert house.probe("backward")[0]["compiled"] == []
 
 
 def test_home_is_the_next_cache(tmp_path: Path) -> None:
-    """Where the package folder is read-only, Numba keeps the kernels in the user's cache."""
+    """Where the package folder is read-only, the kernels are kept in the user's cache."""
     house = copied(tmp_path)
     read_only(house.package)
     house.probe("backward", before=without_override)
-    assert list(house.home.rglob("*.nbi"))
+    assert list(house.home.rglob("kernels-*/*"))
     assert house.probe("backward", before=without_override)[0]["compiled"] == []
 
 
@@ -172,4 +172,4 @@ def test_runs_where_nothing_can_be_written(tmp_path: Path, spoil: Callable[[Hous
     assert report["found"] == []
     said = [line for line in log.splitlines() if "cache" in line.lower()]
     assert len(said) == 1, log
-    assert not list(tmp_path.rglob("*.nbi"))
+    assert not list(tmp_path.rglob("kernels-*"))

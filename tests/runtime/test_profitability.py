@@ -192,7 +192,7 @@ def plans(monkeypatch, tmp_path):
         return original(*arguments)
 
     monkeypatch.setattr(session_autotune, "prepare", prepare)
-    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles("results", "these sources", folders=[tmp_path]))
     return counted
 
 

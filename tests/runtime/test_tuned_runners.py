@@ -59,7 +59,7 @@ def clock(monkeypatch, tmp_path):
         return {name: times.get(name, 1.0) for name in calls}
 
     monkeypatch.setattr(autotune, "time_calls", timed)
-    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles("results", "these sources", folders=[tmp_path]))
     return times, asked
 
 

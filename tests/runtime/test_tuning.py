@@ -40,7 +40,7 @@ def clock(monkeypatch, tmp_path):
 
     monkeypatch.setattr(autotune, "time_calls", timed)
     monkeypatch.setattr(session_autotune, "is_installed", lambda: False)  # only ways are to be chosen here
-    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles("results", "these sources", folders=[tmp_path]))
     return times, asked
 
 
@@ -133,12 +133,12 @@ def test_turns_end_when_the_time_is_up(monkeypatch):
 
 def test_results_of_another_machine_are_not_found(monkeypatch, tmp_path):
     """What was kept is found by the same processor with as many cores, and by no other one; nor is a damaged file."""
-    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles(str(tmp_path), "results", "these sources"))
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles("results", "these sources", folders=[tmp_path]))
     measurements.store_result("key", "phases")
     assert measurements.find_result("key") == "phases"
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(host, "available_cores", lambda: 96)
         assert measurements.find_result("key") is None
-    for path in tmp_path.rglob("*.nbc"):
+    for path in tmp_path.glob("results-*/*"):
         path.write_bytes(path.read_bytes()[:-1])
     assert measurements.find_result("key") is None

@@ -429,5 +429,5 @@ def _key(config: SessionConfig) -> str | None:
             return None
         digest = hashlib.sha256(content).hexdigest()
     arguments = (config.semantics, config.threads, config.providers, sorted(config.disabled_optimizers))
-    versions = onnxruntime.__version__, package().__version__ if is_installed() else ""
+    versions = onnx.__version__, onnxruntime.__version__, package().__version__ if is_installed() else ""
     return repr((digest, arguments, *versions))

@@ -158,26 +158,8 @@ def whole_key(config: SessionConfig) -> str | None:
             digest = peek.digest_without_weights(content)
     except (OSError, ValueError):
         return None
-    arguments, code = replace(config, source=b"", tuning=0.0), _code_stamp()
-    return None if not digest or not code else repr(("whole", digest, arguments, code, onnxruntime.__version__))
-
-
-@cache
-def _code_stamp() -> tuple[int, ...]:
-    """The times at which the modules that make plans were written; none where a loader shows no files."""
-    folder = os.path.dirname(os.path.dirname(__file__))
-    times = []
-    try:
-        for name in _PLANNERS:
-            with os.scandir(os.path.join(folder, name)) as entries:
-                times += [entry.stat().st_mtime_ns for entry in entries if entry.name.endswith((".py", ".pyc"))]
-    except OSError:
-        return ()
-    return tuple(sorted(times))
-
-
-_PLANNERS = ("graph", "passes", "plan")
-"""The packages beside this one that decide who runs a node."""
+    arguments = replace(config, source=b"", tuning=0.0)
+    return repr(("whole", digest, arguments, onnx.__version__, onnxruntime.__version__)) if digest else None
 
 
 def open_whole(config: SessionConfig) -> OrtModel | None:

@@ -1,17 +1,22 @@
-"""Files on disk that are checked before they are used, their folder, and the digest of the kernels' sources.
+"""All that outlives a process: machine code, measurements, choices, and notes that libraries were verified.
 
-An index names a file for every key. Each file begins with a digest of the rest. A file that a full disk, a crash or
-another process left damaged counts as missing.
+    NUMBA_CACHE_DIR/unpool-{package}/ or __pycache__/ or the user's cache
+      {kind}-{digest of the version}/
+        {digest of version and key}      sha256 of the rest, sha256 of version and key, pickle of key and object
+
+There is a file for every object, which is replaced atomically, and no index: a file is valid if it says so itself. The
+version is all that an object depends on beside its key. A file is unpickled only if both digests fit, and nobody but
+this user and root could have written it; otherwise it counts as missing.
 """
 
 import hashlib
+import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -19,82 +24,154 @@ from uuid import uuid4
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+_log = logging.getLogger("unpool")
+
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_KEPT_VERSIONS = 3  # of each kind
 
 
 class CheckedFiles:
-    """A file for every key in a folder, and an index of them; files of another stamp are not found."""
+    """Objects on disk by key, of one kind and version."""
 
     def __init__(
-        self, folder: str, base: str, *stamp: Any, version: str = "", dumps: Callable[[Any], bytes] = pickle.dumps
+        self,
+        kind: str,
+        *version: object,
+        folders: Sequence[Path] | None = None,
+        dumps: Callable[[Any], bytes] = pickle.dumps,
     ) -> None:
-        """`base` begins all names; files of another `version` of the writer are not read, whatever they hold."""
-        self._folder, self._base, self._stamp = Path(folder), f"{base}.checked", stamp
-        self._version, self._dumps = version, dumps
+        """`repr` tells versions apart; `folders` are read in turn, by default those of `cache_folders`."""
+        self.kind, self._version, self._dumps = kind, repr((kind, version)), dumps
+        self.folders = cache_folders() if folders is None else folders
+        self._name = f"{kind}-{_name(_sha256(self._version.encode()))}"
 
-    def load(self, key: Any) -> Any:
-        """What was saved under a key; None if it is not there."""
-        name = self._index().get(key)
-        content = self._read(name) if name else None
-        return content[1] if content is not None and content[0] == key else None
+    def load(self, key: object) -> Any:
+        """The object that was saved under a key, whose `repr` and value count; None if there is none."""
+        identity = self._identity(key)
+        for folder in self.folders:
+            content = _read(folder / self._name, _name(identity))
+            digest, rest = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
+            if digest != _sha256(rest) or rest[:_DIGEST_BYTES] != identity:
+                continue
+            with suppress(Exception):  # of classes that this process lacks
+                saved_key, data = pickle.loads(rest[_DIGEST_BYTES:])
+                if saved_key == key:
+                    return data
+        return None
 
-    def save(self, key: Any, data: Any) -> None:
-        """Save data under a key."""
-        names = self._index()
-        if key not in names:
-            free = (f"{self._base}.{number}.nbc" for number in count(1))
-            names[key] = next(name for name in free if name not in names.values())
-            self._write(f"{self._base}.nbi", (self._stamp, names))
-        self._write(names[key], (key, data))
-
-    def flush(self) -> None:
-        """Empty the index."""
-        self._write(f"{self._base}.nbi", (self._stamp, {}))
-
-    def _index(self) -> dict[Any, str]:
-        content = self._read(f"{self._base}.nbi")
-        return content[1] if content is not None and content[0] == self._stamp else {}
-
-    def _read(self, name: str) -> Any:
-        """The content of a file; None if it is missing, damaged, or of another version."""
+    def save(self, key: object, data: object) -> None:
+        """Save an object under a key, in the first folder that can be written; OSError if none can."""
+        identity = self._identity(key)
+        rest = identity + self._dumps((key, data))
+        path = self._writable_folder() / _name(identity)
+        part = path.with_name(f"{path.name}.{uuid4().hex[:16]}")
         try:
-            content = (self._folder / name).read_bytes()
-        except OSError:
-            return None
-        digest, rest = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        return pickle.loads(rest) if digest == self._digest(rest) else None
-
-    def _write(self, name: str, content: Any) -> None:
-        """Replace a file atomically."""
-        rest = self._dumps(content)
-        path = self._folder / name
-        part = path.with_name(f"{name}.tmp.{uuid4().hex[:16]}")
-        try:
-            part.write_bytes(self._digest(rest) + rest)
+            with open(part, "xb", opener=_open_for_owner) as file:
+                file.write(_sha256(rest) + rest)
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
 
-    def _digest(self, content: bytes) -> bytes:
-        return hashlib.sha256(self._version.encode() + content).digest()
+    def _identity(self, key: object) -> bytes:
+        return _sha256(f"{self._version} {key!r}".encode())
+
+    def _writable_folder(self) -> Path:
+        for parent in self.folders:
+            folder = parent / self._name
+            with suppress(OSError):
+                if not folder.exists():
+                    folder.mkdir(0o755, parents=True, exist_ok=True)
+                    self._remove_old_versions(parent)
+                if _is_trusted(folder, folder.stat()) and os.access(folder, os.W_OK):
+                    return folder
+        raise OSError(0, "no folder for it can be written")
+
+    def _remove_old_versions(self, parent: Path) -> None:
+        """Keep the latest of other versions, as two may take turns."""
+        import shutil
+
+        with suppress(OSError):  # another process does the same
+            others = [each for each in parent.glob(f"{self.kind}-*") if each.name != self._name]
+            others.sort(key=lambda each: each.stat().st_mtime)
+            for each in others[: 1 - _KEPT_VERSIONS]:
+                shutil.rmtree(each, ignore_errors=True)
 
 
-def cache_folder(beside: Path) -> Path | None:
-    """A folder for files about one that is installed; None where none can be written.
+def _name(digest: bytes) -> str:
+    return digest[:16].hex()
 
-    The first writable one is taken: NUMBA_CACHE_DIR, or `__pycache__` beside the file; then the cache of the user.
+
+def _sha256(content: bytes | memoryview) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _open_for_owner(path: str, flags: int) -> int:
+    """Open a file that others may read but not write, whatever the umask."""
+    return os.open(path, flags, 0o644)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """The bytes of a file in a folder; none if it is missing, or if others could have written it."""
+    try:
+        with open(folder / name, "rb", buffering=0) as file:
+            if _is_trusted(folder, folder.stat()) and _is_trusted(folder, os.fstat(file.fileno())):
+                return file.readall()
+    except OSError:
+        pass
+    return b""
+
+
+def _is_trusted(folder: Path, status: os.stat_result) -> bool:
+    """True if only this user or root can write to a folder, or to a file in it; a warning for each folder if not.
+
+    A group that has the name of the owner and no other members is the owner: many systems let it write. Folders above
+    do not count, as a file that is moved keeps its owner. Windows keeps the folders of users apart by itself.
     """
-    place = hashlib.sha256(str(beside.parent).encode()).hexdigest()[:16]
+    problem = ""
+    if hasattr(os, "geteuid"):
+        if status.st_uid not in (os.geteuid(), 0):
+            problem = f"belongs to another user ({status.st_uid})"
+        elif status.st_mode & 0o002 or (status.st_mode & 0o020 and not _is_private(status.st_gid, status.st_uid)):
+            problem = "can be written by other users"
+    if problem:
+        _warn_once(folder, problem)
+    return not problem
+
+
+@cache
+def _is_private(group: int, owner: int) -> bool:
+    """True if nobody but its owner is in a group, by the convention of systems that make a group for every user."""
+    import grp
+    import pwd
+
+    try:
+        name, members = pwd.getpwuid(owner).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return members.gr_name == name and set(members.gr_mem) <= {name}
+
+
+@cache
+def _warn_once(folder: Path, problem: str) -> None:
+    _log.warning(
+        "kernels: %s, or a file in it, %s, so it is not read. Delete it, or set NUMBA_CACHE_DIR to a folder that only "
+        "you can write.",
+        *(folder, problem),
+    )
+
+
+def cache_folders() -> list[Path]:
+    """Folders for what outlives a process, in the order in which they are tried; they may not exist yet.
+
+    NUMBA_CACHE_DIR, or `__pycache__` beside this file; then the cache of the user.
+    """
+    here = Path(__file__).parent
+    package = hashlib.sha256(str(here).encode()).hexdigest()[:16]
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    folders = [Path(chosen, f"unpool-{place}")] if chosen else [beside.parent / "__pycache__"]
+    folders = [Path(chosen, f"unpool-{package}") if chosen else here / "__pycache__"]
     with suppress(RuntimeError):  # a user without a home
-        folders.append(_user_cache() / "unpool" / place)
-    for folder in folders:
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK):
-                return folder
-    return None
+        folders.append(_user_cache() / "unpool" / package)
+    return folders
 
 
 def _user_cache() -> Path:
@@ -107,28 +184,33 @@ def _user_cache() -> Path:
 
 
 @cache
-def source_digest(*suffixes: str) -> str:
-    """A digest of the sources of the kernels, in a folder or an archive, or of their bytecode if there are no sources.
+def source_digest(*suffixes: str, package: str = "unpool.kernels.cpu") -> str:
+    """A digest of the sources of a package, in a folder or an archive, or of their bytecode if there are no sources.
 
-    The cache compares it, because Numba detects changes only in the file of a kernel, not in functions that it calls.
-    It is empty where a loader shows no files, as in a frozen application: nothing may be cached then. `suffixes` are
-    those of the files that count, by default `.py` and `.pyc`.
+    Machine code depends on it, because Numba detects changes only in the file of a kernel, not in functions that it
+    calls. It is empty where a loader shows no files, as in a frozen application: nothing may be stored then. `suffixes`
+    are those of the files that count, by default `.py` and `.pyc`.
     """
     from importlib import resources
 
     try:
-        files = dict(_sources(resources.files("unpool.kernels.cpu"), "", suffixes or (".py", ".pyc")))
+        return digest_files(resources.files(package), *suffixes or (".py", ".pyc"))
     except Exception:  # a loader may lack any part of this
         return ""
+
+
+def digest_files(folder: "Traversable", *suffixes: str) -> str:
+    """A digest of the files of a folder with these suffixes, and of their names; empty if there are none."""
+    files = dict(_files(folder, "", suffixes))
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(name.encode() + b"\0" + files[name].read_bytes())
     return digest.hexdigest() if files else ""
 
 
-def _sources(folder: "Traversable", where: str, suffixes: tuple[str, ...]) -> "Iterator[tuple[str, Traversable]]":
+def _files(folder: "Traversable", where: str, suffixes: tuple[str, ...]) -> "Iterator[tuple[str, Traversable]]":
     for each in folder.iterdir():
         if each.is_dir() and each.name != "__pycache__":
-            yield from _sources(each, f"{where}{each.name}/", suffixes)
+            yield from _files(each, f"{where}{each.name}/", suffixes)
         elif each.name.endswith(suffixes):
             yield where + each.name, each

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from unpool.extras import require
 from unpool.kernels.cpu.machine import libraries
 from unpool.memory import cgroup_folders, read_text
 
@@ -65,7 +64,7 @@ def level() -> Level:
     chosen = os.environ.get("UNPOOL_BUILD_LEVEL") or libraries.level()
     if chosen is not None:
         return LEVELS[chosen]
-    require(f"kernels: {libraries.load().problem}, so they are compiled", "jit", "numba")
+    libraries.require_compiler()
     from llvmlite import binding
     from numba import config
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from unpool.errors import UnpoolError
 from unpool.extras import require
-from unpool.kernels.cpu.machine.checked_files import cache_folder, source_digest
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles, source_digest
 
 _log = logging.getLogger("unpool")
 
@@ -91,30 +91,42 @@ class Library(NamedTuple):
     level: str | None  # None where kernels are compiled
     functions: Any  # by symbol
     problem: str  # why there is none
+    is_broken: bool = False  # there should be one
 
 
 def find(name: str, args: tuple[Any, ...]) -> Any:
     """The kernel for arguments of these types as a Python function; None where it has to be compiled."""
-    wanted, function = symbol(name, args), None
-    if load().functions is not None:
-        function = getattr(load().functions, wanted, None)
+    function = _function(symbol(name, args))
     if function is None:
         _check_compiler(name, args)
+    return function
+
+
+@cache  # by symbol, as a definition is never freed
+def _function(name: str) -> Any:
+    """The function of the library under a symbol, for Python; None if it has none."""
+    address = _address(name)
+    if address is None:
         return None
-    definition = _MethodDefinition(wanted.encode(), ctypes.cast(function, ctypes.c_void_p), _METH_FASTCALL, None)
+    definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
     _definitions.append(definition)
     new_function = ctypes.pythonapi.PyCFunction_NewEx
     new_function.restype, new_function.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
     return new_function(ctypes.addressof(definition), None, None)
 
 
+def _address(name: str) -> int | None:
+    """The address of a symbol of the library; None if it has none."""
+    function = getattr(load().functions, name, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+
+
 def address(name: str) -> int | None:
     """The address of a function that takes and returns C's int64; None where it has to be compiled."""
-    function = None if load().functions is None else getattr(load().functions, symbol(name, ()), None)
-    if function is None:
+    result = _address(symbol(name, ()))
+    if result is None:
         _check_compiler(name, ())
-        return None
-    return ctypes.cast(function, ctypes.c_void_p).value
+    return result
 
 
 def level() -> str | None:
@@ -131,13 +143,23 @@ def can_compile() -> bool:
 def _check_compiler(name: str, args: tuple[Any, ...]) -> None:
     """An error if a kernel that is not shipped may not, or cannot, be compiled."""
     library = load()
-    kernel = f"{name}({type_names(args)})"
-    problem = library.problem or f"the library for {library.level} lacks {kernel}"
+    if library.functions is None:
+        require_compiler()
+        return
+    problem = f"the library for {library.level} lacks {name}({type_names(args)})"
     if _choice() == "shipped":
-        raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile. Set it to auto.")
-    require(f"kernels: {problem}, so {'they are' if library.level is None else 'it is'} compiled", "jit", "numba")
-    if library.functions is not None:
-        _log.info("kernels: %s is not in the library for %s, so it is compiled.", kernel, library.level)
+        raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile it. Set it to auto.")
+    require(f"kernels: {problem}, so it is compiled", "jit", "numba")
+    _log.info("kernels: %s, so it is compiled.", problem)
+
+
+def require_compiler() -> None:
+    """An error if there is no library, and kernels may not, or cannot, be compiled."""
+    problem = load().problem
+    if _choice() == "shipped":
+        remedy = "Install unpool again" if load().is_broken else "Set it to auto"
+        raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile them. {remedy}.")
+    require(f"kernels: {problem}, so they are compiled", "jit", "numba")
 
 
 def _choice() -> str:
@@ -152,7 +174,7 @@ def load() -> Library:
     """Load the library for this processor."""
     if _choice() == "compiled":
         return Library(None, None, "UNPOOL_KERNELS is compiled")
-    if _choice() == "auto" and {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"} & os.environ.keys():
+    if _choice() == "auto" and {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"} & os.environ.keys() and can_compile():
         return Library(None, None, "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES is set")
     if not manifest():
         return Library(None, None, "this installation has no libraries")
@@ -161,22 +183,28 @@ def load() -> Library:
     levels = [each for each in MACHINE_LEVELS.get(platform.machine().lower(), ()) if each in manifest()["libraries"]]
     if not levels:
         return Library(None, None, f"no library is for {platform.machine()}")
-    chosen, library = levels[0], _open(levels[0])
-    if library is not None and chosen.startswith("x86"):
-        number = library[CPU_LEVEL]()
-        allowed = [each for each in levels if each <= f"x86-64-v{number}"]
-        if not allowed:
-            return Library(None, None, "no library is for this processor")
-        library = library if allowed[-1] == chosen else _open(allowed[-1])
-        chosen = allowed[-1]
-    return Library(None, None, "its library cannot be used") if library is None else Library(chosen, library, "")
+    try:
+        chosen, library = levels[0], _open(levels[0])
+        if chosen.startswith("x86"):
+            number = library[CPU_LEVEL]()
+            allowed = [each for each in levels if each <= f"x86-64-v{number}"]
+            if not allowed:
+                return Library(None, None, "no library is for this processor")
+            library = library if allowed[-1] == chosen else _open(allowed[-1])
+            chosen = allowed[-1]
+    except _BrokenLibraryError as error:
+        if _choice() == "auto":
+            _log.warning("kernels: %s, so kernels are compiled. Install unpool again.", error)
+        return Library(None, None, str(error), is_broken=True)
+    return Library(chosen, library, "")
 
 
 @cache
 def manifest() -> dict[str, Any]:
-    """The `sources` of the libraries, a digest, their `platform`, a tag of wheels, and `libraries`.
+    """The `sources` of the libraries, a digest, their `platform`, a tag of wheels, `only`, and `libraries`.
 
-    These have by level the `file` and its `sha256`. The manifest is empty where there are no libraries.
+    These have by level the `file`, its `sha256`, and the number of its `kernels`: those of the catalogue with `only` in
+    their names. The manifest is empty where there are no libraries.
     """
     try:
         content: dict[str, Any] = json.loads((FOLDER / MANIFEST).read_text())
@@ -185,19 +213,19 @@ def manifest() -> dict[str, Any]:
     return content
 
 
+class _BrokenLibraryError(Exception):
+    """A library that cannot be used."""
+
+
 def _open(name: str) -> Any:
-    """The library for a level, ready to be called; None, and a warning, where it is not what it should be."""
+    """The library for a level, ready to be called; a _BrokenLibraryError where it is not what it should be."""
     entry = manifest()["libraries"][name]
     path = FOLDER / entry["file"]
-    problem = _problem(path, entry["sha256"])
-    if problem:
-        _log.warning("kernels: %s %s, so kernels are compiled. Install unpool again.", path, problem)
-        return None
     try:
+        _verify(path, entry["sha256"])
         library = ctypes.CDLL(str(path))
     except OSError as cause:
-        _log.warning("kernels: %s cannot be loaded, so kernels are compiled: %s.", path, cause)
-        return None
+        raise _BrokenLibraryError(f"{path} cannot be loaded: {cause.strerror or cause}") from cause
     addresses = [ctypes.cast(getattr(ctypes.pythonapi, each), ctypes.c_void_p).value for each in PYTHON_FUNCTIONS]
     table = ctypes.c_void_p * len(PYTHON_ENTRIES)
     words = table(*PYTHON_SIZES.values(), *addresses)
@@ -205,23 +233,19 @@ def _open(name: str) -> Any:
     return library
 
 
-def _problem(path: Path, digest: str) -> str:
-    """Why a file is not the library of a manifest; empty if it is, or was when it was first library."""
-    try:
-        status = path.stat()
-        stamp = f"{digest} {status.st_size} {status.st_mtime_ns}"
-        folder = cache_folder(path)
-        note = None if folder is None else folder / f"{path.name}.verified"
-        with suppress(OSError):
-            if note is not None and note.read_text() == stamp:
-                return ""
-        if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            return "is damaged"
-    except OSError:
-        return "cannot be read"
+def _verify(path: Path, digest: str) -> None:
+    """A _BrokenLibraryError unless a file is the library of the manifest, and that of these sources.
+
+    A note spares reading the file again, as long as it is the same one: no two have the same time of change and inode.
+    """
     if source_digest(".py") not in ("", manifest()["sources"]):
-        return "was built from other sources"
+        raise _BrokenLibraryError(f"{path} was built from other sources")
+    status = path.stat()
+    stamp = (digest, *status[:3], status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    notes = CheckedFiles("libraries")
+    if notes.load(str(path)) == stamp:
+        return
+    if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        raise _BrokenLibraryError(f"{path} is damaged")
     with suppress(OSError):
-        if note is not None:
-            note.write_text(stamp)
-    return ""
+        notes.save(str(path), stamp)

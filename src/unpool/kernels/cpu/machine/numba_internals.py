@@ -5,15 +5,23 @@ code on disk whose digest is checked before it is used (`cache.py`). `unpool/for
 """
 
 import gc
+import hashlib
+import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import llvmlite
+import numba
 from llvmlite import ir
-from numba import int64, typeof
+from numba import config, int64, typeof
 from numba.core import serialize
 from numba.core.compiler_lock import global_compiler_lock
+
+from unpool.kernels.cpu.machine import host
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 
 FRAME_WORDS = 1 << 16  # just above half a MiB: Python gives such a frame a chunk, which also holds the frames after it
 
@@ -64,32 +72,62 @@ def compiler() -> type[Any]:
 
 
 class FunctionCache:
-    """Numba's cache of one function, with files of another kind.
+    """The machine code of one function on disk, which Numba's dispatcher asks for before it compiles.
 
-    Numba's own imports the implementations of all that it can compile before it looks into its files, with SciPy's
-    linear algebra: 0.15 to 0.35 s. A function that is not found is compiled, which imports them anyway.
+    Numba's own cache writes an index before the machine code it names. It also imports the implementations of all that
+    it can compile before it looks into its files, with SciPy's linear algebra: 0.15 to 0.35 s. A function that is not
+    found is compiled, which imports them anyway.
     """
 
-    def __init__(self, function: Callable[..., Any], make_files: Callable[[str, str, Any], Any]) -> None:
-        """Let Numba choose the folder for a function; OSError or RuntimeError where there is none.
-
-        `make_files` makes an object with `load(key)`, `save(key, data)` and `flush()` from the folder, the first part
-        of file names, and the stamp of the function's source.
-        """
-        from numba.core import caching
-
-        numba = caching.FunctionCache(function)
-        self.cache_path, self.flush = numba.cache_path, numba.flush
-        self.save, self._load = numba._save_overload, numba._load_overload
-        stamp = numba._impl.locator.get_source_stamp()
-        numba._cache_file = make_files(self.cache_path, numba._impl.filename_base, stamp)
+    def __init__(self, function: Callable[..., Any], files: CheckedFiles) -> None:
+        """`files` hold the machine code of all functions."""
+        code, cells = function.__code__, function.__closure__ or ()
+        constants = serialize.dumps(tuple(cell.cell_contents for cell in cells)) if cells else b""
+        self._function = (
+            *(function.__module__, function.__qualname__, code.co_firstlineno, _file_digest(code.co_filename)),
+            *(hashlib.sha256(part).hexdigest() for part in (code.co_code, constants)),
+        )
+        self._files = files
+        self.cache_path = str(files.folders[0])  # for statistics of the dispatcher
 
     def load(self, signature: Any, context: Any) -> Any:
-        """The compiled function, None if it is not in the cache."""
+        """The compiled function, None if it is not there."""
+        from numba.core.compiler import CompileResult
         from numba.core.runtime.nrt import rtsys
 
         rtsys.initialize(context)
-        return self._load(signature, context)
+        content = self._files.load(self._key(signature, context.codegen()))
+        return None if content is None else CompileResult._rebuild(context, *content)
+
+    def save(self, signature: Any, result: Any) -> None:
+        """Save a compiled function, unless it has addresses of this process in it."""
+        if not result.library.has_dynamic_globals:
+            self._files.save(self._key(signature, result.codegen), result._reduce())
+
+    def _key(self, signature: Any, generator: Any) -> tuple[Any, ...]:
+        """All that the machine code of these sources depends on."""
+        settings = tuple((name, repr(getattr(config, name, None))) for name in _SETTINGS)
+        return signature, self._function, generator.magic_tuple(), host.level().name, settings
+
+
+_SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "DISABLE_INTEL_SVML", "USING_SVML", "LLVM_REFPRUNE_PASS"),
+    *("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "ENABLE_PROFILING", "EXTEND_VARIABLE_LIFETIMES", "DEBUG_NRT"),
+)
+"""What Numba reads from NUMBA_OPT and the like, as far as machine code depends on it."""
+
+
+@cache
+def _file_digest(name: str) -> str:
+    """The digest of a file of sources; empty if it is no file, as in an archive."""
+    try:
+        return hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+VERSION = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag, getattr(sys, "abiflags", ""))
+"""The versions of what makes and loads machine code."""
 
 
 def set_cache(kernel: Any, function_cache: Any) -> None:
