@@ -1,18 +1,21 @@
 """Libraries of kernels: built, verified, loaded without Numba, and what happens without them."""
 
-import hashlib
 import json
 import os
 import platform
 import shutil
+import signal
+import struct
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from llvmlite import binding
 
-from unpool.build.targets import TARGETS
+from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import host, libraries
 
 KERNEL = "max_pool.tiles._make_kernel(float32, 2"
@@ -53,9 +56,9 @@ def level() -> str:
     return "x86-64-v4" if features.get("avx512vl") else "x86-64-v3" if features.get("avx2") else "x86-64-v2"
 
 
-def build(folder: Path, *options: str) -> None:
+def build(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "unpool.build", "--output", str(folder), "--only", KERNEL, "--jobs", "1", *options]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    return subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 def run(folder: Path, code: str = POOL, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -79,17 +82,20 @@ def test_the_library_of_the_processor_is_loaded(folder):
     assert done.stdout.strip() == level(), done.stderr
 
 
-def test_a_verified_library_is_not_read_again(folder):
-    """A note says which file was verified; another size or time of change makes it invalid."""
-    assert run(folder, UNPOOL_KERNELS="shipped").returncode == 0
-    notes = sorted((folder / "__pycache__").iterdir())
-    assert [note.name.removesuffix(".verified") for note in notes] == sorted(
-        entry["file"] for name, entry in manifest(folder).items() if name in ("x86-64-v2", level())
-    )
+def test_a_verified_library_is_not_read_again(folder, tmp_path):
+    """A note says which file was verified; in one that was changed since, with the same size and time, it is wrong."""
+    cache = tmp_path / "cache"
+    assert run(folder, UNPOOL_KERNELS="shipped", NUMBA_CACHE_DIR=str(cache)).returncode == 0
     path = folder / manifest(folder)[level()]["file"]
-    os.utime(path, ns=(1, 1))
-    path.write_bytes(path.read_bytes() + b"\0")
-    assert "is damaged" in run(folder, UNPOOL_KERNELS="auto").stderr
+    notes = {note: note.stat().st_mtime_ns for note in cache.glob("*/libraries-*/*")}
+    assert len(notes) == len(manifest(folder))
+    assert run(folder, UNPOOL_KERNELS="shipped", NUMBA_CACHE_DIR=str(cache)).returncode == 0
+    assert {note: note.stat().st_mtime_ns for note in cache.glob("*/libraries-*/*")} == notes
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "is damaged" in run(folder, UNPOOL_KERNELS="auto", NUMBA_CACHE_DIR=str(cache)).stderr
 
 
 def manifest(folder: Path) -> dict[str, dict[str, str]]:
@@ -105,13 +111,16 @@ def test_a_damaged_library_is_not_loaded(folder):
     done = run(folder)
     assert (done.returncode, done.stdout.strip()) == (0, "['llvmlite', 'numba']"), done.stderr
     assert f"kernels: {path} is damaged, so kernels are compiled. Install unpool again." in done.stderr
-    assert "UnpoolError: kernels: its library cannot be used" in run(folder, UNPOOL_KERNELS="shipped").stderr
+    refused = run(folder, UNPOOL_KERNELS="shipped").stderr.splitlines()
+    forbids = "and UNPOOL_KERNELS=shipped forbids to compile them. Install unpool again."
+    assert refused[-1] == f"unpool.errors.UnpoolError: kernels: {path} is damaged, {forbids}"
+    assert not any("so kernels are compiled" in line for line in refused)
 
 
-def test_a_folder_may_be_read_only(folder):
-    """Nothing is noted then, and the library is verified by every process."""
-    (folder / "__pycache__").write_text("no folder can be made here")
-    done = run(folder, UNPOOL_KERNELS="shipped")
+def test_nothing_has_to_be_written(folder, tmp_path):
+    """Without a note the library is verified by every process."""
+    (tmp_path / "cache").write_text("no folder can be made here")
+    done = run(folder, UNPOOL_KERNELS="shipped", NUMBA_CACHE_DIR=str(tmp_path / "cache"), HOME=str(tmp_path / "cache"))
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
@@ -121,13 +130,15 @@ def test_a_missing_kernel_is_compiled(folder):
     done = run(folder, code)
     assert (done.returncode, done.stdout.strip()) == (0, "['llvmlite', 'numba']"), done.stderr
     assert "float64, 2, True, False" in done.stderr
-    assert f"is not in the library for {level()}, so it is compiled." in done.stderr
+    assert f"the library for {level()} lacks unpool.kernels.cpu.max_pool" in done.stderr
+    assert "so it is compiled." in done.stderr
     refused = run(folder, code, UNPOOL_KERNELS="shipped").stderr
     assert "lacks unpool.kernels.cpu.max_pool.tiles._make_kernel(float64, 2, True, False" in refused
 
 
 def test_a_library_of_other_sources_is_not_loaded(folder):
-    """Kernels whose sources changed after the build are compiled."""
+    """Kernels whose sources changed after the build are compiled, also when the library was used before."""
+    assert run(folder, UNPOOL_KERNELS="shipped").returncode == 0
     path = folder / "manifest.json"
     path.write_text(path.read_text().replace('"sources": "', '"sources": "0'))
     assert "was built from other sources, so kernels are compiled." in run(folder).stderr
@@ -155,6 +166,34 @@ def test_no_library_is_used_where_kernels_shall_be_compiled(folder, environment)
     assert run(folder, "print(libraries.level())", **environment).stdout.strip() == "None"
 
 
+def test_without_numba_its_settings_do_not_count(folder):
+    """NUMBA_CPU_NAME is set on whole clusters: where nothing can be compiled, the library is used."""
+    code = f"import sys\nsys.modules['numba'] = None\n{POOL.replace('import sys', '')}"
+    done = run(folder, code, NUMBA_CPU_NAME="generic")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_new_shape_takes_no_memory(folder):
+    """A kernel of the library is one function of Python, however many shapes it is called for."""
+    code = """
+import gc, types
+import numpy as np
+import unpool
+def functions():
+    gc.collect()
+    return sum(type(each) is types.BuiltinFunctionType for each in gc.get_objects()), len(libraries._definitions)
+def call(size):
+    unpool.max_pool(np.zeros((1, 1, 64, size), np.float32), kernel_shape=(2, 2), strides=(2, 2), return_indices=True)
+call(256)
+before = functions()
+for size in range(258, 358, 2):
+    call(size)
+print(functions() == before, before[1] > 0)
+"""
+    done = run(folder, code, UNPOOL_KERNELS="shipped")
+    assert done.stdout.strip() == "True True", done.stderr
+
+
 def test_unknown_choices_are_refused(folder):
     """The error has the three that there are."""
     done = run(folder, UNPOOL_KERNELS="fastest")
@@ -167,13 +206,51 @@ def test_without_libraries_kernels_are_compiled(tmp_path):
     assert "this installation has no libraries" in run(tmp_path, UNPOOL_KERNELS="shipped").stderr
 
 
-@pytest.mark.slow
-def test_two_builds_are_equal(built, tmp_path):
-    """Byte for byte."""
-    build(tmp_path, "--level", level())
-    name = manifest(tmp_path)[level()]["file"]
-    first, second = ((folder / name).read_bytes() for folder in (built, tmp_path))
-    assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest()
+BUILD = [sys.executable, "-m", "unpool.build", "--jobs", "1", "--level", "native"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--jobs", "0"], "--jobs: expected 1 or more, got 0"), (["--only", "nothing"], "no kernel of the catalogue has")],
+)
+def test_a_build_of_nothing_is_refused(tmp_path, options, message):
+    """With one error, and nothing is written."""
+    command = [*BUILD, "--output", str(tmp_path / "libraries"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows ends processes without a signal")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", None)])
+def test_a_build_that_is_ended_leaves_nothing(tmp_path, number):
+    """Neither its compilers nor their folder, nor a library."""
+    environment = os.environ | {"TMPDIR": str(tmp_path / "work")}
+    (tmp_path / "work").mkdir()
+    command = [*BUILD, "--only", KERNEL, "--output", str(tmp_path / "libraries")]
+    build = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, process_group=0)
+    while not list((tmp_path / "work").glob("*/*")) and build.poll() is None:
+        time.sleep(0.05)
+    (folder,) = (tmp_path / "work").glob("*/*")
+    os.kill(build.pid, number)
+    assert build.wait(60) != 0
+    with pytest.raises(ProcessLookupError):  # of the group, only compilers could be left
+        os.killpg(build.pid, 0)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "work"]
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("sources", "is_kept"), [("", True), ("0", False)], ids=["same sources", "other sources"])
+def test_a_second_build_keeps_what_fits(folder, sources, is_kept):
+    """Libraries of the same sources stay in the manifest; others are left out, and the output says so."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    content["libraries"] = {"another-level": content["libraries"][level()]}
+    path.write_text(json.dumps(content | {"sources": content["sources"] + sources}))
+    done = build(folder, "--level", level())
+    assert list(manifest(folder)) == (["another-level", level()] if is_kept else [level()])
+    assert ("another-level are left out" in done.stdout) is not is_kept
 
 
 EVERY_CALL = Path(__file__).parents[1] / "support" / "every_call.py"
@@ -217,17 +294,86 @@ def machine_of(content: bytes, suffix: str) -> int:
     return int.from_bytes(content[start + 4 : start + 6], "little")
 
 
+@pytest.fixture(scope="module", params=TARGETS)
+def linked(request, tmp_path_factory) -> tuple[Target, list[Path]]:
+    """A target, and two builds of the library for its last level, in folders with nothing else but the manifest."""
+    target = TARGETS[request.param]
+    chosen, paths = list(target.processors)[-1], []
+    for number in range(2):
+        folder = tmp_path_factory.mktemp(f"build{number}")
+        build(folder, "--target", target.name, "--level", chosen)
+        assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", target.file(chosen)]
+        paths.append(folder / target.file(chosen))
+    return target, paths
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TARGETS)
-def test_every_target_links(name, tmp_path):
+def test_every_target_links(linked):
     """For systems and processors other than this one, too: each file says which processor its code is for."""
-    target = TARGETS[name]
-    chosen = list(target.processors)[-1]
-    build(tmp_path, "--target", name, "--level", chosen)
-    content = (tmp_path / target.file(chosen)).read_bytes()
+    target, (path, _) = linked
     magic, machines = HEADERS[target.suffix]
-    assert content.startswith(magic)
-    assert machine_of(content, target.suffix) == machines[target.machine]
+    assert path.read_bytes().startswith(magic)
+    assert machine_of(path.read_bytes(), target.suffix) == machines[target.machine]
+
+
+@pytest.mark.slow
+def test_every_target_is_reproducible(linked):
+    """Byte for byte, at any time and in any folder."""
+    first, second = (path.read_bytes() for path in linked[1])
+    assert first == second
+
+
+FOREIGN = (b"NRT_MemInfo_alloc_aligned", b"NRT_MemInfo_call_dtor", b"_CRT_INIT", b"__mingw_module_is_dll")
+"""Names that other libraries may have, too."""
+
+PRIVATE_EXTERNAL = 0x10
+"""The bit of a symbol of Mach-O that no other library sees."""
+
+
+@pytest.mark.slow
+def test_every_target_keeps_its_functions_to_itself(linked):
+    """No name can be taken over by another library but those that the loader looks up; ELF and PE hold no others."""
+    target, (path, _) = linked
+    content = path.read_bytes()
+    if target.suffix != ".dylib":
+        assert not [name for name in FOREIGN if name in content]
+        return
+    kinds = dict(symbols_of_mach_o(content))
+    assert all(kinds[b"_" + name] & PRIVATE_EXTERNAL for name in FOREIGN[:2])
+    assert not any(kind & PRIVATE_EXTERNAL for name, kind in kinds.items() if name.startswith(b"_unpool_"))
+
+
+def symbols_of_mach_o(content: bytes) -> Iterator[tuple[bytes, int]]:
+    """The symbols of a file, with their kinds, as loader.h and nlist.h of macOS have them."""
+    offset = 32
+    for _ in range(int.from_bytes(content[16:20], "little")):
+        command, size = struct.unpack_from("<2I", content, offset)
+        if command == 2:  # LC_SYMTAB
+            table, count, names, _ = struct.unpack_from("<4I", content, offset + 8)
+            for number in range(count):
+                name, kind = struct.unpack_from("<IB", content, table + 16 * number)
+                yield content[names + name : content.index(b"\0", names + name)], kind
+        offset += size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, a library calls its own functions by default")
+def test_another_library_takes_nothing_over(folder, tmp_path):
+    """One that is loaded for all before, with the names of Numba's functions for memory, and of the table."""
+    source = tmp_path / "other.c"
+    source.write_text("""
+void abort(void);
+void *NRT_MemInfo_alloc_aligned(unsigned long size, unsigned alignment) { abort(); }
+void NRT_MemInfo_call_dtor(void *info) { abort(); }
+void *unpool_python[16];
+""")
+    target = next(
+        name for name, each in TARGETS.items() if (each.system, each.machine) == ("Linux", platform.machine())
+    )
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-shared", "-o", str(tmp_path / "other.so")]
+    subprocess.run([*zig, str(source)], check=True, capture_output=True)
+    code = f"import ctypes\nctypes.CDLL({str(tmp_path / 'other.so')!r}, ctypes.RTLD_GLOBAL)\n{POOL}"
+    done = run(folder, code, UNPOOL_KERNELS="shipped")
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
 def test_levels_have_their_registers():

@@ -13,6 +13,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from unpool.kernels.cpu.machine.checked_files import digest_files
+
 ROOT = Path(__file__).parents[2]
 FOR_USERS = {"run", "demo", "torch", "dask", "formats", "gpu", "openvino"}
 SOURCES = "src/unpool/kernels/cpu/machine/checked_files.py"
@@ -31,7 +33,8 @@ def clone(tmp_path):
     library.parent.mkdir()
     library.write_bytes(b"machine code")
     entry = {"file": library.name, "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}
-    manifest = {"platform": "linux_x86_64", "libraries": {"x86-64-v2": entry}}
+    sources = digest_files(tmp_path / "src" / "unpool" / "kernels" / "cpu", ".py")
+    manifest = {"platform": "linux_x86_64", "sources": sources, "only": "", "libraries": {"x86-64-v2": entry}}
     (library.parent / "manifest.json").write_text(json.dumps(manifest))
     return tmp_path
 

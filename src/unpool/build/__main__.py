@@ -5,13 +5,16 @@ import hashlib
 import json
 import os
 import platform
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import host, libraries
@@ -38,6 +41,8 @@ def main() -> None:
     options = parser.parse_args()
     if find_spec("ziglang") is None:
         parser.error("libraries are linked by the package ziglang, which is not installed: pip install ziglang")
+    if options.jobs < 1:
+        parser.error(f"--jobs: expected 1 or more, got {options.jobs}")
     if not options.target:
         parser.error(f"no target is this machine; choose one of {', '.join(TARGETS)}")
     chosen = [host.level().name if level == "native" else level for level in options.level or ()]
@@ -46,17 +51,32 @@ def main() -> None:
         levels = ", ".join(TARGETS[options.target].processors)
         parser.error(f"--level: expected native, {levels}; got {', '.join(sorted(wrong))}")
     target = TARGETS[options.target]
-    options.output.mkdir(parents=True, exist_ok=True)
-    entries = {}
-    for level in chosen or target.processors:
-        start = time.perf_counter()
-        path = options.output / target.file(level)
-        kernels = build_library(target, level, path, options.only, options.jobs)
-        content = path.read_bytes()
-        entries[level] = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
-        print(f"{path}: {kernels} kernels, {len(content) / 1e6:.1f} MB, {time.perf_counter() - start:.0f} s")  # noqa: T201
-    manifest = {"platform": target.tag, "sources": source_digest(".py"), "libraries": entries}
-    (options.output / libraries.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    for number in _SIGNALS:
+        signal.signal(number, _exit)
+    entries: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for level in chosen or target.processors:
+            start = time.perf_counter()
+            path = Path(folder, target.file(level))
+            kernels = build_library(target, level, path, options.only, options.jobs)
+            if not kernels:
+                parser.error(f"--only: no kernel of the catalogue has {options.only!r} in its name")
+            size, digest = path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()
+            entries[level] = {"file": path.name, "sha256": digest, "kernels": kernels}
+            print(f"{path.name}: {kernels} kernels, {size / 1e6:.1f} MB, {time.perf_counter() - start:.0f} s")  # noqa: T201
+        options.output.mkdir(parents=True, exist_ok=True)
+        for entry in entries.values():
+            shutil.copyfile(Path(folder, entry["file"]), options.output / entry["file"])
+    _write_manifest(options.output / libraries.MANIFEST, target, options.only, entries)
+
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def _exit(number: int, _: Any) -> None:
+    """End with the compilers, and without their folder."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _host() -> str:
@@ -66,21 +86,60 @@ def _host() -> str:
 
 
 def build_library(target: Target, level: str, path: Path, only: str, jobs: int) -> int:
-    """Write the library for a level, of the kernels with `only` in their names; their number."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Write the library for a level, of the kernels with `only` in their names; their number, no library if it is 0."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         environment = os.environ | {"UNPOOL_BUILD_LEVEL": level, "UNPOOL_KERNELS": "compiled"}
-        command = [sys.executable, "-m", "unpool.build.compile", target.name, level, folder, only]
+        compiler = [sys.executable, "-m", "unpool.build.compile", target.name, level, folder, only]
+        _run([[*compiler, str(share), str(jobs)] for share in range(jobs)], environment)
+        kernels = sorted(map(str, Path(folder).glob("unpool_*.o")))
+        if kernels:
+            library = Path(folder, path.name)
+            linker = [
+                sys.executable,
+                "-m",
+                "ziglang",
+                "cc",
+                "-target",
+                target.name,
+                "-shared",
+                "-s",
+                "-o",
+                str(library),
+            ]
+            _run([[*linker, *target.link_options, str(Path(folder, "runtime.o")), *kernels]], dict(os.environ))
+            library.rename(path)
+    return len(kernels)
 
-        def run(share: int) -> None:
-            subprocess.run([*command, str(share), str(jobs)], check=True, env=environment)
 
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(run, range(jobs)))
-        objects = sorted(map(str, Path(folder).glob("*.o")))
-        link = [sys.executable, "-m", "ziglang", "cc", "-target", target.name, "-shared", "-s", "-o", str(path)]
-        options = ["-Wl,-z,defs"] if target.system == "Linux" else []  # elsewhere, nothing undefined is the default
-        subprocess.run([*link, *options, *objects], check=True)
-    return len(objects) - 1
+def _run(commands: list[list[str]], environment: dict[str, str]) -> None:
+    """Run commands at once; SystemExit if one of them fails. None of them outlives this function."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes.extend(subprocess.Popen(command, env=environment) for command in commands)
+        for process in processes:
+            if process.wait():
+                raise SystemExit(f"{' '.join(commands[0][1:3])} ended with exit code {process.returncode}, see above.")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _write_manifest(path: Path, target: Target, only: str, entries: dict[str, Any]) -> None:
+    """Write the manifest of libraries, with those of other levels that an earlier run built from the same sources."""
+    manifest = {"platform": target.tag, "sources": source_digest(".py"), "only": only, "libraries": entries}
+    with suppress(OSError, ValueError):
+        earlier = json.loads(path.read_text())
+        others = {level: entry for level, entry in earlier["libraries"].items() if level not in entries}
+        if {**earlier, "libraries": entries} == manifest:
+            manifest["libraries"] = others | entries
+        elif others:
+            print(  # noqa: T201
+                f"{path}: libraries for {', '.join(others)} are left out, as their platform, sources or --only differ."
+            )
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(manifest, indent=1) + "\n")
+    part.replace(path)
 
 
 if __name__ == "__main__":

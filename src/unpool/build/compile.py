@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llvmlite import binding, ir
+from llvmlite.binding import Linkage, StorageClass, Visibility
 from numba.core import codegen, typed_passes
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
@@ -24,7 +25,7 @@ from unpool.build.catalogue import record_kernels
 from unpool.build.fastcall import make_c_function, make_fastcall
 from unpool.build.runtime import make_runtime
 from unpool.build.targets import TARGETS, Target
-from unpool.kernels.cpu.machine import cache
+from unpool.kernels.cpu.machine import cache, libraries
 from unpool.kernels.cpu.machine.entry_point import make_entry_point
 from unpool.kernels.cpu.machine.numba_internals import without_gc
 
@@ -73,7 +74,9 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
     kernels = sorted(item for item in record_kernels().items() if only in item[1].kernel.name)
     if share == 0:
         runtime = binding.parse_assembly(str(make_runtime(is_x86=level.startswith("x86"))))
-        _write(folder / "runtime.o", _machine(target, next(iter(target.processors))), runtime)
+        lowest = _machine(target, next(iter(target.processors)))
+        _export(target, runtime, {libraries.PYTHON_TABLE, libraries.CPU_LEVEL}, Linkage.external, Visibility.hidden)
+        _write(folder / "runtime.o", lowest, runtime)
     for symbol, (kernel, types, _, is_c_function) in kernels[share::shares]:
         _Lowering.symbol, _Lowering.is_c_function = symbol, is_c_function
         dispatcher = kernel.dispatcher
@@ -88,9 +91,7 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
         )
         result.library.finalize()
         module = result.library._final_module
-        for value in (*module.functions, *module.global_variables):
-            if not value.is_declaration and value.name != symbol:
-                value.linkage = "internal"
+        _export(target, module, {symbol}, Linkage.internal, Visibility.default)
         _write(folder / f"{symbol}.o", machine, module)
 
 
@@ -115,6 +116,20 @@ def _machine(target: Target, level: str) -> Any:
     return binding.Target.from_triple(target.triple).create_target_machine(
         cpu=target.processors[level], opt=3, reloc="pic", codemodel="default"
     )
+
+
+def _export(target: Target, module: Any, names: set[str], linkage: Linkage, visibility: Visibility) -> None:
+    """Let the library have these names of a module, and give all others a linkage and a visibility.
+
+    Another library with the same names is not called by this one, and does not call it.
+    """
+    for value in (*module.functions, *module.global_variables):
+        if value.is_declaration:
+            continue
+        if value.name not in names:
+            value.linkage, value.visibility = linkage, visibility
+        elif target.system == "Windows":  # without a single mark the linker exports everything
+            value.storage_class = StorageClass.dllexport
 
 
 def _write(path: Path, machine: Any, module: Any) -> None:

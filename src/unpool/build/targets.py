@@ -15,10 +15,21 @@ class Target:
     tag: str  # of wheels
     processors: dict[str, str]  # by level, LLVM's name of the processor
 
+    @property
+    def link_options(self) -> tuple[str, ...]:
+        """Options of the linker for a library that calls its own functions, and that is the same when built again."""
+        return _LINK_OPTIONS.get(self.system, ())
+
     def file(self, level: str) -> str:
         """The file name of the library for a level."""
         return f"unpool_{level.replace('-', '_')}{self.suffix}"
 
+
+_LINK_OPTIONS = {
+    "Linux": ("-Wl,-z,defs", "-Wl,-Bsymbolic"),  # the latter is the default elsewhere, as is that all is defined
+    "Windows": ("-Wl,-Brepro",),  # a digest in place of the time
+    "Darwin": ("-Wl,-install_name,@rpath/unpool.dylib",),  # in place of the folder of this build
+}
 
 _X86 = {level: level for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
 _ARM, _APPLE = {"aarch64": "generic"}, {"aarch64": "apple-m1"}
