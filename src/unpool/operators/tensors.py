@@ -65,6 +65,8 @@ def value_type(row: Row, name: str, dtype: np.dtype[Any]) -> StorageType:
 def same_type(row: Row, names: str, first: np.dtype[Any], second: np.dtype[Any]) -> None:
     """Refuse inputs of different types that share one type variable."""
     if first != second:
+        if not second.isnative:
+            storage_type(second, f"{row.label}: {names.rpartition(' ')[2]}")  # refuses it
         raise UnpoolError(
             f"{row.label}: {names} need one type, got {first.name} and {second.name}. Convert one of them."
         )
