@@ -35,7 +35,6 @@ REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 """The module of torch with the symbolics of its exporter for dynamo=False."""
 
 LEGACY_EXPORT = (
-    "torch.autograd.function._SingleLevelFunction",
     f"{REGISTRATION}.registry.get_function_group",
     f"{REGISTRATION}.OverrideDict.overridden",
     "torch.onnx.symbolic_helper._is_packed_list",

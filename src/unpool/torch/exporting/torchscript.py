@@ -107,6 +107,9 @@ def _traced_functions() -> Iterator[None]:
     torch records it as a block of its own, and fails on sizes in it. Functions with a symbolic that do not unpool stay.
     """
     base = torch_internal(FUNCTION)
+    if base is None:
+        yield
+        return
 
     def apply(cls: Any, *arguments: Any) -> Any:
         if not is_tracing() or (hasattr(cls, "symbolic") and not _unpools(cls.forward)):

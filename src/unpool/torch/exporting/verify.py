@@ -238,7 +238,7 @@ class _Comparison:
 
     def takes(self, sizes: Mapping[str, int]) -> bool:
         """True if the module takes sizes."""
-        return self._run_module(self._inputs(sizes)) is not None
+        return self.run_module(self.inputs(sizes)) is not None
 
     def is_right(self, name: str, size: int) -> bool:
         """True if the module takes one other size than the example's, and the file gives the same."""
@@ -247,11 +247,13 @@ class _Comparison:
         except UnpoolError:
             return False
 
-    def _inputs(self, sizes: Mapping[str, int]) -> list[Any]:
+    def inputs(self, sizes: Mapping[str, int]) -> list[Any]:
+        """The leaves of the example at other sizes."""
         axes = iter(self.axes)
         return [_resize(leaf, next(axes), sizes) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
 
-    def _run_module(self, leaves: list[Any]) -> list[AnyArray] | None:
+    def run_module(self, leaves: list[Any]) -> list[AnyArray] | None:
+        """The results of the module, None if it does not take its inputs."""
         args, kwargs = self.pytree.tree_unflatten(leaves, self.structure)
         try:
             with torch.no_grad():
@@ -266,8 +268,8 @@ class _Comparison:
         Raises an error if the file then fails or differs, and also gives None if torch did not export these sizes.
         """
         sizes = {name: self.clamp(name, n) for name, n in sizes.items()}
-        leaves = self._inputs(sizes)
-        expected = self._run_module(leaves)
+        leaves = self.inputs(sizes)
+        expected = self.run_module(leaves)
         if expected is None:
             return None
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
