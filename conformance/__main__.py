@@ -14,7 +14,7 @@ from conformance.questions import Question, questions
 from conformance.record import record, written
 from conformance.render import pages
 from conformance.run import FINE, Report, ask, say
-from conformance.runtimes import BY_NAME, RUNTIMES
+from conformance.runtimes import BY_NAME, RUNTIMES, Runtime
 from conformance.worker import WorkerError
 from unpool.files import write
 
@@ -33,6 +33,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="only the newest opset of every case; writes no files")
     parser.add_argument("--runtimes", nargs="+", choices=list(BY_NAME), metavar="NAME", help=NAMES)
+    parser.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="FILE",
+        help="a file.py with the functions version() and answer(model, feeds); asks only this runtime and --runtimes",
+    )
     parser.add_argument("--rules", nargs="+", default=[], metavar="RULE", help="such as 3.2, of docs/semantics.md")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"default of a whole run: {JSON.relative_to(ROOT)}")
     parser.add_argument(
@@ -53,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     say(f"{len(asked)} questions")
     try:
-        reports = [ask(runtime, asked) for runtime in RUNTIMES if runtime.name in (given.runtimes or BY_NAME)]
+        reports = [ask(runtime, asked) for runtime in chosen_runtimes(given.runtimes, given.runtime)]
     except WorkerError as error:
         say(f"conformance: {error}")
         return 2
-    whole = not (given.quick or given.rules or given.runtimes)
+    whole = not (given.quick or given.rules or given.runtimes or given.runtime)
     results = record(asked, reports)
     files = {}
     if json := given.json or (JSON if whole else None):
@@ -75,6 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in wrong:
         say(f"unpool differs from the contract: {name}")
     return 1 if wrong else 0
+
+
+def chosen_runtimes(names: Sequence[str] | None, file: Path | None) -> list[Runtime]:
+    """The runtimes of the command line, by default all that are listed; a WorkerError for a file that is none."""
+    wanted = names or (() if file else BY_NAME)
+    chosen = [runtime for runtime in RUNTIMES if runtime.name in wanted]
+    if file is not None:
+        if file.suffix != ".py" or not file.is_file():
+            raise WorkerError(f"--runtime: expected a Python file that exists, got {file}.")
+        chosen.append(Runtime(file.stem, file.stem, str(file.resolve()), f"`{file.name}`"))
+    return chosen
 
 
 def differences(asked: Sequence[Question], reports: Sequence[Report]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from conformance.runtimes import Runtime
 from conformance.worker import SECONDS_PER_ANSWER, Answer, Worker
 
 FINE = (Outcome.EQUAL, Outcome.NOT_ASKED)
+SECONDS_PER_LINE = 5.0  # between two lines of progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,17 @@ def ask(runtime: Runtime, asked: Sequence[Question], seconds: float = SECONDS_PE
     started = time.perf_counter()
     with Worker(runtime.module, seconds) as worker:
         version = worker.version
-        judged = [judge(worker, question) for question in asked]
+        judged: list[Judged] = []
+        said, has_crashed = started, False
+        for question in asked:
+            judged.append(judge(worker, question))
+            answer = judged[-1].answer
+            if answer.kind == "crashed" and not has_crashed:
+                has_crashed = True
+                say(f"{runtime.title}: the first crash is {question.name}: {answer.message}\n{answer.details}")
+            if time.perf_counter() - said > SECONDS_PER_LINE:
+                said = time.perf_counter()
+                say(f"{runtime.title}: {len(judged)} of {len(asked)} questions")
         starts = worker.starts
     counts = Counter(one.outcome for one in judged)
     words = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])

@@ -5,11 +5,14 @@ import os
 import re
 import signal
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from conformance.runtimes import NoMapping, Shapes
 SECONDS_PER_ANSWER = 20.0
 SECONDS_TO_START = 300.0
 LONGEST_MESSAGE = 240
+MOST_LINES = 20  # of what a process printed before it died
 FOLDERS = re.compile(r"(?:[\w.+-]*[/\\])+(?=[\w.+-])")
 
 
@@ -32,12 +36,14 @@ class Answer:
         outputs: of kind "outputs".
         shapes: of kind "shapes".
         message: of the other kinds; one line.
+        details: of kind "crashed": the traceback, or the last lines that the process printed.
     """
 
     kind: str
     outputs: tuple[np.ndarray, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     message: str = ""
+    details: str = ""
 
 
 class WorkerError(RuntimeError):
@@ -48,7 +54,7 @@ class Worker:
     """The parent's side of one runtime.
 
     Args:
-        module: name of the module with `version` and `answer`.
+        module: name of the module with `version` and `answer`, or the path of its file, which ends in `.py`.
         seconds: allowed for one answer.
     """
 
@@ -86,7 +92,7 @@ class Worker:
             self._process.join(self.seconds)
             message = end_of(self._process.exitcode)
         self._stop()
-        return Answer("crashed", message=message)
+        return Answer("crashed", message=message, details="\n".join(self._last_lines(MOST_LINES)))
 
     def _started(self) -> Connection:
         """The pipe to a process that is ready."""
@@ -107,12 +113,16 @@ class Worker:
             self.version = pipe.recv()
         except (EOFError, OSError) as error:
             self._process.join(self.seconds)
-            last = (self._log.read_text(errors="replace").strip().splitlines() or [""])[-1]
+            last = (self._last_lines(1) or [""])[-1]
             raise WorkerError(
                 f"{self.module}: expected a process that starts, it said: {last}. "
                 "Install the extras run, torch and conformance."
             ) from error
         return pipe
+
+    def _last_lines(self, count: int) -> list[str]:
+        """The last lines that the process printed."""
+        return self._log.read_text(errors="replace").strip().splitlines()[-count:]
 
     def _stop(self) -> None:
         """End the process, whatever it does."""
@@ -141,7 +151,7 @@ def serve(pipe: Connection, module: str, log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    runtime = importlib.import_module(module)
+    runtime = load(module)
     pipe.send(runtime.version())
     while True:
         try:
@@ -149,6 +159,16 @@ def serve(pipe: Connection, module: str, log: str) -> None:
         except EOFError:
             return
         pipe.send(reply(runtime, model, feeds))
+
+
+def load(module: str) -> Any:
+    """A module, by its name or by the path of its file."""
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    loader = SourceFileLoader(Path(module).stem, module)
+    loaded = ModuleType(loader.name)
+    loader.exec_module(loaded)
+    return loaded
 
 
 def reply(runtime: Any, model: bytes, feeds: Mapping[str, np.ndarray]) -> Answer:
@@ -161,8 +181,10 @@ def reply(runtime: Any, model: bytes, feeds: Mapping[str, np.ndarray]) -> Answer
     except NoMapping as reason:
         return Answer("n/a", message=str(reason))
     except Exception as error:
-        kind = "refused" if isinstance(error, getattr(runtime, "REFUSAL", Exception)) else "crashed"
-        return Answer(kind, message=one_line(error, runtime.NOISE))
+        message = one_line(error, getattr(runtime, "NOISE", ()))
+        if isinstance(error, getattr(runtime, "REFUSAL", Exception)):
+            return Answer("refused", message=message)
+        return Answer("crashed", message=message, details=traceback.format_exc().strip())
 
 
 def one_line(error: Exception, noise: Sequence[str] = ()) -> str:

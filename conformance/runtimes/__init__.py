@@ -1,9 +1,10 @@
-"""The runtimes that are asked, each a module with `version()`, `answer(model, feeds)` and `NOISE`.
+"""The runtimes that are asked, each a module with `version()` and `answer(model, feeds)`.
 
 `answer` takes a serialized model of one node and arrays by input name, and gives the outputs in order, or their shapes
-as `Shapes`. Any exception counts as a refusal, except `NoMapping`: the runtime has no words for the call. `NOISE` are
-patterns of what its messages say about its own source files. A module with `REFUSAL` refuses with that exception only;
-any other one is a crash.
+as `Shapes`. Any exception counts as a refusal, except `NoMapping`: the runtime has no words for the call.
+
+A module may have two more names: `REFUSAL`, the only exception that is a refusal, so that any other one is a crash; and
+`NOISE`, patterns of what its messages say about its own source files.
 """
 
 from dataclasses import dataclass

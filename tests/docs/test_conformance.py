@@ -129,7 +129,9 @@ def test_worker_gives_outputs_and_refusals():
         good = worker.ask(b"", {"X": ONES})
         assert [output.tolist() for output in good.outputs] == [ONES.tolist(), [1, 1, 3]]
         assert worker.ask(b"raise", {}).message == "ValueError: kernel is 0"
-        assert worker.ask(b"break", {}).kind == "crashed"
+        broken = worker.ask(b"break", {})
+        assert broken.kind == "crashed"
+        assert broken.details.startswith("Traceback")
         assert worker.ask(b"unasked", {}).kind == "n/a"
         assert worker.ask(b"shapes", {}).shapes == ((1, 1, 2),)
         assert worker.starts == 1
@@ -149,6 +151,52 @@ def test_worker_that_cannot_start():
     """A runtime that is not installed is an error that names it, not an empty column."""
     with pytest.raises(WorkerError, match=r"no_such_runtime: .*ModuleNotFoundError"), Worker("no_such_runtime"):
         pass
+
+
+MINE = """
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+
+def version():
+    return "9.9"
+
+
+def answer(model, feeds):
+    return ReferenceEvaluator(onnx.load_from_string(model)).run(None, feeds)
+"""
+
+
+def test_a_runtime_in_a_file_of_its_own(tmp_path, capsys):
+    """The two functions of the documentation are enough: what they raise is a refusal, not a crash."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    assert main(["--quick", "--runtime", str(file), "--rules", "3.5"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert re.match(r"mine 9\.9: .*\d+ refused", lines[1])
+    assert "crashed" not in lines[1]
+    assert not any(line.startswith("unpool") for line in lines)
+
+
+def test_the_first_crash_is_shown(tmp_path, capsys):
+    """Its traceback is printed once, with the name of the case."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        MINE.replace("return Ref", "raise KeyError('fault')\n    return Ref") + "\n\nREFUSAL = ValueError\n"
+    )
+    main(["--quick", "--runtime", str(file), "--rules", "3.5"])
+    text = capsys.readouterr().err
+    assert text.count("Traceback") == 1
+    assert "mine: the first crash is 3.5-" in text
+    assert "KeyError: 'fault'" in text
+
+
+@pytest.mark.parametrize("name", ["absent.py", "mine.txt"])
+def test_a_file_that_is_no_runtime(tmp_path, capsys, name):
+    """It is named, and nothing runs."""
+    (tmp_path / "mine.txt").touch()
+    assert main(["--quick", "--runtime", str(tmp_path / name)]) == 2
+    assert f"expected a Python file that exists, got {tmp_path / name}" in capsys.readouterr().err
 
 
 class Changing:
