@@ -54,12 +54,12 @@ class _Inliner:
 
     def expand(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """The nodes, those of subgraphs changed in place, with every call replaced by the nodes of its function."""
-        todo, expanded = list(reversed(list(nodes))), []
-        while todo:
-            node = todo.pop()
+        pending, expanded = list(reversed(list(nodes))), []
+        while pending:
+            node = pending.pop()
             function = self._functions.get(_name(node))
             if function is not None:
-                todo.extend(reversed(self._body(node, function)))
+                pending.extend(reversed(self._body(node, function)))
                 continue
             for _, subgraph in subgraphs(node):
                 set_items(subgraph.node, self.expand(subgraph.node))
