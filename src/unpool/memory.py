@@ -147,6 +147,10 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> AnyArr
         raise _too_large(size, _array(shape, dtype), where, "has less left") from cause
 
 
+class RuntimeOutput(np.ndarray[Any, Any]):
+    """An output in memory of another runtime, which recycles it, and discards it if the call fails."""
+
+
 def is_recycled(array: AnyArray) -> bool:
     """True if an array lies in a block of an earlier output: its pages need no first touch.
 
@@ -155,6 +159,8 @@ def is_recycled(array: AnyArray) -> bool:
     """
     owner: object = array
     while isinstance(owner, np.ndarray):
+        if type(owner) is RuntimeOutput:
+            return True
         owner = owner.base
     return isinstance(owner, _Owner) and owner.is_recycled
 

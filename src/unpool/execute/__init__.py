@@ -18,6 +18,7 @@ from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.host import available_cores
+from unpool.kernels.cpu.machine.threads import ForeignPool, use_pool
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
 from unpool.operators.contract import Row
@@ -30,6 +31,7 @@ from unpool.shape_cache import cached
 
 __all__ = [
     "CACHE_SIZE",
+    "ForeignPool",
     "PreparedCall",
     "as_own_weights",
     "available_cores",
@@ -42,6 +44,7 @@ __all__ = [
     "prepare",
     "run",
     "shape_value",
+    "use_pool",
 ]
 
 CACHE_SIZE = 1024  # prepared calls per operator; the least recently used are dropped

@@ -72,7 +72,7 @@ class Output:
     """
 
     def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
-        self._row, self._name, self._shape, self._dtype = row, name, shape, dtype
+        self._row, self._name, self.shape, self.dtype = row, name, shape, dtype
         self.size = check_memory(shape, dtype, row.label)
         self.is_small = self.size < MIN_RECYCLED_BYTES
         self.new: Callable[[], AnyArray] = (
@@ -85,14 +85,14 @@ class Output:
             y = self.new()
             return y, y
         y = self.check(target, others)
-        return y, y if y.flags.c_contiguous and y.flags.aligned else np.empty(self._shape, self._dtype)
+        return y, y if y.flags.c_contiguous and y.flags.aligned else np.empty(self.shape, self.dtype)
 
     def check(self, target: AnyArray, others: tuple[AnyArray, ...]) -> AnyArray:
         """The caller's array, if it has the right shape and type, and overlaps no other."""
         where = f"{self._row.label}: out for {self._name}"
-        if target.shape != self._shape or target.dtype != self._dtype:
+        if target.shape != self.shape or target.dtype != self.dtype:
             raise UnpoolError(
-                f"{where} needs shape {format_shape(self._shape)} and type {self._dtype.name}, "
+                f"{where} needs shape {format_shape(self.shape)} and type {self.dtype.name}, "
                 f"got {format_shape(target.shape)} {target.dtype.name}."
             )
         if not target.flags.writeable:

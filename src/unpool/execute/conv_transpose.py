@@ -29,6 +29,7 @@ class PreparedConvTranspose:
             same_type(row, "X and B", dtype, b[1])
         call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
         self._y = Output(row, "Y", call.large.in_layout(row), self._storage.dtype)
+        self.outputs = (self._y,)
         self._zeros = np.zeros(call.large.channels, self._storage.compute)
         name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
         is_plain = self._storage.dtype == self._storage.compute and not row.is_channels_last

@@ -29,6 +29,7 @@ class PreparedMaxPool:
         self._call = call = max_pool.call(spec, shape)
         self._y = Output(row, "Y", call.small.in_layout(row), storage.dtype)
         self._indices = Output(row, "Indices", call.small.in_onnx_order(), NO_INDICES.dtype) if has_indices else None
+        self.outputs = (self._y,) if self._indices is None else (self._y, self._indices)
         check_bytes(self._y.size + (self._indices.size if self._indices else 0), "Y and Indices", row.label)
         self._is_in_place = not row.is_channels_last and not spec.is_column_major
         self._is_plain = spec.activation is None and self._y.is_small and self._is_in_place

@@ -9,7 +9,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
 from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, finish, require
 from unpool.geometry import Axis, element_count
-from unpool.memory import MIN_RECYCLED_BYTES, is_recycled
+from unpool.memory import MIN_RECYCLED_BYTES, RuntimeOutput, is_recycled
 from unpool.operators import max_unpool
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
 from unpool.operators.tensors import Shape
@@ -27,6 +27,7 @@ class PreparedMaxUnpool:
         self._storage = check_type(spec.row, spec.activation, dtype)
         self._call = call = max_unpool.call(spec, shape, indices, output_shape)
         self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
+        self.outputs = (self._y,)
         self._planes = call.small.batch * call.small.channels
         options = {"channels_last": spec.row.is_channels_last, "counts_in_y": call.index_space != "inferred"}
         self._stream_new, self._stream_recycled = launches = [
@@ -39,7 +40,8 @@ class PreparedMaxUnpool:
         """The output. New memory is written at once, the caller's only after all indices were checked."""
         x, indices = require(inputs[0]), require(inputs[1])
         y, buffer = self._y.allocate(out[0], (x, indices))
-        elements, positions, is_new = contiguous(x, self.row), contiguous(indices, self.row), buffer is not out[0]
+        elements, positions = contiguous(x, self.row), contiguous(indices, self.row)
+        is_new = buffer is not out[0] or type(buffer) is RuntimeOutput
         if not (is_new and self._stream(elements, positions, buffer, threads)):
             positions, is_local = self._check_indices(positions, threads)
             if is_new or not self._stream(elements, positions, buffer, threads):

@@ -17,8 +17,9 @@ import math
 import os
 import time
 from _queue import Empty, SimpleQueue  # compiled: `queue` may have one of greenlets
-from _thread import LockType
-from collections.abc import Callable
+from _thread import LockType, _local
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -26,7 +27,7 @@ from unpool.kernels.cpu.machine import native_threads, work_queue
 from unpool.kernels.cpu.machine.cancellation import check_cancelled
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
-from unpool.kernels.cpu.machine.task import FIRST, SHARED, STOP, WAKES
+from unpool.kernels.cpu.machine.task import FIRST, RUN_AS_CALLER, SHARED, STOP, WAKES
 from unpool.shape_cache import count_bytes, nbytes_of
 
 VECTOR_SPEEDUP = 4  # elements that pools by vectors visit in the time of one as `split` counts work
@@ -79,7 +80,7 @@ def _timed(kernel: Any, first: int, stop: int, work: float, threads: int, parts:
     if threads <= 1 or stop - first < threads:
         results = [kernel(*args, first, stop)]
     else:
-        results = _workers.compute(kernel, first, stop, threads, parts, work, args)
+        results = _pool().compute(kernel, first, stop, threads, parts, work, args)
     return results, (time.perf_counter() - start) / work
 
 
@@ -192,6 +193,55 @@ class _Workers:
 _workers = _Workers()
 
 
+class ForeignPool:
+    """The threads of another runtime: `run_parts` is the address of its C function that computes all parts of a task.
+
+    It takes the address of the task, and returns when all parts have ended.
+    """
+
+    def __init__(self, run_parts: int) -> None:
+        self._run_parts = run_parts
+        self._tasks: dict[tuple[int, int], tuple[Any, int]] = {}
+
+    def compute(
+        self, kernel: Any, first: int, stop: int, threads: int, parts: int, work: float, args: tuple[Any, ...]
+    ) -> list[Any]:
+        """The result of each part, in order, as workers compute it."""
+        parts = min(parts, (stop - first) // threads)
+        known = self._tasks.get((threads, parts))
+        if known is None:
+            known = work_queue.new_task(threads, parts, [], 0.0)
+            known[0][RUN_AS_CALLER] = self._run_parts
+            self._tasks[threads, parts] = known
+        template, start = known
+        task = template.copy()
+        task[FIRST], task[STOP] = first, stop
+        kernel(*args, SHARED, id(task))
+        results: list[Any] = task[start:].tolist()
+        return results
+
+
+class _Caller(_local):
+    pool: ForeignPool | None = None  # that this thread's calls use
+
+
+_caller = _Caller()
+
+
+def _pool() -> _Workers | ForeignPool:
+    return _caller.pool or _workers
+
+
+@contextmanager
+def use_pool(pool: ForeignPool) -> Iterator[None]:
+    """Let this thread's calls compute in the threads of another runtime instead of unpool's workers."""
+    before, _caller.pool = _caller.pool, pool
+    try:
+        yield
+    finally:
+        _caller.pool = before
+
+
 def split(
     kernel: Callable[..., Any], jobs: int, work: int, threads: int | None, *args: Any,
     parts: int = 1, pace: Pace | None = None,
@@ -211,7 +261,7 @@ def _spread(kernel: Any, jobs: int, work: int, most: int, parts: int, pace: Pace
     threads = min(jobs, most)
     if work > _WORTH_A_ROUND:
         return pace.run(kernel, jobs, work, threads, parts, args)
-    return [kernel(*args, 0, jobs)] if threads <= 1 else _workers.compute(kernel, 0, jobs, threads, parts, work, args)
+    return [kernel(*args, 0, jobs)] if threads <= 1 else _pool().compute(kernel, 0, jobs, threads, parts, work, args)
 
 
 def thread_count(work: int, threads: int | None) -> int:
