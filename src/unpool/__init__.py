@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 
 _fork_safety.install_hooks()
 
-_ROOMS = ("dask", "doctor", "images", "runtime", "streams", "tiles", "torch")
+_ROOMS = ("dask", "doctor", "images", "onnxruntime", "runtime", "streams", "tiles", "torch")
 
 __all__ = [
     "FileError",

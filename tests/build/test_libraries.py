@@ -5,16 +5,15 @@ import os
 import platform
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from llvmlite import binding
 
+from tests.support.binaries import HEADERS, PRIVATE_EXTERNAL, machine_of, symbols_of_mach_o
 from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import host, libraries
 
@@ -276,24 +275,6 @@ def test_shipped_and_compiled_kernels_give_the_same_bits(built):
     assert len(lines[0]) > 15
 
 
-HEADERS = {
-    ".so": (b"\x7fELF", {"x86_64": 62, "aarch64": 183}),
-    ".dll": (b"MZ", {"AMD64": 0x8664}),
-    ".dylib": (b"\xcf\xfa\xed\xfe", {"x86_64": 0x0100_0007, "arm64": 0x0100_000C}),
-}
-"""How files of ELF, PE and Mach-O begin, and the numbers that these formats give to processors."""
-
-
-def machine_of(content: bytes, suffix: str) -> int:
-    """The number of the processor in the header of a library."""
-    if suffix == ".so":
-        return int.from_bytes(content[18:20], "little")
-    if suffix == ".dylib":
-        return int.from_bytes(content[4:8], "little")
-    start = int.from_bytes(content[0x3C:0x40], "little")
-    return int.from_bytes(content[start + 4 : start + 6], "little")
-
-
 @pytest.fixture(scope="module", params=TARGETS)
 def linked(request, tmp_path_factory) -> tuple[Target, list[Path]]:
     """A target, and two builds of the library for its last level, in folders with nothing else but the manifest."""
@@ -326,9 +307,6 @@ def test_every_target_is_reproducible(linked):
 FOREIGN = (b"NRT_MemInfo_alloc_aligned", b"NRT_MemInfo_call_dtor", b"_CRT_INIT", b"__mingw_module_is_dll")
 """Names that other libraries may have, too."""
 
-PRIVATE_EXTERNAL = 0x10
-"""The bit of a symbol of Mach-O that no other library sees."""
-
 
 @pytest.mark.slow
 def test_every_target_keeps_its_functions_to_itself(linked):
@@ -341,19 +319,6 @@ def test_every_target_keeps_its_functions_to_itself(linked):
     kinds = dict(symbols_of_mach_o(content))
     assert all(kinds[b"_" + name] & PRIVATE_EXTERNAL for name in FOREIGN[:2])
     assert not any(kind & PRIVATE_EXTERNAL for name, kind in kinds.items() if name.startswith(b"_unpool_"))
-
-
-def symbols_of_mach_o(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """The symbols of a file, with their kinds, as loader.h and nlist.h of macOS have them."""
-    offset = 32
-    for _ in range(int.from_bytes(content[16:20], "little")):
-        command, size = struct.unpack_from("<2I", content, offset)
-        if command == 2:  # LC_SYMTAB
-            table, count, names, _ = struct.unpack_from("<4I", content, offset + 8)
-            for number in range(count):
-                name, kind = struct.unpack_from("<IB", content, table + 16 * number)
-                yield content[names + name : content.index(b"\0", names + name)], kind
-        offset += size
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, a library calls its own functions by default")

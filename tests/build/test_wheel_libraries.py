@@ -11,8 +11,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from unpool.onnxruntime import library
+
 ROOT = Path(__file__).parents[2]
 KERNELS = Path("src/unpool/kernels/cpu")
+PLATFORM = "manylinux_2_17_aarch64"
 
 
 class AbortError(Exception):
@@ -24,7 +27,8 @@ def project(tmp_path, monkeypatch) -> Path:
     """A copy of the sources that count, and a folder of two libraries that fit to them."""
     from unpool.kernels.cpu.machine.checked_files import source_digest
 
-    shutil.copytree(ROOT / KERNELS, tmp_path / KERNELS, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in (KERNELS, Path("src/unpool/onnxruntime"), Path("src/unpool/build")):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "lib"))
     folder = tmp_path / "libraries"
     folder.mkdir()
     entries = {}
@@ -32,7 +36,7 @@ def project(tmp_path, monkeypatch) -> Path:
         (folder / f"{level}.so").write_bytes(level.encode())
         digest = hashlib.sha256(level.encode()).hexdigest()
         entries[level] = {"file": f"{level}.so", "sha256": digest, "kernels": 2}
-    manifest = {"platform": "here", "sources": source_digest(".py"), "only": "", "libraries": entries}
+    manifest = {"platform": PLATFORM, "sources": source_digest(".py"), "only": "", "libraries": entries}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     monkeypatch.setenv("UNPOOL_LIBRARIES", "libraries")
     return tmp_path
@@ -54,20 +58,24 @@ def build(project: Path, monkeypatch: pytest.MonkeyPatch, version: str = "standa
         root=str(project), app=SimpleNamespace(abort=abort), metadata=SimpleNamespace(core=core)
     )
     hook.initialize(project_hook, version, data)
+    shutil.rmtree(project_hook.folder)
     return data
 
 
 def test_libraries_get_into_the_wheel(project, monkeypatch):
     """With their manifest and the tag of their platform."""
     data = build(project, monkeypatch)
-    names = ["manifest.json", "x86-64-v2.so", "x86-64-v3.so"]
-    assert sorted(data["force_include"].values()) == [f"unpool/libraries/{name}" for name in names]
-    assert data["tag"] == "py3-none-here"
+    names = [f"libraries/{name}" for name in ("manifest.json", "x86-64-v2.so", "x86-64-v3.so")]
+    assert sorted(data["force_include"].values()) == [
+        f"unpool/{name}" for name in (*names, "onnxruntime/lib/libunpool.so")
+    ]
+    assert data["tag"] == f"py3-none-{PLATFORM}"
 
 
 def test_an_editable_installation_has_none(project, monkeypatch):
-    """It uses the sources in place."""
+    """It uses the sources in place, so the library of operators gets there."""
     assert build(project, monkeypatch, "editable") == {"force_include": {}}
+    assert (project / "src" / "unpool" / "onnxruntime" / "lib" / library.PATH.name).is_file()
 
 
 def change_sources(project: Path) -> None:

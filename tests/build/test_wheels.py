@@ -1,4 +1,4 @@
-"""What wheels bring: Numba with every extra that runs kernels, unless they hold the kernels as machine code."""
+"""What wheels bring: the operators for onnxruntime, and Numba with every extra that runs kernels, or machine code."""
 
 import hashlib
 import json
@@ -7,24 +7,31 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from tests.support.binaries import HEADERS, machine_of
 from unpool.kernels.cpu.machine.checked_files import digest_files
+from unpool.onnxruntime import library
 
 ROOT = Path(__file__).parents[2]
 FOR_USERS = {"run", "demo", "torch", "dask", "formats", "gpu", "openvino"}
-SOURCES = "src/unpool/kernels/cpu/machine/checked_files.py"
+SOURCES = [
+    "src/unpool/kernels/cpu/machine/checked_files.py",
+    "src/unpool/build/targets.py",
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "unpool" / "onnxruntime").glob("*.*")),
+]
 NUMBA = re.compile(r"^Requires-Dist: numba\b.*extra == '(\w+)'$", re.MULTILINE)
 
 
 @pytest.fixture
 def clone(tmp_path):
     """The project with as little of the package as the build needs, and a folder for the libraries of a platform."""
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src/unpool/__init__.py", SOURCES):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src/unpool/__init__.py", *SOURCES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     with (tmp_path / "pyproject.toml").open("a") as project:  # an editable one needs the package `editables` without it
@@ -34,19 +41,24 @@ def clone(tmp_path):
     library.write_bytes(b"machine code")
     entry = {"file": library.name, "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}
     sources = digest_files(tmp_path / "src" / "unpool" / "kernels" / "cpu", ".py")
-    manifest = {"platform": "linux_x86_64", "sources": sources, "only": "", "libraries": {"x86-64-v2": entry}}
+    manifest = {"platform": "manylinux_2_17_aarch64", "sources": sources, "only": "", "libraries": {"x86-64-v2": entry}}
     (library.parent / "manifest.json").write_text(json.dumps(manifest))
     return tmp_path
 
 
 def extras_with_numba(clone, hook, **environment):
     """The extras that bring Numba, in the metadata of what a hook of the build backend makes."""
+    return set(NUMBA.findall(metadata(make(clone, hook, **environment))))
+
+
+def make(clone, hook, **environment):
+    """What a hook of the build backend makes."""
     (clone / "made").mkdir()
     known = {name: value for name, value in os.environ.items() if name != "UNPOOL_LIBRARIES"}
     command = [sys.executable, "-c", f"import hatchling.build as backend; print(backend.{hook}('made'))"]
     done = subprocess.run(command, cwd=clone, env={**known, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return set(NUMBA.findall(metadata(clone / "made" / done.stdout.splitlines()[-1])))
+    return clone / "made" / done.stdout.splitlines()[-1]
 
 
 def metadata(made):
@@ -75,3 +87,53 @@ def test_a_wheel_with_libraries_brings_numba_when_asked(clone):
 def test_only_a_wheel_has_libraries(clone, hook):
     """Sources, an installation of them in place, and what a resolver is told before a wheel is built bring Numba."""
     assert extras_with_numba(clone, hook, UNPOOL_LIBRARIES="libraries") >= FOR_USERS | {"jit"}
+
+
+def libraries_in(wheel):
+    """The libraries of a wheel."""
+    with ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if name.endswith((".so", ".dylib", ".dll"))}
+
+
+def test_a_wheel_has_the_operators_for_onnxruntime(clone):
+    """As a library for this machine, even if the sources hold an earlier one, with the tag of the platform."""
+    old = clone / "src" / "unpool" / "onnxruntime" / "lib" / library.PATH.name
+    old.parent.mkdir()
+    old.write_bytes(b"earlier")
+    wheel = make(clone, "build_wheel")
+    (name,) = libraries_in(wheel)
+    assert name == f"unpool/onnxruntime/lib/{library.PATH.name}"
+    assert ZipFile(wheel).read(name) != b"earlier"
+    assert wheel.stem.endswith(f"-py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}")
+
+
+def test_a_wheel_for_another_platform_has_its_library(clone):
+    """Beside that of the kernels."""
+    wheel = make(clone, "build_wheel", UNPOOL_LIBRARIES="libraries")
+    assert libraries_in(wheel) == {"unpool/libraries/unpool.so", "unpool/onnxruntime/lib/libunpool.so"}
+    content = ZipFile(wheel).read("unpool/onnxruntime/lib/libunpool.so")
+    assert machine_of(content, ".so") == HEADERS[".so"][1]["aarch64"]
+
+
+def test_an_installation_in_place_has_the_operators_for_onnxruntime(clone):
+    """Where the sources look for them."""
+    make(clone, "build_editable")
+    assert (clone / "src" / "unpool" / "onnxruntime" / "lib" / library.PATH.name).stat().st_size > 10_000
+
+
+def test_a_machine_without_a_target_has_a_wheel_without_the_operators(clone):
+    """The build says so, and the wheel fits all platforms."""
+    with (clone / "src" / "unpool" / "build" / "targets.py").open("a") as file:
+        file.write("\nTARGETS.clear()\n")
+    wheel = make(clone, "build_wheel")
+    assert libraries_in(wheel) == set()
+    assert wheel.stem.endswith("-py3-none-any")
+
+
+def test_sources_that_do_not_compile_end_the_build(clone):
+    """After the message of the compiler."""
+    with (clone / "src" / "unpool" / "onnxruntime" / "library.c").open("a") as file:
+        file.write("nonsense;\n")
+    with pytest.raises(AssertionError, match="the library for onnxruntime does not compile, see above") as error:
+        make(clone, "build_wheel")
+    assert "nonsense" in str(error.value)

@@ -30,13 +30,14 @@ ALLOWED = {
     "operators": {"display", "errors", "geometry", "dtypes", "operators"},
     "explanation": {"display", "errors", "geometry", "operators", "explanation"},
     "kernels": {"errors", "extras", "geometry", "kernels", "memory", "shape_cache"},
-    "build": {"build", "execute", "functional", "geometry", "kernels", "per_plane"},
+    "build": {"build", "execute", "functional", "geometry", "kernels", "onnxruntime", "per_plane"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},
     "calls": FOUNDATION | {"operators", "execute"},
     "functional": FOUNDATION | {"operators", "execute", "calls"},
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
+    "onnxruntime": FOUNDATION | {"operators", "execute", "onnxruntime"},
     "runtime": FOUNDATION | {"files", "images", "lazy_names", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "streams": {"runtime"},
@@ -92,6 +93,7 @@ INNER = {
         "ort_compat", "signature", "size_check", "random_inputs", "executor", "load", "passthrough", "autotune",
         "io_binding", "ort_methods", "session",
     ),
+    "onnxruntime": ("library", "planner", "register", "__init__"),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "register", "eager_fallback", "tensors", "max_unpool", "max_pool", "conv_transpose"),
@@ -238,12 +240,12 @@ def test_dir_lists_public_names_and_imports_nothing():
     code = f"import sys, unpool; print(dir(unpool)); print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names, heavy = map(ast.literal_eval, done.stdout.splitlines())
-    assert {"InferenceSession", "SessionOptions", "check", "max_pool", "torch", "tiles"} <= set(names)
+    assert {"InferenceSession", "SessionOptions", "check", "max_pool", "onnxruntime", "torch", "tiles"} <= set(names)
     assert heavy == []
     assert not {"Any", "TYPE_CHECKING", "import_module", "shape_cache", "fork_safety"} & set(names)
 
 
-@pytest.mark.parametrize("room", ["", ".torch", ".dask", ".tiles", ".streams", ".images"])
+@pytest.mark.parametrize("room", ["", ".torch", ".dask", ".onnxruntime", ".tiles", ".streams", ".images"])
 def test_what_dir_lists_is_there(room):
     """Every name that completion offers can be had, and what is exported is offered."""
     module = importlib.import_module(f"unpool{room}")

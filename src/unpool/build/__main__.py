@@ -1,10 +1,12 @@
-"""Build the libraries of kernels that unpool is shipped with, for all levels of a target, and their manifest."""
+"""Build the libraries of kernels that unpool is shipped with, for all levels of a target, and their manifest.
+
+With --onnxruntime, build the library of operators for onnxruntime instead.
+"""
 
 import argparse
 import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -16,27 +18,28 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from unpool.build.targets import TARGETS, Target
+from unpool.build.targets import TARGETS, Target, host_target
 from unpool.kernels.cpu.machine import host, libraries
 from unpool.kernels.cpu.machine.checked_files import source_digest
+from unpool.onnxruntime import library
 
 
 def main() -> None:
     """`python -m unpool.build`."""
     parser = argparse.ArgumentParser(prog="python -m unpool.build", description=__doc__)
+    here = host_target()
     parser.add_argument(
-        "--target", choices=TARGETS, default=_host(), help="the system and processor; default: this one"
+        "--onnxruntime", action="store_true",
+        help="build only the library of operators for onnxruntime; default of --output: where unpool looks for it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target", choices=TARGETS, default=here and here.name, help="the system and processor; default: this one"
     )
     parser.add_argument(
         "--level", action="append", help="a level of processors, or native for this one's; default: all of the target"
     )
     parser.add_argument("--only", default="", help="text in the names of kernels; default: all of the catalogue")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("build/libraries"),
-        help="the folder of the libraries; default: build/libraries",
-    )
+    parser.add_argument("--output", type=Path, help="the folder of the libraries; default: build/libraries")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile at once")
     options = parser.parse_args()
     if find_spec("ziglang") is None:
@@ -45,6 +48,10 @@ def main() -> None:
         parser.error(f"--jobs: expected 1 or more, got {options.jobs}")
     if not options.target:
         parser.error(f"no target is this machine; choose one of {', '.join(TARGETS)}")
+    if options.onnxruntime:
+        _build_operators(parser, TARGETS[options.target], options.output)
+        return
+    options.output = options.output or Path("build/libraries")
     chosen = [host.level().name if level == "native" else level for level in options.level or ()]
     wrong = set(chosen) - TARGETS[options.target].processors.keys()
     if wrong:
@@ -79,10 +86,15 @@ def _exit(number: int, _: Any) -> None:
     sys.exit(128 + number)
 
 
-def _host() -> str:
-    """The target that is this machine."""
-    here = platform.system(), platform.machine()
-    return next((name for name, target in TARGETS.items() if (target.system, target.machine) == here), "")
+def _build_operators(parser: argparse.ArgumentParser, target: Target, output: Path | None) -> None:
+    """Write the library of operators for onnxruntime."""
+    if output is None and target != host_target():
+        parser.error(f"--onnxruntime: a library for {target.name} needs --output, as this machine cannot load it")
+    if not library.source_digest():
+        parser.error(f"--onnxruntime: {library.SOURCES} has no C sources. Run it in a clone of unpool")
+    path = (output or library.FOLDER) / library.NAMES[target.system]
+    library.compile_library(target.name, target.system, path)
+    print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")  # noqa: T201
 
 
 def build_library(target: Target, level: str, path: Path, only: str, jobs: int) -> int:

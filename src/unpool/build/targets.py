@@ -1,5 +1,6 @@
 """Systems and processors that libraries are built for."""
 
+import platform
 from dataclasses import dataclass
 
 
@@ -51,3 +52,9 @@ TARGETS = {
     )
 }  # fmt: skip
 """Targets by name."""
+
+
+def host_target() -> Target | None:
+    """The target that is this machine; None if there is none."""
+    here = platform.system(), platform.machine()
+    return next((target for target in TARGETS.values() if (target.system, target.machine) == here), None)

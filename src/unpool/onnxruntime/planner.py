@@ -1,0 +1,223 @@
+"""Computes the nodes of onnxruntime's sessions: the functions that `library.c` calls.
+
+A node is described once, when its kernel is created, and gets a spec. Every run passes the shapes and the addresses of
+its inputs; the prepared call for them writes to the outputs that onnxruntime allocates. Jobs of kernels run in the
+threads of the session.
+"""
+
+import atexit
+import ctypes
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from unpool import execute
+from unpool.dtypes import AnyArray
+from unpool.errors import IndicesError, UnpoolError, UnsupportedError
+from unpool.memory import RuntimeOutput
+from unpool.operators import resolve
+from unpool.operators.contract import DOMAINS, OPERATORS
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.resolve import Spec
+
+MAX_CALLS = 8  # prepared calls that a node keeps, one for each combination of shapes of its inputs
+MAX_RANK, MESSAGE_BYTES = 64, 4096
+FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 1, 2, 9  # codes of OrtStatus
+CODES = {IndicesError: INVALID_ARGUMENT, UnsupportedError: NOT_IMPLEMENTED}
+DTYPES = {
+    number: np.dtype(kind)
+    for number, kind in {
+        1: np.float32, 2: np.uint8, 3: np.int8, 7: np.int64, 10: np.float16, 11: np.float64, 16: ml_dtypes.bfloat16
+    }.items()
+}  # fmt: skip
+"""By number of onnx.TensorProto."""
+
+
+_WRITABLE = 0x200  # PyBUF_WRITE
+_memory_view: Any = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.restype, _memory_view.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
+
+
+class _List(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_int64), ("values", ctypes.c_void_p)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("type", ctypes.c_int64), ("rank", ctypes.c_int64),
+        ("dims", ctypes.c_int64 * MAX_RANK),
+    ]  # fmt: skip
+
+
+_INTS = ("kernel_shape", "strides", "pads", "dilations", "output_padding", "output_shape")
+_NUMBERS = ("group", "ceil_mode", "storage_order")
+_TEXTS = ("auto_pad", "activation")
+
+
+class _Node(ctypes.Structure):
+    _fields_ = [
+        ("id", ctypes.c_int64), ("operator", ctypes.c_int64), ("domain", ctypes.c_int64), ("outputs", ctypes.c_int64),
+        ("name", ctypes.c_char_p),
+        *[(name, _List) for name in (*_INTS, *_NUMBERS, *_TEXTS, "activation_params")],
+        ("settings", ctypes.c_char_p * 4), ("constants", _Tensor * 3),
+    ]  # fmt: skip
+
+
+class _NodeRun(ctypes.Structure):
+    _fields_ = [
+        ("id", ctypes.c_int64), ("inputs", ctypes.c_int64), ("tensors", _Tensor * 3), ("context", ctypes.c_void_p),
+        ("message", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+_CREATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Node), ctypes.c_void_p)
+_COMPUTE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_NodeRun))
+_FORGET = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+
+
+class _Planner(ctypes.Structure):
+    _fields_ = [("create", _CREATE), ("compute", _COMPUTE)]
+
+
+@dataclass
+class Node:
+    """A node of a session."""
+
+    label: str  # its name, for messages
+    spec: Spec
+    outputs: int
+    constants: dict[int, AnyArray]
+    calls: dict[Hashable, execute.PreparedCall]
+
+
+_nodes: dict[int, Node] = {}
+
+
+def _ints(values: _List) -> tuple[int, ...] | None:
+    if values.count < 0:
+        return None
+    return tuple((ctypes.c_int64 * values.count).from_address(values.values))
+
+
+def _attributes(described: _Node) -> dict[str, Any]:
+    """The attributes that are set, under their names."""
+    given: dict[str, Any] = {name: _ints(getattr(described, name)) for name in _INTS}
+    for name in _NUMBERS:
+        numbers = _ints(getattr(described, name))
+        given[name] = numbers[0] if numbers else None
+    for name in _TEXTS:
+        text = getattr(described, name)
+        given[name] = ctypes.string_at(text.values, text.count).decode("utf-8", "replace") if text.count >= 0 else None
+    floats = described.activation_params
+    if floats.count >= 0:
+        given["activation_params"] = tuple((ctypes.c_float * floats.count).from_address(floats.values))
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _array(tensor: _Tensor) -> AnyArray | None:
+    """A view of a tensor of onnxruntime; None where a node has none."""
+    if not tensor.data:
+        return None
+    return _view(tensor.data, tuple(tensor.dims[: tensor.rank]), DTYPES[tensor.type], np.ndarray)
+
+
+def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], kind: type[AnyArray]) -> AnyArray:
+    if 0 in shape:
+        return np.empty(shape, dtype).view(kind)
+    return kind(shape, dtype, buffer=_memory_view(address, math.prod(shape) * dtype.itemsize, _WRITABLE))
+
+
+def _report(error: BaseException, label: str, message: int) -> int:
+    """Write an error to the room for it, and return its code."""
+    text = str(error) if isinstance(error, UnpoolError) else f"{type(error).__name__}: {error}"
+    words = f"{label}{text}".encode()[: MESSAGE_BYTES - 1]
+    ctypes.memmove(message, words + b"\0", len(words) + 1)
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), FAIL)
+
+
+def _forget(number: int) -> None:
+    _nodes.pop(number, None)
+
+
+def _create(pointer: Any, message: int) -> int:
+    described = pointer.contents
+    try:
+        _library().unpool_forget(_FORGET_NODE)
+        operator, domain = OPERATORS[described.operator], DOMAINS[described.domain]
+        exact, compat, index_space, opset = (text.decode() for text in described.settings)
+        spec = resolve.spec(
+            operator,
+            _attributes(described),
+            domain=domain,
+            opset=int(opset) if opset else None,
+            compat=compat or "spec",
+            index_space=index_space or "auto",
+        )
+        constants = {
+            number: array for number in range(1, 3) if (array := _array(described.constants[number])) is not None
+        }
+        if isinstance(spec, ConvTransposeSpec):
+            spec = replace(spec, is_exact=exact == "1")
+            if 1 in constants:
+                constants[1] = execute.own_weights(constants[1])
+        name = described.name.decode("utf-8", "replace")
+        _nodes[described.id] = Node(f"{name}: " if name else "", spec, described.outputs, constants, {})
+    except Exception as error:
+        return _report(error, "", message)
+    return 0
+
+
+def _compute(pointer: Any) -> int:
+    call = pointer.contents
+    try:
+        node = _nodes[call.id]
+        inputs = [
+            node.constants[number] if number in node.constants else _array(call.tensors[number])
+            for number in range(call.inputs)
+        ]
+        key = tuple([None if x is None else (x.shape, x.dtype) for x in inputs])
+        prepared = node.calls.get(key)
+        if prepared is None or (len(inputs) == 3 and inputs[1] is not None and inputs[1].dtype == np.int64):
+            prepared = execute.prepare(node.spec, inputs, node.outputs)
+            if len(node.calls) >= MAX_CALLS:
+                node.calls.clear()
+            node.calls[key] = prepared
+        outputs = []
+        for number, output in enumerate(prepared.outputs):
+            dims = (ctypes.c_int64 * len(output.shape))(*output.shape)
+            address = _library().unpool_output(pointer, number, len(output.shape), dims)
+            if not address:
+                return FAIL
+            outputs.append(_view(address, output.shape, output.dtype, RuntimeOutput))
+        with execute.use_pool(_pools[0]):
+            prepared.run(inputs, outputs, None)
+    except BaseException as error:
+        return _report(error, "", call.message)
+    return 0
+
+
+_FORGET_NODE = _FORGET(_forget)
+_FUNCTIONS = _Planner(_CREATE(_create), _COMPUTE(_compute))  # the library has their addresses
+_libraries: list[Any] = []
+_pools: list[execute.ForeignPool] = []
+
+
+def _library() -> Any:
+    return _libraries[0]
+
+
+def attach(path: Path) -> None:
+    """Let the library at a path call this planner, until the interpreter ends."""
+    library: Any = ctypes.CDLL(str(path))
+    library.unpool_output.restype = ctypes.c_void_p
+    library.unpool_output.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    library.unpool_set_planner.argtypes = [ctypes.c_void_p]
+    _libraries.append(library)
+    _pools.append(execute.ForeignPool(ctypes.cast(library.unpool_run_parts, ctypes.c_void_p).value or 0))
+    library.unpool_set_planner(ctypes.addressof(_FUNCTIONS))
+    atexit.register(library.unpool_set_planner, None)

@@ -1,0 +1,125 @@
+"""The library of custom operators in a session of onnxruntime."""
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from unpool.errors import UnpoolError
+from unpool.onnxruntime import library, planner
+from unpool.operators.attributes import COMPAT
+from unpool.operators.max_unpool import INDEX_SPACES
+
+_REGISTERED = "unpool.registered"
+"""The configuration entry that the library adds to the options that have its operators."""
+
+_DEFAULTS = {"exact": "0", "compat": "spec", "index_space": "auto", "opset": ""}
+"""What the library takes where the configuration has no entry."""
+
+
+def get_library_path() -> str:
+    """The path of the library, for `SessionOptions.register_custom_ops_library`.
+
+    A session that registers it runs MaxPool, MaxUnpool and ConvTranspose by unpool, in the domains "" and
+    com.ms.internal.nhwc, in the types float16, bfloat16, float32 and float64, and MaxPool also in int8 and uint8.
+
+    Raises:
+        UnpoolError: this installation has no library, or one of other sources.
+
+    >>> from pathlib import Path
+    >>> "unpool" in Path(get_library_path()).stem
+    True
+    """
+    _load()
+    return str(library.PATH)
+
+
+@cache
+def _load() -> None:
+    """Load the library once, and let it call the planner."""
+    sources = library.source_digest()
+    problem = ""
+    if not library.PATH.is_file():
+        problem = "there is no library for onnxruntime"
+    elif sources and _sources_of(ctypes.CDLL(str(library.PATH))) != sources:
+        problem = "the library for onnxruntime was built from other sources"
+    if problem:
+        advice = "Run python -m unpool.build --onnxruntime" if sources else "Install unpool again"
+        raise UnpoolError(f"{library.PATH}: {problem}. {advice}.")
+    planner.attach(library.PATH)
+
+
+def _sources_of(loaded: Any) -> str:
+    """The digest of the sources that a library was built from."""
+    loaded.unpool_sources.restype = ctypes.c_char_p
+    digest: bytes = loaded.unpool_sources()
+    return digest.decode()
+
+
+def register(
+    session_options: Any,
+    *,
+    exact: bool = False,
+    compat: str = "spec",
+    index_space: str = "auto",
+    opset: int | None = None,
+) -> None:
+    """Let the sessions of these options run MaxPool, MaxUnpool and ConvTranspose by unpool.
+
+    A second call for the same options with the same arguments does nothing.
+
+    Args:
+        session_options: an `onnxruntime.SessionOptions`, which is changed: it gets the library, and configuration
+            entries whose names begin with "unpool.".
+        exact: True computes ConvTranspose without fast algorithms.
+        compat: "spec" follows the standard's text, "ort" onnxruntime if the two differ.
+        index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
+        opset: the opset of the models, which onnxruntime does not tell an operator. None takes the newest meaning of
+            all versions, and leaves ConvTranspose below opset 11, where its meaning is another one, to onnxruntime.
+
+    Raises:
+        UnpoolError: a wrong argument, options that are registered with other arguments, or an installation without the
+            library.
+
+    >>> import onnxruntime
+    >>> options = onnxruntime.SessionOptions()
+    >>> register(options)
+    """
+    if not hasattr(session_options, "register_custom_ops_library"):
+        kind = type(session_options).__name__
+        raise UnpoolError(f"register: expected an onnxruntime.SessionOptions, got a value of type {kind}.")
+    path = get_library_path()
+    entries = _entries(exact, compat, index_space, opset)
+    if not _entry(session_options, _REGISTERED):
+        for name, value in entries.items():
+            session_options.add_session_config_entry(f"unpool.{name}", value)
+        session_options.register_custom_ops_library(path)
+        return
+    for name, default in _DEFAULTS.items():
+        earlier, value = _entry(session_options, f"unpool.{name}") or default, entries.get(name, "")
+        if earlier != value:
+            raise UnpoolError(
+                f"register: these options are registered with unpool.{name}={earlier!r}, got {value!r}. "
+                "Use new SessionOptions."
+            )
+
+
+def _entries(exact: bool, compat: str, index_space: str, opset: int | None) -> dict[str, str]:
+    """The entries of the configuration, without the beginning of their names; an UnpoolError for a wrong argument."""
+    if not isinstance(exact, bool):
+        raise UnpoolError(f"register: exact is True or False; got {exact!r}.")
+    for name, value, choices in (("compat", compat, COMPAT), ("index_space", index_space, INDEX_SPACES)):
+        if value not in choices:
+            raise UnpoolError(f"register: {name} is one of {', '.join(choices)}; got {value!r}.")
+    if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < 1):
+        raise UnpoolError(f"register: opset is an int of 1 or more, or None; got {opset!r}.")
+    entries = {"exact": str(int(exact)), "compat": compat, "index_space": index_space}
+    return entries if opset is None else entries | {"opset": str(opset)}
+
+
+def _entry(session_options: Any, name: str) -> str:
+    """An entry of the configuration of a session; empty if it is not set."""
+    try:
+        value: str = session_options.get_session_config_entry(name)
+    except RuntimeError:
+        return ""
+    return value

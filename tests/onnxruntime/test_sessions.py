@@ -1,0 +1,215 @@
+"""Sessions of onnxruntime with the library: every feature of a session, and its end."""
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+import unpool
+import unpool.onnxruntime
+from unpool.onnxruntime import planner
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+SEGMENT = """
+g (float[n, 3, h, w] x) => (float[n, 3, h2, w2] z) {
+    r = Relu (x)
+    y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+    s = Shape (r)
+    z = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (y, i, s)
+}"""
+BRANCHES = """
+g (float[n, 3, h, w] x, bool c) => (float[n, c2, h2, w2] z) {
+    r = Relu (x)
+    z = If (c) <
+        then_branch = up () => (float[n, c3, h3, w3] a) { a = ConvTranspose <strides = [2, 2]> (r, weights) },
+        else_branch = back () => (float[n, c4, h4, w4] b) {
+            y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+            b = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (y, i)
+        }
+    >
+}"""
+CONVS = """
+g (float[1, 3, 32, 32] x) => (float[1, 32, 4, 4] z) {
+    a1 = Conv <pads = [1, 1, 1, 1]> (x, w1)
+    b1 = Relu (a1)
+    c1 = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (b1)
+    a2 = Conv <pads = [1, 1, 1, 1]> (c1, w2)
+    b2 = Relu (a2)
+    c2 = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (b2)
+    a3 = Conv <pads = [1, 1, 1, 1]> (c2, w2)
+    b3 = Relu (a3)
+    z = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (b3)
+}"""
+
+
+def model(text, **weights):
+    """A model with these initializers."""
+    made = parser.parse_model(HEAD + text)
+    made.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
+    return made.SerializeToString()
+
+
+def options(**given):
+    """SessionOptions with the library."""
+    made = onnxruntime.SessionOptions()
+    made.log_severity_level = 4
+    unpool.onnxruntime.register(made, **given)
+    return made
+
+
+def picture(*shape):
+    """Random numbers."""
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def unpooled(x):
+    """What SEGMENT gives."""
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    y, indices = unpool.max_pool(np.maximum(x, 0), return_indices=True, **window)
+    return unpool.max_unpool(y, indices, x.shape, **window)
+
+
+def test_an_unmodified_model_of_any_size():
+    """One session takes sizes of every kind, and gives the bits of the functions."""
+    session = onnxruntime.InferenceSession(model(SEGMENT), options())
+    for shape in ((1, 3, 8, 10), (2, 3, 7, 5), (1, 3, 300, 301), (0, 3, 4, 4)):
+        x = picture(*shape)
+        (z,) = session.run(None, {"x": x})
+        assert np.array_equal(z, unpooled(x))
+
+
+def test_the_operators_are_those_of_the_library():
+    """MaxUnpool of float64, which onnxruntime alone refuses, runs."""
+    text = SEGMENT.replace("float", "double")
+    with pytest.raises(Exception, match="MaxUnpool"):
+        onnxruntime.InferenceSession(model(text))
+    x = picture(1, 3, 8, 10).astype(np.float64)
+    (z,) = onnxruntime.InferenceSession(model(text), options()).run(None, {"x": x})
+    assert np.array_equal(z, unpooled(x))
+
+
+def test_nodes_of_branches_and_outer_weights():
+    """Both branches of an If run here, one with weights of the outer graph."""
+    weights = picture(3, 4, 2, 2)
+    session = onnxruntime.InferenceSession(model(BRANCHES, weights=weights), options())
+    x = picture(2, 3, 6, 8)
+    (up,) = session.run(None, {"x": x, "c": np.array(True)})
+    (back,) = session.run(None, {"x": x, "c": np.array(False)})
+    assert np.array_equal(up, unpool.prepare_conv_transpose(weights, strides=[2, 2])(np.maximum(x, 0)))
+    assert np.array_equal(back, unpooled(x))
+
+
+def test_an_index_out_of_range_is_refused():
+    """The status is INVALID_ARGUMENT, and says which index it is."""
+    text = "g (float[1, 1, 2] x, int64[1, 1, 2] i) => (z) { z = MaxUnpool <kernel_shape = [2], strides = [2]> (x, i) }"
+    session = onnxruntime.InferenceSession(model(text), options())
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match=r"got 4 at \[0, 0, 1\]"):
+        session.run(None, {"x": picture(1, 1, 2), "i": np.array([[[0, 4]]])})
+
+
+def test_attributes_that_do_not_fit_are_refused_at_loading():
+    """The message is that of the functions."""
+    text = "g (float[1, 1, 4] x) => (z) { z = MaxPool <kernel_shape = [2], pads = [1]> (x) }"
+    with pytest.raises(Exception, match=r"MaxPool: pads needs 2 values \(1 spatial axis\), got 1"):
+        onnxruntime.InferenceSession(model(text), options())
+
+
+def test_pools_leave_the_blocked_layout_as_it_is(tmp_path):
+    """Shapes are inferred, so Convs and pools become the very nodes that onnxruntime alone makes of them."""
+
+    def operators(given, path):
+        given.optimized_model_filepath = str(path)
+        onnxruntime.InferenceSession(model(CONVS, w1=picture(32, 3, 3, 3), w2=picture(32, 32, 3, 3)), given)
+        return [node.op_type for node in onnx.load(path).graph.node]
+
+    alone = onnxruntime.SessionOptions()
+    alone.log_severity_level = 4
+    assert operators(options(), tmp_path / "unpool.onnx") == operators(alone, tmp_path / "onnxruntime.onnx")
+
+
+def test_threads_share_a_session():
+    """Eight threads with other sizes each get their own results."""
+    session = onnxruntime.InferenceSession(model(SEGMENT), options())
+
+    def check(number):
+        x = picture(1, 3, 64 + number, 100)
+        return all(np.array_equal(session.run(None, {"x": x})[0], unpooled(x)) for _ in range(20))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(check, range(8)))
+
+
+def test_run_async_and_binding():
+    """run_async and IOBinding give the same results."""
+    given = options()
+    given.intra_op_num_threads = 2
+    session, x = onnxruntime.InferenceSession(model(SEGMENT), given), picture(1, 3, 8, 8)
+    done, results = threading.Event(), []
+    session.run_async(None, {"x": x}, lambda outputs, _, error: (results.append((outputs, error)), done.set()), None)
+    assert done.wait(60)
+    assert np.array_equal(results[0][0][0], unpooled(x))
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    z = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(x))
+    binding.bind_ortvalue_output("z", z)
+    session.run_with_iobinding(binding)
+    assert np.array_equal(z.numpy(), unpooled(x))
+
+
+def test_profiles_name_the_nodes(tmp_path):
+    """A profile has the kernel times of the operators."""
+    given = options()
+    given.enable_profiling, given.profile_file_prefix = True, str(tmp_path / "profile")
+    session = onnxruntime.InferenceSession(model(SEGMENT), given)
+    session.run(None, {"x": picture(1, 3, 8, 8)})
+    with open(session.end_profiling(), encoding="utf-8") as file:
+        events = json.load(file)
+    assert {"MaxPool", "MaxUnpool"} <= {event.get("args", {}).get("op_name") for event in events}
+
+
+def test_nodes_of_ended_sessions_are_forgotten():
+    """The planner keeps none of their calls, once another session is made."""
+    before = len(planner._nodes)
+    for _ in range(5):
+        onnxruntime.InferenceSession(model(SEGMENT), options())
+        gc.collect()
+    assert len(planner._nodes) <= before + 2
+
+
+def run_process(code):
+    """Standard output of a fresh interpreter that has the model."""
+    head = f"""
+import onnxruntime
+MODEL = {model(SEGMENT)!r}
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+"""
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_session_may_outlive_the_interpreter():
+    """A session in a global variable, with threads that ran it, ends with the process."""
+    code = """
+import threading, numpy as np, unpool.onnxruntime
+unpool.onnxruntime.register(options)
+session = onnxruntime.InferenceSession(MODEL, options)
+x = np.ones((1, 3, 64, 64), np.float32)
+threads = [threading.Thread(target=session.run, args=(None, {"x": x})) for _ in range(4)]
+for thread in threads:
+    thread.start()
+session.run(None, {"x": x})
+for thread in threads:
+    thread.join()
+print("done")
+"""
+    assert run_process(code) == ["done"]
