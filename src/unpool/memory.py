@@ -40,6 +40,7 @@ LARGE = 1 << 30  # bytes from which an array is compared with the free memory, w
 UNKNOWN = 2**47  # bytes of a usual address space, if the system states no limit
 
 PROC = Path("/proc")  # only on Linux
+_M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 
 _LINE = 64  # bytes; blocks start at a line of the cache
 
@@ -241,6 +242,18 @@ def trim_heap() -> None:
         malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if malloc_trim is not None:
             malloc_trim(0)
+
+
+def map_large_blocks() -> None:
+    """Let the allocator map blocks of 1 MiB or more on their own from now on: freed ones are no longer resident.
+
+    glibc otherwise puts blocks of up to 32 MiB into its heap, whose gaps stay resident: twice the memory in use.
+    Touching fresh pages takes more time.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def peak_rss() -> int:

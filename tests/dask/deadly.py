@@ -1,7 +1,8 @@
-"""An image whose pixels kill the process that reads them, as a kernel does that is out of memory."""
+"""Images that kill the process that reads them: at once, or by their memory."""
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,3 +40,24 @@ class Deadly:
             (self.deaths / str(count)).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return self.array[slices]
+
+
+@dataclass(frozen=True)
+class Hungry:
+    """An array; to read it takes so many bytes more than it has, for some seconds."""
+
+    array: np.ndarray
+    bytes: int
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+    def __getitem__(self, slices):
+        memory = np.ones(self.bytes, np.uint8)
+        time.sleep(10)
+        return self.array[slices] * memory[0]

@@ -189,7 +189,16 @@ def test_the_command_runs_tiles_on_a_cluster(here, client, session, image):
     ("code", "words", "says"),
     [
         (2, ("-i", "x.npy", "-o", "y.zarr"), "expected --tile with sizes"),
-        (2, ("-i", "x.npy", "-o", "y.npy", "--tile", "8x8"), "expected -o NAME.zarr"),
+        (
+            2,
+            ("-i", "x.npy", "-o", "y.png", "--tile", "8x8"),
+            "-o y.png: a cluster writes one file of .npy",
+        ),
+        (2, ("-i", "x.npy", "-o", "masks/", "--tile", "8x8"), "-o masks: a cluster writes one file"),
+        (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--overlay"), "--overlay: is not for --scheduler"),
+        (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--blend", "constant"), "--blend: is not for --scheduler"),
+        (2, ("-i", "x.npy", "-o", "y.zarr", "--max-memory", "1GiB"), "--max-memory: is not for --scheduler"),
+        (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--argmax", "--softmax"), "Drop one"),
         (2, ("-i", "x.npy", "-i", "x.npy", "-o", "y.zarr", "--tile", "8x8"), "another file for input"),
         (3, ("-i", "z.npy", "-o", "y.zarr", "--tile", "8x8"), "no such file"),
         (3, ("-i", "net.onnx", "-o", "y.zarr", "--tile", "8x8"), "net.onnx"),

@@ -99,7 +99,7 @@ INNER = {
     "torch/ops": ("arguments", "register", "eager_fallback", "tensors", "max_unpool", "max_pool", "conv_transpose"),
     "runtime/tiles": ("links", "walk", "tiling", "blending", "rules", "tiler", "run"),
     "runtime/streams": ("checkpoint", "partial_output", "output_transform", "runner", "jobs", "run"),
-    "runtime/cluster": ("map_tiles", "__init__"),
+    "runtime/cluster": ("zarr_outputs", "worker", "tasks", "map_tiles", "__init__"),
     "torch/exporting": (
         "size_forms", "example", "dynamic_shapes", "verify", "nodes", "dynamo", "opset_downgrade", "torchscript",
         "export",

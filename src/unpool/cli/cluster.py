@@ -1,6 +1,7 @@
 """The work of `unpool run --scheduler`: arrays in files go tile by tile through a Dask cluster into Zarr."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,32 +9,33 @@ import numpy as np
 
 from unpool.cli.errors import UsageError
 from unpool.cli.feed import read_one
-from unpool.cli.inputs import InputFile, input_name, split_name
+from unpool.cli.inputs import InputFile, Item, input_name, split_name
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import open_session, slots
-from unpool.cli.progress import Outcome, Result
+from unpool.cli.outputs import WINDOW_FORMATS
+from unpool.cli.progress import Outcome, ProgressDisplay, Result
 from unpool.cli.render import specs_of
 from unpool.cli.run_config import RunConfig
+from unpool.cli.windows import ending_at_once
 from unpool.errors import MissingFileError, UnpoolError
 from unpool.extras import require
 from unpool.images.checks import read_errors
 from unpool.images.npy import read_header
+from unpool.runtime.streams.runner import Progress
 
 TIMEOUT = "30s"
 
 
-def run(config: RunConfig, scheduler: str) -> Outcome:
-    """Run the model on the cluster at an address, into one Zarr array, or a group of them for several outputs."""
+def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome:
+    """Run the model on the cluster at an address, into a Zarr array, a group of them for several outputs, or a file."""
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     from distributed import Client
 
-    if not isinstance(config.tile, tuple | int):
-        raise UsageError("--scheduler: expected --tile with sizes, such as 1024, because workers share no memory.")
-    if config.output.suffix != ".zarr" or config.makes_classes or config.softmax:
-        raise UsageError(f"--scheduler: expected -o NAME.zarr for the outputs as they are, got {config.output}.")
+    _check(config)
     session = open_session(config.model, provider=config.provider, threads=config.threads, **config.semantics)
-    feed = _feed(config, session)
+    feed, notes = _feed(config, session)
     begin = time.perf_counter()
+    latest: Progress | None = None
     if not config.output.parent.is_dir():
         raise MissingFileError(f"{config.output.parent}: no such folder for the output. Make it first.")
     try:
@@ -41,22 +43,55 @@ def run(config: RunConfig, scheduler: str) -> Outcome:
     except (OSError, ValueError) as error:
         fact = f"no Dask scheduler answers at this address ({error})"
         raise UnpoolError(f"--scheduler {scheduler}: {fact}. Start one with: dask scheduler") from error
-    with connection as client:
-        arrays = session.map_tiles(
-            feed,
-            config.tile,
-            client=client,
-            to=str(config.output.absolute()),
-            outputs=config.output_names or None,
-            layout=config.layout.upper(),
-            threads=config.threads or 1,
-        )
-    return Outcome([Result(config.inputs[0], config.output, specs_of(arrays), time.perf_counter() - begin)], [])
+
+    def on_progress(now: Progress) -> None:
+        nonlocal latest
+        latest = now
+        progress.on_progress(now)
+
+    arrays: dict[str, Any] = {}
+    tile: Any = config.tile
+    with connection as client, ending_at_once(lambda: None, can_resume=True):
+        for _ in progress.items([Item(config.output.stem, {})]):
+            arrays = session.map_tiles(
+                feed,
+                tile,
+                client=client,
+                to=str(config.output.absolute()),
+                outputs=config.output_names or None,
+                layout=config.layout.upper(),
+                **asdict(config.scores),
+                threads=config.threads or 1,
+                resume=config.resume,
+                on_progress=on_progress,
+            )
+    seconds = time.perf_counter() - begin
+    result = Result(config.inputs[0], config.output, specs_of(arrays), seconds, notes=notes, progress=latest)
+    return Outcome([result], [])
 
 
-def _feed(config: RunConfig, session: Any) -> dict[str, Any]:
-    """Every input: Zarr as it is in storage, .npy mapped, other files read."""
-    inputs, feed = slots(session), {}
+def _check(config: RunConfig) -> None:
+    """Refuse options that a run on a cluster does not have; the message names the option."""
+    if config.is_stdout or config.is_folder or config.format not in WINDOW_FORMATS:
+        formats = ", ".join(f".{suffix}" for suffix in WINDOW_FORMATS)
+        raise UsageError(f"-o {config.output}: a cluster writes one file of {formats}. Give such a name.")
+    for option, is_set, advice in (
+        ("--overlay", config.overlay, "Write the classes with --argmax"),
+        ("--blend", config.blend is not None, "Its tiles are exact: leave it out"),
+        ("--max-memory", config.max_memory is not None, "Workers have a --memory-limit of their own"),
+        ("--keep-going", config.keep_going, "Leave it out"),
+    ):
+        if is_set:
+            raise UsageError(f"{option}: is not for --scheduler. {advice}.")
+    if not isinstance(config.tile, tuple | int):
+        raise UsageError("--scheduler: expected --tile with sizes, such as 1024, because workers share no memory.")
+    config.check()
+
+
+def _feed(config: RunConfig, session: Any) -> tuple[dict[str, Any], list[str]]:
+    """Every input: Zarr as it is in storage, .npy mapped, other files read; and assumptions about their pixels."""
+    inputs, feed, notes = slots(session), {}, list[str]()
+    rule = Metadata(session.get_modelmeta().custom_metadata_map, str(config.model)).pixel_rule(config)
     for text in config.inputs:
         name, path = split_name(text, list(inputs))
         name = input_name(text, name, list(inputs))
@@ -67,11 +102,12 @@ def _feed(config: RunConfig, session: Any) -> dict[str, Any]:
         if path.suffix in (".zarr", ".npy"):
             feed[name] = open_array(path, config.level)
         else:
-            feed[name] = read_one(InputFile(path), inputs[name], Metadata({}, "").pixel_rule(config))[0]
+            feed[name], _, assumptions = read_one(InputFile(path), inputs[name], rule)
+            notes += assumptions
         inputs[name].check(feed[name], str(path))
     if len(feed) < len(inputs):
         raise UnpoolError(f"-i: the model takes {', '.join(inputs)}, got {', '.join(feed)}. Add the others.")
-    return feed
+    return feed, notes
 
 
 def open_array(path: Path, level: int = 0) -> Any:

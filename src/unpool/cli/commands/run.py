@@ -34,7 +34,7 @@ KEEP_GOING_HELP = "Leave out inputs that cannot be read or do not fit; exit with
 EMPTY_HELP = "Run images smaller than the model's smallest input: inner values are empty."
 BLEND_HELP = "Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention)."
 OVERLAP_HELP = "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend)."
-SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, from .npy or .zarr to .zarr; needs --tile N."
+SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, into .zarr, .npy or .tif; needs --tile N."
 
 
 def run(
@@ -122,7 +122,8 @@ def run(
             provider=provider,
             as_json=as_json,
         )
-        outcome = run_items(config, progress(quiet)) if scheduler is None else run_on_cluster(config, scheduler)
+        display = progress(quiet)
+        outcome = run_items(config, display) if scheduler is None else run_on_cluster(config, scheduler, display)
         print_outcome(outcome, model, as_json, quiet)
     if outcome.failed:
         raise typer.Exit(FINDINGS)

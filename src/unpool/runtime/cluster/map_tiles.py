@@ -1,101 +1,251 @@
 """A run in tiles on a cluster of `distributed`: the client cuts, workers run the model and write to Zarr.
 
-Client: `map_tiles` creates the Zarr arrays, publishes a `ClusterJob` to all workers, and submits tiles by number.
-Worker: `run_tile_number` loads the session once per process, runs a tile, and writes its results. Chunks end where
-tiles end, so that no two tiles write to the same chunk.
+Client: `map_tiles` publishes a `ClusterJob` to all workers, lets one of them check its memory, creates the outputs and
+submits tiles by number. Worker: see `worker`. Chunks of Zarr arrays end where tiles end, so that no two tiles write to
+the same chunk. Into other files the client writes, as `unpool.streams` does, and workers send it their results.
 """
 
-import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from itertools import islice
+from math import prod
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-from distributed import Client, KilledWorker, WorkerPlugin, as_completed
+from distributed import Client
 
-from unpool.errors import FileError, UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
+from unpool.images.formats import FORMATS, IMAGE_SUFFIXES, suffix_of
+from unpool.images.source import fingerprint_array, fingerprint_file, fingerprint_folder
 from unpool.runtime.backends.ort_options import thread_budget
+from unpool.runtime.cluster.tasks import TileTasks
+from unpool.runtime.cluster.worker import ClusterJob, TileResult, pickle_session
+from unpool.runtime.cluster.zarr_outputs import ZarrOutputs, local_folder
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import dtype, parse_type
-from unpool.runtime.streams.jobs import input_paths
-from unpool.runtime.streams.partial_output import require_apart
-from unpool.runtime.tiles.run import Arrays, run_tile, write_tile
+from unpool.runtime.streams.checkpoint import find_checkpoint, partial_folder, require_same_settings
+from unpool.runtime.streams.jobs import base_settings, input_paths, source_path
+from unpool.runtime.streams.output_transform import OutputTransform, ScoreFormat, output_transform, tensor_spec
+from unpool.runtime.streams.partial_output import PartialOutput, require_apart, require_replaceable
+from unpool.runtime.streams.runner import OutputFile, Progress, ProgressCallback
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.tiles.tiling import Slices, Tile, Tiling
+from unpool.runtime.tiles.tiling import Tile, Tiling, per_axis
 from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
-TILES_PER_THREAD = 3  # that are submitted per thread of the cluster: one that runs, some whose input is on its way
-MAX_CACHED_SESSIONS = 2  # of a worker: that of the run, and one from an earlier run
-MAX_CHUNK_LENGTH = 1024  # along a spatial axis, unless the length of a tile has no divisor close to it
-FINISHED = "unpool_finished"  # the attribute that becomes true when all tiles are written
+AS_THEY_ARE = ScoreFormat()
+CHUNKS_AT_ONCE = 10  # of a Zarr array that zarr reads at the same time
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Options of a run: retries of a tile that raises an error, and threads of the model in each tile of a worker."""
+    """The options of a run; see `InferenceSession.map_tiles`."""
 
     client: Client
+    outputs: Iterable[str] | None = None
+    inputs: Iterable[str] | None = None
+    layout: str = "NCHW"
+    scores: ScoreFormat = AS_THEY_ARE
     retries: int = 3
     threads: int = 1
+    pause_timeout: float = 120.0
+    resume: bool = False
+    on_progress: ProgressCallback = lambda _: None
+
+
+@dataclass(frozen=True)
+class ClusterRun:
+    """A run that is prepared: its job, without the location of its outputs, and its tasks."""
+
+    job: ClusterJob
+    tasks: TileTasks
+    settings: Mapping[str, Any]
+    options: ClusterOptions
+
+    def run(self, finished: Collection[int], add: Callable[[Tile, TileResult], None]) -> None:
+        """Run the tiles that are not finished, and add the result of each."""
+        begin, peak, count, done = monotonic(), 0, len(self.job.tiling), len(finished)
+        tiles = (tile for tile in self.job.tiling if tile.number not in finished)
+        if finished:
+            self.options.on_progress(Progress(count, done, done, 0.0, peak))
+        for tile, result in self.tasks.results(tiles):
+            add(tile, result)
+            done, peak = done + 1, max(peak, result.peak)
+            self.options.on_progress(Progress(count, len(finished), done, monotonic() - begin, peak))
+
+    def skip(self) -> None:
+        """Report that an earlier run was complete."""
+        count = len(self.job.tiling)
+        self.options.on_progress(Progress(count, count, count, 0.0, 0, was_complete=True))
+
+    def windows(self, number: int) -> dict[str, Any]:
+        """The window of a tile in each output."""
+        targets = self.job.tiling[number].targets
+        return {name: self.job.transforms[name].window(slices) for name, slices in targets.items()}
 
 
 def map_tiles(
-    session: "InferenceSession",
-    feed: Any,
-    tile: Sequence[int] | int,
-    to: Any,
-    options: ClusterOptions,
-    *,
-    outputs: Iterable[str] | None = None,
-    inputs: Iterable[str] | None = None,
-    layout: str = "NCHW",
+    session: "InferenceSession", feed: Any, tile: Sequence[int] | int, to: Any, options: ClusterOptions
 ) -> dict[str, Any]:
     """See `InferenceSession.map_tiles`."""
-    tiler = Tiler(session, layout=layout, inputs=inputs, outputs=outputs)
+    if not options.pause_timeout > 0:
+        fact = f"expected a number of seconds above 0, got {options.pause_timeout!r}"
+        raise UnpoolError(f"map_tiles: pause_timeout: {fact}. Pass math.inf to wait for ever.")
+    folder = local_folder(to)
+    if folder is not None and isinstance(to, (str, Path)):
+        to = str(folder.absolute())
+    tiler = Tiler(session, layout=options.layout, inputs=options.inputs, outputs=options.outputs)
     arrays = _input_arrays(session, feed)
-    tiling = tiler.tiling({name: tuple(array.shape) for name, array in arrays.items()}, tile)
+    run = _prepare(session, tiler, arrays, tile, options)
+    folders = [] if folder is None else [folder.absolute()]
+    require_apart(folders, input_paths(session, arrays))
+    is_file = bool(folders) and _is_file(folders[0], tiler.outputs)
+    for path in folders:
+        with write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(folders):
+        return _into_file(run, folders[0]) if is_file else _into_zarr(run, to, tiler.outputs)
+
+
+def _into_zarr(run: ClusterRun, to: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    outputs = ZarrOutputs(to, names, run.job.tiling, run.job.transforms)
+    if outputs.find(run.settings, resume=run.options.resume):
+        run.skip()
+        return outputs.arrays
+    with run.tasks.published(replace(run.job, location=outputs.location)):
+        run.tasks.check_workers()
+        is_new = not outputs.arrays
+        outputs.create(run.settings)
+        run.run(set() if is_new else outputs.finished_tiles(), lambda _, result: outputs.add(result.arrays))
+    outputs.finish()
+    return outputs.arrays
+
+
+def _into_file(run: ClusterRun, path: Path) -> dict[str, Any]:
+    (name,) = run.job.tiling.outputs
+    spec, targets = run.job.transforms[name].spec, {name: path}
+    written = {name: OutputFile(path, spec.shape, spec.dtype, spec.classes)}
+    require_replaceable(targets)
+    checkpoint = find_checkpoint(targets, resume=run.options.resume)
+    if checkpoint is not None and checkpoint.is_complete:
+        require_same_settings(checkpoint, run.settings, path, partial_folder(targets))
+        run.skip()
+        return written
+    with run.tasks.published(run.job):
+        run.tasks.check_workers()
+        with PartialOutput(targets, run.settings, {name: spec}, len(run.job.tiling)) as output:
+
+            def add(tile: Tile, result: TileResult) -> None:
+                output.add(tile.number, run.windows(tile.number), result.arrays)
+
+            run.run(output.finished_parts(run.windows), add)
+            output.finish()
+    return written
+
+
+def _is_file(path: Path, names: tuple[str, ...]) -> bool:
+    """True for the name of a file into which tiles can be written; other names are those of Zarr arrays."""
+    suffix = suffix_of(path)
+    if suffix in (*IMAGE_SUFFIXES, ".npz") and suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise UnsupportedError(f"{path}: tiles of a cluster go into {known}; got {suffix}. Choose one of them.")
+    if suffix not in FORMATS or suffix == ".zarr":
+        return False
+    if len(names) > 1:
+        raise UnpoolError(f"{path}: a {suffix} file holds one output, got {', '.join(names)}. Choose one, or .zarr.")
+    return True
+
+
+def _prepare(
+    session: "InferenceSession",
+    tiler: Tiler,
+    arrays: Mapping[str, Any],
+    tile: Sequence[int] | int,
+    options: ClusterOptions,
+) -> ClusterRun:
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    tiling = tiler.tiling(shapes, tile)
     client_inputs, worker_inputs = {}, {}
     for name, array in arrays.items():
         if name in tiling.inputs and isinstance(array, (np.ndarray, da.Array)):
             client_inputs[name] = array
         else:
             worker_inputs[name] = array if name in tiling.inputs else np.asarray(array)
+    transforms = _transforms(session, tiling, options.scores)
+    strides = tiler.strides(shapes)
+    least = tiler.tiling(shapes, [max(strides)] * len(strides), is_even=True).max_input_shapes()
     content = _pickle_session(session, options.threads)
-    types = {value.name: dtype(parse_type(value.type)) for value in session.get_outputs()}
-    folders = list(filter(None, [local_folder(to)]))
-    require_apart(folders, input_paths(session, arrays))
-    for path in folders:
-        with write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(folders):
-        zarr_outputs = ZarrOutputs(to, tiler.outputs)
-        for name in tiling.outputs:
-            zarr_outputs.create(name, tiling.shape(name), chunk_shape(tiling, name), np.dtype(types[name]))
-        job = ClusterJob(sha256(content).hexdigest(), content, tiling, worker_inputs, dict(zarr_outputs.arrays))
-        name = f"unpool-tile-{uuid4().hex}"
-        options.client.register_plugin(JobPlugin(name, job))
-        try:
-            scheduler = _TileScheduler(options, name, tiling, client_inputs)
-            for number, constant in enumerate(scheduler.results()):
-                if not number:
-                    for output, array in constant.items():
-                        zarr_outputs.create(output, array.shape, array.shape, array.dtype)[...] = array
-        finally:
-            options.client.unregister_worker_plugin(name)
-        zarr_outputs.finish()
-    return zarr_outputs.arrays
+    job = ClusterJob(
+        sha256(content).hexdigest(),
+        content,
+        tiling,
+        worker_inputs,
+        None,
+        transforms,
+        {name: (shape, arrays[name].dtype) for name, shape in least.items()},
+        max(tiler.tile_bytes(shapes, tiling), _read_bytes(worker_inputs, tiling)),
+    )
+    settings = {
+        **base_settings(session, arrays, _fingerprint),
+        **asdict(options.scores),
+        "tile": per_axis(tile, len(tiling.axes)),
+        "outputs": list(tiler.outputs),
+        "cut": list(tiling.inputs),
+        "layout": options.layout,
+        "types": [transform.spec.dtype.str for transform in transforms.values()],
+        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
+    }
+    name = f"unpool-tile-{uuid4().hex}"
+    tasks = TileTasks(options.client, name, tiling, client_inputs, options.retries, options.pause_timeout)
+    return ClusterRun(job, tasks, json.loads(json.dumps(settings)), options)
+
+
+def _transforms(session: "InferenceSession", tiling: Tiling, scores: ScoreFormat) -> dict[str, OutputTransform]:
+    if scores != AS_THEY_ARE and tiling.constant_outputs:
+        name = tiling.constant_outputs[0]
+        raise UnpoolError(f"output {name!r}: does not depend on the image and has no classes. Choose other outputs.")
+    transforms = {}
+    for name in tiling.outputs:
+        field = tiling.trace.fields[name]
+        spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
+        spec = tensor_spec(session, name, field.shape, tiling.max_output_shape(name), spatial)
+        transforms[name] = output_transform(name, spec, scores)
+    return transforms
+
+
+def _read_bytes(inputs: Mapping[str, Any], tiling: Tiling) -> int:
+    """Bytes of the Zarr inputs of a tile, and of their chunks that are unpacked at the same time."""
+    total = 0
+    for name, shape in tiling.max_input_shapes().items():
+        chunks: Shape | None = getattr(inputs.get(name), "chunks", None)
+        if chunks is not None:
+            count = prod(-(-size // chunk) + (size > 1) for size, chunk in zip(shape, chunks, strict=True))
+            total += (prod(shape) + min(count, CHUNKS_AT_ONCE) * prod(chunks)) * inputs[name].dtype.itemsize
+    return total
+
+
+def _fingerprint(array: Any) -> str:
+    """Equal where a later run reads the same, as far as that is known without reading storage."""
+    if hasattr(array, "fingerprint"):
+        return str(array.fingerprint())
+    if isinstance(array, da.Array):
+        return str(array.name)
+    path = source_path(array)
+    if path is not None and path.exists():
+        return fingerprint_folder(path) if path.is_dir() else f"{fingerprint_file(path)} {array.shape} {array.dtype}"
+    if isinstance(array, np.ndarray):
+        return fingerprint_array(array)
+    place = f"{array.store}/{array.path} " if hasattr(array, "store") and hasattr(array, "path") else ""
+    return f"{place}{type(array).__name__} {array.shape} {array.dtype}"
 
 
 def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
@@ -122,189 +272,6 @@ def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
     if isinstance(source, str) and not external_files(Path(source)).used:
         source = Path(source).read_bytes()
     twin = copy(session)
-    twin._config = replace(config, source=source, threads=thread_budget(None, threads))
-    return pickle.dumps(twin)
-
-
-@dataclass(frozen=True)
-class _TileScheduler:
-    """Keeps the workers busy with the tiles of one job."""
-
-    options: ClusterOptions
-    name: str
-    tiling: Tiling
-    inputs: Mapping[str, Any]
-
-    def results(self) -> Iterator[Any]:
-        """The constant outputs from every tile, in the order of completion. At the end, no task is left running."""
-        tiles = iter(self.tiling)
-        running: dict[Any, tuple[Tile, Any]] = {}
-        client, capacity, updated = self.options.client, 0, -1.0
-        done = as_completed(loop=client.loop, with_results=True, raise_errors=False)
-        try:
-            while True:
-                if monotonic() - updated > 1:  # workers come and go
-                    capacity = TILES_PER_THREAD * max(1, sum(map(int, client.nthreads().values())))
-                    updated = monotonic()
-                for tile in islice(tiles, max(0, capacity - len(running))):
-                    future = self._submit(tile)
-                    running[future.key] = (tile, future)
-                    done.add(future)
-                if not running:
-                    return
-                future, result = next(done)
-                tile, _ = running.pop(future.key)
-                yield result if future.status == "finished" else self._raise_error(tile, future)
-        finally:
-            client.cancel([future for _, future in running.values()])
-
-    def _submit(self, tile: Tile) -> Any:
-        """Submit a tile. Its key has its position in the grid, which the dashboard shows for slow tiles."""
-        client, parts = self.options.client, {}
-        for name, array in self.inputs.items():
-            part = array[tile.inputs[name]]
-            parts[name] = client.compute(part) if isinstance(part, da.Array) else np.ascontiguousarray(part)
-        key, retries = (self.name, *self._grid_position(tile)), self.options.retries
-        return client.submit(run_tile_number, self.name, tile.number, parts, key=key, retries=retries, pure=False)
-
-    def _grid_position(self, tile: Tile) -> tuple[int, ...]:
-        return tuple(map(int, np.unravel_index(tile.number, [len(cells) for cells in self.tiling.cells])))
-
-    def _raise_error(self, tile: Tile, future: Any) -> Any:
-        try:
-            return future.result()
-        except KilledWorker as error:
-            raise UnpoolError(
-                f"tiles: {error.allowed_failures + 1} workers died while they ran tile {tile.number} at "
-                f"{list(self._grid_position(tile))}, the last one {error.last_worker.address}. Their memory may be too "
-                "small for it: choose smaller tiles, or fewer threads per worker."
-            ) from error
-
-
-class ZarrOutputs:
-    """The Zarr arrays of one run: one array for a single output, else a group with an array for each."""
-
-    def __init__(self, store: Any, names: tuple[str, ...]) -> None:
-        """Create the group, at a free path or in a Zarr store."""
-        self._store, self._names = store, names
-        self.arrays: dict[str, Any] = {}
-        self._group: Any = None
-        if len(names) != 1:
-            self._group = self._create(lambda zarr: zarr.create_group(store, attributes={FINISHED: False}))
-
-    def create(self, name: str, shape: Shape, chunks: Shape, dtype: "np.dtype[Any]") -> Any:
-        """A new array, of a type that Zarr has."""
-        if dtype.kind not in "?biuf":
-            raise UnsupportedError(
-                f"{self._store}: output {name!r}: expected a type that Zarr has, got {dtype}. Choose other outputs."
-            )
-        options = {"shape": shape, "chunks": tuple(max(1, size) for size in chunks), "dtype": dtype, "fill_value": 0}
-        if self._group is None:
-            options["attributes"] = {FINISHED: False}
-            self.arrays[name] = self._create(lambda zarr: zarr.create_array(self._store, **options))
-        else:
-            self.arrays[name] = self._group.create_array(name.strip("/"), **options)
-        return self.arrays[name]
-
-    def finish(self) -> None:
-        """Mark the arrays as complete."""
-        root = self.arrays[self._names[0]] if self._group is None else self._group
-        root.attrs[FINISHED] = True
-
-    def _create(self, make: Any) -> Any:
-        import zarr
-
-        try:
-            return make(zarr)
-        except (OSError, ValueError) as error:  # zarr's own errors are ValueErrors
-            raise FileError(
-                f"{self._store}: expected a free place for Zarr arrays, got: {error}. Choose another."
-            ) from error
-
-
-def local_folder(to: Any) -> Path | None:
-    """The folder of Zarr arrays; None for a URL, or a store that is no folder.
-
-    >>> local_folder("masks/a.zarr").name, local_folder("s3://masks/a.zarr")
-    ('a.zarr', None)
-    """
-    if isinstance(to, (str, Path)):
-        return None if "://" in str(to) else Path(to)
-    root = getattr(getattr(to, "store", to), "root", None)
-    return None if root is None else Path(root, getattr(to, "path", ""))
-
-
-def chunk_shape(tiling: Tiling, name: str) -> Shape:
-    """The chunks of an output: a tile, or equal parts of it.
-
-    >>> [_chunk_length(length) for length in (512, 4096, 3000, 4099)]
-    [512, 1024, 1000, 4099]
-    """
-    spans = [next(cell.output_spans[name] for cell in cells if name in cell.output_spans) for cells in tiling.cells]
-    return tiling.trace.fields[name].shape_for([_chunk_length(span.stop - span.first) for span in spans])
-
-
-def _chunk_length(length: int) -> int:
-    """The largest divisor of a length up to MAX_CHUNK_LENGTH; the length itself where that is too short."""
-    divisors = (length // count for count in range(1, length + 1) if length % count == 0)
-    chunk = next((divisor for divisor in divisors if divisor <= MAX_CHUNK_LENGTH), length)
-    return chunk if chunk * 16 > MAX_CHUNK_LENGTH or chunk == length else length
-
-
-@dataclass(frozen=True)
-class ClusterJob:
-    """One run, as every worker has it: a pickled session with its digest, and the Zarr arrays of the outputs.
-
-    The feed has the inputs that workers read: arrays in storage that all of them reach, and inputs that are not cut.
-    """
-
-    digest: str
-    session: bytes
-    tiling: Tiling
-    feed: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class InputPart:
-    """The part of an input that a tile reads, cut by the client; any slices return all of it."""
-
-    array: Any
-
-    def __getitem__(self, slices: Slices) -> Any:
-        return self.array
-
-
-class JobPlugin(WorkerPlugin):
-    """Gives the job to every worker, also to those that join or restart later."""
-
-    def __init__(self, name: str, job: ClusterJob) -> None:
-        self.name, self._job = name, job
-
-    def setup(self, worker: Any) -> None:  # noqa: ARG002 - the name is distributed's
-        """Store the job; the first tile loads its session."""
-        _jobs[self.name] = self._job
-
-    def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the name is distributed's
-        """Drop the job; its session stays for the next one."""
-        _jobs.pop(self.name, None)
-
-
-_jobs: dict[str, ClusterJob] = {}
-_sessions: dict[str, "InferenceSession"] = {}
-_loading = Lock()
-
-
-def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> Arrays:
-    """Run a tile of a job on a worker, and write its results; the client writes the constant outputs, returned here."""
-    job = _jobs[name]
-    tile = job.tiling[number]
-    feed = {**job.feed, **{input_name: InputPart(part) for input_name, part in parts.items()}}
-    with _loading:
-        session = _sessions.pop(job.digest, None) or pickle.loads(job.session)
-        while len(_sessions) >= MAX_CACHED_SESSIONS:
-            del _sessions[next(iter(_sessions))]
-        _sessions[job.digest] = session
-    results = run_tile(session, job.tiling, tile, feed)
-    write_tile(job.outputs, tile, results)
-    return {output: np.asarray(results[output]) for output in job.tiling.constant_outputs}
+    twin._config = replace(config, source=source)
+    count = thread_budget(None, threads)
+    return pickle_session(twin.__getstate__(), type(session), 1 if count is None else count)

@@ -303,8 +303,14 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         outputs: Iterable[str] | None = None,
         inputs: Iterable[str] | None = None,
         layout: str = "NCHW",
+        argmax: bool = False,
+        softmax: bool = False,
+        threshold: float | None = None,
         retries: int = 3,
         threads: int = 1,
+        pause_timeout: float = 120.0,
+        resume: bool = False,
+        on_progress: Callable[[Any], None] = lambda _: None,
     ) -> dict[str, Any]:
         """The outputs of the model for an image of any size, computed tile by tile on a cluster, and written to Zarr.
 
@@ -320,28 +326,42 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             client: `distributed.Client` of the cluster. Workers need unpool, and the storage of `to` and of Zarr inputs
                 under the same name. A model in one file is sent to them; one with external data must exist there.
             to: path, URL or store, still empty: for a Zarr array, or a group with one for each of several outputs.
-                Their attribute `unpool_finished` becomes true when all tiles are written.
+                Their attribute `unpool_finished` becomes true when all tiles are written. A path that ends in .npy,
+                .tif or .nii is a file for one output, which this process writes.
             outputs: names of outputs to compute; by default all.
             inputs: names of the inputs to cut; by default all of the highest rank.
             layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more.
+            argmax: write the number of the best class instead of scores, as uint8 up to 256 classes.
+            softmax: write probabilities, the softmax over the channels.
+            threshold: for one channel of scores: write 1 above it, else 0.
             retries: maximum number of retries of a tile that raises an error. Dask's
                 `distributed.scheduler.allowed-failures` limits the workers that may die in a tile.
             threads: threads of the model in one tile; a worker runs a tile on each of its threads.
+            pause_timeout: seconds after which an error says that Dask has paused all workers, because their memory is
+                full; a warning of the logger `unpool.cluster` says it earlier.
+            resume: continue an interrupted run with the same settings, if there is one, after the tiles that are
+                written.
+            on_progress: called with an `unpool.streams.Progress` whenever a tile is written; its `peak` is the largest
+                of the workers so far.
 
         Returns:
-            Zarr arrays by output: the results of `run` on the whole image, as `unpool.tiles.run` gives them.
+            Zarr arrays by output: the results of `run` on the whole image, as `unpool.tiles.run` gives them; or an
+            `unpool.streams.OutputFile` for a file.
 
         Raises:
             UnsupportedError: a node does not treat every position of the image alike, or Zarr lacks the type.
-            FileError: `to` is not empty.
-            UnpoolError: `tile` or the inputs do not fit, or too many workers died in the same tile.
+            ShapeError: the memory limit of a worker is too small for a tile on each of its threads.
+            FileError: `to` is not empty, or left from an interrupted run and `resume` is False.
+            UnpoolError: `tile` or the inputs do not fit; too many workers died in the same tile, all are paused, or the
+                scheduler is gone; or `resume`, and the settings are not those of the interrupted run.
             MissingExtraError: distributed or zarr is not installed.
         """
         cluster = import_module("unpool.runtime.cluster")
-        options = cluster.ClusterOptions(client, retries, threads)
-        arrays: dict[str, Any] = cluster.map_tiles(
-            self, feed, tile, to, options, outputs=outputs, inputs=inputs, layout=layout
+        scores = cluster.ScoreFormat(argmax, softmax, threshold)
+        options = cluster.ClusterOptions(
+            client, outputs, inputs, layout, scores, retries, threads, pause_timeout, resume, on_progress
         )
+        arrays: dict[str, Any] = cluster.map_tiles(self, feed, tile, to, options)
         return arrays
 
     def _open(self, config: SessionConfig) -> None:

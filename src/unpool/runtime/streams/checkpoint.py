@@ -80,8 +80,11 @@ def find_checkpoint(targets: Mapping[str, Path], *, resume: bool) -> Checkpoint 
     return Checkpoint(journal.settings, False)
 
 
-def require_same_settings(checkpoint: Checkpoint, settings: Settings, targets: Mapping[str, Path]) -> None:
-    """Refuse to resume an earlier run with other settings; the message names the first one."""
+def require_same_settings(checkpoint: Checkpoint, settings: Settings, target: object, data: object) -> None:
+    """Refuse to resume an earlier run into `target` with other settings; the message names the first one.
+
+    `data` is the place of an unfinished run, to be deleted for another one.
+    """
     old, new = _flatten(checkpoint.settings), _flatten(settings)
     differing = [
         name for name in dict.fromkeys([*new, *old]) if (name in old, old.get(name)) != (name in new, new.get(name))
@@ -90,9 +93,9 @@ def require_same_settings(checkpoint: Checkpoint, settings: Settings, targets: M
         return
     name = "blend mode" if ("blend mode" in old) != ("blend mode" in new) else differing[0]
     run = "the earlier run" if checkpoint.is_complete else "the interrupted run"
-    advice = "leave out --resume" if checkpoint.is_complete else f"delete {partial_folder(targets)} to start over"
+    advice = "leave out --resume" if checkpoint.is_complete else f"delete {data} to start over"
     difference = _describe_difference(name, old.get(name), new.get(name))
-    raise UnpoolError(f"{next(iter(targets.values()))}: {run} {difference}, or {advice}.")
+    raise UnpoolError(f"{target}: {run} {difference}, or {advice}.")
 
 
 class Journal:

@@ -1,7 +1,7 @@
 """Jobs and their inputs: exact tiles, whose parts are tiles, and blended windows, whose parts are bands of windows."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -123,7 +123,7 @@ class ExactTilePlan:
             for name in request.outputs
         }
         settings = {
-            **_base_settings(self._session, self._sources),
+            **base_settings(self._session, self._sources),
             **asdict(request.scores),
             "tile": AUTO if request.tile == AUTO else [int(length) for length in cell],
             "outputs": request.outputs,
@@ -238,7 +238,7 @@ def blend_job(
         for name, band in bands.items()
     }
     settings = {
-        **_base_settings(session, sources),
+        **base_settings(session, sources),
         "blend": {name: _json_value(value) for name, value in {**asdict(blending), "roi_size": windows.roi}.items()},
         "outputs": list(names),
         **asdict(request.scores),
@@ -305,7 +305,11 @@ def _spatial_header(sources: Mapping[str, Any]) -> Any:
     return next((header for header in headers if header is not None), None)
 
 
-def _base_settings(session: "InferenceSession", sources: Mapping[str, Any]) -> dict[str, Any]:
+def base_settings(
+    session: "InferenceSession",
+    sources: Mapping[str, Any],
+    fingerprint: Callable[[Any], str] = fingerprint_source,
+) -> dict[str, Any]:
     """Fingerprints of the model and its inputs, the semantics, and the versions of the packages that run the model."""
     config = session._config
     files = _session_files(session)
@@ -319,7 +323,7 @@ def _base_settings(session: "InferenceSession", sources: Mapping[str, Any]) -> d
         "model": model,
         "semantics": f"{config.semantics} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
-        "inputs": {name: fingerprint_source(source) for name, source in sources.items()},
+        "inputs": {name: fingerprint(source) for name, source in sources.items()},
         "options": {name: source_settings(source) for name, source in sources.items()},
     }
 
@@ -333,10 +337,10 @@ def _session_files(session: "InferenceSession") -> list[Path]:
 
 def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
     """The files that a run reads: those of the model, and those of its inputs."""
-    return [*_session_files(session), *filter(None, map(_source_path, feed.values()))]
+    return [*_session_files(session), *filter(None, map(source_path, feed.values()))]
 
 
-def _source_path(source: Any) -> Path | None:
+def source_path(source: Any) -> Path | None:
     """The file or folder of an input; None where it has none, or an unknown one."""
     inner = source
     while not hasattr(inner, "path") and hasattr(inner, "source"):  # a source that casts or scales another one

@@ -64,7 +64,7 @@ class PartialOutput:
             self._journal = checkpoint.Journal(self._folder / checkpoint.JOURNAL)
             try:
                 old = checkpoint.Checkpoint(self._journal.settings, False)
-                checkpoint.require_same_settings(old, settings, targets)
+                checkpoint.require_same_settings(old, settings, self._first, self._folder)
                 self._moved = self._find_moved()
                 self._sinks = {name: self._open(name, specs[name]) for name in targets}
             except BaseException:

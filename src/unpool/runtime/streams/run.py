@@ -192,8 +192,9 @@ def run_locked(
         plan.load_kernels(request.max_memory)
     job = plan.job(None if checkpoint is None else checkpoint.settings)
     if checkpoint is not None and not checkpoint.is_complete:
-        require_same_settings(checkpoint, job.settings, targets)
-        plan.require_memory(job.settings["cell"], partial_folder(targets))
+        folder = partial_folder(targets)
+        require_same_settings(checkpoint, job.settings, next(iter(targets.values())), folder)
+        plan.require_memory(job.settings["cell"], folder)
     return run_job(job, targets, checkpoint, on_progress)
 
 

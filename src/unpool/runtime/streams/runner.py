@@ -14,7 +14,7 @@ import numpy as np
 from unpool.images.axes import Array, Shape, Slices
 from unpool.memory import peak_rss
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.streams.checkpoint import Checkpoint, Settings, require_same_settings
+from unpool.runtime.streams.checkpoint import Checkpoint, Settings, partial_folder, require_same_settings
 from unpool.runtime.streams.output_transform import OutputTransform
 from unpool.runtime.streams.partial_output import PartialOutput
 
@@ -150,7 +150,7 @@ def run_job(
     specs = {name: transform.spec for name, transform in job.transforms.items()}
     counts: dict[str, tuple[int, ...]] = {}
     if checkpoint is not None and checkpoint.is_complete:
-        require_same_settings(checkpoint, job.settings, targets)
+        require_same_settings(checkpoint, job.settings, next(iter(targets.values())), partial_folder(targets))
         tiles = job.count * job.tiles
         progress = Progress(tiles, tiles, tiles, 0.0, peak_rss(), was_complete=True)
     else:

@@ -32,6 +32,7 @@ Geometry: TypeAlias = tuple[dict[str, Axes], Trace, tuple[AxisGeometry, ...]]
 
 DEFAULT_SIZES = {3: 4096, 4: 512, 5: 128}  # by rank of an input, of dynamic spatial dimensions that are not given
 MAX_ITEM_BYTES = 8  # assumed for an element of unknown type
+BLOCKED_RANK = 4  # of the values that onnxruntime's Conv copies into a layout of its own: pictures
 OVERHEAD_BYTES = 16 << 20  # of a run in addition to its values: buffers of threads and allocators
 
 
@@ -143,8 +144,32 @@ class Tiler:
         fields = self._trace_image(shapes, tile)[1].fields
         sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
         steps = self.session.plan.steps
-        partitions = sum(_partition_bytes(self._nodes, step, sizes) for step in steps if step.runner != "unpool")
+        partitions = sum(_partition_bytes(self._nodes, step, sizes, sizes) for step in steps if step.runner != "unpool")
         return partitions + _own_bytes(steps, sizes) + OVERHEAD_BYTES
+
+    def tile_bytes(self, shapes: Mapping[str, Shape], tiling: Tiling) -> int:
+        """Forecast of the peak memory of a tile in bytes, with its inputs, in a process that keeps no freed memory.
+
+        Args:
+            shapes: of all inputs that are fed.
+            tiling: of these shapes.
+        """
+        read = tiling.max_input_shapes()
+        fields = self._trace({**shapes, **read}, self.images(shapes)).fields
+        sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
+        copies = Counter({name: size for name, size in sizes.items() if len(fields[name].shape) == BLOCKED_RANK})
+        steps = self.session.plan.steps
+        last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
+        held: dict[str, int] = {}
+        peak = 0
+        for place, step in enumerate(steps):
+            is_own = step.runner == "unpool"
+            outputs = {name: sizes[name] for name in step.outputs}
+            own = sum(outputs.values()) if is_own else _partition_bytes(self._nodes, step, sizes, copies)
+            peak = max(peak, sum(held.values()) + own)
+            held |= outputs
+            held = {name: size for name, size in held.items() if last_read.get(name, len(steps)) > place}
+        return peak + sum(sizes[name] for name in read) + OVERHEAD_BYTES
 
     def output_bytes(self, tiling: Tiling) -> int:
         """Bytes of all outputs of the image."""
@@ -259,11 +284,11 @@ def _size_dependent(node: str, why: str) -> UnsupportedError:
     return UnsupportedError(f"tiles: {node} cannot be tiled exactly: it {why}. Run the image whole.")
 
 
-def _partition_bytes(nodes: Sequence[onnx.NodeProto], step: Step, sizes: Counter[str]) -> int:
+def _partition_bytes(nodes: Sequence[onnx.NodeProto], step: Step, sizes: Counter[str], copies: Counter[str]) -> int:
     """Peak memory of a partition, with its outputs.
 
     Elementwise nodes overwrite their input if no other node reads it. A Conv copies inputs from other steps into its
-    own layout.
+    own layout, which takes the bytes of `copies`.
     """
     own = [nodes[position] for position in step.nodes]
     last_read = {name: place for place, node in enumerate(own) for name in reads(node)}
@@ -271,7 +296,7 @@ def _partition_bytes(nodes: Sequence[onnx.NodeProto], step: Step, sizes: Counter
     alive = peak = 0
     for place, node in enumerate(own):
         written = sum(sizes[name] for name in writes(node))
-        copied = sum(sizes[name] for name in node.input[:1] if node.op_type == "Conv" and name in step.inputs)
+        copied = sum(copies[name] for name in node.input[:1] if node.op_type == "Conv" and name in step.inputs)
         freed = sum(sizes[name] for name in reads(node) if last_read[name] == place and name not in kept)
         reused = min(written, freed) if node.op_type in IN_PLACE else 0
         peak = max(peak, alive + written - reused + copied)

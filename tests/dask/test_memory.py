@@ -1,0 +1,121 @@
+"""Memory of workers: runs within their limits, the forecast that is checked, and workers that Dask ends."""
+
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from dask import config
+from distributed import Client, LocalCluster
+
+import unpool
+from tests.dask.deadly import Hungry
+from tests.support import models
+from unpool import tiles
+
+pytestmark = pytest.mark.slow
+
+COINS = str(Path(unpool.__file__).parent / "data" / "coins.onnx")
+CLUSTER = {"threads_per_worker": 1, "dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+UNET = """net (float[1, 3, h, w] x) => (float[1, 2, a, b] y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w1)
+    b = Relu (a)
+    c = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (b)
+    d = Conv <pads = [1, 1, 1, 1]> (c, w2)
+    e = Relu (d)
+    f = ConvTranspose <strides = [2, 2]> (e, w3)
+    g = Concat <axis = 1> (f, b)
+    y = Conv (g, w4)
+}"""
+VOLUME = """net (float[1, 1, d, h, w] x) => (float[1, 2, a, b, c] y) {
+    r = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, w1)
+    s = Relu (r)
+    t, places = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (s)
+    u = MaxUnpool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (t, places)
+    y = Conv <pads = [1, 1, 1, 1, 1, 1]> (u, w2)
+}"""
+WEIGHTS = {
+    "unet": {"w1": (16, 3, 3, 3), "w2": (32, 16, 3, 3), "w3": (32, 16, 2, 2), "w4": (2, 32, 1, 1)},
+    "volume": {"w1": (8, 1, 3, 3, 3), "w2": (2, 8, 3, 3, 3)},
+}
+
+
+def random(*shape):
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+@pytest.mark.parametrize("memory", ["1GiB", "900MiB"])
+def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, memory):
+    """Workers keep no memory of one tile for the next, so that Dask pauses none; bits are those of one machine."""
+    image, session = random(1, 1, 2000, 2000), unpool.InferenceSession(COINS, threads=1)
+    stored = zarr.create_array(tmp_path / "x.zarr", data=image, chunks=(1, 1, 500, 500))
+    peaks = []
+    with LocalCluster(n_workers=2, memory_limit=memory, **CLUSTER) as cluster, Client(cluster) as client:
+        made = session.map_tiles(
+            stored,
+            (512, 512),
+            client=client,
+            to=tmp_path / "y.zarr",
+            pause_timeout=60,
+            on_progress=lambda now: peaks.append(now.peak),
+        )
+        after = [worker["metrics"]["memory"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    whole = tiles.run(session, {"image": image}, (512, 512))
+    assert np.array_equal(made["logits"][...], whole["logits"])
+    assert max(*after, peaks[-1]) < 0.8 * (900 << 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "tile"),
+    [
+        ("coins", (1, 1, 1600, 1600), (512, 512)),
+        ("coins", (1, 1, 2100, 2100), (1024, 1024)),
+        ("unet", (1, 3, 2048, 2048), (1024, 1024)),
+        ("volume", (1, 1, 200, 200, 200), (128, 128, 128)),
+    ],
+)
+def test_the_forecast_is_close_to_the_peak(tmp_path, name, shape, tile):
+    """What the error about a limit that is too small says a worker needs is within 15 % of the peak of its process."""
+    path = COINS
+    if name != "coins":
+        path = tmp_path / "net.onnx"
+        weights = {key: random(*size) for key, size in WEIGHTS[name].items()}
+        path.write_bytes(models.model({"unet": UNET, "volume": VOLUME}[name], **weights).SerializeToString())
+    session, image, peaks = (
+        unpool.InferenceSession(str(path)),
+        zarr.create_array(tmp_path / "x.zarr", data=random(*shape)),
+        [],
+    )
+    arguments = {"to": tmp_path / "y.zarr", "on_progress": lambda now: peaks.append(now.peak)}
+    off = {"distributed.worker.memory.pause": False, "distributed.worker.memory.terminate": False}
+    with (
+        config.set(off),
+        LocalCluster(n_workers=1, memory_limit="16MiB", **CLUSTER) as cluster,
+        Client(cluster) as client,
+    ):
+        with pytest.raises(unpool.ShapeError) as refused:
+            session.map_tiles(image, tile, client=client, **arguments)
+        assert not (tmp_path / "y.zarr").exists()
+        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", None))
+        session.map_tiles(image, tile, client=client, **arguments)
+    (needed,) = map(int, re.findall(r"needs about (\d+) MiB", str(refused.value)))
+    assert abs(needed / (peaks[-1] / 2**20) - 1) < 0.15, (needed, peaks[-1] / 2**20)
+
+
+def test_workers_that_exceed_their_memory_are_named(tmp_path):
+    """Dask ends a worker that takes too much, and starts it again; after some tries the error names the last one."""
+    session = unpool.InferenceSession(COINS)
+    hungry = Hungry(random(1, 1, 300, 300), 2 << 30)
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.worker.memory.monitor-interval": "50ms"}
+    with (
+        config.set(settings),
+        LocalCluster(n_workers=2, memory_limit="1GiB", **CLUSTER) as cluster,
+        Client(cluster) as client,
+    ):
+        begin = time.monotonic()
+        with pytest.raises(unpool.UnpoolError, match=r"2 workers died while they ran tile \d at .*the last one tcp://"):
+            session.map_tiles(hungry, (128, 128), client=client, to=tmp_path / "y.zarr")
+    assert time.monotonic() - begin < 200
+    assert not zarr.open_array(tmp_path / "y.zarr", mode="r").attrs["unpool_finished"]
