@@ -49,6 +49,7 @@ def test_public_modules_are_found():
         "unpool",
         "unpool.dask",
         "unpool.images",
+        "unpool.onnxruntime",
         "unpool.streams",
         "unpool.tiles",
         "unpool.torch",
