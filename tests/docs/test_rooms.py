@@ -44,6 +44,7 @@ ALLOWED = {
     "warmup": {"errors", "dtypes", "functional"},
     "doctor": {"display", "extras", "kernels"},
     "__main__": {"cli"},
+    "picture_input": {"cli", "errors", "images"},
     "data": set(),
     "fork_safety": set(),
     "lazy_names": set(),

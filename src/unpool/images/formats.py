@@ -104,7 +104,22 @@ def read(
 def read_stream(
     stream: BinaryIO, suffix: str, where: str, spatial_rank: int, channels: int | None, pages: str | None = None
 ) -> Picture:
-    """The picture of an open file, whose suffix determines the reader."""
+    """The picture of an open file, as `read` has it.
+
+    Args:
+        stream: the file, of bytes, which can be rewound.
+        suffix: determines the reader, such as ".png".
+        where: what messages call the file.
+        spatial_rank: as that of `read`.
+        channels: as those of `read`.
+        pages: as those of `read`.
+
+    >>> import io
+    >>> from PIL import Image
+    >>> Image.new("L", (2, 1), 7).save(upload := io.BytesIO(), "png")
+    >>> read_stream(upload, ".png", "the upload", 2, channels=3).pixels.tolist()
+    [[[7, 7, 7], [7, 7, 7]]]
+    """
     with read_errors(where, "an image"):
         picture = read_stored(stream, suffix, where, spatial_rank, channels, pages)
         return picture if channels is None else replace(picture, pixels=to_channels(picture.pixels, channels, where))
