@@ -50,6 +50,13 @@ def test_every_target_has_a_library(compiled):
     assert {name for name in needs if not name.startswith("ld-linux-")} <= {"libc.so.6"}
 
 
+def test_every_library_is_reproducible(compiled, tmp_path):
+    """Byte for byte, at any time and in any folder."""
+    (name,) = (each for each in TARGETS if compiled.parent.name.startswith(each))
+    assert build("--target", name, "--output", str(tmp_path)).returncode == 0
+    assert (tmp_path / compiled.name).read_bytes() == compiled.read_bytes()
+
+
 def test_a_library_that_this_machine_cannot_load_needs_a_folder():
     """Else it would take the place of the one for this machine."""
     other = next(target.name for target in TARGETS.values() if library.NAMES[target.system] != library.PATH.name)
