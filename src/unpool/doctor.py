@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unpool.display import display_line
+from unpool.errors import UnpoolError
 from unpool.extras import EXTRAS, install_advice, install_line, missing_modules
 
 PACKAGES = (
@@ -60,6 +61,7 @@ def examine() -> Diagnosis:
     versions = {"unpool": _version("unpool"), "Python": f"{platform.python_version()} on {platform.platform()}"}
     versions |= {name: _version(name) for name in PACKAGES if find_spec(name) is not None}
     kernels, problems = _kernels()
+    kernels["library for onnxruntime"] = _operator_library()
     topics = {"versions": versions, "processor": _processor(), "kernels": kernels}
     if find_spec("numba") is not None:
         cache = topics["cache"] = _cache()
@@ -108,6 +110,16 @@ def _kernels() -> tuple[dict[str, Any], list[str]]:
         return values, [f"kernels: {library.problem}, and there is no Numba to compile them. {install_advice('jit')}."]
     level = host.level()
     return {"level": level.name, "vector width in bytes": level.vector_bytes, **values}, []
+
+
+def _operator_library() -> str:
+    """The library that onnxruntime loads, or why there is none."""
+    from unpool.onnxruntime import get_library_path
+
+    try:
+        return get_library_path()
+    except UnpoolError as error:
+        return f"none: {error}"
 
 
 def _cache() -> dict[str, Any]:

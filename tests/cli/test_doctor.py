@@ -32,6 +32,7 @@ def test_doctor_says_what_is_there():
         assert set(found[topic]) <= {line.split(":")[0].strip() for line in lines.stdout.splitlines()}
     assert found["cache"]["bytes"] >= 0
     assert "CPUExecutionProvider" in found["devices"]["onnxruntime"]
+    assert Path(found["kernels"]["library for onnxruntime"]).is_file()
 
 
 def test_doctor_names_what_is_missing(monkeypatch):

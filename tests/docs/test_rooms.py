@@ -42,7 +42,7 @@ ALLOWED = {
     "tiles": {"runtime"},
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
-    "doctor": {"display", "extras", "kernels"},
+    "doctor": {"display", "errors", "extras", "kernels", "onnxruntime"},
     "__main__": {"cli"},
     "picture_input": {"cli", "errors", "images"},
     "data": set(),

@@ -102,6 +102,13 @@ def test_a_missing_library_is_one_sentence(tmp_path):
     assert "there is no library for onnxruntime. Run python -m unpool.build --onnxruntime." in said
 
 
+def test_a_library_that_cannot_be_loaded_is_one_sentence(tmp_path):
+    """As one of another processor, or a damaged one."""
+    said = refusal(tmp_path, lambda package: (package / "lib" / library.PATH.name).write_bytes(b"damaged"))
+    assert "the library for onnxruntime cannot be loaded (" in said
+    assert "Run python -m unpool.build --onnxruntime." in said
+
+
 def test_a_library_of_other_sources_is_refused(tmp_path):
     """Else it would read what the planner writes in another way."""
     said = refusal(tmp_path, lambda package: (package / "more.h").write_text("enum { MORE };"))

@@ -32,13 +32,12 @@ _MACOS = "11.0"  # the oldest that the library runs on, as the tags of wheels sa
 
 
 def source_digest() -> str:
-    """The SHA-256 of the C sources; empty in an installation without them."""
+    """The SHA-256 of the C sources."""
     digest = hashlib.sha256()
-    paths = sorted(SOURCES.glob("*.[ch]"))
-    for path in paths:
+    for path in sorted(SOURCES.glob("*.[ch]")):
         content = path.read_bytes().replace(b"\r\n", b"\n")  # git may write the ends of lines of Windows
         digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest() if paths else ""
+    return digest.hexdigest()
 
 
 def compile_library(target: str, system: str, path: Path) -> None:

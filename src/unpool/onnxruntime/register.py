@@ -23,7 +23,7 @@ def get_library_path() -> str:
     com.ms.internal.nhwc, in the types float16, bfloat16, float32 and float64, and MaxPool also in int8 and uint8.
 
     Raises:
-        UnpoolError: this installation has no library, or one of other sources.
+        UnpoolError: this installation has no library, one of other sources, or one that cannot be loaded.
 
     >>> from pathlib import Path
     >>> "unpool" in Path(get_library_path()).stem
@@ -36,16 +36,19 @@ def get_library_path() -> str:
 @cache
 def _load() -> None:
     """Load the library once, and let it call the planner."""
-    sources = library.source_digest()
-    problem = ""
     if not library.PATH.is_file():
-        problem = "there is no library for onnxruntime"
-    elif sources and _sources_of(ctypes.CDLL(str(library.PATH))) != sources:
-        problem = "the library for onnxruntime was built from other sources"
-    if problem:
-        advice = "Run python -m unpool.build --onnxruntime" if sources else "Install unpool again"
-        raise UnpoolError(f"{library.PATH}: {problem}. {advice}.")
+        raise _error("there is no library for onnxruntime")
+    try:
+        loaded = ctypes.CDLL(str(library.PATH))
+    except OSError as cause:
+        raise _error(f"the library for onnxruntime cannot be loaded ({cause})") from cause
+    if _sources_of(loaded) != library.source_digest():
+        raise _error("the library for onnxruntime was built from other sources")
     planner.attach(library.PATH)
+
+
+def _error(fact: str) -> UnpoolError:
+    return UnpoolError(f"{library.PATH}: {fact}. Run python -m unpool.build --onnxruntime.")
 
 
 def _sources_of(loaded: Any) -> str:
