@@ -122,6 +122,43 @@ def test_attributes_that_do_not_fit_are_refused_at_loading():
         onnxruntime.InferenceSession(model(text), options())
 
 
+@pytest.mark.parametrize(
+    ("operator", "attribute"),
+    [
+        ("MaxPool", "ceil_mode = 1.0"), ("MaxPool", "storage_order = [1]"), ("MaxPool", "auto_pad = 1"),
+        ("MaxPool", "strides = 2"), ("ConvTranspose", "group = \"1\""), ("ConvTranspose", "auto_pad = [1.0]"),
+    ],
+)  # fmt: skip
+def test_an_attribute_of_another_type_is_refused(operator, attribute):
+    """It is not taken for one that is left out."""
+    node = f"{operator} <kernel_shape = [2], {attribute}> ({'x' if operator == 'MaxPool' else 'x, w'})"
+    text = f"g (float[1, 1, 4] x, float[1, 1, 2] w) => (z) {{ z = {node} }}"
+    with pytest.raises(Exception, match=f"{operator}: {attribute.split()[0]} expects"):
+        onnxruntime.InferenceSession(model(text), options())
+
+
+def test_a_text_does_not_end_at_a_zero_byte():
+    """Only the whole text of an attribute is compared."""
+    made = parser.parse_model(HEAD + "g (float[1, 1, 4] x) => (z) { z = MaxPool <kernel_shape = [2]> (x) }")
+    made.graph.node[0].attribute.append(onnx.helper.make_attribute("auto_pad", b"VALID\0x"))
+    with pytest.raises(Exception, match="auto_pad is one of"):
+        onnxruntime.InferenceSession(made.SerializeToString(), options())
+
+
+@pytest.mark.parametrize(("size", "expected"), [(4, np.nan), (2, None)])
+def test_exact_pools_are_all_of_the_library(size, expected):
+    """In the blocked layout behind a Conv, onnxruntime's own loses NaN, and divides by zero where no window fits."""
+    text = """g (float[1, 16, h, w] x) => (float[1, 16, h2, w2] z) {
+        a = Conv (x, w1)
+        z = MaxPool <kernel_shape = [3, 3]> (a)
+    }"""
+    weights = np.eye(16, dtype=np.float32)[:, :, np.newaxis, np.newaxis]
+    x = np.zeros((1, 16, size, size), np.float32)
+    x[:, :, 1, 1] = np.nan
+    (z,) = onnxruntime.InferenceSession(model(text, w1=weights), options(exact=True)).run(None, {"x": x})
+    assert z.size == 0 if expected is None else np.isnan(z).all()
+
+
 def test_pools_leave_the_blocked_layout_as_it_is(tmp_path):
     """Shapes are inferred, so Convs and pools become the very nodes that onnxruntime alone makes of them."""
 

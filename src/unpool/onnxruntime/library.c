@@ -106,6 +106,10 @@ typedef struct Settings {
 
 enum { NEW_CONV_TRANSPOSE = 11 };
 
+/* onnxruntime computes a MaxPool of version 1 or 8 and later, without Indices, by a kernel of its own in the blocked
+ * layout between Convs. It is fast, but loses NaN, pads in its own way, and divides by zero where no window fits. */
+enum { UNBLOCKED_MAX_POOL = 2 };
+
 typedef struct Op { /* OrtCustomOp of API 17, and what is ours */
     uint32_t version;
     void *(*create_v1)(void);
@@ -133,7 +137,7 @@ typedef struct Op { /* OrtCustomOp of API 17, and what is ours */
 /* The planner, and what it is told */
 
 typedef struct List {
-    int64_t count; /* -1: the attribute is not set */
+    int64_t count; /* -1: the attribute is not set; -2: it has another type */
     void *values;
 } List;
 
@@ -205,19 +209,28 @@ static List read_floats(const void *info, const char *name) {
     return list;
 }
 
+/* The count of an attribute that a function for its type does not find. For one of any other type, onnxruntime finds a
+ * list without integers. */
+static int64_t count_of_missing(const void *info, const char *name) {
+    size_t count = 0;
+    return release(KernelInfoGetAttributeArray_int64(info, name, NULL, &count)) ? -1 : -2;
+}
+
 static List read_int(const void *info, const char *name) {
     List list = {-1, malloc(sizeof(int64_t))};
-    if (list.values && !release(KernelInfoGetAttribute_int64(info, name, list.values))) list.count = 1;
+    if (list.values == NULL) return list;
+    list.count = release(KernelInfoGetAttribute_int64(info, name, list.values)) ? count_of_missing(info, name) : 1;
     return list;
 }
 
 static List read_text(const void *info, const char *name) {
     List list = {-1, NULL};
     size_t count = 0; /* with the NUL at the end */
-    if (release(KernelInfoGetAttribute_string(info, name, NULL, &count))) return list;
+    if (release(KernelInfoGetAttribute_string(info, name, NULL, &count)))
+        return list.count = count_of_missing(info, name), list;
     list.values = calloc(count + 1, 1);
     if (list.values && !release(KernelInfoGetAttribute_string(info, name, list.values, &count)))
-        list.count = strlen(list.values);
+        list.count = count - 1;
     return list;
 }
 
@@ -561,6 +574,7 @@ static int one(const Op *op) { return (void)op, 1; }
 static int last_version(const Op *op) { return (void)op, INT32_MAX; }
 
 static int start_version(const Op *op) {
+    if (op->operator== MAX_POOL && op->settings->values[EXACT][0] == '1') return UNBLOCKED_MAX_POOL;
     return op->operator== CONV_TRANSPOSE && op->settings->values[OPSET][0] == 0 ? NEW_CONV_TRANSPOSE : 1;
 }
 

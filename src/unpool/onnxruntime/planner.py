@@ -57,6 +57,7 @@ class _Tensor(ctypes.Structure):
 _INTS = ("kernel_shape", "strides", "pads", "dilations", "output_padding", "output_shape")
 _NUMBERS = ("group", "ceil_mode", "storage_order")
 _TEXTS = ("auto_pad", "activation")
+_OTHER_TYPE = -2  # in place of the count of an attribute
 
 
 class _Node(ctypes.Structure):
@@ -98,6 +99,11 @@ class Node:
 _nodes: dict[int, Node] = {}
 
 
+class _OtherType:
+    def __repr__(self) -> str:
+        return "an attribute of another type"
+
+
 def _ints(values: _List) -> tuple[int, ...] | None:
     if values.count < 0:
         return None
@@ -116,6 +122,7 @@ def _attributes(described: _Node) -> dict[str, Any]:
     floats = described.activation_params
     if floats.count >= 0:
         given["activation_params"] = tuple((ctypes.c_float * floats.count).from_address(floats.values))
+    given |= {name: _OtherType() for name in (*_NUMBERS, *_TEXTS) if getattr(described, name).count == _OTHER_TYPE}
     return {name: value for name, value in given.items() if value is not None}
 
 

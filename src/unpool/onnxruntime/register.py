@@ -73,7 +73,8 @@ def register(
     Args:
         session_options: an `onnxruntime.SessionOptions`, which is changed: it gets the library, and configuration
             entries whose names begin with "unpool.".
-        exact: True computes ConvTranspose without fast algorithms.
+        exact: True computes ConvTranspose without fast algorithms, and every float MaxPool by unpool, also one between
+            Convs, which onnxruntime computes in its blocked layout.
         compat: "spec" follows the standard's text, "ort" onnxruntime if the two differ.
         index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
         opset: the opset of the models, which onnxruntime does not tell an operator. None takes the newest meaning of
