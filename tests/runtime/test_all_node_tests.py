@@ -1,4 +1,6 @@
-"""All node tests of onnx through the session, and through onnxruntime alone, by the same comparison."""
+"""All node tests of onnx through the session, through onnxruntime alone, and through onnxruntime with the library of
+custom operators, by the same comparison.
+"""
 
 import json
 import subprocess
@@ -48,8 +50,8 @@ def follow(process, file):
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    """The outcomes of both engines, which run at the same time."""
+def found(tmp_path_factory):
+    """The outcomes of all engines, which run at the same time."""
     folder = tmp_path_factory.mktemp("node_suite")
     with ThreadPoolExecutor() as pool:
         made = pool.map(lambda engine: outcomes(engine, folder), node_suite.ENGINES)
@@ -61,19 +63,28 @@ def passed(found):
     return {name for name, why in found.items() if not why}
 
 
-def test_the_session_passes_what_onnxruntime_passes(both, capsys):
+def test_the_session_passes_what_onnxruntime_passes(found, capsys):
     """No case is lost by cutting, folding and falling back, and many are won; the counts are printed."""
-    ours, theirs = passed(both["unpool"]), passed(both["onnxruntime"])
+    ours, theirs = passed(found["unpool"]), passed(found["onnxruntime"])
     with capsys.disabled():
-        print(f"\nnode tests of onnx: {len(both['unpool'])}, onnxruntime {len(theirs)}, session {len(ours)}")  # noqa: T201
+        print(f"\nnode tests of onnx: {len(found['unpool'])}, onnxruntime {len(theirs)}, session {len(ours)}")  # noqa: T201
     assert len(ours) >= len(theirs)
     assert theirs - ours == set()
 
 
-def test_no_case_ends_the_process(both):
-    """Whatever a node test feeds, the session answers or raises within its time."""
-    assert [name for name, why in both["unpool"].items() if why == DIED] == []
-    assert both["unpool"].keys() == both["onnxruntime"].keys()
+def test_onnxruntime_with_the_library_passes_what_it_passes_alone(found, capsys):
+    """No case is lost by the custom operators; the counts are printed."""
+    ours, theirs = passed(found["library"]), passed(found["onnxruntime"])
+    with capsys.disabled():
+        print(f"\nnode tests of onnx: {len(found['library'])}, onnxruntime {len(theirs)}, with the library {len(ours)}")  # noqa: T201
+    assert theirs - ours == set()
+    assert found["library"].keys() == found["onnxruntime"].keys()
+
+
+def test_no_case_ends_the_process(found):
+    """Whatever a node test feeds, both sessions answer or raise within their time."""
+    assert [name for engine in ("unpool", "library") for name, why in found[engine].items() if why == DIED] == []
+    assert found["unpool"].keys() == found["onnxruntime"].keys()
 
 
 DYING = """

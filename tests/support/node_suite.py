@@ -18,13 +18,22 @@ from onnx import numpy_helper
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-def by_onnxruntime(model: onnx.ModelProto) -> Run:
-    """The model in onnxruntime alone, on its CPU provider."""
-    options = onnxruntime.SessionOptions()
+def by_onnxruntime(model: onnx.ModelProto, options: onnxruntime.SessionOptions | None = None) -> Run:
+    """The model in onnxruntime, alone or with what the options have registered, on its CPU provider."""
+    options = options or onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
+
+
+def by_library(model: onnx.ModelProto) -> Run:
+    """The model in onnxruntime, with unpool's library of custom operators."""
+    import unpool.onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    unpool.onnxruntime.register(options)
+    return by_onnxruntime(model, options)
 
 
 def by_unpool(model: onnx.ModelProto) -> Run:
@@ -34,7 +43,7 @@ def by_unpool(model: onnx.ModelProto) -> Run:
     return onnx_backend.prepare(model).run
 
 
-ENGINES = {"onnxruntime": by_onnxruntime, "unpool": by_unpool}
+ENGINES = {"onnxruntime": by_onnxruntime, "library": by_library, "unpool": by_unpool}
 
 
 def as_array(value: Any) -> Any:

@@ -128,6 +128,12 @@ def is_model(case: Case) -> bool:
     return "activation" not in case.attributes and "activation_params" not in case.attributes
 
 
+def is_explicit_model(case: Case) -> bool:
+    """Whether a model can say the case: not a default that is given to a version without the attribute."""
+    since = {"storage_order": 8, "ceil_mode": 10}
+    return is_model(case) and all((case.opset or NEWEST_OPSET) >= since.get(name, 1) for name in case.attributes)
+
+
 def is_backend_node(case: Case) -> bool:
     """Whether run_node can say the case: it has no compat, no index_space, no domain versions."""
     return is_model(case) and case.layout == "NCHW" and case.compat == "spec" and case.index_space == "auto"

@@ -1,0 +1,87 @@
+"""Short forms of the campaigns against sessions with the library."""
+
+from collections import Counter
+
+import pytest
+
+from tests.campaigns import onnxruntime_calls, onnxruntime_models
+from tests.campaigns.onnxruntime_model_cases import case, every_node
+
+CALLS, MODELS = 60, 25
+
+
+def total(trials):
+    """How often what happened, and the faults."""
+    tally, faults = Counter(), []
+    for found, wrong in trials:
+        tally += found
+        faults += wrong
+    return tally, faults
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("chunk", range(4))
+def test_random_calls(chunk):
+    """Calls of every version, type and layout give the bits of the functions in every size, or their refusals."""
+    first = 7_000_000 + chunk * CALLS
+    tally, faults = total(map(onnxruntime_calls.trial, range(first, first + CALLS)))
+    assert faults == []
+    assert tally["equal"] > CALLS
+    assert tally["refused"] > CALLS // 4
+    assert tally["refused at loading"] > 0
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("chunk", range(4))
+def test_random_models(chunk):
+    """Models of many operators, with bodies and functions, give what onnx's evaluator gives with the functions."""
+    first = 7_000_000 + chunk * MODELS
+    tally, faults = total(map(onnxruntime_models.trial, range(first, first + MODELS)))
+    assert faults == []
+    assert tally["equal"] > MODELS
+
+
+def test_models_hold_what_the_campaign_is_about():
+    """Bodies, functions, other operators, and all three operators occur in 60 models."""
+    models = [case(seed) for seed in range(60)]
+    operators = {node.op_type for made in models for node in every_node(made.model)}
+    wanted = {
+        "MaxPool",
+        "MaxUnpool",
+        "ConvTranspose",
+        "If",
+        "Loop",
+        "Scan",
+        "Conv",
+        "QuantizeLinear",
+        "Pad",
+        "Transpose",
+    }
+    assert wanted <= operators
+    assert any(made.model.functions for made in models)
+    assert {made.settings["level"] for made in models} == set(range(4))
+
+
+def test_a_fault_is_reported(monkeypatch):
+    """Sessions without the library differ from the functions, and the campaign says so."""
+    monkeypatch.setattr("unpool.onnxruntime.register", lambda options, **settings: None)
+    _, faults = total(map(onnxruntime_calls.trial, range(20)))
+    assert faults
+
+
+DYING = """
+import json, os, sys
+for seed in range(int(sys.argv[3]), 10):
+    print(json.dumps([seed]), flush=True)
+    if seed == 8:
+        os.abort()
+    print(json.dumps([seed, {"equal": 1}, []]))
+"""
+
+
+def test_a_model_that_ends_its_process_is_a_fault(monkeypatch):
+    """The models behind it run in another process."""
+    monkeypatch.setattr(onnxruntime_models, "PROGRAM", ("-c", DYING))
+    results = onnxruntime_models.chunk(7, 3)
+    assert results[7] == results[9] == [{"equal": 1}, []]
+    assert "the process ended with -6" in results[8][1][0]

@@ -1,0 +1,25 @@
+"""Tensors between NumPy and onnxruntime, which takes bfloat16 from no array."""
+
+import ctypes
+import math
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+from onnx import TensorProto
+
+
+def to_value(x: np.ndarray) -> onnxruntime.OrtValue:
+    """A tensor of onnxruntime."""
+    if x.dtype != ml_dtypes.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(x)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
+
+
+def to_numpy(value: onnxruntime.OrtValue) -> np.ndarray:
+    """A copy of a tensor of onnxruntime."""
+    if value.element_type() != TensorProto.BFLOAT16:
+        return value.numpy()
+    shape = value.shape()
+    bits = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
+    return np.array(bits, np.uint16).reshape(shape).view(ml_dtypes.bfloat16)
