@@ -1,0 +1,212 @@
+"""Features of onnxruntime's sessions that touch a model or a process as a whole, with the library."""
+
+import gc
+import multiprocessing
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+import unpool
+from tests.onnxruntime.test_sessions import HEAD, SEGMENT, model, options, picture, unpooled
+
+UP = "g (float[1, 3, h, w] x) => (float[1, 4, h2, w2] z) { z = ConvTranspose <strides = [2, 2]> (x, weights) }"
+
+
+def plain_options():
+    """SessionOptions without the library."""
+    made = onnxruntime.SessionOptions()
+    made.log_severity_level = 4
+    return made
+
+
+def outputs(source, given, x):
+    """The output of a session."""
+    return onnxruntime.InferenceSession(source, given).run(None, {"x": x})[0]
+
+
+def saved(path, given):
+    """The path of SEGMENT as a session of these options has optimized it."""
+    given.optimized_model_filepath = str(path)
+    given.add_session_config_entry("session.save_model_format", path.suffix[1:].upper())
+    onnxruntime.InferenceSession(model(SEGMENT), given)
+    return str(path)
+
+
+@pytest.mark.parametrize("earlier", [options, plain_options])
+@pytest.mark.parametrize("later", [options, plain_options])
+def test_an_optimized_model_is_an_ordinary_one(tmp_path, earlier, later):
+    """What is saved with the library, or without, runs with it and without."""
+    path = saved(tmp_path / "optimized.onnx", earlier())
+    x = picture(1, 3, 8, 10)
+    assert np.array_equal(outputs(path, later(), x), unpooled(x))
+
+
+def test_the_ort_format_fits_the_session_that_saved_it(tmp_path):
+    """A file in the format of onnxruntime names its operators' versions: with the library, those of the library."""
+    x = picture(1, 3, 8, 10)
+    ours, theirs = (saved(tmp_path / f"{make.__name__}.ort", make()) for make in (options, plain_options))
+    assert np.array_equal(outputs(ours, options(), x), unpooled(x))
+    for path, given in ((ours, plain_options()), (theirs, options())):
+        with pytest.raises(Exception, match="Could not find an implementation for MaxPool"):
+            onnxruntime.InferenceSession(path, given)
+
+
+def test_overrides_of_free_dimensions():
+    """A session with fixed sizes gives the same, and refuses others."""
+    given = options()
+    for name, size in {"n": 1, "h": 8, "w": 10}.items():
+        given.add_free_dimension_override_by_name(name, size)
+    session = onnxruntime.InferenceSession(model(SEGMENT), given)
+    x = picture(1, 3, 8, 10)
+    assert np.array_equal(session.run(None, {"x": x})[0], unpooled(x))
+    with pytest.raises(Exception, match="Got invalid dimensions"):
+        session.run(None, {"x": picture(1, 3, 8, 12)})
+
+
+def up(weights, x):
+    """What UP gives."""
+    return unpool.prepare_conv_transpose(weights, strides=[2, 2])(x)
+
+
+def test_sessions_share_weights():
+    """Weights that a program gives to two sessions are theirs, whatever the model has."""
+    weights, x = picture(3, 4, 2, 2), picture(1, 3, 5, 7)
+    value, given = onnxruntime.OrtValue.ortvalue_from_numpy(weights), options()
+    given.add_initializer("weights", value)
+    for _ in range(2):
+        assert np.array_equal(outputs(model(UP, weights=np.zeros_like(weights)), given, x), up(weights, x))
+
+
+def test_weights_in_a_file_beside_the_model(tmp_path):
+    """They are read, and written again beside the optimized model."""
+    weights, x = picture(3, 4, 2, 2), picture(1, 3, 5, 7)
+    made = parser.parse_model(HEAD + UP)
+    made.graph.initializer.append(numpy_helper.from_array(weights, "weights"))
+    path, again, given = str(tmp_path / "up.onnx"), str(tmp_path / "again.onnx"), options()
+    onnx.save_model(made, path, save_as_external_data=True, location="up.bin", size_threshold=0)
+    given.optimized_model_filepath = again
+    given.add_session_config_entry("session.optimized_model_external_initializers_file_name", "again.bin")
+    given.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "0")
+    for source, chosen in ((path, given), (again, options())):
+        assert np.array_equal(outputs(source, chosen, x), up(weights, x))
+
+
+def test_weights_outlive_a_model_in_memory():
+    """A session computes with its own copy when the bytes of the model are gone."""
+    weights, x = picture(3, 4, 2, 2), picture(1, 3, 5, 7)
+    source = model(UP, weights=weights)
+    session = onnxruntime.InferenceSession(source, options())
+    del source
+    gc.collect()
+    assert np.array_equal(session.run(None, {"x": x})[0], up(weights, x))
+
+
+def test_a_bound_output_of_another_shape_is_refused():
+    """Onnxruntime's status says so, and nothing is written."""
+    session = onnxruntime.InferenceSession(model(SEGMENT), options())
+    binding = session.io_binding()
+    y = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((1, 3, 4, 4), np.float32))
+    binding.bind_cpu_input("x", picture(1, 3, 8, 8))
+    binding.bind_ortvalue_output("z", y)
+    with pytest.raises(RuntimeError, match="OrtValue"):
+        session.run_with_iobinding(binding)
+    assert not y.numpy().any()
+
+
+def test_a_run_that_is_terminated():
+    """RunOptions.terminate ends a run, and the next one is whole."""
+    session, x, run = (
+        onnxruntime.InferenceSession(model(SEGMENT), options()),
+        picture(1, 3, 8, 8),
+        onnxruntime.RunOptions(),
+    )
+    run.terminate = True
+    with pytest.raises(Exception, match="terminate"):
+        session.run(None, {"x": x}, run)
+    assert np.array_equal(session.run(None, {"x": x})[0], unpooled(x))
+
+
+def test_sessions_of_other_settings_side_by_side():
+    """Each session of a process has its own settings, and one without the library none."""
+    window = 'kernel_shape = [2], strides = [3], ceil_mode = 1, auto_pad = "VALID"'
+    text = f"g (float[1, 1, 4] x) => (z) {{ z = MaxPool <{window}> (x) }}"
+    x = picture(1, 1, 4)
+    given = [options(compat="spec"), options(compat="ort"), options(exact=True), plain_options(), options()]
+    sessions = [onnxruntime.InferenceSession(model(text), each) for each in given]
+    sizes = [session.run(None, {"x": x})[0].shape[2] for session in sessions]
+    wanted = [
+        unpool.max_pool(x, kernel_shape=[2], strides=[3], ceil_mode=1, auto_pad="VALID", compat=compat).shape[2]
+        for compat in ("spec", "ort")
+    ]
+    assert sizes == [wanted[0], wanted[1], wanted[0], wanted[1], wanted[0]]
+    assert wanted[0] != wanted[1]
+
+
+def test_threads_make_and_end_sessions():
+    """Eight threads make sessions, run them and drop them at the same time."""
+
+    def work(number):
+        x = picture(1, 3, 9 + number, 11)
+        return all(np.array_equal(outputs(model(SEGMENT), options(), x), unpooled(x)) for _ in range(5))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_asynchronous_runs_at_the_same_time():
+    """Sixteen runs that wait for each other's threads give their own results."""
+    given = options()
+    given.intra_op_num_threads = 3
+    session, results, lock, done = (
+        onnxruntime.InferenceSession(model(SEGMENT), given),
+        {},
+        threading.Lock(),
+        threading.Event(),
+    )
+    inputs = [picture(1, 3, 20 + number, 30) for number in range(16)]
+
+    def callback(found, number, error):
+        with lock:
+            results[number] = error or found[0]
+            if len(results) == len(inputs):
+                done.set()
+
+    for number, x in enumerate(inputs):
+        session.run_async(None, {"x": x}, callback, number)
+    assert done.wait(60)
+    assert all(np.array_equal(results[number], unpooled(x)) for number, x in enumerate(inputs))
+
+
+def is_right(session=None):
+    """True if a session, or a new one, gives what the functions give; for other processes."""
+    x = picture(1, 3, 64, 65)
+    if session is None:
+        session = onnxruntime.InferenceSession(model(SEGMENT), options())
+    return np.array_equal(session.run(None, {"x": x})[0], unpooled(x))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_other_processes(method):
+    """A process that is started makes sessions of its own."""
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(is_right)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_uses_sessions():
+    """A child runs a session of one thread that its parent has made and run, and makes others."""
+    given = options()
+    given.intra_op_num_threads = 1  # threads of onnxruntime do not follow
+    session = onnxruntime.InferenceSession(model(SEGMENT), given)
+    assert is_right(session)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if is_right(session) and is_right() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert is_right(session)
