@@ -1,5 +1,7 @@
 """An image through a model on a SLURM cluster. Usage: python slurm.py MODEL IMAGE.zarr OUTPUT.zarr JOBS.
 
+The same command continues a run that was interrupted. For class numbers instead of scores, add argmax=True.
+
 Start it on a login node, in the environment that the jobs have too; files are on a file system that all nodes see.
 Change what is your site's: queue, account, cores, memory, walltime and the environment.
 """
@@ -13,6 +15,11 @@ from distributed import Client
 import unpool
 
 TILE = (2048, 2048)
+
+
+def show(progress):
+    left = "?" if progress.left is None else round(progress.left)
+    print(f"{progress.done} of {progress.tiles} tiles, {left} s left, peak memory {progress.peak >> 20} MiB")
 
 
 def main(model, image, output, jobs):
@@ -31,7 +38,8 @@ def main(model, image, output, jobs):
         cluster.scale(jobs=int(jobs))
         print("dashboard:", client.dashboard_link)
         session = unpool.InferenceSession(model)
-        made = session.map_tiles(zarr.open_array(image, mode="r"), TILE, client=client, to=output)
+        read = zarr.open_array(image, mode="r")
+        made = session.map_tiles(read, TILE, client=client, to=output, resume=True, on_progress=show)
         print({name: array.shape for name, array in made.items()})
 
 

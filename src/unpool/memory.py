@@ -40,6 +40,7 @@ LARGE = 1 << 30  # bytes from which an array is compared with the free memory, w
 UNKNOWN = 2**47  # bytes of a usual address space, if the system states no limit
 
 PROC = Path("/proc")  # only on Linux
+MAX_HEAP_BLOCK = 1 << 25  # bytes, of glibc
 _M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 
 _LINE = 64  # bytes; blocks start at a line of the cache
@@ -244,16 +245,16 @@ def trim_heap() -> None:
             malloc_trim(0)
 
 
-def map_large_blocks() -> None:
-    """Let the allocator map blocks of 1 MiB or more on their own from now on: freed ones are no longer resident.
+def map_blocks(size: int = MAX_HEAP_BLOCK) -> None:
+    """Let the allocator map blocks from `size` bytes on their own from now on: freed ones are no longer resident.
 
-    glibc otherwise puts blocks of up to 32 MiB into its heap, whose gaps stay resident: twice the memory in use.
-    Touching fresh pages takes more time.
+    glibc by itself puts blocks of up to 32 MiB into its heap, whose gaps stay resident: twice the memory in use. Only
+    glibc can do otherwise. Touching fresh pages takes more time.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+            mallopt(_M_MMAP_THRESHOLD, size)
 
 
 def peak_rss() -> int:

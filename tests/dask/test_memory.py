@@ -1,6 +1,8 @@
-"""Memory of workers: runs within their limits, the forecast that is checked, and workers that Dask ends."""
+"""Memory of workers: runs within their limits, forecasts, and workers that Dask pauses, or that are killed."""
 
+import logging
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -11,9 +13,10 @@ from dask import config
 from distributed import Client, LocalCluster
 
 import unpool
-from tests.dask.deadly import Hungry
+from tests.dask.deadly import Deadly, Hungry
 from tests.support import models
 from unpool import tiles
+from unpool.runtime.tiles.tiler import Tiler
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +49,19 @@ def random(*shape):
     return np.random.default_rng(0).random(shape, np.float32)
 
 
-@pytest.mark.parametrize("memory", ["1GiB", "900MiB"])
-def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, memory):
-    """Workers keep no memory of one tile for the next, so that Dask pauses none; bits are those of one machine."""
-    image, session = random(1, 1, 2000, 2000), unpool.InferenceSession(COINS, threads=1)
+def set_pause_fraction(client, fraction):
+    """Set the share of its memory limit above which Dask pauses a worker."""
+    client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_pause_fraction", fraction))
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit", "says"),
+    [("1GiB", 1024, "which workers keep"), ("500MiB", 500, "for which nothing is kept")],
+)
+def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, caplog, memory, limit, says):
+    """Dask pauses none of them, whether they have memory for an arena or not; bits are those of one machine."""
+    image, session = random(1, 1, 1600, 1600), unpool.InferenceSession(COINS, threads=1)
+    caplog.set_level(logging.INFO, "unpool.cluster")
     stored = zarr.create_array(tmp_path / "x.zarr", data=image, chunks=(1, 1, 500, 500))
     peaks = []
     with LocalCluster(n_workers=2, memory_limit=memory, **CLUSTER) as cluster, Client(cluster) as client:
@@ -64,7 +76,29 @@ def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, memory):
         after = [worker["metrics"]["memory"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
     whole = tiles.run(session, {"image": image}, (512, 512))
     assert np.array_equal(made["logits"][...], whole["logits"])
-    assert max(*after, peaks[-1]) < 0.8 * (900 << 20)
+    assert max(*after, peaks[-1]) < 0.8 * (limit << 20)
+    assert says in caplog.text
+
+
+def test_two_workers_of_one_gibibyte_are_killed_and_paused(tmp_path):
+    """A worker that dies and a pause of all of them, which ends, change nothing about the results."""
+    image, session, done = random(1, 1, 1200, 1200), unpool.InferenceSession(COINS, threads=1), []
+    (tmp_path / "deaths").mkdir()
+    deadly = Deadly(image, (700, 700), tmp_path / "deaths", most=1)
+    with LocalCluster(n_workers=2, memory_limit="1GiB", **CLUSTER) as cluster, Client(cluster) as client:
+
+        def pause(now):
+            done.append(now.done)
+            if now.done == 2:
+                set_pause_fraction(client, 0.01)
+                threading.Timer(4, lambda: set_pause_fraction(client, 0.8)).start()
+
+        made = session.map_tiles(
+            deadly, (256, 256), client=client, to=tmp_path / "y.zarr", pause_timeout=100, on_progress=pause
+        )
+    assert len(list((tmp_path / "deaths").iterdir())) == 1
+    assert done == list(range(1, 26))
+    assert np.array_equal(made["logits"][...], tiles.run(session, {"image": image}, (256, 256))["logits"])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +111,10 @@ def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, memory):
     ],
 )
 def test_the_forecast_is_close_to_the_peak(tmp_path, name, shape, tile):
-    """What the error about a limit that is too small says a worker needs is within 15 % of the peak of its process."""
+    """What an error says that a worker needs is within 15 % of the peak of its process with this limit.
+
+    `unpool inspect` prints the part of it that a tile takes.
+    """
     path = COINS
     if name != "coins":
         path = tmp_path / "net.onnx"
@@ -98,10 +135,15 @@ def test_the_forecast_is_close_to_the_peak(tmp_path, name, shape, tile):
         with pytest.raises(unpool.ShapeError) as refused:
             session.map_tiles(image, tile, client=client, **arguments)
         assert not (tmp_path / "y.zarr").exists()
-        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", None))
+        pattern = r"needs about (\d+) MiB.* and (\d+) MiB for a tile that reads ([0-9x]+)"
+        ((*sizes, shape),) = re.findall(pattern, str(refused.value))
+        needed, of_tile = map(int, sizes)
+        limit = int(needed * 1.1) << 20
+        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", limit))
         session.map_tiles(image, tile, client=client, **arguments)
-    (needed,) = map(int, re.findall(r"needs about (\d+) MiB", str(refused.value)))
     assert abs(needed / (peaks[-1] / 2**20) - 1) < 0.15, (needed, peaks[-1] / 2**20)
+    read = {session.get_inputs()[0].name: tuple(map(int, shape.split("x")))}
+    assert round(Tiler(session).lean_bytes(read) / 2**20) == of_tile
 
 
 def test_workers_that_exceed_their_memory_are_named(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import yaml
 import zarr
 from distributed import LocalCluster
@@ -60,9 +61,11 @@ def test_every_command_is_run_or_marked():
 def here(tmp_path, monkeypatch):
     """A folder with the files that the page names, as the current one; sizes are small."""
     monkeypatch.chdir(tmp_path)
-    text = (
-        "n (float[1, 1, h, w] x) => (float[1, 1, a, b] y) { y = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (x) }"
-    )
+    text = """n (float[1, 1, h, w] x) => (float[1, 2, a, b] y) {
+        pooled = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (x)
+        negative = Neg (pooled)
+        y = Concat <axis = 1> (negative, pooled)
+    }"""
     (tmp_path / "model.onnx").write_bytes(models.model(text).SerializeToString())
     image = np.random.default_rng(0).random((1, 1, 60, 80), np.float32)
     np.save("image.npy", image)
@@ -70,7 +73,8 @@ def here(tmp_path, monkeypatch):
     Path("pod").mkdir()
     for name in ("model.onnx", "image.zarr"):
         Path("pod", name).symlink_to(tmp_path / name)
-    return unpool.max_pool(image, kernel_shape=3, strides=2)
+    pooled = unpool.max_pool(image, kernel_shape=3, strides=2)
+    return np.concatenate([-pooled, pooled], 1)
 
 
 def end(process):
@@ -84,29 +88,28 @@ def end(process):
 
 
 def test_commands_by_hand(here):
-    """The scheduler, the worker and the run, as the page says them, on another port and with smaller tiles.
+    """The scheduler, the worker and the runs, as the page says them, on another port and with smaller tiles.
 
     And then what runs inside of a pod, with this folder in the place of its volume.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    *servers, run = (
-        [word.replace("8786", port) for word in command(start)]
-        for start in ("dask scheduler", "dask worker", "unpool run model.onnx")
-    )
+    servers = [[word.replace("8786", port) for word in command(start)] for start in ("dask scheduler", "dask worker")]
+    runs = [line.replace("8786", port).split() for line in LINES if line.startswith("unpool run model.onnx")]
     with ExitStack() as stack:
         for words in servers:
             more = ["--no-dashboard", "--dashboard-address", ":0"] if words[1] == "scheduler" else []
             process = subprocess.Popen([sys.executable, "-m", *words, *more], stderr=subprocess.DEVNULL)
             stack.callback(end, process)
-        for words in (run, [word.replace("8786", port).replace("/images/", "pod/") for word in in_a_pod()]):
+        for words in (*runs, [word.replace("8786", port).replace("/images/", "pod/") for word in in_a_pod()]):
             small = ["32x32" if re.fullmatch(r"\d+x\d+", word) else word for word in words[1:]]
             done = CliRunner().invoke(app, small)
             assert done.exit_code == 0, done.output
 
     for folder in (".", "pod"):
         assert np.array_equal(zarr.open_array(f"{folder}/logits.zarr", mode="r")[...], here)
+    assert np.array_equal(tifffile.imread("mask.tif"), here.argmax(1)[0])
 
 
 def test_the_script_for_slurm(here, monkeypatch):

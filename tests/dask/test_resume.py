@@ -1,6 +1,7 @@
 """Runs on a cluster that end early: they are resumed from what is written; their outputs, masks and progress."""
 
 import contextlib
+import logging
 import math
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import unpool
 from tests.support import models
 from unpool import streams
 from unpool.cli.app import app
+from unpool.memory import rss
 
 MODEL = """net (float[1, 1, height, width] x) => (float[1, 3, h, w] y, int64[2] two) {
     pooled, places = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
@@ -69,6 +71,11 @@ def interrupt(session, image, client, to, after=4, **words):
 
     with contextlib.suppress(KeyboardInterrupt):
         session.map_tiles(image, (8, 10), client=client, to=to, on_progress=stop, **words)
+
+
+def set_memory_limit(client, size):
+    """Give each worker another memory limit."""
+    client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", size))
 
 
 @pytest.mark.sample(2)
@@ -160,18 +167,26 @@ def test_an_output_that_cannot_be_made_is_refused_at_once(client, session, image
 
 def test_a_worker_that_is_too_small_is_named_before_anything_is_written(client, session, image, here):
     """The error has the limit and the need."""
-
-    def limit(size):
-        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", size))
-
     before = sorted(here.iterdir())
-    limit(40 << 20)
+    set_memory_limit(client, 40 << 20)
     try:
         with pytest.raises(unpool.ShapeError, match=r"limit of 40 MiB of worker .* needs about \d+ MiB"):
             session.map_tiles(image, (8, 10), client=client, to="y.zarr")
     finally:
-        limit(64 << 30)
+        set_memory_limit(client, 64 << 30)
     assert sorted(here.iterdir()) == before
+
+
+def test_a_worker_with_little_memory_keeps_none(client, session, image, caplog):
+    """It has no arena, which the log says; results are equal."""
+    caplog.set_level(logging.INFO, "unpool.cluster")
+    set_memory_limit(client, rss() + (300 << 20))  # the pool of this process takes more
+    try:
+        made = session.map_tiles(image, (8, 10), client=client, to="y.zarr", outputs=["y"])
+    finally:
+        set_memory_limit(client, 64 << 30)
+    assert "for which nothing is kept" in caplog.text
+    assert np.array_equal(made["y"][...], session.run(["y"], {"x": image[...]})[0])
 
 
 def test_paused_workers_are_named(client, session, image, caplog):

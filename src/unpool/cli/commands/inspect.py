@@ -135,12 +135,14 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
     """Lines about receptive fields, image sizes, memory and tiling.
 
     >>> axis = {"step": "2", "field": 44, "before": 20, "after": 22}
-    >>> tiles = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "bytes": 3 << 20, "refusal": ""}
-    >>> for line in image_lines(tiles | {"smallest": [{"least": 8, "step": 4}]}):
+    >>> tiles = {"shapes": {"x": [1, 3, 64]}, "stride": [8], "outputs": {"y": [axis]}, "refusal": ""}
+    >>> more = {"smallest": [{"least": 8, "step": 4}], "bytes": 3 << 20, "lean_bytes": 2 << 20}
+    >>> for line in image_lines(tiles | more):
     ...     print(line)
     receptive field: 'y' sees 44 of the input, and has an element every 2; halo 20 before and 22 after
     smallest input: 8, then in steps of 4
     memory: a run on x of 1x3x64 takes about 3 MiB, plus its inputs and the session
+    cluster: a worker needs at least 2 MiB per thread for such a run, plus its process
     tiles: exact, at multiples of 8
     """
     if tiles["refusal"]:
@@ -165,5 +167,7 @@ def image_lines(tiles: Mapping[str, Any]) -> list[str]:
         *lines,
         f"smallest input: {smallest}",
         f"memory: a run on {shapes} takes about {round(tiles['bytes'] / 2**20)} MiB, plus its inputs and the session",
+        f"cluster: a worker needs at least {round(tiles['lean_bytes'] / 2**20)} MiB per thread for such a run, "
+        "plus its process",
         f"tiles: exact, at multiples of {format_shape(tiles['stride'])}",
     ]

@@ -183,7 +183,7 @@ def _prepare(
     transforms = _transforms(session, tiling, options.scores)
     strides = tiler.strides(shapes)
     least = tiler.tiling(shapes, [max(strides)] * len(strides), is_even=True).max_input_shapes()
-    content = _pickle_session(session, options.threads)
+    content, read = _pickle_session(session, options.threads), tiling.max_input_shapes()
     job = ClusterJob(
         sha256(content).hexdigest(),
         content,
@@ -192,7 +192,8 @@ def _prepare(
         None,
         transforms,
         {name: (shape, arrays[name].dtype) for name, shape in least.items()},
-        max(tiler.tile_bytes(shapes, tiling), _read_bytes(worker_inputs, tiling)),
+        max(tiler.lean_bytes(shapes, read), _read_bytes(worker_inputs, tiling)),
+        tiler.arena_bytes(shapes, read),
     )
     settings = {
         **base_settings(session, arrays, _fingerprint),

@@ -63,8 +63,8 @@ class TileTasks:
             words: dict[str, Any] = {"workers": least, "allow_other_workers": True, "retries": self.retries}
             return self.client.submit(check_worker, self.name, key=(f"{self.name}-check", 0), pure=False, **words)
 
-        for _ in self._run([None], submit, lambda _: "the model was loaded"):
-            pass
+        for _, memory in self._run([None], submit, lambda _: "the model was loaded"):
+            _log.info("%s", memory)
 
     def results(self, tiles: Iterable[Tile]) -> Iterator[tuple[Tile, TileResult]]:
         """The result of every tile, in the order of completion. At the end, no task is left running."""

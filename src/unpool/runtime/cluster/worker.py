@@ -1,8 +1,9 @@
 """Tiles on a worker: it loads the session once per process, runs tiles, and writes or returns their results.
 
-A worker's process keeps no memory from one tile to the next, so that Dask does not pause it: sessions have neither the
-memory pattern nor the arena of onnxruntime, and in a process of a nanny the pool of unpool is off and large blocks go
-back to the system when they are freed.
+Tiles have several shapes, and memory that is kept for each of them makes Dask pause a worker. So sessions have no
+memory pattern of onnxruntime, and in a process of a nanny the pool of unpool is off. Where the memory limit is also too
+small for the arena of onnxruntime, a process is *lean*: it has none, and returns large blocks to the system when they
+are freed, which takes more time.
 """
 
 import pickle
@@ -21,7 +22,7 @@ from distributed import WorkerPlugin, get_worker
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.images.axes import Slices
-from unpool.memory import map_large_blocks, peak_rss, pool_limit, rss, set_pool_limit, trim_heap
+from unpool.memory import map_blocks, peak_rss, pool_limit, rss, set_pool_limit, trim_heap
 from unpool.runtime.cluster.zarr_outputs import ZarrLocation
 from unpool.runtime.streams.output_transform import OutputTransform
 from unpool.runtime.tiles.run import Arrays, run_tile
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from unpool.runtime.session.session import InferenceSession
 
 MAX_CACHED_SESSIONS = 2  # of a worker: that of the run, and one from an earlier run
+LEAN_BLOCK = 1 << 20  # bytes, from which a lean process maps blocks on their own
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class ClusterJob:
     location            the Zarr arrays of the outputs; None where results go back to the client
     transforms          by output, the step to its array
     least_inputs        shapes and types of the inputs of the smallest tile
-    tile_bytes          forecast of the memory of a tile in bytes
+    lean_bytes          forecast of the memory of a tile in bytes, in a lean process
+    arena_bytes         upper bound of the memory of tiles in bytes, in a process that is not
     """
 
     digest: str
@@ -53,7 +56,8 @@ class ClusterJob:
     location: ZarrLocation | None
     transforms: Mapping[str, OutputTransform]
     least_inputs: Mapping[str, tuple[Shape, "np.dtype[Any]"]]
-    tile_bytes: int
+    lean_bytes: int
+    arena_bytes: int
 
 
 @dataclass(frozen=True)
@@ -86,34 +90,38 @@ class JobPlugin(WorkerPlugin):
         if worker.nanny is not None:  # else the process may be that of the caller
             self._pool_limit = pool_limit()
             set_pool_limit(0)
-            map_large_blocks()
         _jobs[self.name] = self._job
 
     def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the name is distributed's
         """Drop the job; its session stays for the next one."""
         _jobs.pop(self.name, None)
-        _checked.discard(self.name)
+        _is_lean.pop(self.name, None)
         if self._pool_limit is not None and not _jobs:
             set_pool_limit(self._pool_limit)
+            map_blocks()
 
 
 _jobs: dict[str, ClusterJob] = {}
-_checked: set[str] = set()
-_sessions: dict[str, "InferenceSession"] = {}
+_is_lean: dict[str, bool] = {}  # by job, from its first tile
+_sessions: dict[tuple[str, bool], "InferenceSession"] = {}  # by the digest, and whether they are lean
 _loading = Lock()
 
 
 def pickle_session(state: dict[str, Any], kind: type, threads: int) -> bytes:
-    """The session for workers, from its state: without memory pattern and arena, and with this number of threads."""
+    """The session for workers, from its state: without memory pattern, and with this number of threads."""
     attributes, entries = state["config"]["options"] or ({}, {})
-    lean = {"enable_mem_pattern": False, "enable_cpu_mem_arena": False, "intra_op_num_threads": threads}
-    config = {**state["config"], "threads": None, "options": ({**attributes, **lean}, entries)}
+    attributes = {**attributes, "enable_mem_pattern": False, "intra_op_num_threads": threads}
+    config = {**state["config"], "threads": None, "options": (attributes, entries)}
     return pickle.dumps((kind, {**state, "config": config}))
 
 
-def check_worker(name: str) -> None:
-    """Load the session of a job on a worker; a ShapeError where its memory is too small for a tile on every thread."""
+def check_worker(name: str) -> str:
+    """Load the session of a job on a worker, and say how; a ShapeError where it has too little memory for the tiles."""
     _session_of(name)
+    job = _jobs[name]
+    if _is_lean[name]:
+        return f"tiles take {_mib(job.lean_bytes)} MiB, for which nothing is kept: workers have too little for an arena"
+    return f"tiles take {_mib(job.arena_bytes)} MiB at most, which workers keep"
 
 
 def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> TileResult:
@@ -132,51 +140,65 @@ def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> TileRes
 
 
 def _session_of(name: str) -> "InferenceSession":
-    """The session of a job, which is loaded and checked before its first tile."""
+    """The session of a job; before its first tile, the memory of the process decides whether it is lean."""
     job = _jobs[name]
     with _loading:
-        session = _sessions.pop(job.digest, None) or _load(job.session)
-        while len(_sessions) >= MAX_CACHED_SESSIONS:
-            del _sessions[next(iter(_sessions))]
-        _sessions[job.digest] = session
-        if name not in _checked:
-            _require_memory(session, job)
-            _checked.add(name)
+        if name not in _is_lean:
+            _is_lean[name] = _is_lean_for(job)
+        return _load(job, _is_lean[name])
+
+
+def _load(job: ClusterJob, is_lean: bool) -> "InferenceSession":
+    key = (job.digest, is_lean)
+    session = _sessions.pop(key, None)
+    if session is None:
+        kind, state = pickle.loads(job.session)
+        if is_lean:
+            state["config"]["options"][0]["enable_cpu_mem_arena"] = False
+        session = kind.__new__(kind)
+        session.__setstate__(state)
+    while len(_sessions) >= MAX_CACHED_SESSIONS:
+        del _sessions[next(iter(_sessions))]
+    _sessions[key] = session
     return session
 
 
-def _load(content: bytes) -> "InferenceSession":
-    kind, state = pickle.loads(content)
-    session: InferenceSession = kind.__new__(kind)
-    session.__setstate__(state)
-    return session
-
-
-def _require_memory(session: "InferenceSession", job: ClusterJob) -> None:
-    """Refuse a worker whose memory limit is below what its process takes and a tile on every thread."""
+def _is_lean_for(job: ClusterJob) -> bool:
+    """True if the memory limit is too small for an arena; a ShapeError where it is for a tile on every thread too."""
     worker = get_worker()
     limit, threads = worker.memory_manager.memory_limit, worker.state.nthreads
     if not limit:
-        return
+        return False
     for package in ("zarr", "numcodecs"):
         import_module(package)
-    zeros = {name: np.zeros(shape, dtype) for name, (shape, dtype) in job.least_inputs.items()}
-    with suppress(UnpoolError):  # kernels are loaded, and count as used; the first tile raises it again
-        session.run(None, {**job.feed, **zeros})
-    trim_heap()
-    used = rss()
     pause = worker.memory_manager.memory_pause_fraction or 1.0
+    if _loaded_bytes(job, False) + threads * job.arena_bytes + pool_limit() <= pause * limit:
+        return False
+    used = _loaded_bytes(job, True)
     terminate = dask.config.get("distributed.worker.memory.terminate") or 1.0
-    needed = max((used + threads * job.tile_bytes) / terminate, used / pause)
+    needed = max((used + threads * job.lean_bytes) / terminate, used / pause)
     if needed > limit:
         reads = ", ".join(format_shape(shape) for shape in job.tiling.max_input_shapes().values())
-        parts = f"{_mib(used)} MiB of its process, and {_mib(job.tile_bytes)} MiB for a tile that reads {reads}"
+        parts = f"{_mib(used)} MiB of its process, and {_mib(job.lean_bytes)} MiB for a tile that reads {reads}"
         times = f" on each of {threads} threads" if threads > 1 else ""
         raise ShapeError(
             f"tiles: the memory limit of {_mib(limit)} MiB of worker {worker.address} is too small: it needs about "
             f"{ceil(needed / 2**20)} MiB, for {parts}{times}. Take smaller tiles, fewer threads per worker, "
             "or a higher --memory-limit."
         )
+    if worker.nanny is not None:
+        map_blocks(LEAN_BLOCK)
+    return True
+
+
+def _loaded_bytes(job: ClusterJob, is_lean: bool) -> int:
+    """Memory of the process in bytes, with the session of a job and its kernels, without those of earlier jobs."""
+    _sessions.clear()
+    zeros = {name: np.zeros(shape, dtype) for name, (shape, dtype) in job.least_inputs.items()}
+    with suppress(UnpoolError):  # the first tile raises it again
+        _load(job, is_lean).run(None, {**job.feed, **zeros})
+    trim_heap()
+    return rss()
 
 
 def _mib(size: float) -> int:

@@ -34,6 +34,7 @@ DEFAULT_SIZES = {3: 4096, 4: 512, 5: 128}  # by rank of an input, of dynamic spa
 MAX_ITEM_BYTES = 8  # assumed for an element of unknown type
 BLOCKED_RANK = 4  # of the values that onnxruntime's Conv copies into a layout of its own: pictures
 OVERHEAD_BYTES = 16 << 20  # of a run in addition to its values: buffers of threads and allocators
+ARENA_GROWTH = 2  # the arena of onnxruntime grows by powers of two
 
 
 class Tiler:
@@ -141,23 +142,23 @@ class Tiler:
             shapes: of all inputs that are fed.
             tile: shapes of the inputs that are cut; by default the whole ones.
         """
-        fields = self._trace_image(shapes, tile)[1].fields
-        sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
-        steps = self.session.plan.steps
-        partitions = sum(_partition_bytes(self._nodes, step, sizes, sizes) for step in steps if step.runner != "unpool")
-        return partitions + _own_bytes(steps, sizes) + OVERHEAD_BYTES
+        return self._run_bytes(self._value_bytes(self._trace_image(shapes, tile)[1]), pool_limit())
 
-    def tile_bytes(self, shapes: Mapping[str, Shape], tiling: Tiling) -> int:
-        """Forecast of the peak memory of a tile in bytes, with its inputs, in a process that keeps no freed memory.
-
-        Args:
-            shapes: of all inputs that are fed.
-            tiling: of these shapes.
+    def arena_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape]) -> int:
+        """Upper bound of the memory of tiles of many shapes in bytes, with their inputs, where the arena keeps freed
+        memory and the pool of unpool none; arguments as for `run_bytes`.
         """
-        read = tiling.max_input_shapes()
-        fields = self._trace({**shapes, **read}, self.images(shapes)).fields
-        sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
-        copies = Counter({name: size for name, size in sizes.items() if len(fields[name].shape) == BLOCKED_RANK})
+        sizes = self._value_bytes(self._trace_image(shapes, tile)[1])
+        return ARENA_GROWTH * self._run_bytes(sizes, 0) + sum(sizes[name] for name in tile)
+
+    def lean_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
+        """Forecast of the peak memory of a run in bytes, with its inputs, in a process that keeps no freed memory;
+        arguments as for `run_bytes`.
+        """
+        tiled, trace = self._trace_image(shapes, tile)
+        sizes = self._value_bytes(trace)
+        pictures = {name for name, field in trace.fields.items() if len(field.shape) == BLOCKED_RANK}
+        copies = Counter({name: sizes[name] for name in pictures})
         steps = self.session.plan.steps
         last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
         held: dict[str, int] = {}
@@ -169,11 +170,20 @@ class Tiler:
             peak = max(peak, sum(held.values()) + own)
             held |= outputs
             held = {name: size for name, size in held.items() if last_read.get(name, len(steps)) > place}
-        return peak + sum(sizes[name] for name in read) + OVERHEAD_BYTES
+        return peak + sum(sizes[name] for name in tiled) + OVERHEAD_BYTES
 
     def output_bytes(self, tiling: Tiling) -> int:
         """Bytes of all outputs of the image."""
         return sum(prod(tiling.shape(name)) * self._item_bytes(name) for name in tiling.outputs)
+
+    def _run_bytes(self, sizes: Counter[str], pool: int) -> int:
+        steps = self.session.plan.steps
+        partitions = sum(_partition_bytes(self._nodes, step, sizes, sizes) for step in steps if step.runner != "unpool")
+        return partitions + _own_bytes(steps, sizes, pool) + OVERHEAD_BYTES
+
+    def _value_bytes(self, trace: Trace) -> Counter[str]:
+        """The size of every value of an image or a tile, in bytes."""
+        return Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in trace.fields.items()})
 
     def _item_bytes(self, name: str) -> int:
         item_type = dtype(self._types.get(name))
@@ -304,8 +314,8 @@ def _partition_bytes(nodes: Sequence[onnx.NodeProto], step: Step, sizes: Counter
     return peak
 
 
-def _own_bytes(steps: Sequence[Step], sizes: Counter[str]) -> int:
-    """Peak memory of the outputs of unpool's steps that are alive at the same time, with blocks that are kept."""
+def _own_bytes(steps: Sequence[Step], sizes: Counter[str], pool: int) -> int:
+    """Peak memory of the outputs of unpool's steps that are alive at the same time, with blocks that a pool keeps."""
     last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
     peak = total = 0
     held: dict[str, int] = {}
@@ -315,7 +325,7 @@ def _own_bytes(steps: Sequence[Step], sizes: Counter[str]) -> int:
             total += sum(sizes[name] for name in step.outputs)
         peak = max(peak, sum(held.values()))
         held = {name: size for name, size in held.items() if last_read.get(name, len(steps)) > place}
-    return min(total, peak + pool_limit())
+    return min(total, peak + pool)
 
 
 @dataclass(frozen=True)
@@ -361,7 +371,8 @@ class Overview:
     """The tiling of a model for inputs of these shapes; empty but for the reason where it cannot be tiled exactly.
 
     By spatial axis, it has the total stride in elements of the first input, the receptive fields of the outputs, and
-    the accepted sizes of the first image; None where `shapes` are not accepted. `bytes` forecasts the peak of a run.
+    the accepted sizes of the first image; None where `shapes` are not accepted. `bytes` forecasts the peak of a run,
+    and `lean_bytes` that of a run that keeps no freed memory, as on workers of a cluster with little of it.
     """
 
     shapes: Mapping[str, Shape]
@@ -369,6 +380,7 @@ class Overview:
     outputs: Mapping[str, tuple[Extent, ...]] | None = None
     smallest: tuple[SizeRange, ...] | None = None
     bytes: int | None = None
+    lean_bytes: int | None = None
     refusal: str | None = None
 
 
@@ -390,7 +402,8 @@ def overview(session: "InferenceSession", sizes: Mapping[str, int], layout: str 
             smallest = tuple(
                 _size_range(tiler, shapes, axis, 0 if axis in fixed else stride) for axis, stride in enumerate(strides)
             )
-        return Overview(shapes, strides, tiler.extents(shapes), smallest, tiler.run_bytes(shapes))
+        extents = tiler.extents(shapes)
+        return Overview(shapes, strides, extents, smallest, tiler.run_bytes(shapes), tiler.lean_bytes(shapes))
     except UnpoolError as error:
         return Overview(shapes, refusal=str(error))
 
