@@ -57,6 +57,19 @@ def segnet(dtype=np.float32, opset=17, size="12, 10", classes=2):
     )
 
 
+def unet3d():
+    """A pool and an unpool of volumes, then a Conv that gives two scores."""
+    pool = "kernel_shape = [2, 2, 2], strides = [2, 2, 2]"
+    return model(
+        f"""unet3d (float[1, 1, depth, height, width] volume) => (float[1, 2, d, h, w] scores) {{
+            y, i = MaxPool <{pool}> (volume)
+            z = MaxUnpool <{pool}> (y, i)
+            scores = Conv <pads = [1, 1, 1, 1, 1, 1]> (z, w1)
+        }}""",
+        w1=random(2, 1, 3, 3, 3),
+    )
+
+
 def branches():
     """Two branches that pool apart and meet again, each with nodes of onnxruntime."""
     return model(

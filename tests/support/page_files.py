@@ -60,7 +60,7 @@ def put_files() -> None:
     for name in ("segnet.onnx", "exported.onnx", "fixed.onnx", "unet.onnx"):
         onnx.save(segnet, name)
     Path("coins.onnx").write_bytes((files("unpool") / "data" / "coins.onnx").read_bytes())
-    onnx.save(_unet3d(), "unet3d.onnx")
+    onnx.save(models.unet3d(), "unet3d.onnx")
     onnx.save(_lesions(), "lesions.onnx")
     onnx.save(_many(), "many.onnx")
     for name, sizes in (("slide.npy", (40, 36)), ("marks.npy", (20, 18))):
@@ -81,18 +81,6 @@ def put_files() -> None:
     scan = nibabel.Nifti1Image(random.integers(-1000, 1000, (20, 18, 16), np.int16), np.diag([0.7, 0.7, 1.5, 1]))
     for name in ("scan.nii", "ct.nii.gz"):
         nibabel.save(scan, name)
-
-
-def _unet3d() -> onnx.ModelProto:
-    pool = "kernel_shape = [2, 2, 2], strides = [2, 2, 2]"
-    return models.model(
-        f"""unet3d (float[1, 1, depth, height, width] volume) => (float[1, 2, d, h, w] scores) {{
-            y, i = MaxPool <{pool}> (volume)
-            z = MaxUnpool <{pool}> (y, i)
-            scores = Conv <pads = [1, 1, 1, 1, 1, 1]> (z, w1)
-        }}""",
-        w1=models.random(2, 1, 3, 3, 3),
-    )
 
 
 def _lesions() -> onnx.ModelProto:

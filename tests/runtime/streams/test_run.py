@@ -135,7 +135,7 @@ def test_the_limit_of_memory_chooses_tiles_of_one_shape(session, tmp_path, monke
 
     monkeypatch.setattr(jobs, "read_tile", noted)
     image = np.random.default_rng(1).random((1, 1, 1003, 1501), np.float32)
-    done = streams.run(session, {"x": image}, tmp_path / "y.npy", max_memory=55 << 20)
+    done = streams.run(session, {"x": image}, tmp_path / "y.npy", max_memory=45 << 20)
     assert done.progress.tiles > 1
     assert len(read) == 1
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), session.run(None, {"x": image})[0])

@@ -186,12 +186,13 @@ class ExactTilePlan:
 
     def _buffer_bytes(self, tiling: Tiling) -> int:
         """Bytes that the pipeline holds in addition to the tile that is being computed."""
-        inputs = tiling.max_input_shapes()
+        inputs, scores = tiling.max_input_shapes(), self._request.scores
         read = sum(prod(shape) * int(self._sources[name].dtype.itemsize) for name, shape in inputs.items())
-        specs = [self._tensor_spec(tiling, name) for name in self._request.outputs]
+        tensors = {name: self._tensor_spec(tiling, name) for name in self._request.outputs}
+        specs = [output_transform(name, tensor, scores).spec for name, tensor in tensors.items()]
         results = sum(prod(spec.piece) * spec.dtype.itemsize for spec in specs)
-        softmax = SOFTMAX_COPIES * results if self._request.scores.softmax else 0
-        return PIPELINE_DEPTH * (read + results) + softmax + self._overhead_bytes
+        temporary = max(scores.temporary_bytes(tensor) for tensor in tensors.values())
+        return min(PIPELINE_DEPTH, len(tiling)) * (read + results) + temporary + self._overhead_bytes
 
 
 def blend_job(

@@ -71,6 +71,15 @@ class ScoreFormat:
             values = softmax(scores, channel)
         return values
 
+    def temporary_bytes(self, tensor: OutputSpec) -> int:
+        """Bytes that `apply` allocates for the largest part of an output of the model, without its result."""
+        elements, channels = math.prod(tensor.piece), 1 if tensor.channel is None else tensor.piece[tensor.channel]
+        if self.threshold is not None:
+            return elements // channels * (tensor.dtype.itemsize + 1)
+        if self.argmax:
+            return elements // channels * np.dtype(np.intp).itemsize
+        return SOFTMAX_COPIES * elements * tensor.dtype.itemsize if self.softmax else 0
+
 
 SOFTMAX_COPIES = 3  # arrays of the size of the scores that a softmax allocates; for float16 one of them is wider
 

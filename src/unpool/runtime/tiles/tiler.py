@@ -142,23 +142,21 @@ class Tiler:
             shapes: of all inputs that are fed.
             tile: shapes of the inputs that are cut; by default the whole ones.
         """
-        return self._run_bytes(self._value_bytes(self._trace_image(shapes, tile)[1]), pool_limit())
+        return self._run_bytes(*self._value_bytes(self._trace_image(shapes, tile)[1]), pool_limit())
 
     def arena_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape]) -> int:
         """Upper bound of the memory of tiles of many shapes in bytes, with their inputs, where the arena keeps freed
         memory and the pool of unpool none; arguments as for `run_bytes`.
         """
-        sizes = self._value_bytes(self._trace_image(shapes, tile)[1])
-        return ARENA_GROWTH * self._run_bytes(sizes, 0) + sum(sizes[name] for name in tile)
+        sizes, copies = self._value_bytes(self._trace_image(shapes, tile)[1])
+        return ARENA_GROWTH * self._run_bytes(sizes, copies, 0) + sum(sizes[name] for name in tile)
 
     def lean_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
         """Forecast of the peak memory of a run in bytes, with its inputs, in a process that keeps no freed memory;
         arguments as for `run_bytes`.
         """
         tiled, trace = self._trace_image(shapes, tile)
-        sizes = self._value_bytes(trace)
-        pictures = {name for name, field in trace.fields.items() if len(field.shape) == BLOCKED_RANK}
-        copies = Counter({name: sizes[name] for name in pictures})
+        sizes, copies = self._value_bytes(trace)
         steps = self.session.plan.steps
         last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
         held: dict[str, int] = {}
@@ -176,14 +174,17 @@ class Tiler:
         """Bytes of all outputs of the image."""
         return sum(prod(tiling.shape(name)) * self._item_bytes(name) for name in tiling.outputs)
 
-    def _run_bytes(self, sizes: Counter[str], pool: int) -> int:
+    def _run_bytes(self, sizes: Counter[str], copies: Counter[str], pool: int) -> int:
         steps = self.session.plan.steps
-        partitions = sum(_partition_bytes(self._nodes, step, sizes, sizes) for step in steps if step.runner != "unpool")
+        others = [step for step in steps if step.runner != "unpool"]
+        partitions = sum(_partition_bytes(self._nodes, step, sizes, copies) for step in others)
         return partitions + _own_bytes(steps, sizes, pool) + OVERHEAD_BYTES
 
-    def _value_bytes(self, trace: Trace) -> Counter[str]:
-        """The size of every value of an image or a tile, in bytes."""
-        return Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in trace.fields.items()})
+    def _value_bytes(self, trace: Trace) -> tuple[Counter[str], Counter[str]]:
+        """Bytes of every value of an image or a tile, and of the copy that a Conv of onnxruntime makes of it."""
+        fields = trace.fields
+        sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
+        return sizes, Counter({name: size for name, size in sizes.items() if len(fields[name].shape) == BLOCKED_RANK})
 
     def _item_bytes(self, name: str) -> int:
         item_type = dtype(self._types.get(name))
