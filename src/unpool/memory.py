@@ -41,7 +41,7 @@ UNKNOWN = 2**47  # bytes of a usual address space, if the system states no limit
 
 PROC = Path("/proc")  # only on Linux
 MAX_HEAP_BLOCK = 1 << 25  # bytes, of glibc
-_M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 _LINE = 64  # bytes; blocks start at a line of the cache
 
@@ -249,12 +249,14 @@ def map_blocks(size: int = MAX_HEAP_BLOCK) -> None:
     """Let the allocator map blocks from `size` bytes on their own from now on: freed ones are no longer resident.
 
     glibc by itself puts blocks of up to 32 MiB into its heap, whose gaps stay resident: twice the memory in use. Only
-    glibc can do otherwise. Touching fresh pages takes more time.
+    glibc can do otherwise. Touching fresh pages takes more time. As where glibc itself changes the size, up to twice as
+    much stays free at the end of the heap.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_M_MMAP_THRESHOLD, size)
+            mallopt(_M_TRIM_THRESHOLD, 2 * size)
 
 
 def peak_rss() -> int:

@@ -198,6 +198,7 @@ def test_the_command_runs_tiles_on_a_cluster(here, client, session, image):
         (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--overlay"), "--overlay: is not for --scheduler"),
         (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--blend", "constant"), "--blend: is not for --scheduler"),
         (2, ("-i", "x.npy", "-o", "y.zarr", "--max-memory", "1GiB"), "--max-memory: is not for --scheduler"),
+        (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8", "--argmax", "--classes", "a,b"), "--classes: is not for"),
         (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--argmax", "--softmax"), "Drop one"),
         (2, ("-i", "x.npy", "-i", "x.npy", "-o", "y.zarr", "--tile", "8x8"), "another file for input"),
         (3, ("-i", "z.npy", "-o", "y.zarr", "--tile", "8x8"), "no such file"),

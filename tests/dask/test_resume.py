@@ -185,8 +185,18 @@ def test_a_worker_with_little_memory_keeps_none(client, session, image, caplog):
         made = session.map_tiles(image, (8, 10), client=client, to="y.zarr", outputs=["y"])
     finally:
         set_memory_limit(client, 64 << 30)
-    assert "for which nothing is kept" in caplog.text
+    assert "too small for an arena" in caplog.text
     assert np.array_equal(made["y"][...], session.run(["y"], {"x": image[...]})[0])
+
+
+def test_a_worker_decides_again_for_the_next_run(client, session, image, caplog):
+    """With more memory than before, it has an arena."""
+    caplog.set_level(logging.INFO, "unpool.cluster")
+    for name, size in (("little", rss() + (300 << 20)), ("much", 64 << 30)):
+        set_memory_limit(client, size)
+        session.map_tiles(image, (8, 10), client=client, to=f"{name}.zarr", outputs=["y"])
+    kinds = [record.getMessage() for record in caplog.records if record.name == "unpool.cluster"]
+    assert ["in an arena" in kind for kind in kinds] == [False, True]
 
 
 def test_paused_workers_are_named(client, session, image, caplog):

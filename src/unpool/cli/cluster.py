@@ -77,6 +77,8 @@ def _check(config: RunConfig) -> None:
         raise UsageError(f"-o {config.output}: a cluster writes one file of {formats}. Give such a name.")
     for option, is_set, advice in (
         ("--overlay", config.overlay, "Write the classes with --argmax"),
+        ("--classes", config.classes is not None, "Masks have numbers: leave it out"),
+        ("--palette", config.palette is not None, "Masks have numbers: leave it out"),
         ("--blend", config.blend is not None, "Its tiles are exact: leave it out"),
         ("--max-memory", config.max_memory is not None, "Workers have a --memory-limit of their own"),
         ("--keep-going", config.keep_going, "Leave it out"),

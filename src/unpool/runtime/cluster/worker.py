@@ -95,10 +95,13 @@ class JobPlugin(WorkerPlugin):
     def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the name is distributed's
         """Drop the job; its session stays for the next one."""
         _jobs.pop(self.name, None)
-        _is_lean.pop(self.name, None)
-        if self._pool_limit is not None and not _jobs:
+        if _jobs:
+            return
+        if self._pool_limit is not None:
             set_pool_limit(self._pool_limit)
-            map_blocks()
+            if any(_is_lean.values()):
+                map_blocks()
+        _is_lean.clear()
 
 
 _jobs: dict[str, ClusterJob] = {}
@@ -120,8 +123,8 @@ def check_worker(name: str) -> str:
     _session_of(name)
     job = _jobs[name]
     if _is_lean[name]:
-        return f"tiles take {_mib(job.lean_bytes)} MiB, for which nothing is kept: workers have too little for an arena"
-    return f"tiles take {_mib(job.arena_bytes)} MiB at most, which workers keep"
+        return f"memory of workers: too small for an arena; tiles take about {_mib(job.lean_bytes)} MiB, and more time"
+    return f"memory of workers: tiles take up to {_mib(job.arena_bytes)} MiB, in an arena"
 
 
 def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> TileResult:
