@@ -17,6 +17,7 @@ from unpool.torch import example
 
 NETS = """
     from torch import nn
+    from tests.support.networks import Unsized
 
     class Net(nn.Module):
         def __init__(self):
@@ -38,16 +39,6 @@ NETS = """
             if x.shape[2] % 8 != 1:
                 raise ValueError("9, 17, 25 and so on")
             return x + 1
-
-    class Eighths(nn.Module):
-        def forward(self, x):
-            found = []
-            for _ in range(3):
-                x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
-                found.append(indices)
-            for indices in reversed(found):
-                x = nn.functional.max_unpool2d(x, indices, 2)
-            return x
 
     class Pools(nn.Module):
         def forward(self, x):
@@ -118,10 +109,10 @@ def test_the_advice_for_odd_sizes_works(here):
 @pytest.mark.parametrize("more", [(), ("--no-dynamo",)])
 def test_every_promised_size_is_tried(here, more):
     """A module for multiples of 8 is refused for even sizes, though some of these are multiples, in both exporters."""
-    refused = invoke("user_nets.py:Eighths", "--example", "1x1x2Hx8W", *more)
+    refused = invoke("user_nets.py:Unsized", "--example", "1x1x2Hx8W", *more)
     assert (refused.exit_code, (here / "net.onnx").exists()) == (4 if more == () else 3, False)
     assert "8H in the text of an example" in refused.stderr
-    done = invoke("user_nets.py:Eighths", "--example", "1x1x8Hx8W", *more)
+    done = invoke("user_nets.py:Unsized", "--example", "1x1x8Hx8W", *more)
     assert done.exit_code == 0, done.output
     assert {"1x1x64x96", "1x1x72x104", "1x1x8x8"} <= set(done.stdout.replace(",", "").split())
 
@@ -168,7 +159,7 @@ def test_stages_of_an_export_are_shown(is_terminal, monkeypatch):
     [
         (("no_such_module:Net", "--example", "1"), 2, "there is no Python module no_such_module here"),
         (("no_such.py:Net", "--example", "1"), 3, "no_such.py: no such Python file"),
-        (("user_nets.py:Nut", "--example", "1"), 2, "has no Nut; it has Eighths, Halves, Net, Odd, Pools, broken"),
+        (("user_nets.py:Nut", "--example", "1"), 2, "has no Nut; it has Halves, Net, Odd, Pools, Unsized, broken"),
         (("user_nets.py", "--example", "1"), 2, "expected module:callable"),
         (("user_nets.py:broken", "--example", "1"), 3, "fails with OSError: no weights here"),
         (("user_nets.py:table", "--example", "1"), 3, "expected a torch.nn.Module, got dict"),

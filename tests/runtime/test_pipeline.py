@@ -1,6 +1,7 @@
 """A pass that fails is skipped, and the log says which one."""
 
 import logging
+import signal
 
 import numpy as np
 import onnxruntime
@@ -36,3 +37,30 @@ def test_a_pass_that_fails_is_skipped(name, error, monkeypatch, caplog):
     (text,) = (text for text in levels if "the pass" in text)
     assert f"the pass {name} failed and is skipped: {error.__name__}: " in text
     assert levels[text] == logging.WARNING
+
+
+class TimeLimitError(Exception):
+    pass
+
+
+class Handler:
+    def __call__(self, number, frame):
+        raise TimeLimitError
+
+    def method(self, number, frame):
+        raise TimeLimitError
+
+
+HANDLERS = {"object": Handler(), "method": Handler().method, "function": lambda *words: Handler()(*words)}
+
+
+@pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
+def test_an_exception_of_a_signal_handler_is_no_failed_pass(handler, monkeypatch):
+    """A time limit that ends while a pass runs ends the loading, with the exception of the handler."""
+    monkeypatch.setattr(pipeline, "reduce_strength", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(TimeLimitError):
+            unpool.InferenceSession(models.segnet(opset=17))
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -18,6 +18,19 @@ def convolutions(rank, *channels):
     return nn.Sequential(*layers)
 
 
+class Unsized(nn.Module):
+    """Three pools and their unpoolings without output_size, which take multiples of 8, and one row or column more."""
+
+    def forward(self, x):
+        found = []
+        for _ in range(3):
+            x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
+            found.append(indices)
+        for indices in reversed(found):
+            x = nn.functional.max_unpool2d(x, indices, 2)
+        return x
+
+
 class SegNet(nn.Module):
     """Three levels; the decoder uses the encoder's indices, its last stage is a transposed convolution."""
 

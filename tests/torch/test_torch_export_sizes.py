@@ -13,6 +13,7 @@ from torch.export import Dim, ShapesCollection
 
 import unpool
 from tests.cases.exports import RoundTrip, noise
+from tests.support.networks import Unsized
 from unpool.torch import export
 from unpool.torch.exporting.dynamic_shapes import read_dynamic_shapes
 
@@ -85,19 +86,6 @@ def test_multiples_are_refused_where_a_dim_promises_more():
         warnings.simplefilter("error", UserWarning)
         program = export(model, example, dynamic_shapes=({2: 2 * Dim("half")},), verbose=False)
     assert sizes(program.model.graph.inputs[0]) == [1, 2, "2*half", 10]
-
-
-class Unsized(nn.Module):
-    """Three pools and their unpoolings without output_size, which take multiples of 8, and one row or column more."""
-
-    def forward(self, x):
-        found = []
-        for _ in range(3):
-            x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
-            found.append(indices)
-        for indices in reversed(found):
-            x = nn.functional.max_unpool2d(x, indices, 2)
-        return x
 
 
 class Padded(nn.Module):

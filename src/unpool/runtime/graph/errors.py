@@ -1,8 +1,10 @@
 """Errors of models: any exception raised while a model is read becomes an UnpoolError that names the model."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 
 from unpool.errors import ModelError, ShapeError, UnpoolError
 
@@ -11,7 +13,9 @@ LONGEST = 300  # characters quoted of another library's message
 
 @contextmanager
 def model_errors(source: object) -> Iterator[None]:
-    """Turns an exception of another class into a ModelError, or MemoryError into a ShapeError, that names the model."""
+    """Turns an exception of another class, unless it is from a handler of signals, into a ModelError that names the
+    model, or MemoryError into a ShapeError.
+    """
     try:
         yield
     except UnpoolError:
@@ -20,6 +24,8 @@ def model_errors(source: object) -> Iterator[None]:
         fact = "out of memory while loading the model. Free memory, or split the model."
         raise ShapeError(f"{source_name(source)}: {fact}") from error
     except Exception as error:
+        if is_from_signal_handler(error):
+            raise
         fact = f"invalid ONNX model, {type(error).__name__}: {short_message(error)}. Export it again."
         raise ModelError(f"{source_name(source)}: {fact}") from error
 
@@ -31,6 +37,15 @@ def step_error(step: str, error: Exception) -> UnpoolError:
     return UnpoolError(
         f"step {step!r} failed with {type(error).__name__}: {short_message(error)}. Check the inputs and the model."
     )
+
+
+def is_from_signal_handler(error: BaseException) -> bool:
+    """True if a handler of signals raised the error: a time limit of the caller's, say, and no fault of the code that
+    it interrupted.
+    """
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(call, "__code__", None) for handler in handlers for call in (handler, type(handler).__call__)}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 def source_name(source: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import onnx
 
-from unpool.runtime.graph.errors import short_message
+from unpool.runtime.graph.errors import is_from_signal_handler, short_message
 from unpool.runtime.graph.graph import Graph, lift_constants, prune
 from unpool.runtime.graph.load import check_model
 from unpool.runtime.graph.semantics import Semantics, check_nodes, check_types
@@ -87,10 +87,12 @@ def run_passes(graph: Graph, types: Types, semantics: Semantics, options: PassOp
 
 
 def _attempt(change: Callable[..., _Result], otherwise: _Result, *arguments: Any) -> _Result:
-    """The result of a pass; `otherwise` if it fails, whatever the exception."""
+    """The result of a pass; `otherwise` if it fails, whatever the exception, unless a handler of signals raises it."""
     try:
         return change(*arguments)
     except Exception as error:
+        if is_from_signal_handler(error):
+            raise
         fact = f"{type(error).__name__}: {short_message(error)}"
         _log.warning("model: the pass %s failed and is skipped: %s", change.__name__, fact)
         return otherwise

@@ -5,8 +5,8 @@
         {digest of version and key}      sha256 of the rest, sha256 of version and key, pickle of key and object
 
 There is a file for every object, which is replaced atomically, and no index: a file is valid if it says so itself. The
-version is all that an object depends on beside its key. A file is unpickled only if both digests fit, and nobody but
-this user and root could have written it; otherwise it counts as missing.
+version is all that an object depends on beside its key. A file is unpickled only if both digests fit, and only this
+user and root could have written it; otherwise it counts as missing.
 """
 
 import hashlib
@@ -140,7 +140,7 @@ def _is_trusted(folder: Path, status: os.stat_result) -> bool:
 
 @cache
 def _is_private(group: int, owner: int) -> bool:
-    """True if nobody but its owner is in a group, by the convention of systems that make a group for every user."""
+    """True if a group has no member but its owner, by the convention of systems that make a group for every user."""
     import grp
     import pwd
 

@@ -9,7 +9,7 @@ A worker that has polled for SPIN seconds sleeps until its slot changes (a futex
 code brings about in some microseconds. It wakes on another core than the caller's: Linux looks for an idle core among
 those that share a cache, and in a virtual machine it often knows of none; then the woken thread would wait on the core
 of its waker while other cores are idle (docs/decisions/0001-python-threads.md). So the caller takes its core from those
-that the sleeping thread may run on now, and the worker puts it back, unless somebody else has set other cores since.
+that the sleeping thread may run on now, and the worker puts it back, unless other cores have been set since.
 Where there is no futex, and after SLEEP seconds, the worker returns to Python and is PARKED.
 
 `task.py` has the words of a task.
