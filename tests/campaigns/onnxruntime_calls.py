@@ -190,7 +190,7 @@ def judge(session, case, constants, expected, said):
     except Exception as error:
         is_right = expected is None and is_sentence(said, error)
         return "refused", "" if is_right else f"refused: {error}; expected {said or 'outputs'}"
-    return "equal", unlike(got, expected, said)
+    return "equal", unlike(got, expected, said) or unlike_inferred(session, feeds, got)
 
 
 def is_sentence(said, error):
@@ -212,6 +212,18 @@ def unlike(got, expected, said):
             return f"output {place} is {y.dtype}{list(y.shape)}, expected {right.dtype}{list(right.shape)}"
         if bits(y) != bits(right):
             return f"output {place} has other bits in {np.count_nonzero(y != right)} of {y.size} elements"
+    return ""
+
+
+def unlike_inferred(session, feeds, got):
+    """What is wrong with the sizes that onnxruntime has inferred; "" if nothing is: one name stands for one size."""
+    sizes = {}
+    given = [(each, feeds[each.name].shape()) for each in session.get_inputs()]
+    for value, shape in (*given, *zip(session.get_outputs(), (y.shape for y in got), strict=True)):
+        for inferred, size in zip(value.shape, shape, strict=False):
+            expected = inferred if isinstance(inferred, int) else sizes.setdefault(inferred, size)
+            if size != expected and inferred is not None:
+                return f"{value.name} has shape {shape}, inferred {value.shape}, {sizes}"
     return ""
 
 

@@ -371,6 +371,18 @@ def reshaped(sketch: Sketch, x: Value) -> Value:
     return Value(sketch.one("Reshape", [y, shape]), x.channels, x.size)
 
 
+def folded(sketch: Sketch, x: Value) -> Value:
+    """The result of operators on constants, which onnxruntime computes once where it can, added."""
+    weights = numbers(sketch, [1, x.channels, *[2] * sketch.rank])
+    given: dict[str, Any] = {"kernel_shape": [2] * sketch.rank}
+    if sketch.opset < 9 or sketch.chance(0.4):
+        (y,) = sketch.add("MaxPool", [sketch.constant(weights)], **given)
+    else:
+        small, i = sketch.add("MaxPool", [sketch.constant(weights)], 2, **given)
+        (y,) = sketch.add("MaxPool", [sketch.one("MaxUnpool", [small, i], **given)], **given)
+    return limited(sketch, Value(sketch.one("Add", [x.name, y]), x.channels, x.size))
+
+
 def joined(sketch: Sketch, x: Value) -> Value:
     """Two ways of the same size, added or side by side."""
     left, right = keeping(sketch, x), keeping(sketch, x)
@@ -479,7 +491,7 @@ def called(sketch: Sketch, x: Value) -> Value:
 
 STEPS = {
     pool: 4, pool_and_unpool: 5, grown: 4, conv: 3, plain: 2, typed: 3, transposed: 2, padded: 2, resized: 1,
-    quantized: 2, reshaped: 1, joined: 2, branched: 2, repeated: 2, scanned: 1, called: 2,
+    quantized: 2, reshaped: 1, folded: 1, joined: 2, branched: 2, repeated: 2, scanned: 1, called: 2,
 }  # fmt: skip
 
 

@@ -125,7 +125,16 @@ def by_onnxruntime(model, settings, *, has_library):
     if has_library:
         unpool.onnxruntime.register(options, exact=settings["exact"], opset=settings["opset"])
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return lambda feed: session.run(None, feed)
+    return lambda feed: with_inferred_shapes(session, feed)
+
+
+def with_inferred_shapes(session, feed):
+    """The outputs of a run, or an error if onnxruntime has inferred other shapes."""
+    outputs = session.run(None, feed)
+    for output, y in zip(session.get_outputs(), outputs, strict=True):
+        if any(isinstance(size, int) and size != actual for size, actual in zip(output.shape, y.shape, strict=False)):
+            raise RuntimeError(f"{output.name} has shape {y.shape}, inferred {output.shape}")
+    return outputs
 
 
 def is_equal(got, expected):

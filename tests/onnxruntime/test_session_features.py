@@ -69,6 +69,23 @@ def test_overrides_of_free_dimensions():
         session.run(None, {"x": picture(1, 3, 8, 12)})
 
 
+@pytest.mark.parametrize(
+    "window",
+    [
+        "kernel_shape = [3], strides = [2], pads = [2, 5], ceil_mode = 1",
+        "kernel_shape = [1], strides = [5], pads = [0, 3], ceil_mode = 1",
+        "kernel_shape = [3], strides = [2], pads = [1, 1], ceil_mode = 1",
+        'kernel_shape = [2], strides = [3], auto_pad = "VALID", ceil_mode = 1',
+        'kernel_shape = [2], strides = [3], auto_pad = "SAME_LOWER", dilations = [2]',
+    ],
+)
+def test_inferred_sizes_are_those_of_outputs(window):
+    """With the sizes that the library infers, onnxruntime plans memory and fusions behind a node."""
+    text = f"g (float[1, 1, 10] x) => (float[] z) {{ z = MaxPool <{window}> (x) }}"
+    session = onnxruntime.InferenceSession(model(text), options())
+    assert session.get_outputs()[0].shape == list(session.run(None, {"x": picture(1, 1, 10)})[0].shape)
+
+
 def up(weights, x):
     """What UP gives."""
     return unpool.prepare_conv_transpose(weights, strides=[2, 2])(x)

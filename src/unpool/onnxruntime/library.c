@@ -457,12 +457,11 @@ static int read_windows(const void *context, int64_t axes, const int64_t *sizes,
     return 1;
 }
 
-static int64_t pooled_size(int64_t large, Window window, int is_ceil) {
-    int64_t reach = (window.size - 1) * window.dilation + 1, room = large + window.begin + window.end - reach, small;
-    if (room < 0) return -1;
-    small = room / window.stride + 1;
-    if (is_ceil && room % window.stride != 0 && small * window.stride < large + window.begin) small++;
-    return small;
+static int64_t pooled_size(int64_t large, Window window, int is_ceil) { /* as in `unpool/geometry.py` */
+    int64_t reach = (window.size - 1) * window.dilation + 1, end = window.end, room;
+    if (is_ceil) end = end + window.stride > reach ? reach - 1 : end + window.stride - 1;
+    room = large + window.begin + end - reach;
+    return room < 0 ? -1 : room / window.stride + 1;
 }
 
 static void infer_sizes(const Op *op, const void *context, int64_t rank, const int64_t *x, int64_t rank_w,
