@@ -34,7 +34,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import ClientDisconnect
 
 from unpool.errors import UnpoolError
-from unpool.memory import set_pool_limit
+from unpool.execute import clear_cache
+from unpool.memory import peak_rss, rss, set_pool_limit, trim_heap
 from unpool.picture_input import PictureInput
 
 ort = import_module(os.environ.get("RUNTIME", "unpool"))  # or onnxruntime, to compare them
@@ -60,6 +61,7 @@ MAX_RUNNING, MAX_WAITING = setting("MAX_RUNNING", 2), setting("MAX_WAITING", 64)
 MAX_SECONDS, MAX_DECODE_SECONDS = setting("MAX_SECONDS", 30), setting("MAX_DECODE_SECONDS", 3)
 MAX_MEMORY = setting("MAX_MEMORY", container_memory())
 MAX_HELD_BYTES = 2 * MAX_BYTES  # of all bodies that wait
+KEPT_BYTES = min(128 << 20, MAX_MEMORY // 8)  # that runs have freed, and that malloc may keep for the next ones
 POOL_BYTES, DECODER_BYTES = 32 << 20, 80 << 20  # that unpool keeps for next outputs; of a decoder without its picture
 SHARE = 0.9  # of MAX_MEMORY that is planned for
 DISCONNECT = 499  # counts clients that left before they got their answer
@@ -71,12 +73,6 @@ requests = Counter("mask_requests", "Requests by status, without health and metr
 seconds = Histogram("mask_seconds", "Seconds of a request that was answered", registry=registry)
 waiting = Gauge("mask_waiting", "Requests that send their body, wait or run", registry=registry)
 largest = Gauge("mask_max_pixels", "Pixels of the largest picture that is taken", registry=registry)
-
-
-def resident(field: str) -> int:
-    """Bytes of this process that are in memory now (VmRSS), or were at most (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
 
 
 class Segmenter:
@@ -101,10 +97,11 @@ class Segmenter:
 
     def pixels_in_memory(self) -> int:
         """Pixels of MAX_RUNNING pictures at once that fit into MAX_MEMORY, by what a run takes."""
-        before = self.peak(64)[0]  # may take long: kernels may compile
-        peak, pixels = self.peak(512)
+        self.peak(64)  # may take long, and more memory than later runs: kernels may compile
+        (before, _), (peak, pixels) = self.peak(64), self.peak(512)
+        self.most_between_runs = before + MAX_HELD_BYTES + POOL_BYTES + KEPT_BYTES
         each = (peak - before) / pixels + BYTES_PER_PIXEL
-        left = SHARE * MAX_MEMORY - before - MAX_HELD_BYTES - POOL_BYTES - MAX_RUNNING * DECODER_BYTES
+        left = SHARE * MAX_MEMORY - self.most_between_runs - MAX_RUNNING * DECODER_BYTES
         pixels = int(left / each / MAX_RUNNING)
         log.info("a run takes %d bytes per pixel: %d pixels fit into %d MiB", each, pixels, MAX_MEMORY >> 20)
         if pixels < 1:
@@ -115,9 +112,10 @@ class Segmenter:
         """Bytes of this process while it runs a blank picture of a size, and pixels of the picture."""
         shape = self.session.get_inputs()[0].shape
         height, width = (size if isinstance(size, int) else side for size in shape[2:])
+        trim_heap()
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
         self.mask(np.zeros((1, self.input.channels or 3, height, width), self.input.dtype), ort.RunOptions())
-        return resident("VmHWM"), height * width
+        return peak_rss(), height * width
 
     def mask(self, x: np.ndarray, options: Any) -> bytes:
         """The mask of an input, as a PNG."""
@@ -145,6 +143,10 @@ class Segmenter:
             log.warning("a run on %s failed: %s", "x".join(map(str, x.shape)), error)
             known = self.input.size_error(x) if ort.__name__ == "unpool" else None
             raise HTTPException(400, known or "the model does not take a picture of this size") from error
+        finally:
+            if rss() > self.most_between_runs:
+                clear_cache()  # tables of unpool for every size of pictures
+                trim_heap()  # malloc keeps freed blocks of up to 32 MiB
 
     async def answer(self, request: Request) -> bytes:
         """The mask of the picture in the body, which has MAX_SECONDS; and so have waiting and running."""

@@ -16,6 +16,7 @@ from PIL import Image
 
 import unpool
 from tests.cli.test_cli import invoke
+from unpool import memory, shape_cache
 
 FOLDER = Path(__file__).parents[2] / "examples" / "docker"
 LIMITS = {"MAX_BYTES": "100000", "MAX_PIXELS": "40000", "MAX_SECONDS": "20", "MAX_RUNNING": "1"}
@@ -160,6 +161,19 @@ def test_memory_limits_pixels(load):
     service.MAX_MEMORY = 1 << 20
     with pytest.raises(SystemExit, match="MAX_MEMORY"):
         service.Segmenter()
+
+
+def test_memory_of_runs_is_given_back(load):
+    """After pictures of many sizes, the service holds little more than before the first."""
+    service = load(MAX_PIXELS="160000", MAX_MEMORY=str(8 << 30))
+    service.KEPT_BYTES = service.POOL_BYTES = 8 << 20
+    with TestClient(service.app) as client:
+        memory.trim_heap()
+        before = memory.rss()
+        for height in range(280, 401, 40):
+            assert client.post("/mask", content=png(size=(400, height))).status_code == 200
+        assert memory.rss() < before + (32 << 20)
+        assert shape_cache.total_bytes() < 1 << 18
 
 
 STEPS = {"unpool.input_scale": "1/255", "unpool.input_mean": "0.4", "unpool.input_std": "0.2"}
