@@ -49,7 +49,7 @@ class TileTasks:
 
     def check_workers(self) -> None:
         """Load the job on a worker with the least memory per thread; a ShapeError where that is too small."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        workers = self._workers()
         shares = {
             address: worker["memory_limit"] / worker["nthreads"]
             for address, worker in workers.items()
@@ -112,7 +112,7 @@ class TileTasks:
             looked = now
             if self.client.status != "running":  # a lost scheduler ends all tasks
                 continue
-            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+            workers = self._workers().values()
             idle = describe_idle_workers(workers)
             paused_since = None if idle is None or not workers else paused_since or now
             if idle is not None and not is_warned and now - begin >= min(WARN_SECONDS, self.pause_timeout):
@@ -120,6 +120,11 @@ class TileTasks:
                 is_warned = True
             if paused_since is not None and now - paused_since >= self.pause_timeout:
                 raise UnpoolError(f"tiles: nothing has run for {now - paused_since:.0f} s: {idle} {RESUME}")
+
+    def _workers(self) -> Mapping[str, Any]:
+        """The workers by address; none where the scheduler is gone."""
+        workers: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
+        return workers
 
     def _submit(self, tile: Tile) -> Any:
         """Submit a tile. Its key has its position in the grid, which the dashboard shows for slow tiles."""
