@@ -94,7 +94,7 @@ INNER = {
         "ort_compat", "signature", "size_check", "random_inputs", "executor", "load", "passthrough", "autotune",
         "io_binding", "ort_methods", "session",
     ),
-    "onnxruntime": ("library", "planner", "register", "__init__"),
+    "onnxruntime": ("library", "plans", "planner", "register", "compile", "__init__"),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "register", "eager_fallback", "tensors", "max_unpool", "max_pool", "conv_transpose"),

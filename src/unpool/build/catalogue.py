@@ -15,11 +15,15 @@ import numpy as np
 
 from unpool import functional, per_plane
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
+from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan, winograd_steps
+from unpool.kernels.cpu.conv_transpose.winograd_steps import OwnLines, TilesParams
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT
+from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import libraries, work_queue
-from unpool.kernels.cpu.machine.jit import Kernel
+from unpool.kernels.cpu.machine.jit import Kernel, record
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
+from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.normalization import normalize
 from unpool.kernels.cpu.snake import snake
 
@@ -78,6 +82,19 @@ def calls(fill: Fill) -> Calls:
     x, scale = fill((1, 2, 8), np.float32), fill((2,), np.float32)
     yield partial(normalize, x, x, scale, scale, 2, 1e-5, threads=1)
     yield partial(snake, x, x, fill((2, 2), np.float32), threads=1)
+    yield from _plans(fill)
+
+
+def _plans(fill: Fill) -> Calls:
+    """Calls of plans, which Python does in another way."""
+    yield partial(scatter.clear, 0, 8, 0, 1)
+    numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
+    yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)
+    params = record(TilesParams(FLAT, *[0] * (len(TilesParams._fields) - 1)), depth=record(FLAT).dtype)
+    for kind in (np.int16, np.int32, np.int64):
+        x, y = readonly(fill((1,), kind)), fill((1,), kind)
+        yield partial(winograd_steps.take_tiles, x, y, readonly(numbers), params, 0, 1)
+        yield partial(winograd_steps.put_tiles, y, x, readonly(numbers), params, OwnLines(owned, owned), 0, 1)
 
 
 def _pools(fill: Fill) -> Calls:

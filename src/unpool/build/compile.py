@@ -26,7 +26,7 @@ from unpool.build.fastcall import make_c_function, make_fastcall
 from unpool.build.runtime import make_runtime
 from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import cache, libraries
-from unpool.kernels.cpu.machine.entry_point import make_entry_point
+from unpool.kernels.cpu.machine.entry_point import make_c_entry, make_entry_point
 from unpool.kernels.cpu.machine.numba_internals import without_gc
 
 
@@ -42,6 +42,7 @@ class _Lowering(Lower):
         kind = context.call_conv.get_function_type(function.restype, function.argtypes)
         kernel = ir.Function(module, kind, function.llvm_func_name)
         if tuple(function.args[-2:]) == ("first", "stop"):
+            make_c_entry(module, kernel, function.restype, f"{self.symbol}{libraries.C_ENTRY}")
             kernel = make_entry_point(module, kernel, function.restype)
         make = make_c_function if self.is_c_function else make_fastcall
         make(context, module, self.symbol, kernel, function)
@@ -75,7 +76,8 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
     if share == 0:
         runtime = binding.parse_assembly(str(make_runtime(is_x86=level.startswith("x86"))))
         lowest = _machine(target, next(iter(target.processors)))
-        _export(target, runtime, {libraries.PYTHON_TABLE, libraries.CPU_LEVEL}, Linkage.external, Visibility.hidden)
+        exported = {libraries.PYTHON_TABLE, libraries.CPU_LEVEL, libraries.SOURCES}
+        _export(target, runtime, exported, Linkage.external, Visibility.hidden)
         _write(folder / "runtime.o", lowest, runtime)
     for symbol, (kernel, types, _, is_c_function) in kernels[share::shares]:
         _Lowering.symbol, _Lowering.is_c_function = symbol, is_c_function
@@ -91,7 +93,7 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
         )
         result.library.finalize()
         module = result.library._final_module
-        _export(target, module, {symbol}, Linkage.internal, Visibility.default)
+        _export(target, module, {symbol, f"{symbol}{libraries.C_ENTRY}"}, Linkage.internal, Visibility.default)
         _write(folder / f"{symbol}.o", machine, module)
 
 

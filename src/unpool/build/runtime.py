@@ -1,4 +1,4 @@
-"""The runtime of a library: memory of arrays that kernels allocate, and the table of Python's functions.
+"""The runtime of a library: memory of arrays that kernels allocate, the table of Python's functions, and its sources.
 
 Numba's compiled code counts references to such memory in its first word, and calls `NRT_MemInfo_call_dtor` after the
 last one.
@@ -6,7 +6,8 @@ last one.
 
 from llvmlite import ir
 
-from unpool.kernels.cpu.machine.libraries import CPU_LEVEL, PYTHON_ENTRIES, PYTHON_TABLE
+from unpool.kernels.cpu.machine.checked_files import source_digest
+from unpool.kernels.cpu.machine.libraries import CPU_LEVEL, PYTHON_ENTRIES, PYTHON_TABLE, SOURCES
 
 _I32, _WORD = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -18,6 +19,9 @@ def make_runtime(*, is_x86: bool) -> ir.Module:
     module = ir.Module("runtime")
     table = ir.GlobalVariable(module, ir.ArrayType(_WORD, len(PYTHON_ENTRIES)), PYTHON_TABLE)
     table.initializer = ir.Constant(table.value_type, None)
+    digest = bytearray(f"{source_digest('.py')}\0", "ascii")
+    sources = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8), len(digest)), SOURCES)
+    sources.initializer, sources.global_constant = ir.Constant(sources.value_type, digest), True
     malloc = ir.Function(module, ir.FunctionType(_POINTER, [_WORD]), "malloc")
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER]), "free")
 

@@ -1,12 +1,14 @@
 """ConvTranspose between arrays and kernels, and its cost."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from unpool.dtypes import AnyArray, storage_type
 from unpool.execute.arrays import OptionalArrays, Output, TypedShape, check_type, contiguous, require
+from unpool.kernels.cpu.machine.plan import Kind, Operand, PlanStep
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape, same_type
@@ -50,6 +52,19 @@ class PreparedConvTranspose:
         if buffer is not y:
             y[...] = buffer
         return (y,)
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
+        """The steps of a plan for weights that are a constant from `own_weights`; None where there is none."""
+        x, w, *rest = inputs
+        b = rest[0] if rest else None
+        if x is None or w is None or w.value is None or self._dispatcher.is_empty:
+            return None
+        if b is None or b.value is not None:
+            value = self._zeros if b is None else contiguous(b.value, self.row, self._storage.compute)
+            b = Operand(Kind.CONSTANT, 0, value.shape, value.dtype, value)
+        if b.dtype != self._storage.compute:
+            return None
+        return self._dispatcher.steps(x, w.value, b, outputs[0])
 
     @property
     def nbytes(self) -> int:

@@ -1,5 +1,6 @@
 """MaxPool between arrays and kernel."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, finish, require
+from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check_bytes, is_recycled
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
@@ -57,6 +59,16 @@ class PreparedMaxPool:
         if not (self._is_in_place and indices is places):
             _copy_indices(self._call, places, indices)
         return y, indices
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
+        """The steps of a plan, None where the outputs of a kernel are not yet the final ones."""
+        is_large = self._y.size >= MIN_RECYCLED_BYTES
+        launch = self._launch_recycled if is_large else self._launch_new
+        is_in_place = self._is_in_place or (self._indices is None and not self._call.spec.is_column_major)
+        if not is_in_place or self._call.spec.activation is not None or not hasattr(launch, "steps"):
+            return None
+        steps: tuple[PlanStep, ...] = launch.steps((inputs[0], outputs[0], outputs[-1]), None)
+        return steps
 
     def _run_plain(self, x: Any, threads: int | None) -> tuple[AnyArray, ...]:
         """As `run`, for new outputs, not recycled, that the kernel writes in their final form."""

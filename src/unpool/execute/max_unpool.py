@@ -1,5 +1,6 @@
 """MaxUnpool between arrays and kernels."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
 from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, finish, require
 from unpool.geometry import Axis, element_count
+from unpool.kernels.cpu.machine.plan import DONE, Condition, Operand, PlanStep
 from unpool.memory import MIN_RECYCLED_BYTES, RuntimeOutput, is_recycled
 from unpool.operators import max_unpool
 from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
@@ -47,6 +49,25 @@ class PreparedMaxUnpool:
             if is_new or not self._stream(elements, positions, buffer, threads):
                 self._scatter(elements, positions, buffer, is_local, threads)
         return (finish(buffer, y, self._call.spec.activation, self._storage),)
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
+        """The steps of a plan: a stream, then a check and a scatter; None where indices count in another shape."""
+        from unpool.kernels.cpu.max_unpool.scatter import steps
+
+        call, (x, indices, *_), y = self._call, inputs, outputs[0]
+        assert x is not None
+        assert indices is not None
+        is_other = call.inferred != call.large.spatial
+        if call.spec.activation is not None or x.size * y.size == 0 or (call.index_space == "inferred" and is_other):
+            return None
+        stream = self._stream_recycled if self._y.size >= MIN_RECYCLED_BYTES else self._stream_new
+        first = () if stream is None else stream.steps(
+            (x, indices, y), None, outcome=Condition.ALL_TRUE, then=(DONE, 1)
+        )  # fmt: skip
+        inferred = _inferred_axes(call) if call.index_space == "auto" and is_other else None
+        channels = call.small.channels if self.row.is_channels_last else 1
+        operands = x.view(self._storage.bits), indices, y.view(self._storage.bits)
+        return (*first, *steps(operands, call.axes, inferred, channels, self._planes))
 
     def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
         """Write y if every index lies in the window of its element, and return whether that is so."""
@@ -92,7 +113,11 @@ def _index_space(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads:
         return call.inferred
     if is_consistent(positions, call.axes, planes, threads):
         return call.large.spatial
-    inferred = [
+    is_inferred = is_consistent(positions, _inferred_axes(call), planes, threads)
+    return call.inferred if is_inferred else call.large.spatial
+
+
+def _inferred_axes(call: MaxUnpoolCall) -> list[Axis]:
+    return [
         Axis(size, axis.small, axis.window, axis.begin) for size, axis in zip(call.inferred, call.axes, strict=True)
     ]
-    return call.inferred if is_consistent(positions, inferred, planes, threads) else call.large.spatial

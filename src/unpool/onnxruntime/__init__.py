@@ -6,6 +6,7 @@
 >>> unpool.onnxruntime.register(options)  # then onnxruntime.InferenceSession("segnet.onnx", options)
 """
 
+from unpool.onnxruntime.compile import compile
 from unpool.onnxruntime.register import get_library_path, register
 
-__all__ = ["get_library_path", "register"]
+__all__ = ["compile", "get_library_path", "register"]

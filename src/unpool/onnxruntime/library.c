@@ -14,6 +14,8 @@
  * has keeps its meaning. Places, the layout of OrtCustomOp, and rules of its use were read in onnxruntime's public header
  * onnxruntime_c_api.h (API 17 to 30); its releases have the version 1.Y.Z, where Y is the number of the API. */
 #define _POSIX_C_SOURCE 200112L
+#include "kernels.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,14 +83,16 @@ static int api_number;
 
 enum Operator { MAX_POOL, MAX_UNPOOL, CONV_TRANSPOSE, OPERATORS };
 enum Type { FLOAT = 1, UINT8 = 2, INT8 = 3, INT64 = 7, FLOAT16 = 10, DOUBLE = 11, BFLOAT16 = 16 }; /* onnx.TensorProto */
-enum { REQUIRED, OPTIONAL };
+enum { REQUIRED, OPTIONAL, VARIADIC };
+enum { STANDARD, CHANNELS_LAST, COMPILED }; /* domains */
 enum { OK, FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 9 }; /* codes of OrtStatus */
-enum { MAX_INPUTS = 3, MAX_OUTPUTS = 2, MAX_RANK = 64 };
+enum { MAX_INPUTS = 8, MAX_OUTPUTS = 2, MAX_RANK = 64 };
 
 static const char *const names[OPERATORS] = {"MaxPool", "MaxUnpool", "ConvTranspose"};
 static const size_t input_counts[OPERATORS] = {1, 3, 3}, output_counts[OPERATORS] = {2, 1, 1};
 static const int types[] = {FLOAT, DOUBLE, FLOAT16, BFLOAT16, INT8, UINT8};
-static const char *const domains[] = {"", "com.ms.internal.nhwc"};
+static const char *const domains[] = {"", "com.ms.internal.nhwc", "unpool"};
+static const size_t data_counts[OPERATORS] = {1, 3, 1}; /* inputs of a compiled node that are no constants */
 
 enum { TYPES = sizeof types / sizeof *types, DOMAINS = sizeof domains / sizeof *domains };
 
@@ -96,9 +100,10 @@ enum { TYPES = sizeof types / sizeof *types, DOMAINS = sizeof domains / sizeof *
  * opset a model is written. Without a setting ConvTranspose begins with opset 11, where its meaning changed for the last
  * time: onnxruntime runs older ones. */
 
-enum { EXACT, COMPAT, INDEX_SPACE, OPSET, SETTINGS, SETTING = 16 };
+enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, SETTINGS, SETTING = 16 };
 
-static const char *const entries[SETTINGS] = {"unpool.exact", "unpool.compat", "unpool.index_space", "unpool.opset"};
+static const char *const entries[SETTINGS] = {"unpool.exact", "unpool.compat", "unpool.index_space", "unpool.opset",
+                                             "unpool.trust_plans"};
 
 typedef struct Settings {
     char values[SETTINGS][SETTING]; /* "" where nothing is set */
@@ -166,8 +171,17 @@ typedef struct Call { /* one run of a node */
 
 enum { MESSAGE = 4096 };
 
+typedef struct Answer { /* a plan for a new shape */
+    int64_t id;       /* what the plan refers to lives until `unpool_forget` has it */
+    const void *blob; /* for `plan_read` */
+    int64_t size;     /* 0: there is no plan, so `compute` has to run */
+    const int64_t *kernels;
+    void *const *constants;
+} Answer;
+
 typedef struct Planner { /* functions return OK or a code of OrtStatus, and write a message */
     int32_t (*create)(const Node *, char *message);
+    int32_t (*plan)(Call *, const int64_t *key, int64_t count, Answer *);
     int32_t (*compute)(Call *);
 } Planner;
 
@@ -256,30 +270,97 @@ static OrtStatus *read_tensor(const OrtValue *value, Tensor *tensor) {
 
 /* Kernels */
 
-typedef struct Kernel {
+typedef struct Owned { /* something that the planner keeps things for, under its id */
     int64_t id;
-    struct Kernel *next; /* of those that were destroyed */
+    struct Owned *next; /* of those that were destroyed */
+} Owned;
+
+enum { MAX_KEY = MAX_INPUTS * (MAX_RANK + 2) + MAX_RANK, MAX_PLANS = 8 };
+
+typedef struct Shaped { /* the plan of a node for some shapes */
+    Owned owned;
+    int64_t uses;
+    Plan *plan; /* NULL: there is none, the planner computes */
+    int64_t count, key[];
+} Shaped;
+
+typedef struct Kernel { /* a node of a session */
+    Owned owned;
+    int32_t operator, lock, is_compiled;
+    int32_t is_constant[MAX_INPUTS];
+    int64_t next, count;      /* of `plans` to replace, and their number */
+    Shaped *plans[MAX_PLANS]; /* of the last shapes; of a compiled node, of all */
 } Kernel;
 
-static int64_t last_id;             /* of a kernel */
-static Kernel *destroyed;           /* nothing of the planner runs when a session ends: it asks for them later */
+static int64_t last_id;             /* of an Owned */
+static Owned *destroyed;            /* nothing of the planner runs when a session ends: it asks for them later */
 static _Thread_local void *running; /* context of the node that this thread computes */
+
+static int64_t new_id(void) { return __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED); }
+
+static void let_go(Owned *owned) {
+    owned->next = __atomic_load_n(&destroyed, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&destroyed, &owned->next, owned, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
+}
+
+/* Call a function of the planner with the id of everything that was destroyed since the last time. */
+EXPORT void unpool_forget(void (*forget)(int64_t)) {
+    Owned *owned = __atomic_exchange_n(&destroyed, NULL, __ATOMIC_ACQUIRE);
+    while (owned != NULL) {
+        Owned *next = owned->next;
+        forget(owned->id);
+        free(owned);
+        owned = next;
+    }
+}
+
+static void acquire(int32_t *lock) {
+    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) pause_thread();
+}
+
+static void unlock(int32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+
+static void drop(Shaped *shaped) { /* one use less */
+    if (shaped == NULL || __atomic_sub_fetch(&shaped->uses, 1, __ATOMIC_ACQ_REL) != 0) return;
+    plan_free(shaped->plan);
+    let_go(&shaped->owned);
+}
 
 static void destroy(void *own) {
     Kernel *kernel = own;
-    kernel->next = __atomic_load_n(&destroyed, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&destroyed, &kernel->next, kernel, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
+    for (int i = 0; i < MAX_PLANS; i++) drop(kernel->plans[i]);
+    let_go(&kernel->owned);
 }
 
-/* Call a function of the planner with the id of every kernel that was destroyed since the last time. */
-EXPORT void unpool_forget(void (*forget)(int64_t)) {
-    Kernel *kernel = __atomic_exchange_n(&destroyed, NULL, __ATOMIC_ACQUIRE);
-    while (kernel != NULL) {
-        Kernel *next = kernel->next;
-        forget(kernel->id);
-        free(kernel);
-        kernel = next;
+/* A node of a compiled model has its plans in an attribute, one after the other. */
+static OrtStatus *create_compiled(const Op *op, const void *info, Kernel *kernel) {
+    char message[MESSAGE] = "";
+    List blobs = read_text(info, "plans");
+    int64_t at = 0, size;
+    if (op->settings->values[TRUST_PLANS][0] != '1')
+        return free(blobs.values),
+               fail(NOT_IMPLEMENTED,
+                    "unpool: this model has plans, which are code. If you trust the file, set the session's configuration "
+                    "entry unpool.trust_plans to 1.");
+    while (blobs.count > at && (size = plan_size((char *)blobs.values + at, blobs.count - at)) != 0) {
+        Shaped *shaped = NULL;
+        int64_t count;
+        const int64_t *key;
+        Plan *plan = plan_read((char *)blobs.values + at, size, message, MESSAGE);
+        if (plan == NULL || !kernels_link(plan, message, MESSAGE)) return plan_free(plan), free(blobs.values), fail(FAIL, message);
+        key = plan_key(plan, &count);
+        if (kernel->count < MAX_PLANS) shaped = calloc(1, sizeof(Shaped) + count * sizeof *key);
+        if (shaped == NULL)
+            return plan_free(plan), free(blobs.values), fail(FAIL, "unpool: out of memory, or more than 8 plans of a node.");
+        shaped->owned.id = new_id(), shaped->plan = plan, shaped->count = count, shaped->uses = 1;
+        memcpy(shaped->key, key, count * sizeof *key);
+        kernel->plans[kernel->count++] = shaped;
+        at += size;
     }
+    free(blobs.values);
+    if (kernel->count == 0 || at != blobs.count) return fail(FAIL, "unpool: this plan is damaged. Compile the model again.");
+    kernel->is_compiled = 1;
+    return NULL;
 }
 
 static OrtStatus *create(const Op *op, const void *own_api, const void *info, void **result) {
@@ -291,6 +372,15 @@ static OrtStatus *create(const Op *op, const void *own_api, const void *info, vo
     const Planner *current = enter();
     (void)own_api;
     if (node == NULL || kernel == NULL) status = fail(FAIL, "unpool: out of memory.");
+    if (status == NULL && op->domain == COMPILED) {
+        kernel->operator= op->operator, kernel->owned.id = new_id();
+        status = create_compiled(op, info, kernel);
+        leave();
+        free(node);
+        if (status != NULL) destroy(kernel), kernel = NULL;
+        *result = kernel;
+        return status;
+    }
     if (status == NULL && current == NULL)
         status = fail(NOT_IMPLEMENTED, "unpool: this process has no planner. Register with unpool.onnxruntime.register.");
     if (status == NULL) {
@@ -302,7 +392,8 @@ static OrtStatus *create(const Op *op, const void *own_api, const void *info, vo
             int is_long = release(KernelInfo_GetOutputName(info, 1, output, &length));
             outputs = is_long || output[0] ? 2 : 1;
         }
-        kernel->id = node->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+        kernel->operator= op->operator;
+        kernel->owned.id = node->id = new_id();
         node->operator= op->operator, node->domain = op->domain, node->outputs = outputs, node->name = name;
         node->kernel_shape = read_ints(info, "kernel_shape");
         node->strides = read_ints(info, "strides");
@@ -320,8 +411,10 @@ static OrtStatus *create(const Op *op, const void *own_api, const void *info, vo
         for (size_t i = 1; i < input_counts[op->operator] && status == NULL; i++) {
             int is_constant = 0;
             const OrtValue *value = NULL;
-            if (!release(KernelInfoGetConstantInput_tensor(info, i, &is_constant, &value)) && is_constant)
+            if (!release(KernelInfoGetConstantInput_tensor(info, i, &is_constant, &value)) && is_constant) {
                 status = read_tensor(value, &node->constants[i]);
+                kernel->is_constant[i] = 1;
+            }
         }
     }
     if (status == NULL) {
@@ -336,31 +429,159 @@ static OrtStatus *create(const Op *op, const void *own_api, const void *info, vo
     return status;
 }
 
+/* The shapes of the inputs that are no constants, and the values of MaxUnpool's `output_shape`; 0 words if it is wrong. */
+static int64_t key_of(const Kernel *kernel, const Call *call, int64_t *key) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < call->inputs; i++) {
+        const Tensor *tensor = &call->tensors[i];
+        if (kernel->is_compiled && i >= (int64_t)data_counts[kernel->operator]) break;
+        key[count++] = tensor->data == NULL ? -1 : tensor->type;
+        key[count++] = tensor->data == NULL ? 0 : tensor->rank;
+        for (int64_t axis = 0; tensor->data != NULL && axis < tensor->rank; axis++) key[count++] = tensor->dims[axis];
+        if (kernel->operator== MAX_UNPOOL && i == 2 && tensor->data != NULL) {
+            if (tensor->type != INT64 || tensor->rank != 1 || tensor->dims[0] > MAX_RANK) return 0;
+            for (int64_t axis = 0; axis < tensor->dims[0]; axis++) key[count++] = ((int64_t *)tensor->data)[axis];
+        }
+    }
+    return count;
+}
+
+static Shaped *find(Kernel *kernel, const int64_t *key, int64_t count) {
+    Shaped *found = NULL;
+    acquire(&kernel->lock);
+    for (int i = 0; i < MAX_PLANS && found == NULL; i++) {
+        Shaped *shaped = kernel->plans[i];
+        if (shaped != NULL && shaped->count == count && memcmp(shaped->key, key, count * sizeof *key) == 0) found = shaped;
+    }
+    if (found != NULL) __atomic_add_fetch(&found->uses, 1, __ATOMIC_RELAXED);
+    unlock(&kernel->lock);
+    return found;
+}
+
+static void keep(Kernel *kernel, Shaped *shaped) {
+    Shaped *replaced;
+    acquire(&kernel->lock);
+    replaced = kernel->plans[kernel->next];
+    kernel->plans[kernel->next] = shaped;
+    kernel->next = (kernel->next + 1) % MAX_PLANS;
+    __atomic_add_fetch(&shaped->uses, 1, __ATOMIC_RELAXED);
+    unlock(&kernel->lock);
+    drop(replaced);
+}
+
+static Shaped *ask(Kernel *kernel, Call *call, const int64_t *key, int64_t count, const Planner *current, int *code) {
+    Answer answer = {0};
+    Shaped *shaped = calloc(1, sizeof(Shaped) + count * sizeof *key);
+    *code = FAIL;
+    if (shaped == NULL) return strcpy(call->message, "unpool: out of memory."), NULL;
+    shaped->owned.id = answer.id = new_id(), shaped->count = count, shaped->uses = 1;
+    memcpy(shaped->key, key, count * sizeof *key);
+    *code = current->plan(call, key, count, &answer);
+    if (*code == OK && answer.size != 0) {
+        shaped->plan = plan_read(answer.blob, answer.size, call->message, MESSAGE);
+        if (shaped->plan != NULL)
+            plan_link(shaped->plan, answer.kernels, answer.constants);
+        else
+            *code = FAIL;
+    }
+    if (*code != OK) return drop(shaped), NULL;
+    keep(kernel, shaped);
+    return shaped;
+}
+
+static int parallel_for(void *context, void (*task)(void *, size_t), size_t parts, void *data) {
+    return !release(KernelContext_ParallelFor(context, task, parts, 0, data));
+}
+
+static int64_t bytes_of(const Tensor *tensor) {
+    static const int64_t sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 0, 0, 2}; /* by number of onnx.TensorProto */
+    int64_t bytes = tensor->type < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[tensor->type] : 0;
+    for (int64_t axis = 0; axis < tensor->rank; axis++) bytes *= tensor->dims[axis];
+    return bytes;
+}
+
+static OrtStatus *run(Shaped *shaped, Call *call, int *is_done) {
+    void *inputs[MAX_OPERANDS] = {NULL}, *outputs[MAX_OPERANDS] = {NULL};
+    int64_t sizes[MAX_OPERANDS] = {0};
+    OrtStatus *status = NULL;
+    for (int64_t i = 0; i < call->inputs; i++) {
+        inputs[i] = call->tensors[i].data;
+        if (inputs[i] != NULL) sizes[i] = bytes_of(&call->tensors[i]);
+    }
+    for (int64_t i = 0; status == NULL && i < plan_output_count(shaped->plan); i++) {
+        PlanOutput output = plan_output(shaped->plan, i);
+        OrtValue *value = NULL;
+        status = KernelContext_GetOutput(call->context, i, output.dims, output.rank, &value);
+        if (status == NULL && value != NULL) status = GetTensorMutableData(value, &outputs[i]);
+        if (outputs[i] == NULL) outputs[i] = call; /* without elements */
+    }
+    if (status == NULL) {
+        int result = plan_run(shaped->plan, inputs, sizes, outputs, parallel_for, call->context, call->message, MESSAGE);
+        *is_done = result == PLAN_DONE;
+        if (result == PLAN_FAILED) status = fail(INVALID_ARGUMENT, call->message);
+    }
+    return status;
+}
+
+static OrtStatus *compute_compiled(Kernel *kernel, Call *call) {
+    int64_t key[MAX_KEY], count = key_of(kernel, call, key), done;
+    Shaped *shaped = find(kernel, key, count);
+    int is_done = 0;
+    OrtStatus *status = NULL;
+    if (shaped != NULL) {
+        status = run(shaped, call, &is_done);
+        drop(shaped);
+        if (status != NULL || is_done) return status;
+        return fail(NOT_IMPLEMENTED, "unpool: the plan cannot compute these values. Run the model that was compiled instead.");
+    }
+    done = snprintf(call->message, MESSAGE, "unpool: the model was compiled for other shapes than [");
+    for (int64_t axis = 0; axis < call->tensors[0].rank && done < MESSAGE; axis++)
+        done += snprintf(call->message + done, MESSAGE - done, axis ? ", %lld" : "%lld", (long long)call->tensors[0].dims[axis]);
+    if (done < MESSAGE) snprintf(call->message + done, MESSAGE - done, "] of this node's input. Compile it for this one, too.");
+    return fail(INVALID_ARGUMENT, call->message);
+}
+
 static OrtStatus *compute(void *own, void *context) {
     char message[MESSAGE] = "";
-    Call call;
+    int64_t key[MAX_KEY], count = 0;
+    int is_done = 0, code = FAIL;
     size_t inputs = 0;
+    Kernel *kernel = own;
+    Shaped *shaped = NULL;
+    Call call;
     OrtStatus *status = KernelContext_GetInputCount(context, &inputs);
-    call.id = ((Kernel *)own)->id, call.inputs = inputs, call.context = context, call.message = message;
+    call.id = kernel->owned.id, call.inputs = inputs, call.context = context, call.message = message;
     for (size_t i = 0; status == NULL && i < inputs; i++) {
         const OrtValue *value = NULL;
         call.tensors[i].data = NULL;
+        if (kernel->is_constant[i]) continue;
         status = KernelContext_GetInput(context, i, &value);
         if (status == NULL && value != NULL) status = read_tensor(value, &call.tensors[i]);
     }
-    if (status == NULL) {
+    if (status != NULL) return status;
+    if (kernel->is_compiled) return compute_compiled(kernel, &call);
+    count = key_of(kernel, &call, key);
+    if (count != 0) shaped = find(kernel, key, count);
+    if (shaped != NULL && shaped->plan != NULL) status = run(shaped, &call, &is_done);
+    if (status == NULL && !is_done) {
         void *before = running;
         const Planner *current = enter();
-        int code = FAIL;
         running = context;
-        if (current == NULL)
+        if (current == NULL) {
             strcpy(message, "unpool: the planner of this process has ended.");
-        else
-            code = current->compute(&call);
+        } else {
+            code = OK;
+            if (shaped == NULL && count != 0) {
+                shaped = ask(kernel, &call, key, count, current, &code);
+                if (code == OK && shaped->plan != NULL) status = run(shaped, &call, &is_done);
+            }
+            if (code == OK && status == NULL && !is_done) code = current->compute(&call);
+        }
         running = before;
         leave();
         if (code != OK) status = fail(code, message);
     }
+    drop(shaped);
     return status;
 }
 
@@ -529,13 +750,15 @@ static OrtStatus *infer(const Op *op, void *context) {
     if (rank < 3 || (room = malloc(MAX_RANK * NAME)) == NULL) return NULL;
     if (op->operator== CONV_TRANSPOSE && inputs > 1) rank_w = read_shape(context, 1, &type_w, w, NULL);
     for (int64_t i = 0; i < rank; i++) y[i] = -1;
-    infer_sizes(op, context, rank, x, rank_w, w, op->operator== MAX_UNPOOL && inputs == 3, y);
+    if (op->domain != COMPILED) /* whose model has the sizes */
+        infer_sizes(op, context, rank, x, rank_w, w, op->operator== MAX_UNPOOL && inputs == 3, y);
     for (int output = 0; output < (api_number >= CHECKS_OUTPUT_COUNT ? (int)outputs : 1); output++) {
         OrtShapeInfo *info = NULL;
         int64_t dims[MAX_RANK];
         for (int64_t i = 0; i < rank; i++) { /* indices are (N, C, D1..Dk) in either layout */
-            int64_t from = output == 1 && op->domain && i > 0 ? (i == 1 ? rank - 1 : i - 1) : i;
-            int is_x = from == 0 || (from == (op->domain ? rank - 1 : 1) && op->operator!= CONV_TRANSPOSE);
+            int64_t from = output == 1 && op->domain == CHANNELS_LAST && i > 0 ? (i == 1 ? rank - 1 : i - 1) : i;
+            int is_x = op->domain != COMPILED &&
+                       (from == 0 || (from == (op->domain ? rank - 1 : 1) && op->operator!= CONV_TRANSPOSE));
             dims[i] = y[from];
             y_symbols[i] = "";
             if (dims[i] >= 0) continue;
@@ -562,17 +785,28 @@ static void *create_v1(void) { return NULL; }
 static void compute_v1(void) {}
 static const char *name_of(const Op *op) { return names[op->operator]; }
 static const char *provider(const Op *op) { return (void)op, "CPUExecutionProvider"; }
-static size_t input_count(const Op *op) { return input_counts[op->operator]; }
+static size_t input_count(const Op *op) {
+    if (op->domain == COMPILED) return data_counts[op->operator] + (op->operator== CONV_TRANSPOSE);
+    return input_counts[op->operator];
+}
 static size_t output_count(const Op *op) { return output_counts[op->operator]; }
-static int input_type(const Op *op, size_t input) { return op->operator== MAX_UNPOOL && input > 0 ? INT64 : op->type; }
+static int input_type(const Op *op, size_t input) {
+    if (op->domain == COMPILED && op->operator== CONV_TRANSPOSE && input == 1) return 0; /* constants of any type */
+    return op->operator== MAX_UNPOOL && input > 0 ? INT64 : op->type;
+}
 static int output_type(const Op *op, size_t output) { return output == 1 ? INT64 : op->type; }
-static int input_characteristic(const Op *op, size_t input) { return (void)op, input == 2 ? OPTIONAL : REQUIRED; }
+static int input_characteristic(const Op *op, size_t input) {
+    if (op->domain == COMPILED && op->operator== CONV_TRANSPOSE) return input == 1 ? VARIADIC : REQUIRED;
+    return input == 2 ? OPTIONAL : REQUIRED;
+}
 static int output_characteristic(const Op *op, size_t output) { return (void)op, output == 1 ? OPTIONAL : REQUIRED; }
 static int memory_type(const Op *op, size_t input) { return (void)op, (void)input, 0; }
 static int one(const Op *op) { return (void)op, 1; }
+static int is_homogeneous(const Op *op) { return op->domain != COMPILED; }
 static int last_version(const Op *op) { return (void)op, INT32_MAX; }
 
 static int start_version(const Op *op) {
+    if (op->domain == COMPILED) return 1;
     if (op->operator== MAX_POOL && op->settings->values[EXACT][0] == '1') return UNBLOCKED_MAX_POOL;
     return op->operator== CONV_TRANSPOSE && op->settings->values[OPSET][0] == 0 ? NEW_CONV_TRANSPOSE : 1;
 }
@@ -592,7 +826,7 @@ static OrtStatus *make(const Settings *settings, Registered **result) {
     const Op common = {.version = MIN_API, .create_v1 = create_v1, .name_of = name_of, .provider = provider,
         .input_type = input_type, .input_count = input_count, .output_type = output_type, .output_count = output_count,
         .compute_v1 = compute_v1, .destroy = destroy, .input_characteristic = input_characteristic,
-        .output_characteristic = output_characteristic, .memory_type = memory_type, .variadic = {one, one, one, one},
+        .output_characteristic = output_characteristic, .memory_type = memory_type, .variadic = {one, is_homogeneous, one, one},
         .create = create, .compute = compute, .infer = infer, .start_version = start_version, .end_version = last_version};
     Registered *made;
     for (made = all_registered; made != NULL; made = made->next)
@@ -647,7 +881,8 @@ EXPORT OrtStatus *RegisterCustomOps(void *options, const ApiBase *base) {
     if (status == NULL && !is_set) { /* a domain may be registered only once for a session */
         status = read_settings(options, &settings);
         if (status == NULL) status = make(&settings, &made);
-        for (int d = 0; status == NULL && d < DOMAINS; d++) status = AddCustomOpDomain(options, made->domains[d]);
+        for (int d = settings.values[TRUST_PLANS][0] == '1' ? COMPILED : 0; status == NULL && d < DOMAINS; d++)
+            status = AddCustomOpDomain(options, made->domains[d]);
         if (status == NULL) status = AddSessionConfigEntry(options, "unpool.registered", "1");
     }
     __atomic_store_n(&lock, 0, __ATOMIC_RELEASE);

@@ -8,10 +8,11 @@ threads of the session.
 import atexit
 import ctypes
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -20,13 +21,14 @@ from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.memory import RuntimeOutput
+from unpool.onnxruntime import plans
 from unpool.operators import resolve
 from unpool.operators.contract import DOMAINS, OPERATORS
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
 
 MAX_CALLS = 8  # prepared calls that a node keeps, one for each combination of shapes of its inputs
-MAX_RANK, MESSAGE_BYTES = 64, 4096
+MAX_INPUTS, MAX_RANK, MESSAGE_BYTES = 8, 64, 4096
 FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 1, 2, 9  # codes of OrtStatus
 CODES = {IndicesError: INVALID_ARGUMENT, UnsupportedError: NOT_IMPLEMENTED}
 DTYPES = {
@@ -36,6 +38,7 @@ DTYPES = {
     }.items()
 }  # fmt: skip
 """By number of onnx.TensorProto."""
+NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
 _WRITABLE = 0x200  # PyBUF_WRITE
@@ -65,31 +68,48 @@ class _Node(ctypes.Structure):
         ("id", ctypes.c_int64), ("operator", ctypes.c_int64), ("domain", ctypes.c_int64), ("outputs", ctypes.c_int64),
         ("name", ctypes.c_char_p),
         *[(name, _List) for name in (*_INTS, *_NUMBERS, *_TEXTS, "activation_params")],
-        ("settings", ctypes.c_char_p * 4), ("constants", _Tensor * 3),
+        ("settings", ctypes.c_char_p * 5), ("constants", _Tensor * MAX_INPUTS),
     ]  # fmt: skip
 
 
 class _NodeRun(ctypes.Structure):
     _fields_ = [
-        ("id", ctypes.c_int64), ("inputs", ctypes.c_int64), ("tensors", _Tensor * 3), ("context", ctypes.c_void_p),
-        ("message", ctypes.c_void_p),
+        ("id", ctypes.c_int64), ("inputs", ctypes.c_int64), ("tensors", _Tensor * MAX_INPUTS),
+        ("context", ctypes.c_void_p), ("message", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+class _Answer(ctypes.Structure):
+    _fields_ = [
+        ("id", ctypes.c_int64), ("blob", ctypes.c_char_p), ("size", ctypes.c_int64), ("kernels", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
     ]  # fmt: skip
 
 
 _CREATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Node), ctypes.c_void_p)
 _COMPUTE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_NodeRun))
+_PLAN = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.POINTER(_NodeRun), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.POINTER(_Answer)
+)
 _FORGET = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 
 class _Planner(ctypes.Structure):
-    _fields_ = [("create", _CREATE), ("compute", _COMPUTE)]
+    _fields_ = [("create", _CREATE), ("plan", _PLAN), ("compute", _COMPUTE)]
+
+
+class PlanRecord(NamedTuple):
+    """What the planner was asked for a node."""
+
+    key: tuple[int, ...]  # that describes its inputs, all of them
+    plan: plans.NodePlan | None
 
 
 @dataclass
 class Node:
     """A node of a session."""
 
-    label: str  # its name, for messages
+    name: str
     spec: Spec
     outputs: int
     constants: dict[int, AnyArray]
@@ -97,6 +117,8 @@ class Node:
 
 
 _nodes: dict[int, Node] = {}
+_recordings: list[dict[str, list[PlanRecord]]] = []
+_plans: dict[int, Any] = {}  # what plans refer to
 
 
 class _OtherType:
@@ -149,6 +171,7 @@ def _report(error: BaseException, label: str, message: int) -> int:
 
 def _forget(number: int) -> None:
     _nodes.pop(number, None)
+    _plans.pop(number, None)
 
 
 def _create(pointer: Any, message: int) -> int:
@@ -156,7 +179,7 @@ def _create(pointer: Any, message: int) -> int:
     try:
         _library().unpool_forget(_FORGET_NODE)
         operator, domain = OPERATORS[described.operator], DOMAINS[described.domain]
-        exact, compat, index_space, opset = (text.decode() for text in described.settings)
+        exact, compat, index_space, opset, _ = (text.decode() for text in described.settings)
         spec = resolve.spec(
             operator,
             _attributes(described),
@@ -166,16 +189,84 @@ def _create(pointer: Any, message: int) -> int:
             index_space=index_space or "auto",
         )
         constants = {
-            number: array for number in range(1, 3) if (array := _array(described.constants[number])) is not None
+            number: array.copy() for number in range(1, 3) if (array := _array(described.constants[number])) is not None
         }
         if isinstance(spec, ConvTransposeSpec):
             spec = replace(spec, is_exact=exact == "1")
             if 1 in constants:
                 constants[1] = execute.own_weights(constants[1])
         name = described.name.decode("utf-8", "replace")
-        _nodes[described.id] = Node(f"{name}: " if name else "", spec, described.outputs, constants, {})
+        _nodes[described.id] = Node(name, spec, described.outputs, constants, {})
     except Exception as error:
         return _report(error, "", message)
+    return 0
+
+
+def _inputs(node: Node, call: Any) -> list[AnyArray | None]:
+    return [
+        node.constants[number] if number in node.constants else _array(call.tensors[number])
+        for number in range(call.inputs)
+    ]
+
+
+def _key(spec: Spec, inputs: Sequence[AnyArray | None]) -> tuple[int, ...]:
+    """What `key_of` in library.c writes for the inputs of a compiled node."""
+    key: list[int] = []
+    for number, x in enumerate(inputs[:1] if isinstance(spec, ConvTransposeSpec) else inputs):
+        if x is None:
+            key += [-1, 0]
+            continue
+        key += [NUMBERS[x.dtype], x.ndim, *x.shape]
+        if number == 2:
+            key += x.tolist()
+    return tuple(key)
+
+
+@contextmanager
+def recording(found: dict[str, list[PlanRecord]]) -> Iterator[None]:
+    """Note what the planner is asked for the nodes with these names."""
+    _recordings.append(found)
+    try:
+        yield
+    finally:
+        _recordings.remove(found)
+
+
+def _plan(pointer: Any, key: Any, count: int, answer: Any) -> int:
+    call, result = pointer.contents, answer.contents
+    try:
+        _library().unpool_forget(_FORGET_NODE)
+        node = _nodes[call.id]
+        inputs = _inputs(node, call)
+        prepared = execute.prepare(node.spec, inputs, node.outputs)
+        operands = [
+            None if x is None else
+            execute.Operand(
+                execute.Kind.CONSTANT if number in node.constants else execute.Kind.INPUT, number, x.shape, x.dtype,
+                node.constants.get(number),
+            )
+            for number, x in enumerate(inputs)
+        ]  # fmt: skip
+        outputs = tuple(
+            execute.Operand(execute.Kind.OUTPUT, number, output.shape, output.dtype)
+            for number, output in enumerate(prepared.outputs)
+        )
+        steps = prepared.steps(operands, outputs)
+        plan = None if steps is None else plans.NodePlan(node.spec.row.label, len(inputs), outputs, steps)
+        for recording in _recordings:
+            if node.name in recording:
+                recording[node.name].append(PlanRecord(_key(node.spec, inputs), plan))
+        result.size = 0
+        if plan is None:
+            return 0
+        encoded = plans.encode(plan, key[:count])
+        kernels = np.array([step.kernel.c_entry(step.sample()) for step in encoded.kernels], np.int64)
+        constants = np.array([each.ctypes.data for each in encoded.constants], np.int64)
+        result.blob, result.size = encoded.blob, len(encoded.blob)
+        result.kernels, result.constants = kernels.ctypes.data, constants.ctypes.data
+        _plans[result.id] = encoded.constants, encoded.blob, kernels, constants
+    except Exception as error:
+        return _report(error, "", call.message)
     return 0
 
 
@@ -183,10 +274,7 @@ def _compute(pointer: Any) -> int:
     call = pointer.contents
     try:
         node = _nodes[call.id]
-        inputs = [
-            node.constants[number] if number in node.constants else _array(call.tensors[number])
-            for number in range(call.inputs)
-        ]
+        inputs = _inputs(node, call)
         key = tuple([None if x is None else (x.shape, x.dtype) for x in inputs])
         prepared = node.calls.get(key)
         if prepared is None or (len(inputs) == 3 and inputs[1] is not None and inputs[1].dtype == np.int64):
@@ -209,7 +297,7 @@ def _compute(pointer: Any) -> int:
 
 
 _FORGET_NODE = _FORGET(_forget)
-_FUNCTIONS = _Planner(_CREATE(_create), _COMPUTE(_compute))  # the library has their addresses
+_FUNCTIONS = _Planner(_CREATE(_create), _PLAN(_plan), _COMPUTE(_compute))  # the library has their addresses
 _libraries: list[Any] = []
 _pools: list[execute.ForeignPool] = []
 

@@ -12,7 +12,7 @@ from unpool.operators.max_unpool import INDEX_SPACES
 _REGISTERED = "unpool.registered"
 """The configuration entry that the library adds to the options that have its operators."""
 
-_DEFAULTS = {"exact": "0", "compat": "spec", "index_space": "auto", "opset": ""}
+_DEFAULTS = {"exact": "0", "compat": "spec", "index_space": "auto", "opset": "", "trust_plans": ""}
 """What the library takes where the configuration has no entry."""
 
 
@@ -65,6 +65,7 @@ def register(
     compat: str = "spec",
     index_space: str = "auto",
     opset: int | None = None,
+    trust_plans: bool = False,
 ) -> None:
     """Let the sessions of these options run MaxPool, MaxUnpool and ConvTranspose by unpool.
 
@@ -79,6 +80,8 @@ def register(
         index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
         opset: the opset of the models, which onnxruntime does not tell an operator. None takes the newest meaning of
             all versions, and leaves ConvTranspose below opset 11, where its meaning is another one, to onnxruntime.
+        trust_plans: True runs the nodes of models that `compile` wrote, whose plans are code; all other nodes stay
+            onnxruntime's.
 
     Raises:
         UnpoolError: a wrong argument, options that are registered with other arguments, or an installation without the
@@ -92,7 +95,7 @@ def register(
         kind = type(session_options).__name__
         raise UnpoolError(f"register: expected an onnxruntime.SessionOptions, got a value of type {kind}.")
     path = get_library_path()
-    entries = _entries(exact, compat, index_space, opset)
+    entries = _entries(exact, compat, index_space, opset, trust_plans)
     if not _entry(session_options, _REGISTERED):
         for name, value in entries.items():
             session_options.add_session_config_entry(f"unpool.{name}", value)
@@ -107,16 +110,19 @@ def register(
             )
 
 
-def _entries(exact: bool, compat: str, index_space: str, opset: int | None) -> dict[str, str]:
+def _entries(exact: bool, compat: str, index_space: str, opset: int | None, trust_plans: bool) -> dict[str, str]:
     """The entries of the configuration, without the beginning of their names; an UnpoolError for a wrong argument."""
-    if not isinstance(exact, bool):
-        raise UnpoolError(f"register: exact is True or False; got {exact!r}.")
+    for name, flag in (("exact", exact), ("trust_plans", trust_plans)):
+        if not isinstance(flag, bool):
+            raise UnpoolError(f"register: {name} is True or False; got {flag!r}.")
     for name, value, choices in (("compat", compat, COMPAT), ("index_space", index_space, INDEX_SPACES)):
         if value not in choices:
             raise UnpoolError(f"register: {name} is one of {', '.join(choices)}; got {value!r}.")
     if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < 1):
         raise UnpoolError(f"register: opset is an int of 1 or more, or None; got {opset!r}.")
     entries = {"exact": str(int(exact)), "compat": compat, "index_space": index_space}
+    if trust_plans:
+        entries["trust_plans"] = "1"
     return entries if opset is None else entries | {"opset": str(opset)}
 
 

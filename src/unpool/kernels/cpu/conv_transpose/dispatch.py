@@ -24,10 +24,18 @@ from unpool.kernels.cpu.conv_transpose import (
     winograd,
     winograd_accuracy,
 )
+from unpool.kernels.cpu.conv_transpose import winograd_steps as winograd_steps_of
 from unpool.kernels.cpu.conv_transpose.phases_pack import pack as pack_phases
 from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, flatten_weights, tiling_of
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
+    DepthAxis,
+    depth_axis,
+    flatten_depth,
+    flatten_weights,
+    tiling_of,
+)
 from unpool.kernels.cpu.machine.host import has_amx
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Kind, Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launches
 from unpool.kernels.cpu.weights import own_weights, packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
@@ -47,7 +55,7 @@ class ConvTransposeDispatcher:
         is_amx = storage.name == "bfloat16" and epilogue.is_simple and not is_narrow and has_amx()
         problem = replace(problem, is_amx=is_amx)
         self._problem, self._storage, self._epilogue = problem, storage, epilogue
-        self._is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
+        self.is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
         self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}  # by `is_cached`, which follows from weights of calls
         self._runs: dict[Algorithm, Run] = {}
 
@@ -62,7 +70,7 @@ class ConvTransposeDispatcher:
         All are C-contiguous: x and y (N, C, d1..dk) and (N, M, D1..Dk), or channels last, w (C, M/group, k1..kk) of any
         float type, b (M,) in the type of sums: that of x, but float32 for 16-bit types.
         """
-        if self._is_empty:
+        if self.is_empty:
             return
         for algorithm in self.algorithms(is_cached=packings_of(w) is not None):
             run = self._runs.get(algorithm) or self._prepare(algorithm)
@@ -89,7 +97,7 @@ class ConvTransposeDispatcher:
     def pack(self, w: Any) -> None:
         """Pack weights from `own_weights`, so that calls find them ready."""
         algorithm = self.algorithms(is_cached=True)[0]
-        if self._is_empty:
+        if self.is_empty:
             return
         is_cut = algorithm == "gemm_1x1" and gemm_1x1.crop_to_met_taps(self._problem).taps < self._problem.taps
         if is_cut or algorithm in ("direct", "amx", "winograd", "phases"):
@@ -97,15 +105,44 @@ class ConvTransposeDispatcher:
         else:
             _to_compute_type(w, self._problem.dtype)
 
+    def steps(self, x: Operand, w: Any, b: Operand, y: Operand) -> tuple[PlanStep, ...] | None:
+        """The steps of a plan, for weights from `own_weights`; None where Python has to run the first algorithm."""
+        problem, epilogue = self._problem, self._epilogue
+        for algorithm in self.algorithms(is_cached=True):
+            if algorithm not in _PLANNERS or not self._fits(algorithm):
+                return None
+            steps = _PLANNERS[algorithm](problem, self._storage, epilogue, x, w, b, y)
+            if algorithm == "winograd" and steps:
+                return self._winograd_steps(steps, x, w, b, y)
+            if steps:
+                return steps
+        return None
+
+    def _winograd_steps(
+        self, winograd_steps: tuple[PlanStep, ...], x: Operand, w: Any, b: Operand, y: Operand
+    ) -> tuple[PlanStep, ...]:
+        """With what has to follow if tiles are inaccurate."""
+        problem, storage, epilogue = self._problem, self._storage, self._epilogue
+        flat, depth = _flattened(problem)
+        _, thresholds = _Packing("winograd", problem).pack(w, None)
+        most = int(MAX_INACCURATE * flat.batch * math.prod(tiling_of(flat.axes).tiles) + 1)
+        few = winograd_steps_of.image_problem(flat, most)
+        images = Operand(Kind.SCRATCH, 2, (few.batch, few.channels, 4, 4), x.dtype)
+        sizes = (axis.large for axis in few.axes)
+        computed = Operand(Kind.SCRATCH, 3, (few.batch, few.maps * few.group, *sizes), y.dtype)
+        steps = _phases_steps(few, storage, epilogue, images, _flat(w), b, computed, 2)
+        rest = self.algorithms(is_cached=True)
+        after = rest[rest.index("winograd") + 1]
+        can_follow = after in _PLANNERS and self._fits(after)
+        otherwise = _PLANNERS[after](problem, storage, epilogue, x, w, b, y, 3) if can_follow else ()
+        call = winograd_steps_of.WinogradCall(flat, depth, thresholds, most)
+        again = winograd_steps_of.TileImages(images, computed, steps)
+        return winograd_steps_of.steps(call, x, y, winograd_steps, again, otherwise or ())
+
     def _prepare(self, algorithm: Algorithm) -> Run:
         """The function that runs one algorithm, with conversions where it lacks a layout, type or activation."""
         problem, epilogue = self._problem, self._epilogue
-        is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
-        fits = {
-            "amx": problem.is_amx, "phases": not is_narrow, "winograd": not epilogue.is_channels_last,
-            "direct": problem.is_plain, "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
-        }  # fmt: skip
-        if fits.get(algorithm, False) and epilogue.is_simple:
+        if self._fits(algorithm):
             run = _BUILDERS[algorithm](problem, self._storage, epilogue)
         else:
             run = _BUILDERS[algorithm](problem, problem.dtype, PLAIN)
@@ -114,6 +151,16 @@ class ConvTransposeDispatcher:
         self._runs[algorithm] = run
         count_bytes(nbytes_of(run))
         return run
+
+    def _fits(self, algorithm: Algorithm) -> bool:
+        """True if an algorithm has the layout, the types and the activation of the call."""
+        problem, epilogue = self._problem, self._epilogue
+        is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
+        fits = {
+            "amx": problem.is_amx, "phases": not is_narrow, "winograd": not epilogue.is_channels_last,
+            "direct": problem.is_plain, "gemm_1x1": problem.is_plain and gemm_1x1.activates(problem),
+        }  # fmt: skip
+        return fits.get(algorithm, False) and epilogue.is_simple
 
 
 def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogue) -> Run:
@@ -163,9 +210,7 @@ def _with_packing(packing: "_Packing", launch: Launches) -> Run:
 
 
 def _winograd(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue) -> Run:
-    flat, depth = flatten_depth(problem), depth_axis(problem.axes)
-    assert flat is not None
-    assert depth is not None
+    flat, depth = _flattened(problem)
     packing, tiles = _Packing("winograd", problem), flat.batch * math.prod(tiling_of(flat.axes).tiles)
     launch = winograd.launch(flat, storage, epilogue, depth)
     fallback = cache(lambda: winograd_accuracy.WinogradFallback(flat, _phases, (storage, epilogue), depth))
@@ -227,6 +272,58 @@ def _to_compute_type(w: Any, dtype: np.dtype[Any]) -> Any:
 _BUILDERS: dict[Algorithm, Callable[[ConvTransposeProblem, np.dtype[Any], Epilogue], Run]] = {
     "gemm_1x1": _gemm_1x1, "direct": _direct, "amx": _amx, "winograd": _winograd, "phases": _phases,
     "rows": lambda problem, *_: _with_any_weights(rows.writer(problem)),
+}  # fmt: skip
+
+
+def _packed_step(launch: Launches, packed: Any, x: Operand, b: Operand, y: Operand, number: int, **outcome: Any):
+    return launch.steps((x, _constant(number, packed), b, y), None, **outcome)
+
+
+def _flattened(problem: ConvTransposeProblem) -> tuple[ConvTransposeProblem, DepthAxis]:
+    """The call by slices, for Winograd's algorithm, and the axis before the others."""
+    flat, depth = flatten_depth(problem), depth_axis(problem.axes)
+    assert flat is not None
+    assert depth is not None
+    return flat, depth
+
+
+def _constant(number: int, value: Any) -> Operand:
+    return Operand(Kind.CONSTANT, number, value.shape, value.dtype, value)
+
+
+def _phases_steps(problem, storage, epilogue, x, w, b, y, number=1):
+    packed = _Packing("phases", problem).pack(w, None)
+    return () if packed is None else _packed_step(phases.launch(problem, storage, epilogue), packed, x, b, y, number)
+
+
+def _direct_steps(problem, storage, epilogue, x, w, b, y, number=1):
+    packed = _Packing("direct", problem).pack(w, None)
+    return () if packed is None else _packed_step(direct.launch(problem, epilogue), packed, x, b, y, number)
+
+
+def _amx_steps(problem, storage, epilogue, x, w, b, y, number=1):
+    packed = _Packing("amx", problem).pack(w, None)
+    if packed is None:
+        return ()
+    launch = amx.launch(problem, epilogue)
+    return _packed_step(launch, packed, x, b, y, number, outcome=Condition.ALL_TRUE, then=(DONE, NOT_MET))
+
+
+def _winograd_steps(problem, storage, epilogue, x, w, b, y, number=1):
+    packed, (flat, depth) = _Packing("winograd", problem).pack(w, None), _flattened(problem)
+    launch = winograd.launch(flat, storage, epilogue, depth)
+    return () if packed is None else _packed_step(launch, packed[0], x, b, y, number)
+
+
+def _gemm_1x1_steps(problem, storage, epilogue, x, w, b, y, number=1):
+    return gemm_1x1.steps(problem, epilogue, x, _constant(number, _to_compute_type(w, problem.dtype)), b, y)
+
+
+# of (problem, storage, epilogue, x, w, b, y, number): the steps of an algorithm, with the packed weights as constant
+# `number`; () if it can't take the weights
+_PLANNERS: dict[Algorithm, Callable[..., tuple[PlanStep, ...] | None]] = {
+    "gemm_1x1": _gemm_1x1_steps, "direct": _direct_steps, "amx": _amx_steps, "winograd": _winograd_steps,
+    "phases": _phases_steps,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
+from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
@@ -106,14 +107,26 @@ def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilo
                 by_maps.run((), threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
 
         return write
+    launch = _launch(problem, taps, epilogue)
+    return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
+
+
+def _launch(problem: ConvTransposeProblem, taps: int, epilogue: Epilogue) -> Launch:
+    columns = problem.maps * taps
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
     params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
     args = record(params, activation=vec.activation_dtype(problem.dtype))
     kernel = _make_kernel_of_one(problem.dtype) if problem.batch == 1 else _make_kernel(problem.dtype)
     parts = 1 if problem.batch == 1 else PARTS_PER_THREAD
     work = problem.split_cost * taps // problem.taps
-    launch = Launch(kernel, -(-columns // _width(problem)), work, args, parts=parts)
-    return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
+    return Launch(kernel, -(-columns // _width(problem)), work, args, parts=parts)
+
+
+def steps(
+    problem: ConvTransposeProblem, epilogue: Epilogue, x: Operand, w: Operand, b: Operand, y: Operand
+) -> tuple[PlanStep, ...]:
+    """The step of a plan that does what `writer` does where `activates` allows it."""
+    return _launch(problem, problem.taps, epilogue).steps((x, w, b, y), None)
 
 
 def _tile(problem: ConvTransposeProblem) -> tuple[int, int]:

@@ -34,6 +34,7 @@ from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
+from unpool.kernels.cpu.machine.plan import Kind, Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, thread_count
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
@@ -160,6 +161,18 @@ def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads:
     flags = np.zeros(tiles, np.uint8)
     launch.run((), count, readonly(bits), flags, thresholds, *tables)
     return flags.nonzero()[0]
+
+
+def check_steps(
+    x: Operand, thresholds, axes: tuple[Axis, ...], group: int, depth: DepthAxis
+) -> tuple[Operand, tuple[PlanStep, ...]]:
+    """The flags of all tiles, and the steps of a plan that set them."""
+    count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, None)
+    bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
+    shape = x.shape if len(x.shape) == 5 else (*x.shape[:2], 1, *x.shape[2:])
+    launch, tiles, *tables = _check(axes, shape, bits.dtype, group, count, depth)
+    flags = Operand(Kind.SCRATCH, 0, (tiles,), np.dtype(np.uint8))
+    return flags, launch.steps((), count, bits.flat(), flags.flat(is_writable=True), thresholds, *tables)
 
 
 @lru_cache(maxsize=64)

@@ -43,6 +43,15 @@ class Kernel:
 
         return numba_internals.entry_point(self.dispatcher, args)
 
+    def c_entry(self, args: tuple[Any, ...]) -> int:
+        """The address of the C entry for arguments of these types, see `entry_point.py`."""
+        shipped_address = libraries.c_entry(self.name, args)
+        if shipped_address is not None:
+            return shipped_address
+        from unpool.kernels.cpu.machine import numba_internals
+
+        return numba_internals.c_entry(self.dispatcher, args)
+
     def address(self) -> int:
         """The address of the machine code, as a function of C that takes and returns an int64."""
         shipped_address = libraries.address(self.name)

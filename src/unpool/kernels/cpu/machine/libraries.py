@@ -51,6 +51,12 @@ PYTHON_ENTRIES = (*PYTHON_SIZES, *PYTHON_FUNCTIONS)
 CPU_LEVEL = "unpool_cpu_level"
 """The function of an x86 library, for all processors, that returns n for one of level x86-64-vn, 1 or more."""
 
+C_ENTRY = "_c"
+"""After the symbol of a kernel: its C entry, see `entry_point.py`."""
+
+SOURCES = "unpool_sources"
+"""The text of a library that is the digest of the sources that it was built from."""
+
 _METH_FASTCALL = 0x80
 _definitions: list[Any] = []  # Python functions point to them
 
@@ -66,6 +72,11 @@ class _MethodDefinition(ctypes.Structure):
 def symbol(name: str, args: tuple[Any, ...]) -> str:
     """The name in a library of a kernel for arguments of these types."""
     return f"unpool_{hashlib.sha256(f'{name}({type_names(args)})'.encode()).hexdigest()[:24]}"
+
+
+def c_symbol(name: str, args: tuple[Any, ...]) -> str:
+    """The name in a library of the C entry of a kernel for arguments of these types, see `entry_point.py`."""
+    return f"{symbol(name, args)}{C_ENTRY}"
 
 
 def type_names(args: tuple[Any, ...]) -> str:
@@ -123,15 +134,30 @@ def _address(name: str) -> int | None:
 
 def address(name: str) -> int | None:
     """The address of a function that takes and returns C's int64; None where it has to be compiled."""
-    result = _address(symbol(name, ()))
+    return _checked_address(symbol(name, ()), name, ())
+
+
+def c_entry(name: str, args: tuple[Any, ...]) -> int | None:
+    """The address of the C entry of a kernel for arguments of these types; None where it has to be compiled."""
+    return _checked_address(c_symbol(name, args), name, args)
+
+
+def _checked_address(wanted: str, name: str, args: tuple[Any, ...]) -> int | None:
+    result = _address(wanted)
     if result is None:
-        _check_compiler(name, ())
+        _check_compiler(name, args)
     return result
 
 
 def level() -> str | None:
     """The level of the library in use, such as x86-64-v3; None where kernels are compiled."""
     return load().level
+
+
+def library_file() -> str | None:
+    """The file name of the library in use; None where kernels are compiled."""
+    chosen = level()
+    return None if chosen is None else str(manifest()["libraries"][chosen]["file"])
 
 
 @cache

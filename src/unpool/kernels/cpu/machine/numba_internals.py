@@ -23,6 +23,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 
+_C_ENTRY = ".c"  # after the name of a kernel
 FRAME_WORDS = 1 << 16  # just above half a MiB: Python gives such a frame a chunk, which also holds the frames after it
 
 
@@ -35,7 +36,7 @@ def compiler() -> type[Any]:
     from numba.core.lowering import Lower
     from numba.core.typed_passes import NativeLowering
 
-    from unpool.kernels.cpu.machine.entry_point import make_entry_point
+    from unpool.kernels.cpu.machine.entry_point import make_c_entry, make_entry_point
 
     class Lowering(Lower):
         def create_cpython_wrapper(self, release_gil=False):
@@ -48,6 +49,7 @@ def compiler() -> type[Any]:
             kernel = ir.Function(module, kind, function.llvm_func_name)
             entry_point = make_entry_point(module, kernel, function.restype)
             PyCallWrapper(context, module, entry_point, function, self.env, self.call_helper, release_gil).build()
+            make_c_entry(module, kernel, function.restype, f"{function.llvm_func_name}{_C_ENTRY}")
             self.library.add_ir_module(module)
 
         def create_cfunc_wrapper(self):
@@ -141,6 +143,15 @@ to_pickle: Callable[[Any], bytes] = serialize.dumps  # of anything, compiled fun
 def entry_point(kernel: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     """The compiled function for arguments of these types, which does not check types again."""
     return _compile(kernel, tuple(map(typeof, args)))
+
+
+def c_entry(kernel: Any, args: tuple[Any, ...]) -> int:
+    """The address of the C entry for arguments of these types."""
+    types = tuple(map(typeof, args))
+    _compile(kernel, types)
+    result = kernel.overloads[types]
+    pointer: int = result.library.get_pointer_to_function(f"{result.fndesc.llvm_func_name}{_C_ENTRY}")
+    return pointer
 
 
 def address(kernel: Any) -> int:

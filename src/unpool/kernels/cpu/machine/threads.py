@@ -27,6 +27,7 @@ from unpool.kernels.cpu.machine import native_threads, work_queue
 from unpool.kernels.cpu.machine.cancellation import check_cancelled
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
+from unpool.kernels.cpu.machine.plan import Condition, Operand, PlanStep
 from unpool.kernels.cpu.machine.task import FIRST, RUN_AS_CALLER, SHARED, STOP, WAKES
 from unpool.shape_cache import count_bytes, nbytes_of
 
@@ -319,6 +320,17 @@ class Launch:
         args = (*map(id, arrays), *more, *self._args)
         return _spread(self._enter, self._jobs, self._work, threads, self._parts, self._pace, args)
 
+    def steps(
+        self, arrays: tuple[Operand, ...], threads: int | None, *more: Any, outcome: Condition = Condition.ALWAYS,
+        then: tuple[int, ...] = (1,),
+    ) -> tuple[PlanStep, ...]:  # fmt: skip
+        """The step of a plan that is the call of `run`; none without a kernel."""
+        if self._kernel is None:
+            return ()
+        count = min(self._jobs, thread_count(self._work, threads))
+        parts = 1 if count <= 1 else count * min(self._parts, self._jobs // count)
+        return (PlanStep(self._kernel, (*arrays, *more, *self._args), self._jobs, parts, outcome, then),)
+
     def _first_call(self, *args: Any) -> Any:
         """Find the machine code for the types of the arguments; later calls enter it directly."""
         self._enter = self._kernel.entry_point(args)
@@ -342,6 +354,14 @@ class Launches:
         """As `Launch.run`."""
         count = thread_count(self._work, threads)
         return (self._launches.get(count) or self.for_threads(count)).run_on(count, arrays, *more)
+
+    def steps(
+        self, arrays: tuple[Operand, ...], threads: int | None, *more: Any, outcome: Condition = Condition.ALWAYS,
+        then: tuple[int, ...] = (1,),
+    ) -> tuple[PlanStep, ...]:  # fmt: skip
+        """As `Launch.steps`."""
+        launch = self.for_threads(thread_count(self._work, threads))
+        return launch.steps(arrays, threads, *more, outcome=outcome, then=then)
 
     def for_threads(self, threads: int) -> Launch:
         """The launch for a number of threads."""

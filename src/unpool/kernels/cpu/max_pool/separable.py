@@ -20,6 +20,7 @@ import numpy as np
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Kind, Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import separable_combine as steps
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
@@ -62,6 +63,20 @@ class PaddingGuard:
         if any(self._call(x, y, indices, threads, flags)):
             for first, stop in flag_ranges(flags, *self._bands):
                 self._fallback(first, stop)(x, y, indices, threads)
+
+    def steps(self, arrays: tuple[Operand, ...], threads: int | None) -> tuple[PlanStep, ...]:
+        """The steps of a plan: where a flag is set, the fallback pools all rows."""
+        flags = Operand(Kind.SCRATCH, 0, (self._jobs,), np.dtype(np.bool_))
+        bands, _, rows = self._bands
+        fallback = self._fallback(0, self._jobs // bands * rows)
+        if not isinstance(fallback, Launch):
+            return self._call.steps(
+                arrays, threads, flags.flat(is_writable=True), outcome=Condition.ALL_FALSE, then=(DONE, NOT_MET)
+            )
+        first = self._call.steps(
+            arrays, threads, flags.flat(is_writable=True), outcome=Condition.ALL_FALSE, then=(DONE, 1)
+        )
+        return (*first, *fallback.steps(arrays, threads))
 
 
 def flag_ranges(flags, bands: int, height: int, rows: int) -> list[tuple[int, int]]:

@@ -20,9 +20,11 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, OUT_OF_RANGE, Condition, Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launch, thread_count
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
+_CLEARED_BYTES = 1 << 20  # that a job clears
 _TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
 
@@ -43,6 +45,59 @@ def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | Non
     if planes == 0 or indices.size == 0:
         return True
     return all(_window_check(indices.size, tuple(axes), planes).run((), threads, readonly(indices)))
+
+
+def steps(
+    operands: tuple[Operand, Operand, Operand], axes: Sequence[Axis], inferred: Sequence[Axis] | None, channels: int,
+    planes: int,
+) -> tuple[PlanStep, ...]:  # fmt: skip
+    """The steps of a plan that check indices, and write y if they are in range, from (x, indices, y).
+
+    `inferred` are the axes that indices may count in instead, None if they count in y.
+    """
+    _, indices, y = operands
+    limit, positions = y.size, indices.flat()
+    guess: tuple[PlanStep, ...] = ()
+    if inferred is not None:
+        checks = [_window_check(indices.size, tuple(each), planes) for each in (axes, inferred)]
+        guess = (
+            *checks[0].steps((), None, positions, outcome=Condition.ALL_TRUE, then=(2, 1)),
+            *checks[1].steps((), None, positions, outcome=Condition.ALL_TRUE, then=(NOT_MET, 1)),
+        )
+    local = _scatter_steps(operands, channels, planes, is_local=True)
+    check = _range_check(indices.size, limit, planes).steps(
+        (), None, positions, outcome=Condition.IN_RANGE, then=(1, 1 + len(local), OUT_OF_RANGE)
+    )
+    ready = tuple(step._replace(indices=indices, limit=limit) for step in check)
+    return (*guess, *ready, *local, *_scatter_steps(operands, channels, planes, is_local=False))
+
+
+def _scatter_steps(
+    operands: tuple[Operand, Operand, Operand], channels: int, planes: int, *, is_local: bool
+) -> tuple[PlanStep, ...]:
+    """The steps of `scatter`."""
+    x, indices, y = operands
+    clears, work = is_local and channels == 1, x.size + y.size
+    count = thread_count(work, None if is_local else 1)
+    parts = _parts(planes, x.size // planes, y.size // planes, count) if clears else 0
+    first = () if clears else _clear(y.size * y.dtype.itemsize).steps((y,), None)
+    launch = _launch(x.dtype, planes, parts, work, channels)
+    last = launch.steps(
+        (), count, x.flat(), indices.flat(), y.flat(is_writable=True), outcome=Condition.ALL_TRUE, then=(DONE, NOT_MET)
+    )
+    return (*first, *last)
+
+
+@lru_cache(maxsize=64)
+def _clear(size: int) -> Launch:
+    return Launch(clear, -(-size // _CLEARED_BYTES), size // 8, size)
+
+
+@jit()
+def clear(y, size, first, stop):
+    """Write zeros to some parts of an array of `size` bytes."""
+    begin = first * _CLEARED_BYTES
+    vec.clear(vec.address_of(y) + begin, min(stop * _CLEARED_BYTES, size) - begin)
 
 
 @lru_cache(maxsize=64)
@@ -115,8 +170,8 @@ def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: 
     plane, so planes are independent. If an index was changed since the check, y holds anything.
     """
     clears, work = is_local and channels == 1, x.size + y.size
-    if x.size == 0 or not clears:
-        y[...] = 0
+    if y.size and (x.size == 0 or not clears):
+        _clear(y.nbytes).run((y,), threads)
     if x.size == 0:
         return True
     count = thread_count(work, threads if is_local else 1)

@@ -1,0 +1,173 @@
+"""The steps of a plan with Winograd's algorithm: inaccurate tiles are computed again, by phases, or all of y is.
+
+    mark        flags of inaccurate tiles
+    list        none: only the first line follows; some: the next four; too many: the last one
+        winograd
+        winograd, take, phases, put
+        the next algorithm
+
+`winograd_accuracy.py` does the same in Python, with the same results.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import IMAGES, FallbackAxis, check_steps
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis, tiling_of
+from unpool.kernels.cpu.machine.jit import jit, record
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Kind, Operand, PlanStep
+
+
+class TilesParams(NamedTuple):
+    """Arguments of a call."""
+
+    depth: DepthAxis  # the axis before the others
+    channels: int  # of x, or of y
+    height: int  # rows of a slice of x, or of y
+    width: int  # its columns
+    tiles: int  # of a slice
+    tiles_across: int  # along the last axis
+    outputs: int  # of a phase in a tile, along each axis
+    top: int  # row of x where the first tile begins; it may be above
+    left: int  # column likewise
+    stride_down: int  # of the window
+    stride_across: int  # likewise
+    image_height: int  # of outputs of a tile
+    image_width: int  # likewise
+
+
+class OwnLines(NamedTuple):
+    """The outputs of a tile along an axis: where in y, from its first position times the stride, and in its image."""
+
+    rows: Any
+    columns: Any
+
+
+class WinogradCall(NamedTuple):
+    """A call whose tiles are checked."""
+
+    flat: ConvTransposeProblem  # by slices
+    depth: DepthAxis
+    thresholds: Any  # of the check
+    most: int  # inaccurate tiles that are computed again
+
+
+class TileImages(NamedTuple):
+    """How inaccurate tiles are computed again: as small images."""
+
+    images: Operand
+    computed: Operand
+    steps: tuple[PlanStep, ...]  # that compute them
+
+
+def image_problem(flat: ConvTransposeProblem, most: int) -> ConvTransposeProblem:
+    """The call that computes `most` inaccurate tiles, or a few more, as images."""
+    axes = tuple(line.image for line in _lines(flat))
+    return replace(flat, axes=axes, batch=-(-most // IMAGES) * IMAGES)
+
+
+def steps(
+    call: WinogradCall, x: Operand, y: Operand, winograd: tuple[PlanStep, ...], again: TileImages,
+    otherwise: tuple[PlanStep, ...],
+) -> tuple[PlanStep, ...]:  # fmt: skip
+    """All steps; `winograd` computes all tiles, `again` a few, and `otherwise` all of y."""
+    flat, depth, thresholds, most = call
+    flags, marked = check_steps(x, thresholds, flat.axes, flat.group, depth)
+    numbers = Operand(Kind.SCRATCH, 1, (most + 1,), np.dtype(np.int64))
+    after = 2 * len(winograd) + len(again.steps) + 3
+    last = after if otherwise else NOT_MET
+    listed = PlanStep(
+        list_flagged, (flags.flat(), numbers.flat(is_writable=True), most), flags.size, 1, Condition.NUMBER,
+        (1, 1 + len(winograd), last),
+    )  # fmt: skip
+    alone = (*winograd[:-1], winograd[-1]._replace(then=(DONE,)))
+    tiling, lines, image = tiling_of(flat.axes), _lines(flat), again.images
+    bits, kind = {"depth": record(depth).dtype}, f"int{8 * x.dtype.itemsize}"
+    params = TilesParams(
+        depth=depth, channels=image.shape[1] // depth.taps, height=x.shape[-2], width=x.shape[-1],
+        tiles=math.prod(tiling.tiles), tiles_across=tiling.tiles[1], outputs=tiling.outputs, top=lines[0].first,
+        left=lines[1].first, stride_down=lines[0].stride, stride_across=lines[1].stride,
+        image_height=again.computed.shape[-2], image_width=again.computed.shape[-1],
+    )  # fmt: skip
+    of_y = params._replace(channels=again.computed.shape[1], height=y.shape[-2], width=y.shape[-1])
+    jobs = image.shape[0]
+    written = image.view(kind).flat(is_writable=True)
+    taken = PlanStep(take_tiles, (x.view(kind).flat(), written, numbers.flat(), record(params, **bits)), jobs, 1)
+    owned = OwnLines(*(np.stack([line.own, line.in_image], axis=1) for line in lines))
+    read, to = again.computed.view(kind).flat(), y.view(kind).flat(is_writable=True)
+    put = PlanStep(put_tiles, (to, read, numbers.flat(), record(of_y, **bits), owned), jobs, 1, then=(DONE,))
+    return (*marked, listed, *alone, *winograd, taken, *again.steps, put, *otherwise)
+
+
+def _lines(flat: ConvTransposeProblem) -> list[FallbackAxis]:
+    tiling = tiling_of(flat.axes)
+    return [FallbackAxis(*each, tiling.outputs) for each in zip(flat.axes, tiling.sides, strict=True)]
+
+
+@jit()
+def list_flagged(flags, numbers, most, first, stop):
+    """Write the number of flags that are set, and which; 0 if none is, 1 if some are, 2 if more than `most` are."""
+    count = 0
+    for place in range(first, stop):
+        if flags[place]:
+            if count == most:
+                return 2
+            count += 1
+            numbers[count] = place
+    numbers[0] = count
+    return 1 if count else 0
+
+
+@jit()
+def take_tiles(x, images, numbers, args, first, stop):
+    """Copy the positions of some tiles that lie in x, of every slice that they read, to images that are zero.
+
+    for every tile, for every channel, for every slice that it reads, for every position
+    """
+    params, depth = args[0], args[0].depth
+    channels, height, width = params.channels, params.height, params.width
+    for tile in range(first, min(stop, numbers[0])):
+        piece, place = numbers[1 + tile] // params.tiles, numbers[1 + tile] % params.tiles
+        top = params.top + params.outputs * (place // params.tiles_across)
+        left = params.left + params.outputs * (place % params.tiles_across)
+        batch, number = piece // depth.large, piece % depth.large
+        for channel in range(channels):
+            for tap in range(depth.taps):
+                met = number + depth.begin - tap * depth.step
+                if 0 <= met < depth.small:
+                    source = ((batch * channels + channel) * depth.small + met) * height
+                    target = ((tile * channels + channel) * depth.taps + tap) * 16
+                    for row in range(max(0, -top), min(4, height - top)):
+                        for column in range(max(0, -left), min(4, width - left)):
+                            place_in_x = (source + top + row) * width + left + column
+                            images[target + 4 * row + column] = x[place_in_x]
+
+
+@jit()
+def put_tiles(y, computed, numbers, args, lines, first, stop):
+    """Copy the outputs that some tiles own from their images to y.
+
+    for every tile, for every channel, for every row and column that it owns
+    """
+    params, depth, rows, columns = args[0], args[0].depth, lines.rows, lines.columns
+    channels, height, width = params.channels, params.image_height, params.image_width
+    for tile in range(first, min(stop, numbers[0])):
+        piece, place = numbers[1 + tile] // params.tiles, numbers[1 + tile] % params.tiles
+        top = (params.top + params.outputs * (place // params.tiles_across)) * params.stride_down
+        left = (params.left + params.outputs * (place % params.tiles_across)) * params.stride_across
+        batch, number = piece // depth.large, piece % depth.large
+        for channel in range(channels):
+            target = ((batch * channels + channel) * depth.large + number) * params.height
+            source = (tile * channels + channel) * height
+            for line in range(rows.shape[0]):
+                row = top + rows[line, 0]
+                if 0 <= row < params.height:
+                    for cell in range(columns.shape[0]):
+                        column = left + columns[cell, 0]
+                        if 0 <= column < params.width:
+                            value = computed[(source + rows[line, 1]) * width + columns[cell, 1]]
+                            y[(target + row) * params.width + column] = value

@@ -1,0 +1,276 @@
+"""Models whose nodes have their plans, for programs without Python."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from unpool.errors import ModelError, UnpoolError, UnsupportedError
+from unpool.execute import Kind, Operand, OperandView, library_file
+from unpool.extras import require
+from unpool.onnxruntime import planner, plans
+from unpool.onnxruntime.register import register
+from unpool.operators.contract import DOMAINS, OPERATORS
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+DOMAIN = "unpool"
+MAX_PLANS, MAX_INPUTS = 8, 8  # of a node, in library.c
+_BLOCK = 16  # channels of onnxruntime's blocks, on any processor
+_SPILLED_BYTES = 1 << 30  # weights from which on a model is handed over with external data
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def compile(
+    model: "str | os.PathLike[str] | bytes | ModelProto",
+    *,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    exact: bool = False,
+    compat: str = "spec",
+    index_space: str = "auto",
+) -> "ModelProto":
+    """The model for onnxruntime in programs without Python, with the library of `get_library_path`.
+
+    MaxPool, MaxUnpool and ConvTranspose become nodes of the domain `unpool`, with packed weights and the plans for some
+    shapes; pools without indices that onnxruntime computes in the layout of its Convs stay as they are. The nodes run
+    on processors of the level of this one, with the kernels that this release is shipped with.
+
+    A plan is code. A session loads such a model only if its configuration entry `unpool.trust_plans` is "1".
+
+    Args:
+        model: a model, its bytes, or its file.
+        shapes: by the name of an input its shape; or several of these, for a model that takes inputs of several shapes.
+            Inputs whose shape the model has may be left out.
+        exact: as in `register`.
+        compat: the same.
+        index_space: the same.
+
+    Raises:
+        UnpoolError: a shape is missing or wrong, a node can't be compiled, or this installation has no kernels that are
+            shipped.
+
+    >>> import onnx
+    >>> text = '''<ir_version: 8, opset_import: ["": 16]>
+    ... half (float[1, 3, height, width] x) => (y) { y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x) }'''
+    >>> compiled = compile(onnx.parser.parse_model(text), shapes={"x": (1, 3, 32, 48)})  # doctest: +SKIP
+    >>> compiled.graph.node[0].domain  # doctest: +SKIP
+    'unpool'
+    """
+    require("unpool compile", "run", "onnx", "onnxruntime")
+    library = library_file()
+    if library is None:
+        raise UnpoolError(
+            "compile: this process compiles its kernels, and a program without Python cannot. Install a wheel that has "
+            "kernels, or run python -m unpool.build."
+        )
+    result = _load(model)
+    nodes = _name_nodes(result)
+    listed: Sequence[Shapes | None] = [shapes] if shapes is None or isinstance(shapes, Mapping) else shapes
+    if not 1 <= len(listed) <= MAX_PLANS:
+        raise UnpoolError(f"compile: 1 to {MAX_PLANS} sets of shapes are possible, got {len(listed)}.")
+    options = {"exact": exact, "compat": compat, "index_space": index_space}
+    recorded: dict[str, list[planner.PlanRecord]] = {name: [] for name in nodes}
+    for each in listed:
+        _record(result, _inputs(result, each or {}), recorded, options)
+    for name, (graph, node, old_name) in nodes.items():
+        if recorded[name] and all(_is_blocked(node, each.key) for each in recorded[name]):
+            node.name = old_name
+        else:
+            _replace(graph, node, old_name, recorded[name], library)
+    for graph in {id(graph): graph for graph, _, _ in nodes.values()}.values():
+        _drop_unused(graph)
+    if nodes:
+        result.opset_import.add(domain=DOMAIN, version=1)
+    return result
+
+
+def _load(model: "str | os.PathLike[str] | bytes | ModelProto") -> "ModelProto":
+    import onnx
+
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy
+    try:
+        return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    except OSError:
+        raise
+    except Exception as cause:
+        where = "compile" if isinstance(model, bytes) else os.fspath(model)
+        raise ModelError(f"{where}: expected an ONNX model, which cannot be read: {cause}") from cause
+
+
+def _graphs(graph: "GraphProto") -> Iterator["GraphProto"]:
+    """A graph and its sub-graphs."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for each in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _graphs(each)
+
+
+def _name_nodes(model: "ModelProto") -> dict[str, tuple["GraphProto", "NodeProto", str]]:
+    """Give all nodes of ours a name of their own; by this name the graph, the node, and the name that it had."""
+    for function in model.functions:
+        if any(node.op_type in OPERATORS and node.domain in DOMAINS for node in function.node):
+            raise UnsupportedError(f"compile: {function.name} is a function with nodes to compile. Inline it first.")
+    prefix = uuid4().hex
+    found: dict[str, tuple[GraphProto, NodeProto, str]] = {}
+    for graph in _graphs(model.graph):
+        for node in graph.node:
+            if node.op_type in OPERATORS and node.domain in ("ai.onnx", *DOMAINS):
+                name = f"{prefix}_{len(found)}"
+                found[name] = graph, node, node.name
+                node.name = name
+    return found
+
+
+def _inputs(model: "ModelProto", shapes: Shapes) -> dict[str, Any]:
+    """Zeros for all inputs."""
+    import onnx
+
+    constants = {each.name for each in model.graph.initializer}
+    infos = {info.name: info.type.tensor_type for info in model.graph.input if info.name not in constants}
+    unknown = sorted(shapes.keys() - infos.keys())
+    if unknown:
+        raise UnpoolError(f"compile: the model has no input {unknown[0]}; it has {', '.join(infos)}.")
+    result = {}
+    for name, info in infos.items():
+        has_shape = info.HasField("shape")
+        known = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in info.shape.dim]
+        sizes = list(shapes.get(name, known if has_shape else [-1]))
+        is_fitting = not has_shape or (
+            len(sizes) == len(known) and all(old in (-1, new) for old, new in zip(known, sizes, strict=True))
+        )
+        if not is_fitting or any(size < 0 for size in sizes):
+            wanted = f"[{', '.join('?' if size < 0 else str(size) for size in known)}]" if has_shape else "a shape"
+            raise UnpoolError(
+                f"compile: input {name} needs {wanted}, got {sizes}. Give its shape, such as {name}=1,3,480,640."
+            )
+        result[name] = np.zeros(sizes, onnx.helper.tensor_dtype_to_np_dtype(info.elem_type))
+    return result
+
+
+def _record(
+    model: "ModelProto", inputs: dict[str, Any], recorded: dict[str, list[planner.PlanRecord]], options: dict[str, Any]
+) -> None:
+    """Run the model once, and note what the planner is asked."""
+    import onnx
+    import onnxruntime
+
+    opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    register(settings, opset=opset, **options)
+    with tempfile.TemporaryDirectory() as folder, planner.recording(recorded):
+        path = Path(folder, "model.onnx")
+        onnx.save(model, path, save_as_external_data=model.ByteSize() > _SPILLED_BYTES)
+        if path.stat().st_size > _SPILLED_BYTES:
+            raise UnsupportedError("compile: a model without external data has to be smaller than 1 GiB.")
+        try:
+            session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+            session.run(None, inputs)
+        except Exception as cause:
+            raise ModelError(f"compile: onnxruntime cannot run the model on zeros of these shapes: {cause}") from cause
+
+
+def _is_blocked(node: "NodeProto", key: tuple[int, ...]) -> bool:
+    """True for a pool that onnxruntime computes fast and right, among Convs, in their layout of blocks of channels."""
+    import onnx
+
+    kind, rank, *shape = key
+    is_plain = {"kernel_shape", "strides", "pads"}.issuperset(a.name for a in node.attribute)
+    is_single = node.op_type == "MaxPool" and list(node.output[1:]) in ([], [""])
+    return is_single and is_plain and kind == onnx.TensorProto.FLOAT and rank == 4 and shape[1] % _BLOCK == 0
+
+
+def _replace(
+    graph: "GraphProto", node: "NodeProto", old_name: str, recorded: list[planner.PlanRecord], library: str
+) -> None:
+    """Make a node one of the domain `unpool`, with the plans that were recorded for it."""
+    import onnx
+
+    label = f"compile: {node.op_type} {old_name or node.output[0]}"
+    if not recorded:
+        raise UnsupportedError(f"{label} did not run on zeros, so no plan of it is known. Move it out of the branch.")
+    data = list(node.input) if node.op_type != "ConvTranspose" else list(node.input[:1])
+    constants: list[Any] = []
+    blobs: dict[tuple[int, ...], bytes] = {}
+    for each in recorded:
+        if each.plan is None:
+            raise UnsupportedError(
+                f"{label} has no plan: its weights are no constants, or its layout, type or activation is one that "
+                "only Python computes."
+            )
+        numbers: dict[int, int] = {}
+        for step in each.plan.steps:
+            for operand in step.operands():
+                if operand.kind is Kind.CONSTANT and operand.number not in numbers:
+                    numbers[operand.number] = len(data) + _number_of(constants, operand.value)
+        steps = tuple(step._replace(args=_with_inputs(step.args, numbers)) for step in each.plan.steps)
+        blobs[each.key] = plans.encode(each.plan._replace(inputs=MAX_INPUTS, steps=steps), each.key, library).blob
+    if len(data) + len(constants) > MAX_INPUTS:
+        raise UnsupportedError(f"{label} packs its weights in another way for each shape. Compile it for fewer shapes.")
+    for number, value in enumerate(constants):
+        name = f"{node.output[0]}_packed_{number}"
+        graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        data.append(name)
+    for number, name in enumerate(node.output):
+        _set_shape(graph, name, [each.plan.outputs[number] for each in recorded if each.plan and name])
+    del node.input[:], node.attribute[:]
+    node.input.extend(data)
+    node.name, node.domain = old_name, DOMAIN
+    node.attribute.append(onnx.helper.make_attribute("plans", b"".join(blobs.values())))
+
+
+def _set_shape(graph: "GraphProto", name: str, outputs: list[Operand]) -> None:
+    """Write the sizes of an output that are the same for all inputs: onnxruntime optimizes what follows by them."""
+    import onnx
+
+    if not outputs or any(info.name == name for info in graph.output):
+        return
+    for number, info in reversed(list(enumerate(graph.value_info))):
+        if info.name == name:
+            del graph.value_info[number]
+    kind = onnx.helper.np_dtype_to_tensor_dtype(outputs[0].dtype)
+    sizes = [each[0] if len(set(each)) == 1 else None for each in zip(*(each.shape for each in outputs), strict=True)]
+    graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, sizes))
+
+
+def _number_of(constants: list[Any], value: Any) -> int:
+    """The number of an array among others, to which it is added if it is new."""
+    for number, each in enumerate(constants):
+        if each is value or (each.dtype == value.dtype and np.array_equal(each.view(np.uint8), value.view(np.uint8))):
+            return number
+    constants.append(value)
+    return len(constants) - 1
+
+
+def _with_inputs(arg: Any, numbers: dict[int, int]) -> Any:
+    """Arguments in which constants are inputs of the node."""
+    if isinstance(arg, Operand) and arg.kind is Kind.CONSTANT:
+        return Operand(Kind.INPUT, numbers[arg.number], arg.shape, arg.dtype)
+    if isinstance(arg, OperandView):
+        return arg._replace(operand=_with_inputs(arg.operand, numbers))
+    if isinstance(arg, tuple):
+        items = [_with_inputs(each, numbers) for each in arg]
+        return type(arg)(*items) if hasattr(arg, "_fields") else tuple(items)
+    return arg
+
+
+def _drop_unused(graph: "GraphProto") -> None:
+    """Remove initializers that no node reads any more."""
+    used = {name for each in _graphs(graph) for node in each.node for name in node.input}
+    used |= {output.name for each in _graphs(graph) for output in each.output}
+    kept = [each for each in graph.initializer if each.name in used]
+    inputs = [each for each in graph.input if each.name in used or each.name not in {t.name for t in graph.initializer}]
+    del graph.initializer[:], graph.input[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(inputs)

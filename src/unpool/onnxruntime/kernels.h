@@ -1,0 +1,6 @@
+/* The libraries of kernels that unpool is shipped with, for programs without Python. */
+#include "plan.h"
+
+/* Give a plan the addresses of its kernels; 0, and a sentence, if its library is not there, another one, or not for this
+ * processor. The library lies in the folder of this library, or in a folder `libraries` beside it, or one higher. */
+int kernels_link(Plan *plan, char *message, int64_t room);

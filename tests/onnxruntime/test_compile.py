@@ -1,0 +1,198 @@
+"""Compiled models: in Python, and in a C program without Python, bit for bit as the model that they were made of."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import unpool.onnxruntime
+from unpool.errors import UnpoolError
+from unpool.execute import library_file
+
+HOST = Path(__file__).parents[2] / "examples" / "onnxruntime" / "run_model.c"
+RNG = np.random.default_rng(0)
+
+pytestmark = pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
+
+
+def array(*shape):
+    return (RNG.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
+
+
+def model(text, **weights):
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 16]> {text}')
+    for name, value in weights.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return made
+
+
+def segnet():
+    """Pools with indices, unpooling, and Convs."""
+    return model(
+        """test (float[1, 3, height, width] x) => (float[1, 3, h, w] y) {
+        a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
+        b, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
+        c = Relu (b)
+        d = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (c, i)
+        y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (d, w2) }""",
+        w1=array(16, 3, 3, 3), w2=array(3, 16, 3, 3),
+    )  # fmt: skip
+
+
+def generator():
+    """ConvTransposes by several algorithms, with and without a bias."""
+    return model(
+        """test (float[n, 100, 1, 1] x) => (float[n, 1, h, w] y) {
+        a = ConvTranspose (x, w1)
+        b = Relu (a)
+        c = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (b, w2, b2)
+        d = Relu (c)
+        e = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (d, w3)
+        y = ConvTranspose <strides = [2, 2]> (e, w4) }""",
+        w1=array(100, 64, 4, 4), w2=array(64, 64, 4, 4), b2=array(64), w3=array(64, 8, 4, 4), w4=array(8, 1, 2, 2),
+    )  # fmt: skip
+
+
+def volumes():
+    """Three spatial axes."""
+    return model(
+        """test (float[1, 8, 4, 8, 8] x) => (float[1, 4, d, h, w] y) {
+        p = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (x)
+        y = ConvTranspose <strides = [2, 2, 2]> (p, w1) }""",
+        w1=array(8, 4, 2, 2, 2),
+    )  # fmt: skip
+
+
+MODELS = {
+    "segnet": (segnet, [(1, 3, 32, 48), (1, 3, 20, 20)]),
+    "generator": (generator, [(1, 100, 1, 1), (3, 100, 1, 1)]),
+    "volumes": (volumes, [(1, 8, 4, 8, 8)]),
+}
+
+
+def session_of(made, **arguments):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    unpool.onnxruntime.register(options, **arguments)
+    return onnxruntime.InferenceSession(made if isinstance(made, str) else made.SerializeToString(), options)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """By name the file of a compiled model, its inputs, and the outputs of the model that it was made of."""
+    folder, found = tmp_path_factory.mktemp("compiled"), {}
+    for name, (make, shapes) in MODELS.items():
+        made, path = make(), folder / f"{name}.onnx"
+        onnx.save(unpool.onnxruntime.compile(made, shapes=[{"x": shape} for shape in shapes]), path)
+        inputs = [array(*shape) for shape in shapes]
+        session = session_of(made)
+        found[name] = path, inputs, [session.run(None, {"x": x})[0] for x in inputs]
+    return found
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """The C program of the examples, and the environment in which it finds onnxruntime."""
+    folder = tmp_path_factory.mktemp("host")
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    library = next(capi.glob("libonnxruntime.so.*.*"))
+    (folder / "libonnxruntime.so.1").symlink_to(library)
+    program = folder / "run_model"
+    command = [sys.executable, "-m", "ziglang", "cc", "-O1", str(HOST), str(folder / "libonnxruntime.so.1")]
+    subprocess.run([*command, "-lpthread", "-o", str(program)], check=True)
+    return program, {"LD_LIBRARY_PATH": str(folder), "PATH": os.environ["PATH"]}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_in_python(compiled, name):
+    """A compiled model gives the same bits for all shapes that it was compiled for."""
+    path, inputs, outputs = compiled[name]
+    session = session_of(str(path), trust_plans=True)
+    for x, expected in zip(inputs, outputs, strict=True):
+        assert np.array_equal(session.run(None, {"x": x})[0], expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_in_a_c_program(compiled, host, name, tmp_path):
+    """In eight threads on one session, in a process without Python."""
+    path, inputs, outputs = compiled[name]
+    program, environment = host
+    for x, expected in zip(inputs, outputs, strict=True):
+        x.tofile(tmp_path / "x")
+        shape = ",".join(map(str, x.shape))
+        command = [
+            program,
+            unpool.onnxruntime.get_library_path(),
+            path,
+            shape,
+            tmp_path / "x",
+            tmp_path / "y",
+            "5",
+            "8",
+        ]
+        done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert np.array_equal(np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape), expected)
+
+
+def test_plans_run_only_if_they_are_trusted(compiled):
+    """A session without the entry says what it is."""
+    path, *_ = compiled["volumes"]
+    with pytest.raises(Exception, match=r"plans, which are code\. If you trust the file"):
+        session_of(str(path))
+
+
+def test_another_shape_is_refused(compiled):
+    """The message has the shape that came."""
+    path, *_ = compiled["segnet"]
+    session = session_of(str(path), trust_plans=True)
+    with pytest.raises(Exception, match=r"compiled for other shapes than \[1, 16, 16, 8\] of this node's input"):
+        session.run(None, {"x": array(1, 3, 16, 8)})
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda blob: blob[:-8], "damaged"),
+    (lambda blob: b"X" + blob[1:], "damaged"),
+    (lambda blob: blob[:8] + b"\x07" + blob[9:], "another release of the library"),
+    (lambda blob: blob[:24] + b"0" * 64 + blob[88:], "compiled by another release"),
+    (lambda blob: blob[:88] + b"none.so".ljust(64, b"\0") + blob[152:], "none.so cannot be loaded"),
+    (lambda blob: blob[:88] + b"../x.so".ljust(64, b"\0") + blob[152:], "names no library"),
+])  # fmt: skip
+def test_damaged_and_foreign_plans_are_refused(compiled, change, words):
+    """Each with its sentence, when the session is created."""
+    path, *_ = compiled["volumes"]
+    made = onnx.load(path)
+    (attribute,) = made.graph.node[-1].attribute
+    attribute.s = change(attribute.s)
+    with pytest.raises(Exception, match=words):
+        session_of(made, trust_plans=True)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({}, "input x needs"),
+    ({"shapes": {"z": (1,)}}, "has no input z; it has x"),
+    ({"shapes": {"x": (1, 4, 8, 8)}}, r"input x needs \[1, 3, \?, \?\], got \[1, 4, 8, 8\]"),
+    ({"shapes": [{"x": (1, 3, 8, 8)}] * 9}, "1 to 8 sets of shapes"),
+])  # fmt: skip
+def test_wrong_arguments(arguments, words):
+    """One sentence each."""
+    with pytest.raises(UnpoolError, match=words):
+        unpool.onnxruntime.compile(segnet(), **arguments)
+
+
+def test_a_branch_that_is_not_taken_is_refused():
+    """Its nodes have no plan, and would not run without Python."""
+    made = model(
+        """test (float[1, 1, 4, 4] x, bool condition) => (float[1, 1, h, w] y) {
+        y = If (condition) <
+            then_branch = a () => (float[1, 1, h, w] p) { p, i = MaxPool <kernel_shape = [2, 2]> (x) },
+            else_branch = b () => (float[1, 1, h, w] q) { q = Identity (x) }> }"""
+    )
+    with pytest.raises(UnpoolError, match="MaxPool p did not run on zeros"):
+        unpool.onnxruntime.compile(made)
