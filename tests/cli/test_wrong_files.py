@@ -28,6 +28,7 @@ COMMANDS = {
     "lower": ("lower", "FILE", "--for", "any", "-o", "out.onnx"),
     "upgrade": ("upgrade", "FILE", "--opset", "22", "-o", "out.onnx"),
     "canonicalise": ("canonicalise", "FILE", "-o", "out.onnx"),
+    "compile": ("compile", "FILE", "-o", "out.onnx"),
 }
 KINDS = {
     "a .ort file": "model.ort",

@@ -24,6 +24,8 @@ ELSEWHERE = {
     ("docs/errors.md", "sh"): "tests/docs/test_errors.py",
     ("docs/how-it-works.md", "python"): "tests/docs/test_walk.py",
     ("docs/semantics.md", "python"): "tests/docs/test_semantics_doc.py",
+    ("docs/tasks/without-python.md", "python"): "tests/onnxruntime/test_compile.py",
+    ("docs/tasks/without-python.md", "sh"): "tests/onnxruntime/test_compile.py",
     ("examples/onnxruntime/README.md", "sh"): "tests/onnxruntime_api/test_examples.py",
 }
 """Blocks by page and language that another file of tests runs, or compares with what wrote them."""

@@ -57,6 +57,7 @@ ALLOWED = {
         "numerics",
         "files",
         "functional",
+        "onnxruntime",
         "warmup",
         "doctor",
         "images",

@@ -1,8 +1,10 @@
 """Compiled models: in Python, and in a C program without Python, bit for bit as the model that they were made of."""
 
 import os
+import shutil
 import subprocess
 import sys
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,11 @@ import onnxruntime
 import pytest
 
 import unpool.onnxruntime
+from tests.docs.blocks import blocks, check
 from unpool.errors import UnpoolError
 from unpool.execute import library_file
 
+PAGE = "docs/tasks/without-python.md"
 HOST = Path(__file__).parents[2] / "examples" / "onnxruntime" / "run_model.c"
 RNG = np.random.default_rng(0)
 
@@ -196,3 +200,11 @@ def test_a_branch_that_is_not_taken_is_refused():
     )
     with pytest.raises(UnpoolError, match="MaxPool p did not run on zeros"):
         unpool.onnxruntime.compile(made)
+
+
+def test_the_page_prints_what_it_says(tmp_path, monkeypatch):
+    """tasks/without-python.md, on the model of the demo."""
+    monkeypatch.chdir(tmp_path)
+    with as_file(files("unpool") / "data" / "coins.onnx") as path:
+        shutil.copy(path, "coins.onnx")
+    check(PAGE, blocks(PAGE))

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from unpool.cli.commands.bench import bench
 from unpool.cli.commands.compare import compare
+from unpool.cli.commands.compile import compile
 from unpool.cli.commands.explain import explain
 from unpool.cli.commands.export import export
 from unpool.cli.commands.inspect import check, inspect
@@ -21,8 +22,8 @@ from unpool.cli.options import Flag
 from unpool.errors import suggest_name
 
 COMMANDS = (
-    run, export, inspect, report, compare, explain, check, fix, lower, upgrade, canonicalise, bench, demo, warmup,
-    doctor, completion,
+    run, export, inspect, report, compare, explain, check, fix, lower, upgrade, canonicalise, compile, bench, demo,
+    warmup, doctor, completion,
 )  # fmt: skip
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.+)\.$")

@@ -79,7 +79,7 @@ def compile(
     for each in listed:
         _record(result, _inputs(result, each or {}), recorded, options)
     for name, (graph, node, old_name) in nodes.items():
-        if recorded[name] and all(_is_blocked(node, each.key) for each in recorded[name]):
+        if recorded[name] and not exact and all(_is_blocked(node, each.key) for each in recorded[name]):
             node.name = old_name
         else:
             _replace(graph, node, old_name, recorded[name], library)
