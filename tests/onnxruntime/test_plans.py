@@ -1,5 +1,8 @@
 """Plans: the operators in a session compute without Python, bit for bit as the functions."""
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -7,6 +10,7 @@ import pytest
 
 import unpool
 import unpool.onnxruntime
+from tests.campaigns import plans
 from unpool import execute
 from unpool.onnxruntime import planner
 
@@ -143,3 +147,16 @@ def test_plans_of_many_shapes_are_dropped():
     for size in range(3, 60):
         run(session, random(1, 1, size, 8))
     assert len(planner._plans) <= before + 9
+
+
+def test_damaged_plans_are_refused_or_run(tmp_path):
+    """A short campaign, with zig's checks of undefined behaviour."""
+    plans.compile_reader([sys.executable, "-m", "ziglang", "cc"], tmp_path / "reader")
+    plans.write_plans(tmp_path / "plans")
+    done = subprocess.run(
+        [tmp_path / "reader", tmp_path / "plans", "1000", "1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    refused, _, ran, _ = done.stdout.split()
+    assert int(refused) > 200
+    assert int(ran) > 200
