@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from unpool import execute
+from unpool.execute.plans import Kind, Operand
 from unpool.onnxruntime import plans
 from unpool.operators import resolve
 
@@ -54,11 +55,11 @@ def write_plans(path: Path) -> int:
 def encoded(spec: Any, inputs: list[Any], outputs: int) -> bytes:
     """The plan of a call, as bytes."""
     prepared = execute.prepare(spec, inputs, outputs)
-    kind = execute.Kind
-    operands = [execute.Operand(kind.INPUT, number, x.shape, x.dtype) for number, x in enumerate(inputs)]
+    kind = Kind
+    operands = [Operand(kind.INPUT, number, x.shape, x.dtype) for number, x in enumerate(inputs)]
     if spec.row.operator == "ConvTranspose":
-        operands[1] = execute.Operand(kind.CONSTANT, 1, inputs[1].shape, inputs[1].dtype, inputs[1])
-    results = tuple(execute.Operand(kind.OUTPUT, n, each.shape, each.dtype) for n, each in enumerate(prepared.outputs))
+        operands[1] = Operand(kind.CONSTANT, 1, inputs[1].shape, inputs[1].dtype, inputs[1])
+    results = tuple(Operand(kind.OUTPUT, n, each.shape, each.dtype) for n, each in enumerate(prepared.outputs))
     steps = prepared.steps(operands, results)
     assert steps is not None
     return plans.encode(plans.NodePlan(spec.row.label, len(inputs), results, steps), [1, 2, 3]).blob

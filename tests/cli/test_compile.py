@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.cli.test_cli import invoke
-from unpool.execute import library_file
+from unpool.execute.plans import library_file
 
 pytestmark = pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
 COINS = str(files("unpool") / "data" / "coins.onnx")

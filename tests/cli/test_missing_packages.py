@@ -64,6 +64,7 @@ WITHOUT = {
     "lower ../pool.onnx --for openvino -o n.onnx": OK,
     "upgrade ../pool.onnx --opset 22 -o n.onnx": OK,
     "canonicalise ../pool.onnx -o n.onnx": OK,
+    "compile ../pool.onnx --shape none=1 -o n.onnx": UNFIT,
     "bench ../pool.onnx": OK,
     "warmup --type float99": UNFIT,
     "doctor": OK,

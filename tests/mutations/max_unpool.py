@@ -31,8 +31,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "1.1",
         "execute/max_unpool.py",
-        "if is_consistent(positions, inferred, planes, threads) else call.large.spatial",
-        "if is_consistent(positions, inferred, planes, threads) else call.inferred",
+        "return call.inferred if is_inferred else call.large.spatial",
+        "return call.inferred if is_inferred else call.inferred",
         "indices that fit neither shape count in the inferred one",
     ),
     Mutation(
@@ -188,8 +188,8 @@ INDICES = (
     Mutation(
         "2.6",
         "execute/max_unpool.py",
-        "is_new = contiguous(x, self.row),",
-        "is_new = contiguous(x + 0, self.row),",
+        "elements, positions = contiguous(x, self.row),",
+        "elements, positions = contiguous(x + 0, self.row),",
         "-0 becomes +0 on the way",
     ),
     Mutation(

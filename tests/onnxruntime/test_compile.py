@@ -15,7 +15,7 @@ import pytest
 import unpool.onnxruntime
 from tests.docs.blocks import blocks, check
 from unpool.errors import UnpoolError
-from unpool.execute import library_file
+from unpool.execute.plans import library_file
 
 PAGE = "docs/tasks/without-python.md"
 HOST = Path(__file__).parents[2] / "examples" / "onnxruntime" / "run_model.c"

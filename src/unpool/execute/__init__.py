@@ -17,11 +17,7 @@ from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
-from unpool.kernels.cpu.machine.checked_files import source_digest
 from unpool.kernels.cpu.machine.host import available_cores
-from unpool.kernels.cpu.machine.libraries import c_symbol, library_file, type_names
-from unpool.kernels.cpu.machine.plan import Kind, Operand, OperandView, PlanStep
-from unpool.kernels.cpu.machine.threads import ForeignPool, use_pool
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
 from unpool.operators.contract import Row
@@ -34,28 +30,18 @@ from unpool.shape_cache import cached
 
 __all__ = [
     "CACHE_SIZE",
-    "ForeignPool",
-    "Kind",
-    "Operand",
-    "OperandView",
-    "PlanStep",
     "PreparedCall",
     "as_own_weights",
     "available_cores",
-    "c_symbol",
     "cancellation_scope",
     "check_threads",
     "clear_cache",
     "conv_transpose_algorithm",
-    "library_file",
     "own_weights",
     "pack",
     "prepare",
     "run",
     "shape_value",
-    "source_digest",
-    "type_names",
-    "use_pool",
 ]
 
 CACHE_SIZE = 1024  # prepared calls per operator; the least recently used are dropped

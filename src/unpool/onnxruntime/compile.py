@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from unpool.errors import ModelError, UnpoolError, UnsupportedError
-from unpool.execute import Kind, Operand, OperandView, library_file
+from unpool.execute.plans import Kind, Operand, OperandView, library_file
 from unpool.extras import require
 from unpool.onnxruntime import planner, plans
 from unpool.onnxruntime.register import register

@@ -314,8 +314,9 @@ EXPORT void unpool_forget(void (*forget)(int64_t)) {
     }
 }
 
-static void acquire(int32_t *lock) {
-    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) pause_thread();
+static void acquire(int32_t *lock) { /* of something short; its holder may have lost its core */
+    for (int polls = 1; __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE); polls++)
+        if (polls % 4096 == 0) pause_thread();
 }
 
 static void unlock(int32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }

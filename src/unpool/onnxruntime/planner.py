@@ -8,6 +8,7 @@ threads of the session.
 import atexit
 import ctypes
 import math
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import numpy as np
 from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
+from unpool.execute.plans import ForeignPool, Kind, Operand, use_pool
 from unpool.memory import RuntimeOutput
 from unpool.onnxruntime import plans
 from unpool.operators import resolve
@@ -241,15 +243,14 @@ def _plan(pointer: Any, key: Any, count: int, answer: Any) -> int:
         prepared = execute.prepare(node.spec, inputs, node.outputs)
         operands = [
             None if x is None else
-            execute.Operand(
-                execute.Kind.CONSTANT if number in node.constants else execute.Kind.INPUT, number, x.shape, x.dtype,
+            Operand(
+                Kind.CONSTANT if number in node.constants else Kind.INPUT, number, x.shape, x.dtype,
                 node.constants.get(number),
             )
             for number, x in enumerate(inputs)
         ]  # fmt: skip
         outputs = tuple(
-            execute.Operand(execute.Kind.OUTPUT, number, output.shape, output.dtype)
-            for number, output in enumerate(prepared.outputs)
+            Operand(Kind.OUTPUT, number, output.shape, output.dtype) for number, output in enumerate(prepared.outputs)
         )
         steps = prepared.steps(operands, outputs)
         plan = None if steps is None else plans.NodePlan(node.spec.row.label, len(inputs), outputs, steps)
@@ -289,7 +290,7 @@ def _compute(pointer: Any) -> int:
             if not address:
                 return FAIL
             outputs.append(_view(address, output.shape, output.dtype, RuntimeOutput))
-        with execute.use_pool(_pools[0]):
+        with use_pool(_pools[0]):
             prepared.run(inputs, outputs, None)
     except BaseException as error:
         return _report(error, "", call.message)
@@ -299,7 +300,7 @@ def _compute(pointer: Any) -> int:
 _FORGET_NODE = _FORGET(_forget)
 _FUNCTIONS = _Planner(_CREATE(_create), _PLAN(_plan), _COMPUTE(_compute))  # the library has their addresses
 _libraries: list[Any] = []
-_pools: list[execute.ForeignPool] = []
+_pools: list[ForeignPool] = []
 
 
 def _library() -> Any:
@@ -313,6 +314,8 @@ def attach(path: Path) -> None:
     library.unpool_output.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
     library.unpool_set_planner.argtypes = [ctypes.c_void_p]
     _libraries.append(library)
-    _pools.append(execute.ForeignPool(ctypes.cast(library.unpool_run_parts, ctypes.c_void_p).value or 0))
+    _pools.append(ForeignPool(ctypes.cast(library.unpool_run_parts, ctypes.c_void_p).value or 0))
     library.unpool_set_planner(ctypes.addressof(_FUNCTIONS))
     atexit.register(library.unpool_set_planner, None)
+    if hasattr(os, "register_at_fork"):  # a forked child has none of the threads that this would wait for
+        os.register_at_fork(after_in_child=lambda: atexit.unregister(library.unpool_set_planner))

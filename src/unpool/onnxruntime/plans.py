@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpool.execute import Kind, Operand, OperandView, PlanStep, c_symbol, source_digest, type_names
+from unpool.execute.plans import Kind, Operand, OperandView, PlanStep, c_symbol, source_digest, type_names
 
 ABI = 1
 MAGIC = b"UNPOOLPL"
