@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,7 @@ def test_equal_in_python(compiled, name):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_in_a_c_program(compiled, host, name, tmp_path):
     """In eight threads on one session, in a process without Python."""
