@@ -144,7 +144,9 @@ def serve(connection: Connection, max_pixels: int, channels: int | None, max_sec
             return
         usage = resource.getrusage(resource.RUSAGE_SELF)
         most = int(usage.ru_utime + usage.ru_stime) + max_seconds + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))  # it ends also if nobody kills it
+        resource.setrlimit(
+            resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY)
+        )  # the system ends it, even if the service does not
         head, pixels = answer(content, max_pixels, channels)
         connection.send_bytes(json.dumps(head).encode())
         if "shape" in head:

@@ -1,6 +1,7 @@
 """`unpool compile`: a model for programs without Python."""
 
 import json
+from importlib import import_module
 from importlib.resources import files
 
 import onnx
@@ -9,7 +10,7 @@ import pytest
 from tests.cli.test_cli import invoke
 from unpool.execute.plans import library_file
 
-pytestmark = pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
+needs_kernels = pytest.mark.skipif(library_file() is None, reason="without shipped kernels, nothing is compiled")
 COINS = str(files("unpool") / "data" / "coins.onnx")
 
 
@@ -17,6 +18,7 @@ def compile(tmp_path, *options, model=COINS):
     return invoke("compile", model, "-o", str(tmp_path / "out.onnx"), *options)
 
 
+@needs_kernels
 def test_a_model_is_written(tmp_path):
     """Its nodes are of the domain, and the message says what runs it."""
     done = compile(tmp_path, "--shape", "image=1,1,32,48", "--shape", "image=1,1,64,48")
@@ -28,6 +30,7 @@ def test_a_model_is_written(tmp_path):
     assert "unpool.trust_plans=1" in done.stdout
 
 
+@needs_kernels
 def test_the_result_as_json(tmp_path):
     """The files, the number of nodes and the library."""
     done = compile(tmp_path, "--shape", "image=1,1,32,48", "--json")
@@ -36,6 +39,16 @@ def test_the_result_as_json(tmp_path):
     assert document["output"] == str(tmp_path / "out.onnx")
 
 
+def test_an_installation_without_kernels_says_so(tmp_path, monkeypatch):
+    """Nothing is written, and the line names the two ways out."""
+    monkeypatch.setattr(import_module("unpool.onnxruntime.compile"), "library_file", lambda: None)
+    done = compile(tmp_path, "--shape", "image=1,1,32,48")
+    assert done.exit_code == 3
+    assert "Install a wheel that has kernels, or run python -m unpool.build." in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_kernels
 @pytest.mark.parametrize(("options", "words"), [
     ((), "input image needs [?, 1, ?, ?]"),
     (("--shape", "image=1,1"), "input image needs"),

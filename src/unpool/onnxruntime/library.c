@@ -139,7 +139,7 @@ typedef struct Op { /* OrtCustomOp of API 17, and what is ours */
     const Settings *settings;
 } Op;
 
-/* The planner, and what it is told */
+/* The planner, and the structs that it reads */
 
 typedef struct List {
     int64_t count; /* -1: the attribute is not set; -2: it has another type */

@@ -18,7 +18,7 @@ int64_t plan_size(const void *blob, int64_t room);
 Plan *plan_read(const void *blob, int64_t size, char *message, int64_t room);
 void plan_free(Plan *plan);
 
-/* Before a plan runs, it is told the addresses of its kernels and constants, which live as long as it. */
+/* Set the addresses of a plan's kernels and constants before it runs. They have to stay valid until it is freed. */
 void plan_link(Plan *plan, const int64_t *kernels, void *const *constants);
 
 /* What a plan says about its kernels: the library, the digest of its sources, and symbols. */
