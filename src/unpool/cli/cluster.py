@@ -12,7 +12,6 @@ from unpool.cli.feed import read_one
 from unpool.cli.inputs import InputFile, Item, input_name, split_name
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import open_session, slots
-from unpool.cli.outputs import WINDOW_FORMATS
 from unpool.cli.progress import Outcome, ProgressDisplay, Result
 from unpool.cli.render import specs_of
 from unpool.cli.run_config import RunConfig
@@ -20,6 +19,7 @@ from unpool.cli.windows import ending_at_once
 from unpool.errors import MissingFileError, UnpoolError
 from unpool.extras import require
 from unpool.images.checks import read_errors
+from unpool.images.formats import WINDOW_NAMES
 from unpool.images.npy import read_header
 from unpool.runtime.streams.runner import Progress
 
@@ -72,8 +72,8 @@ def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome
 
 def _check(config: RunConfig) -> None:
     """Refuse options that a run on a cluster does not have; the message names the option."""
-    if config.is_stdout or config.is_folder or config.format not in WINDOW_FORMATS:
-        formats = ", ".join(f".{suffix}" for suffix in WINDOW_FORMATS)
+    if config.is_stdout or config.is_folder or config.file_format.windows is None:
+        formats = ", ".join(f".{suffix}" for suffix in WINDOW_NAMES)
         raise UsageError(f"-o {config.output}: a cluster writes one file of {formats}. Give such a name.")
     for option, is_set, advice in (
         ("--overlay", config.overlay, "Write the classes with --argmax"),

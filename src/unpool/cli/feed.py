@@ -15,17 +15,10 @@ from unpool.cli.metadata import PixelRule
 from unpool.cli.model import BFLOAT16, Slot, naming_layout
 from unpool.display import format_shape
 from unpool.errors import UnpoolError
-from unpool.images.formats import NIFTI_SUFFIXES, TIFF_SUFFIXES, read_stream
-from unpool.images.nifti import header_of
+from unpool.images.formats import BY_SUFFIX, Content, read_stream
 from unpool.images.npy import read_header, read_member, read_npy
 from unpool.images.pixels import Picture, scaled
-from unpool.images.raster import decoding_bytes
 from unpool.images.source import BATCH
-
-DECODED = 16  # bytes per sample that Pillow takes at most for a TIFF
-PALETTE, SEPARATED, YCBCR, JPEG = 3, 5, 6, 7
-CONVERTED = {PALETTE: 12, SEPARATED: 24}  # bytes per sample that the colours of a TIFF take on their way to RGB
-SCALED = 16  # bytes per voxel that the slope and intercept of a NIfTI file take
 
 
 @dataclass(frozen=True)
@@ -162,50 +155,22 @@ class Footprint:
 def footprint(source: InputFile, slot: Slot, rule: PixelRule) -> Footprint:
     """The memory that a file takes as an input of a model."""
     layout, batch = rule.layout, 1
-    spatial: Sequence[int]
     with source.open() as stream:
         if not source.is_image:
             return _of_array(source, stream, slot, layout)
-        if source.suffix in TIFF_SUFFIXES:
-            (*pages, height, width), channels, peak, held = _of_tiff(stream)
+        file_format = BY_SUFFIX[source.suffix]
+        assert file_format.decoding_bytes is not None
+        spatial, channels, peak, held = file_format.decoding_bytes(stream, str(source))
+        if file_format.content is Content.PAGES:
+            *pages, height, width = spatial
             is_volume = slot.spatial_rank(layout) == 3
             if rule.pages == BATCH and len(pages) > is_volume:
                 batch = pages.pop(0)
             spatial = (prod(pages), height, width) if is_volume else (height, width)
-        elif source.suffix in NIFTI_SUFFIXES:
-            spatial, channels, peak, held = _of_nifti(stream, str(source))
-        else:
-            (*spatial, channels), peak, held = decoding_bytes(stream)
     spatial = tuple(spatial[: slot.spatial_rank(layout)])
     count = slot.channels(layout) or channels
     shape = (batch, count, *spatial) if layout == "nchw" else (batch, *spatial, count)
     return Footprint(shape, peak, held)
-
-
-def _of_tiff(stream: BinaryIO) -> tuple[tuple[int, ...], int, int, int]:
-    import tifffile
-
-    with tifffile.TiffFile(stream) as file:
-        series = file.series[0]
-        page, samples = series.keyframe, prod(series.shape)
-        sizes: dict[str, int] = dict(zip(series.axes, series.shape, strict=True))
-    channels = sizes.pop("S", 1) * sizes.pop("C", 1)
-    spatial = (sizes.pop("Y", 1), sizes.pop("X", 1))
-    spatial = spatial[::-1] if page.tags.valueof(274, default=1) >= 5 else spatial
-    stored, kind = samples * series.dtype.itemsize, int(page.photometric)
-    peak = 3 * stored + samples * CONVERTED.get(kind, 0)
-    if kind == YCBCR or int(page.compression) == JPEG:
-        peak += DECODED * samples
-    return (*sizes.values(), *spatial), channels, peak, stored * (6 if kind == PALETTE else 1)
-
-
-def _of_nifti(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], int, int, int]:
-    header = header_of(stream, _size_of(stream), where)
-    shape, stored = header.get_data_shape(), header.get_data_dtype().itemsize
-    is_scaled = header.get_slope_inter()[0] is not None
-    count, spatial = prod(shape), (*shape[:3], *(1,) * (3 - len(shape)))
-    channels = prod(size for size in shape[3:] if size > 1)
-    return spatial, channels, count * (stored + (SCALED if is_scaled else stored)), count * (8 if is_scaled else stored)
 
 
 def _of_array(source: InputFile, stream: BinaryIO, slot: Slot, layout: str) -> Footprint:

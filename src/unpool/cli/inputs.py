@@ -15,23 +15,19 @@ from unpool.cli.errors import UsageError
 from unpool.cli.outputs import safe_names
 from unpool.errors import FileError, MissingFileError, ShapeError, UnpoolError
 from unpool.images.checks import read_errors
-from unpool.images.formats import IMAGE_SUFFIXES, natural, stem_of, suffix_of
+from unpool.images.formats import (
+    BY_SUFFIX,
+    FORMATS,
+    FileFormat,
+    format_of,
+    format_of_content,
+    natural,
+    stem_of,
+    suffix_of,
+)
 from unpool.memory import available, rss
 
-FOLDER_SUFFIXES = (".zarr",)
-READABLE = (".npy", ".npz", *IMAGE_SUFFIXES, *FOLDER_SUFFIXES)
 STDIN = "-"
-SIGNATURES = {
-    b"\x93NUMPY": ".npy",
-    b"\x89PNG": ".png",
-    b"\xff\xd8\xff": ".jpg",
-    b"GIF8": ".gif",
-    b"BM": ".bmp",
-    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), ".tif"),
-    b"\x1f\x8b": ".nii.gz",
-    b"\x5c\x01\0\0": ".nii",
-    b"\0\0\x01\x5c": ".nii",
-}
 SHARE = 4  # divisor of the available memory: standard input may take one part of it, for the bytes are unpacked too
 PIECE = 2**24
 
@@ -52,14 +48,19 @@ class InputFile:
         return suffix_of(self.path)
 
     @property
+    def file_format(self) -> FileFormat | None:
+        """Of the file, by its name."""
+        return format_of(self.path)
+
+    @property
     def is_image(self) -> bool:
         """True for files that are read as images."""
-        return self.suffix in IMAGE_SUFFIXES
+        return self.file_format is not None and self.file_format.read is not None
 
     @property
     def is_for_windows(self) -> bool:
         """True for files that are always read in windows."""
-        return self.suffix in FOLDER_SUFFIXES
+        return _is_one_folder(self.path)
 
     def open(self) -> BinaryIO:
         """The bytes, from the beginning; FileError if they cannot be read."""
@@ -178,20 +179,26 @@ def _sources(
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir() and suffix_of(path) not in FOLDER_SUFFIXES:
-        entries = (file for file in path.iterdir() if file.is_file() or suffix_of(file) in FOLDER_SUFFIXES)
+    if path.is_dir() and not _is_one_folder(path):
+        entries = (file for file in path.iterdir() if file.is_file() or _is_one_folder(file))
         visible = sorted((file for file in entries if not file.name.startswith(".")), key=natural)
-        files = [file for file in visible if suffix_of(file) in READABLE]
+        files = [file for file in visible if format_of(file)]
         if not files:
-            raise FileError(f"{path}: the folder has no files ending in {', '.join(READABLE)}. Name another folder.")
+            raise FileError(f"{path}: the folder has no files ending in {', '.join(BY_SUFFIX)}. Name another folder.")
         if len(files) < len(visible):
             _log.info("%s: %d files of other kinds are left out", path, len(visible) - len(files))
         return files
     if not path.exists():
         raise MissingFileError(f"{path}: no such file or folder.")
-    if suffix_of(path) not in READABLE:
-        raise FileError(f"{path}: expected a file ending in {', '.join(READABLE)}, got {path.suffix or 'no suffix'}.")
+    if format_of(path) is None:
+        raise FileError(f"{path}: expected a file ending in {', '.join(BY_SUFFIX)}, got {path.suffix or 'no suffix'}.")
     return [path]
+
+
+def _is_one_folder(path: Path) -> bool:
+    """True for a folder that is one array."""
+    known = format_of(path)
+    return known is not None and known.is_folder
 
 
 def _members(path: Path, name: str | None, names: Sequence[str]) -> list[tuple[str, InputFile]]:
@@ -261,11 +268,9 @@ def read_stdin(limit: int | None = None) -> tuple[bytes, str]:
         if limit is not None and rss() > limit:
             raise ShapeError(f"standard input: {size} bytes and more are above --max-memory. Give a file.")
     content = buffer.getvalue()
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return content, ".webp"
-    for signature, suffix in SIGNATURES.items():
-        if content.startswith(signature):
-            return content, suffix
-    kinds = ", ".join(dict.fromkeys(SIGNATURES.values()))
-    fact = f"expected one array or image ({kinds}, .webp), got {'other bytes' if content else 'nothing'}"
+    found = format_of_content(content)
+    if found is not None:
+        return content, found.suffixes[0]
+    kinds = ", ".join(each.suffixes[0] for each in FORMATS if each.signature is not None)
+    fact = f"expected one array or image ({kinds}), got {'other bytes' if content else 'nothing'}"
     raise FileError(f"standard input: {fact}. Give a file.")

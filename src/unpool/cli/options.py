@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from unpool.cli.errors import UsageError
+from unpool.images.formats import FORMATS
 
 _T = TypeVar("_T")
 
@@ -20,7 +21,7 @@ IndexSpace = StrEnum("IndexSpace", ["AUTO", "OUTPUT", "INFERRED"])
 Provider = StrEnum("Provider", ["ONNXRUNTIME", "OPENVINO", "CUDA"])
 TargetName = StrEnum("TargetName", ["OPENVINO", "TENSORRT", "COREML", "TFLITE", "ONNXRUNTIME-WEB", "ANY"])
 Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH", "POWERSHELL"])
-Format = StrEnum("Format", ["NPY", "NPZ", "PNG", "JPG", "TIF", "ZARR", "NII", "NII.GZ"])
+Format = StrEnum("Format", [each.name.upper() for each in FORMATS if each.is_written])  # type: ignore[misc]
 Pages = StrEnum("Pages", ["BATCH"])
 Blend = StrEnum("Blend", ["CONSTANT", "GAUSSIAN"])
 

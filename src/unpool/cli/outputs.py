@@ -19,22 +19,7 @@ from unpool.errors import UnsupportedError
 from unpool.files.targets import is_reserved
 from unpool.images.formats import stem_of
 
-PICTURE_FORMATS = ("png", "jpg", "tif")
-VOLUME_FORMATS = ("nii", "nii.gz")
-ARRAY_FORMATS = ("npy", "npz")
-WINDOW_FORMATS = ("npy", "tif", "zarr", "nii")
-SUFFIXES = {
-    ".npy": "npy",
-    ".npz": "npz",
-    ".png": "png",
-    ".jpg": "jpg",
-    ".jpeg": "jpg",
-    ".tif": "tif",
-    ".tiff": "tif",
-    ".nii": "nii",
-    ".nii.gz": "nii.gz",
-    ".zarr": "zarr",
-}
+ARRAY_FORMATS = ("npy", "npz")  # that hold tensors as they are
 SEPARATORS = tuple(separator for separator in (os.sep, os.altsep) if separator)
 STDOUT = "-"
 

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpool.cli.errors import UsageError
-from unpool.cli.outputs import ARRAY_FORMATS, VOLUME_FORMATS, safe_names, writable, write_arrays
+from unpool.cli.outputs import ARRAY_FORMATS, safe_names, writable, write_arrays
 from unpool.cli.run_config import RunConfig
 from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.images import overlay
+from unpool.images.formats import BY_NAME, Content
 from unpool.images.nifti import write_nifti
 from unpool.images.overlay import ClassView, Colour, Legend, Rows, rows_of
 from unpool.images.pixels import Backdrop, Picture, backdrop
@@ -222,7 +223,7 @@ def write_stored_pixels(stream: BinaryIO, config: RunConfig, name: str, stored: 
 
 
 def _write_pixels(stream: BinaryIO, form: str, pixels: NDArray[Any], picture: Picture | None, name: str) -> None:
-    if form in VOLUME_FORMATS:
+    if BY_NAME[form].content is Content.VOLUME:
         write_nifti(stream, form, pixels, None if picture is None else picture.spatial_header, name)
     else:
         write_planes(stream, form, pixels, name)

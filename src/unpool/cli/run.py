@@ -27,10 +27,10 @@ from unpool.display import format_shape
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
 from unpool.images.axes import spatial_axes
-from unpool.images.formats import TIFF_SUFFIXES
+from unpool.images.formats import Content
 from unpool.images.overlay import CLEAR
 from unpool.images.pixels import Picture
-from unpool.images.raster import CLASS_ADVICE, FLAT_CHANNELS, FLAT_FORMATS, channel_counts
+from unpool.images.raster import CLASS_ADVICE, channel_counts
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.session.session import InferenceSession
@@ -74,7 +74,7 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
     for item in items:
         runner.takes_windows(item)
     for place in (place for place in written if place.parent.exists()):
-        if config.format == "zarr":
+        if config.file_format.is_folder:
             require_replaceable({"": place})
         else:
             resolve_target(place)
@@ -296,7 +296,7 @@ def _check_channels(config: RunConfig, name: str, kind: str, shape: Sequence[Any
             style.legend(count)
             if config.palette is not None and len(style.palette or ()) > count:
                 raise UsageError(f"--palette: expected at most {count} colours, got {len(style.palette or ())}.")
-    elif config.format in FLAT_FORMATS and channels not in FLAT_CHANNELS[config.format]:
+    elif config.file_format.channels and channels not in config.file_format.channels:
         fact = f"output {name!r} has {channels} channels, a .{config.format} holds {channel_counts(config.format)}"
         raise ShapeError(f"-o {config.output}: {fact}. {CLASS_ADVICE}")
 
@@ -343,8 +343,8 @@ def _check_pixel_options(config: RunConfig, items: Sequence[Item]) -> None:
     has_image = all(any(source.is_image for source in item.sources.values()) for item in items)
     if config.overlay and not has_image:
         raise UsageError("--overlay draws over an image, the inputs are arrays. Give an image, or use --argmax.")
-    suffixes = {source.suffix for item in items for source in item.sources.values()}
-    if config.pages is not None and not suffixes.intersection(TIFF_SUFFIXES):
+    formats = [source.file_format for item in items for source in item.sources.values()]
+    if config.pages is not None and not any(each and each.content is Content.PAGES for each in formats):
         raise UsageError("--pages says what the pages of a .tif are, no input is one. Leave it out.")
     changes_pixels = any(value is not None for value in (config.white, config.scale, config.mean, config.std))
     if changes_pixels and not has_image:

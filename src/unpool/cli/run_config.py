@@ -8,11 +8,10 @@ from typing import Any
 
 from unpool.cli.errors import UsageError
 from unpool.cli.options import Provider, semantics
-from unpool.cli.outputs import PICTURE_FORMATS, SEPARATORS, STDOUT, SUFFIXES, WINDOW_FORMATS, refuse_terminal
+from unpool.cli.outputs import SEPARATORS, STDOUT, refuse_terminal
 from unpool.display import BYTE_UNITS
-from unpool.images.formats import suffix_of
+from unpool.images.formats import BY_NAME, WINDOW_NAMES, WRITTEN_SUFFIXES, FileFormat, format_of, suffix_of
 from unpool.images.overlay import Colour
-from unpool.images.raster import FLAT_FORMATS
 from unpool.runtime.streams.jobs import AUTO
 from unpool.runtime.streams.output_transform import ScoreFormat
 
@@ -85,9 +84,14 @@ class RunConfig:
         return self.named_format or self.form or ("png" if self.makes_classes else "npy")
 
     @property
+    def file_format(self) -> FileFormat:
+        """The record of the format of the files."""
+        return BY_NAME[self.format]
+
+    @property
     def is_drawn(self) -> bool:
         """True if classes become a picture with colours: an overlay, or a mask with a palette."""
-        return self.overlay or (self.makes_classes and self.format in FLAT_FORMATS)
+        return self.overlay or (self.makes_classes and bool(self.file_format.channels))
 
     @property
     def needs_windows(self) -> bool:
@@ -97,7 +101,7 @@ class RunConfig:
     @property
     def may_take_windows(self) -> bool:
         """True if the outputs can be written in windows."""
-        return self.format in WINDOW_FORMATS and not self.overlay and not self.is_stdout
+        return self.file_format.windows is not None and not self.overlay and not self.is_stdout
 
     def check(self) -> None:
         """Raise UsageError when the options contradict each other."""
@@ -107,7 +111,7 @@ class RunConfig:
             refuse_terminal()
         if self.form is not None and self.form != self.format:
             raise UsageError(f"--format {self.form}: -o {self.output} is a file of another format. Leave --format out.")
-        if self.overlay and self.format not in PICTURE_FORMATS:
+        if self.overlay and not self.file_format.is_drawable:
             raise UsageError(f"--overlay draws a picture, the output is .{self.format}. Write .png, .jpg or .tif.")
         if self.softmax and self.makes_classes:
             raise UsageError("--softmax writes probabilities, --argmax, --overlay and --threshold classes. Drop one.")
@@ -116,7 +120,8 @@ class RunConfig:
             raise UsageError(f"-o {self.output}: {fact}. Write .png, or add --overlay.")
         if self.needs_windows and not self.may_take_windows:
             option = "--resume" if self.resume else "--level" if self.level else f".{self.format}"
-            fact = "works for .npy, .tif, .zarr and .nii, without --overlay and -o -"
+            *names, last = (f".{name}" for name in WINDOW_NAMES)
+            fact = f"works for {', '.join(names)} and {last}, without --overlay and -o -"
             raise UsageError(f"{option}: {fact}. Leave them out.")
         for option, value in (("--classes names", self.classes), ("--palette colours", self.palette)):
             if value is not None and not self.makes_classes:
@@ -166,11 +171,11 @@ def named_format(text: str) -> str | None:
     (None, 'png')
     """
     path, suffix = Path(text), suffix_of(Path(text))
-    form = SUFFIXES.get(suffix)
-    if text == STDOUT or (form != "zarr" and (path.is_dir() or text.endswith(SEPARATORS))):
+    known = format_of(path)
+    if text == STDOUT or (not (known and known.is_folder) and (path.is_dir() or text.endswith(SEPARATORS))):
         return None
-    if form is not None:
-        return form
+    if known is not None and known.is_written:
+        return known.name
     folder = "" if suffix else f" For a new folder, write {path}{SEPARATORS[0]}"
-    expected = f"a name that ends in {', '.join(SUFFIXES)}, a folder, or - for standard output"
+    expected = f"a name that ends in {', '.join(WRITTEN_SUFFIXES)}, a folder, or - for standard output"
     raise UsageError(f"-o {text}: expected {expected}, got {suffix or 'no suffix'}.{folder}")

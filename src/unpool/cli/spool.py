@@ -29,13 +29,12 @@ from unpool.cli.windows import FLOATS, ModelRun, PixelSource, ending_at_once, op
 from unpool.errors import UnsupportedError
 from unpool.images.axes import spatial_axes
 from unpool.images.npy import open_npy
-from unpool.images.raster import BAND, FLAT_FORMATS
+from unpool.images.raster import BAND
 from unpool.images.source import OpenOptions
 from unpool.runtime.streams.output_transform import ScoreFormat
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import OutputFile, RunResult
 
-STAGED = {"nii": "nii", "nii.gz": "nii", "tif": "tif"}  # format of the temporary file by output format; else .npy
 DRAWING = 120  # bytes per pixel of a band of rows that is drawn
 IN_JPEG = 4  # bytes per pixel that Pillow holds
 PIECE = 1 << 20  # bytes that are copied at a time
@@ -81,7 +80,7 @@ class TemporaryOutputs:
             bases = [image.backdrop(page) for page in range(image.shape[0])] if isinstance(image, PixelSource) else []
             classes = view_of_file(_stored(file), file.classes, config.layout, name)
             return write_drawn(stream, config, (name, classes), bases, self.run.style)
-        if config.format in FLAT_FORMATS:
+        if config.file_format.channels:
             write_stored_pixels(stream, config, name, _stored(file))
         elif config.format == "npz":
             members = safe_names(names)
@@ -116,7 +115,7 @@ def spool(run: ModelRun, item: Item, folder: Path | None, undo: Callable[[], Non
     feed, notes = open_feed(run, item, request, encoder_bytes)
     if request.max_memory is not None:
         request = replace(request, max_memory=request.max_memory - encoder_bytes(feed))
-    form = "npy" if config.is_drawn else STAGED.get(config.format, "npy")
+    form = "npy" if config.is_drawn else config.file_format.temporary_format
     scratch = Path(tempfile.mkdtemp(prefix=".unpool-", dir=folder))
 
     def remove() -> None:

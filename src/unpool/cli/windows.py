@@ -18,7 +18,6 @@ from unpool.cli.feed import Footprint, footprint, pixel_notes, read_one, takes_n
 from unpool.cli.inputs import InputFile, Item
 from unpool.cli.metadata import PixelRule
 from unpool.cli.model import Slot, naming_layout, smallest_size_error
-from unpool.cli.outputs import WINDOW_FORMATS
 from unpool.cli.progress import ProgressDisplay
 from unpool.cli.render import ClassStyle
 from unpool.cli.run_config import RunConfig
@@ -35,7 +34,6 @@ from unpool.runtime.tiles.run import memory_limit_message
 
 WRITTEN_TYPES = tuple(f"tensor({kind}" for kind in ("float", "double", "float16", "uint", "int", "bool"))
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
-PACKED = ".nii.gz"
 LITTLE = 32 << 20  # bytes below which another format of the output makes no difference
 _log = logging.getLogger("unpool.cli")
 
@@ -186,7 +184,7 @@ def _require_memory(
     if plan is not None:
         needed = max(needed, held + plan.least_bytes() + buffers)
     if needed and used + needed > limit:
-        is_by_windows = run.config.format in WINDOW_FORMATS and not run.config.is_stdout
+        is_by_windows = run.config.file_format.windows is not None and not run.config.is_stdout
         hint = "" if held + buffers < LITTLE or is_by_windows else " For .zarr or .npy output less is enough."
         raise ShapeError(memory_limit_message("--max-memory", limit, used, needed) + hint)
 
@@ -200,9 +198,10 @@ def _open_input(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) 
 def _open_source(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) -> Any:
     read_whole = partial(_whole, run, source, slot, notes)
     open_windows = partial(_in_windows, run, source, slot, notes)
-    if source.member is not None or source.content is not None or formats.ending_of(source.path) is None:
+    known = formats.format_of(source.path)
+    if source.member is not None or source.content is not None or known is None or known.open is None:
         return _unread(run, source, slot, read_whole)
-    if source.suffix == PACKED:
+    if known.windows is None:  # compressed: all of it is read
         return _unread(run, source, slot, open_windows)
     try:
         return open_windows()

@@ -11,47 +11,112 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
 from unpool.errors import FileError, MissingFileError, ShapeError, UnpoolError, UnsupportedError
 from unpool.images.checks import read_errors
+from unpool.images.nifti import decoding_bytes as nifti_bytes
 from unpool.images.nifti import nifti_layout, open_nifti, read_nifti
 from unpool.images.npy import npy_layout, open_npy
-from unpool.images.pixels import Picture, opaque_of, to_channels
-from unpool.images.raster import read_raster
+from unpool.images.pixels import DecodingBytes, Picture, opaque_of, to_channels
+from unpool.images.raster import FLAT_CHANNELS, read_raster
+from unpool.images.raster import decoding_bytes as raster_bytes
 from unpool.images.sink import WindowFormat, raw_format
 from unpool.images.source import BATCH, OpenOptions, TiledSource
+from unpool.images.tiff import decoding_bytes as tiff_bytes
 from unpool.images.tiff import open_tiff, read_tiff
 from unpool.images.tiff_writer import tiff_layout
 from unpool.images.zarr import create_zarr, open_zarr, open_zarr_sink
 
-RASTER_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-TIFF_SUFFIXES = (".tif", ".tiff")
-NIFTI_SUFFIXES = (".nii", ".nii.gz")
-IMAGE_SUFFIXES = RASTER_SUFFIXES + TIFF_SUFFIXES + NIFTI_SUFFIXES
-DOUBLE_SUFFIX = ".nii.gz"
-
 _log = logging.getLogger("unpool.images")
 
 
-READERS: Mapping[str, Callable[[Path, OpenOptions], TiledSource]] = {
-    ".npy": open_npy,
-    ".zarr": open_zarr,
-    ".tif": open_tiff,
-    ".tiff": open_tiff,
-    ".nii": open_nifti,
-    ".nii.gz": open_nifti,
-}
-FORMATS: Mapping[str, WindowFormat] = {
-    ".npy": raw_format(npy_layout),
-    ".zarr": WindowFormat(create_zarr, open_zarr_sink),
-    ".tif": raw_format(tiff_layout),
-    ".tiff": raw_format(tiff_layout),
-    ".nii": raw_format(nifti_layout),
-}
+class Content(StrEnum):
+    """What a file holds."""
+
+    ARRAY = "array"
+    PICTURE = "picture"  # flat, of a few channels
+    PAGES = "pages"  # pictures, or the planes of a volume
+    VOLUME = "volume"  # with its position in space
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A format of files."""
+
+    name: str  # as in `--format`
+    content: Content
+    suffixes: tuple[str, ...]
+    signature: bytes | None = None  # a regular expression of the first bytes; None: not known by its bytes
+    read: Callable[..., Picture] | None = None  # (stream, size, where, spatial_rank, channels, pages) -> the pixels
+    decoding_bytes: Callable[[BinaryIO, str], DecodingBytes] | None = None  # of an open file
+    open: Callable[[Path, OpenOptions], TiledSource] | None = None  # to read windows
+    windows: WindowFormat | None = None  # to write windows
+    channels: tuple[int, ...] = ()  # that a flat picture is written with
+    is_written: bool = True
+    is_folder: bool = False
+    temporary_format: str = "npy"  # that holds a result, in windows, until the file is written in one piece
+
+    @property
+    def is_drawable(self) -> bool:
+        """True where an overlay can be written."""
+        return self.is_written and self.content in (Content.PICTURE, Content.PAGES)
+
+
+def _read_flat(stream: BinaryIO, size: int, where: str, *_: object) -> Picture:
+    return read_raster(stream, size, where)
+
+
+def _read_volume(stream: BinaryIO, size: int, where: str, spatial_rank: int, *_: object) -> Picture:
+    return read_nifti(stream, size, where, spatial_rank)
+
+
+def _picture(name: str, signature: bytes, *suffixes: str) -> FileFormat:
+    """A format of flat pictures, which Pillow reads."""
+    names, channels = (f".{name}", *suffixes), FLAT_CHANNELS.get(name, ())
+    return FileFormat(
+        name, Content.PICTURE, names, signature, read=_read_flat, decoding_bytes=raster_bytes, channels=channels,
+        is_written=bool(channels),
+    )  # fmt: skip
+
+
+FORMATS = (
+    FileFormat("npy", Content.ARRAY, (".npy",), rb"\x93NUMPY", open=open_npy, windows=raw_format(npy_layout)),
+    FileFormat("npz", Content.ARRAY, (".npz",)),
+    _picture("png", rb"\x89PNG"),
+    _picture("jpg", rb"\xff\xd8\xff", ".jpeg"),
+    _picture("webp", rb"RIFF....WEBP"),
+    _picture("bmp", rb"BM"),
+    _picture("gif", rb"GIF8"),
+    FileFormat(
+        "tif", Content.PAGES, (".tif", ".tiff"), rb"II[*+]\0|MM\0[*+]", read=read_tiff, decoding_bytes=tiff_bytes,
+        open=open_tiff, windows=raw_format(tiff_layout), temporary_format="tif",
+    ),
+    FileFormat(
+        "nii", Content.VOLUME, (".nii",), rb"\x5c\x01\0\0|\0\0\x01\x5c", read=_read_volume,
+        decoding_bytes=nifti_bytes, open=open_nifti, windows=raw_format(nifti_layout), temporary_format="nii",
+    ),
+    FileFormat(
+        "nii.gz", Content.VOLUME, (".nii.gz",), rb"\x1f\x8b", read=_read_volume, decoding_bytes=nifti_bytes,
+        open=open_nifti, temporary_format="nii",
+    ),
+    FileFormat(
+        "zarr", Content.ARRAY, (".zarr",), open=open_zarr, windows=WindowFormat(create_zarr, open_zarr_sink),
+        is_folder=True,
+    ),
+)  # fmt: skip
+"""All formats. Commands, their help and messages read this; a new one is a record here, and its functions."""
+
+BY_NAME = {each.name: each for each in FORMATS}
+BY_SUFFIX = {suffix: each for each in FORMATS for suffix in each.suffixes}
+WRITTEN_SUFFIXES = tuple(suffix for suffix, each in BY_SUFFIX.items() if each.is_written)
+WINDOW_NAMES = tuple(each.name for each in FORMATS if each.windows is not None)
+IMAGE_SUFFIXES = tuple(suffix for suffix, each in BY_SUFFIX.items() if each.read is not None)
+_DOUBLE_SUFFIXES = tuple(suffix for suffix in BY_SUFFIX if suffix.count(".") > 1)
 
 
 def read(
@@ -97,7 +162,7 @@ def read(
     except OSError as error:
         raise FileError(f"{place}: cannot be read: {error.strerror}.") from error
     with stream:
-        rank = spatial_rank or (3 if suffix in NIFTI_SUFFIXES else 2)
+        rank = spatial_rank or (3 if BY_SUFFIX[suffix].content is Content.VOLUME else 2)
         return read_stream(stream, suffix, str(place), rank, channels, pages)
 
 
@@ -131,15 +196,12 @@ def read_stored(
     """As `read_stream`, with the channels of the file."""
     size = stream.seek(0, 2)
     stream.seek(0)
-    if suffix in TIFF_SUFFIXES:
-        picture = read_tiff(stream, size, where, spatial_rank, channels, pages)
-    elif suffix in NIFTI_SUFFIXES:
-        picture = read_nifti(stream, size, where, spatial_rank)
-    elif spatial_rank == 2:
-        picture = read_raster(stream, size, where)
-    else:
+    known = BY_SUFFIX[suffix]
+    assert known.read is not None
+    if known.content is Content.PICTURE and spatial_rank != 2:
         text = f"{where}: the model takes volumes (N, C, D, H, W), a {suffix} file is a flat picture."
         raise ShapeError(f"{text} Give a .nii, a .tif with one page per slice, or a .npy.")
+    picture = known.read(stream, size, where, spatial_rank, channels, pages)
     pixels = picture.pixels
     may_be_transparent = pixels.shape[-1] == 4 and channels in (1, 3) and picture.spatial_header is None
     if may_be_transparent and (pixels[..., 3] != opaque_of(pixels.dtype)).any():
@@ -187,7 +249,9 @@ def open(
     _check_pages_word(pages)
     if not place.exists():
         raise MissingFileError(f"{place}: no such file.")
-    return READERS[_ending(place, READERS)](place, OpenOptions(rank, layout, level, channels, pages))
+    read_windows = _known_format(place, "open").open
+    assert read_windows is not None
+    return read_windows(place, OpenOptions(rank, layout, level, channels, pages))
 
 
 def _check_pages_word(pages: str | None) -> None:
@@ -195,23 +259,37 @@ def _check_pages_word(pages: str | None) -> None:
         raise UnpoolError(f"pages: expected {BATCH!r} or None, got {pages!r}.")
 
 
-def ending_of(path: Path) -> str | None:
-    """The suffix of a file that can be read in windows, else None."""
-    endings = sorted(READERS, key=len, reverse=True)
-    return next((ending for ending in endings if path.name.lower().endswith(ending)), None)
+def format_of(path: Path) -> FileFormat | None:
+    """The format that the name of a file says; None where it says none."""
+    return BY_SUFFIX.get(suffix_of(path))
 
 
-def format_of(path: Path) -> WindowFormat:
+def window_format(path: Path) -> WindowFormat:
     """The writer of windows for a file of this name; an UnsupportedError where there is none."""
-    return FORMATS[_ending(path, FORMATS)]
+    windows = _known_format(path, "windows").windows
+    assert windows is not None
+    return windows
 
 
-def _ending(path: Path, known: Mapping[str, object]) -> str:
-    ending = ending_of(path)
-    if ending is None or ending not in known:
-        names = ", ".join(known)
+def _known_format(path: Path, function: str) -> FileFormat:
+    """The format of a file; an UnsupportedError where the format lacks a function."""
+    known = format_of(path)
+    if known is None or getattr(known, function) is None:
+        names = ", ".join(suffix for suffix, each in BY_SUFFIX.items() if getattr(each, function) is not None)
         raise UnsupportedError(f"{path}: expected a name that ends in {names}, got {path.name}. Choose one of them.")
-    return ending
+    return known
+
+
+def format_of_content(content: bytes) -> FileFormat | None:
+    """The format of a file by its first bytes.
+
+    >>> format_of_content(b"GIF89a").name
+    'gif'
+    """
+    for each in FORMATS:
+        if each.signature is not None and re.match(each.signature, content, re.DOTALL):
+            return each
+    return None
 
 
 def suffix_of(path: Path) -> str:
@@ -220,12 +298,13 @@ def suffix_of(path: Path) -> str:
     >>> suffix_of(Path("a.b.TIF")), suffix_of(Path("ct.nii.gz")), suffix_of(Path("a"))
     ('.tif', '.nii.gz', '')
     """
-    return DOUBLE_SUFFIX if path.name.lower().endswith(DOUBLE_SUFFIX) else path.suffix.lower()
+    name = path.name.lower()
+    return next((each for each in _DOUBLE_SUFFIXES if name.endswith(each)), path.suffix.lower())
 
 
 def stem_of(path: Path) -> str:
     """The name without its suffix: `ct` of `ct.nii.gz`, `a.b` of `a.b.png`."""
-    return path.name[: -len(DOUBLE_SUFFIX)] if suffix_of(path) == DOUBLE_SUFFIX else path.stem
+    return path.name[: len(path.name) - len(suffix_of(path))]
 
 
 def natural(path: Path) -> tuple[object, ...]:

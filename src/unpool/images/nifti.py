@@ -25,11 +25,12 @@ from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import AxisMapping, Shape, Slices, axes_with_rank, channel_axis, spatial_axes
 from unpool.images.checks import REPLACE, check_claim, check_pixels, read_errors
-from unpool.images.pixels import Picture
+from unpool.images.pixels import DecodingBytes, Picture
 from unpool.images.sink import OutputSpec, RawArrayFile, RawLayout
 from unpool.images.source import OpenOptions, TiledSource, fingerprint_file
 from unpool.memory import check_bytes
 
+SCALING_BYTES = 16  # that slope and intercept take per voxel
 SCALED_BYTES = 8  # maximum size of a voxel, once slope and intercept are applied
 SIZES = {348: "Nifti1Header", 540: "Nifti2Header"}
 MAX_OFFSET = 2**24  # bytes before the first voxel; between it and the header are notes, which are not read
@@ -175,6 +176,19 @@ def read_nifti(stream: BinaryIO, size: int, where: str, spatial_rank: int) -> Pi
             voxels = np.stack([voxels[name] for name in voxels.dtype.names], axis=-1)
         voxels = voxels.astype(voxels.dtype.newbyteorder("="), copy=False)
         return Picture(_arranged(voxels, spatial_rank, where), None, spatial_header=header)
+
+
+def decoding_bytes(stream: BinaryIO, where: str) -> DecodingBytes:
+    """The sizes of a volume, and the memory that reading it takes."""
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    header = header_of(stream, size, where)
+    shape, stored = header.get_data_shape(), header.get_data_dtype().itemsize
+    is_scaled = header.get_slope_inter()[0] is not None
+    count, spatial = prod(shape), (*shape[:3], *(1,) * (3 - len(shape)))
+    channels = prod(size for size in shape[3:] if size > 1)
+    peak = count * (stored + (SCALING_BYTES if is_scaled else stored))
+    return DecodingBytes(spatial, channels, peak, count * (SCALED_BYTES if is_scaled else stored))
 
 
 def header_of(stream: BinaryIO, size: int, where: str) -> Any:

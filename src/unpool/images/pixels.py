@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,15 @@ class Picture:
     def pages(self) -> "list[Picture]":
         """The pictures of a batch, or this one."""
         return [replace(self, pixels=page, is_batch=False) for page in self.pixels] if self.is_batch else [self]
+
+
+class DecodingBytes(NamedTuple):
+    """The sizes of an image in a file, pages before height and width, and the memory that reading it takes."""
+
+    sizes: tuple[int, ...]
+    channels: int
+    peak: int  # bytes while it is read
+    held: int  # bytes of the pixels
 
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:

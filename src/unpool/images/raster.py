@@ -23,7 +23,7 @@ from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.checks import check_claim, check_pixels, pillow_unlimited, read_errors
-from unpool.images.pixels import Picture, upright
+from unpool.images.pixels import DecodingBytes, Picture, upright
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -36,8 +36,7 @@ HEADER = 30  # bytes that say how large a .png or .webp is
 DECODERS = {"WEBP": 13}  # bytes per pixel that a decoder takes in addition to the image
 
 BAND = 2**18  # elements of an image that are in memory at a time, where it is read row by row
-FLAT_FORMATS = ("png", "jpg")
-FLAT_CHANNELS = {"png": (1, 3, 4), "jpg": (1, 3)}
+FLAT_CHANNELS = {"png": (1, 3, 4), "jpg": (1, 3)}  # of pictures that are written
 CLASS_ADVICE = "For classes, add --argmax (a mask) or --overlay; to keep all channels, write .tif or .npy."
 JPEG_QUALITY = 90
 MAX_JPEG_SIDE = 65535
@@ -119,8 +118,8 @@ def _plain_mode(image: "Image.Image") -> str:
     return "L" if image.mode in ("1", "L") else "RGB"
 
 
-def decoding_bytes(stream: BinaryIO) -> tuple[tuple[int, int, int], int, int]:
-    """The shape (H, W, C) of a flat picture, bytes that reading it takes at most, and those of its pixels."""
+def decoding_bytes(stream: BinaryIO, _: str) -> DecodingBytes:
+    """The size of a flat picture, and the memory that reading it takes at most."""
     from PIL import Image
 
     header, size = stream.read(HEADER), stream.seek(0, 2)
@@ -133,11 +132,12 @@ def decoding_bytes(stream: BinaryIO) -> tuple[tuple[int, int, int], int, int]:
         if channels := _deep_channels(header):
             bands = 4 if channels == 2 else channels  # grey with alpha becomes RGBA
             decoded = 2 * count * (channels + (bands if bands != channels else 0))
-            return (*shape, bands), size + count * stored + decoded, 2 * count * bands
+            return DecodingBytes(shape, bands, size + count * stored + decoded, 2 * count * bands)
         channels = len(Image.new(mode, (1, 1)).getbands())
         pixels = count * channels * (2 if mode.startswith("I") else 1)
         images = stored * (1 if orientation == 1 else 2) + (0 if mode == image.mode else _mode_bytes(mode))
-        return (*shape, channels), max(count * images + pixels, int(count * (stored + _decoder_bytes(image)))), pixels
+        peak = max(count * images + pixels, int(count * (stored + _decoder_bytes(image))))
+        return DecodingBytes(shape, channels, peak, pixels)
 
 
 def _decoder_bytes(image: "Image.Image") -> float:
@@ -242,7 +242,7 @@ def write_planes(stream: BinaryIO, form: str, pixels: NDArray[Any], where: str) 
 
     Nothing is rescaled or clipped: a type or shape that the format does not hold is an error.
     """
-    if form in FLAT_FORMATS:
+    if form in FLAT_CHANNELS:
         sheet = sheet_of(pixels.shape, pixels.dtype, form, where)
         write_rows(stream, form, sheet, [pixels[..., 0] if sheet.channels == 1 else pixels])
         return

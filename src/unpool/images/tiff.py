@@ -29,7 +29,7 @@ from unpool.errors import FileError, ShapeError, UnsupportedError
 from unpool.extras import require
 from unpool.images.axes import Array, AxisMapping, Shape, Slices, channel_axis, full_slices, spatial_axes
 from unpool.images.checks import REPLACE, check_claim, check_pixels, pillow_unlimited, read_errors
-from unpool.images.pixels import Picture, upright
+from unpool.images.pixels import DecodingBytes, Picture, upright
 from unpool.images.raster import from_pillow
 from unpool.images.source import BATCH, OpenOptions, TiledSource, fingerprint_file
 from unpool.images.tiff_segments import SegmentReader
@@ -42,6 +42,8 @@ DEFLATE_LIKE = (1, 5, 8, 32773, 32946)
 """None, LZW, deflate, PackBits, and deflate by its older number: none unpacks to more than deflate does, or by far."""
 COMPRESSIONS = (*DEFLATE_LIKE, 2, 3, 4, JPEG, 34925, 50000)  # also the three of fax machines, JPEG, LZMA and Zstandard
 ASSOCIATED = 1
+DECODED = 16  # bytes per sample that Pillow takes at most
+CONVERTED = {PALETTE: 12, SEPARATED: 24}  # bytes per sample that colours take on their way to RGB
 MIN_WHITE, MAX_WHITE, MAX_WHITE_BITS = 255, 65535, 16
 JPEG_BLOCK = 16  # pixels: JPEG pads to whole blocks
 JPEG_HEAD = 2**20  # bytes of a segment in which the size of a JPEG has to stand
@@ -74,6 +76,25 @@ def read_tiff(
             return _decompress(stream, page, spatial_rank, where, error)
         pixels = arrange(raw, series.axes, spatial_rank, channels, where, pages)
         return replace(_interpret(upright(pixels, max(stated, default=1)), page, where), is_batch=pages == BATCH)
+
+
+def decoding_bytes(stream: BinaryIO, _: str) -> DecodingBytes:
+    """The sizes of the pages, of a page, and the memory that reading all of them takes at most."""
+    import tifffile
+
+    with tifffile.TiffFile(stream) as file:
+        series = file.series[0]
+        page, samples = series.keyframe, prod(series.shape)
+        sizes: dict[str, int] = dict(zip(series.axes, series.shape, strict=True))
+    channels = sizes.pop("S", 1) * sizes.pop("C", 1)
+    spatial = (sizes.pop("Y", 1), sizes.pop("X", 1))
+    spatial = spatial[::-1] if page.tags.valueof(ORIENTATION, default=1) >= 5 else spatial
+    stored, kind = samples * series.dtype.itemsize, int(page.photometric)
+    peak = 3 * stored + samples * CONVERTED.get(kind, 0)
+    if kind == YCBCR or int(page.compression) == JPEG:
+        peak += DECODED * samples
+    held = stored * (6 if kind == PALETTE else 1)
+    return DecodingBytes((*sizes.values(), *spatial), channels, peak, held)
 
 
 def arrange(

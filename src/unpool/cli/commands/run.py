@@ -8,15 +8,12 @@ import typer
 from unpool.cli import options
 from unpool.cli.errors import FINDINGS, guard
 from unpool.cli.options import Choice, Flag, number, numbers, optional, positive_numbers, text_option
+from unpool.images.formats import FORMATS
 
-INPUT_HELP = (
-    ".npy, .npz, .png, .jpg, .webp, .bmp, .gif, .tif, .nii, .nii.gz, .zarr, a folder of these, or - for stdin; "
-    "NAME=PATH for one of several inputs."
-)
-OUTPUT_HELP = (
-    ".npy, .npz, .png, .jpg, .tif, .zarr, .nii, .nii.gz; a folder (a new one with / at its end) for one file per "
-    "input; or - for standard output."
-)
+READ = ", ".join(each.suffixes[0] for each in FORMATS)
+WRITTEN = ", ".join(each.suffixes[0] for each in FORMATS if each.is_written)
+INPUT_HELP = f"{READ}, a folder of these, or - for stdin; NAME=PATH for one of several inputs."
+OUTPUT_HELP = f"{WRITTEN}; a folder (a new one with / at its end) for one file per input; or - for standard output."
 NAME_HELP = "The model's output to write; several for .npz, or for a folder with a file for each."
 WHITE_HELP = "Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off."
 MEAN_HELP = "Subtract after --scale; one, or one per channel."

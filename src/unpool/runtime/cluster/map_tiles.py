@@ -22,7 +22,7 @@ from distributed import Client
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
-from unpool.images.formats import FORMATS, IMAGE_SUFFIXES, suffix_of
+from unpool.images.formats import WINDOW_NAMES, format_of, suffix_of
 from unpool.images.source import fingerprint_array, fingerprint_file, fingerprint_folder
 from unpool.runtime.backends.ort_options import thread_budget
 from unpool.runtime.cluster.tasks import TileTasks
@@ -154,12 +154,12 @@ def _into_file(run: ClusterRun, path: Path) -> dict[str, Any]:
 
 def _is_file(path: Path, names: tuple[str, ...]) -> bool:
     """True for the name of a file into which tiles can be written; other names are those of Zarr arrays."""
-    suffix = suffix_of(path)
-    if suffix in (*IMAGE_SUFFIXES, ".npz") and suffix not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise UnsupportedError(f"{path}: tiles of a cluster go into {known}; got {suffix}. Choose one of them.")
-    if suffix not in FORMATS or suffix == ".zarr":
+    known, suffix = format_of(path), suffix_of(path)
+    if known is None or known.is_folder:
         return False
+    if known.windows is None:
+        endings = ", ".join(f".{name}" for name in WINDOW_NAMES)
+        raise UnsupportedError(f"{path}: tiles of a cluster go into {endings}; got {suffix}. Choose one of them.")
     if len(names) > 1:
         raise UnpoolError(f"{path}: a {suffix} file holds one output, got {', '.join(names)}. Choose one, or .zarr.")
     return True

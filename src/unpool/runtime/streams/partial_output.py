@@ -31,7 +31,7 @@ from unpool.files import (
     write_errors,
 )
 from unpool.images.axes import Array, Slices
-from unpool.images.formats import ending_of, format_of
+from unpool.images.formats import suffix_of, window_format
 from unpool.images.sink import OutputSpec, Sink
 from unpool.images.source import fingerprint_array
 from unpool.images.zarr import is_zarr_array, other_member
@@ -168,7 +168,7 @@ class PartialOutput:
         """The data of an output, to be written and read; only to be read where it has been moved."""
         is_moved = name in self._moved
         try:
-            return format_of(self._targets[name]).open((self._files if is_moved else self._data)[name], spec)
+            return window_format(self._targets[name]).open((self._files if is_moved else self._data)[name], spec)
         except OSError as error:
             if is_moved:
                 raise FileError(self._missing_data(name)) from error
@@ -182,7 +182,7 @@ class PartialOutput:
             (self._folder / MARK).touch()
             sync_folder(self._folder)
             for name, data in self._data.items():
-                format_of(self._targets[name]).create(data, specs[name])
+                window_format(self._targets[name]).create(data, specs[name])
                 copy_mode(self._files[name], data)
             sync_folder(self._folder)
             checkpoint.create_journal(self._folder / checkpoint.JOURNAL, settings)
@@ -212,7 +212,7 @@ def require_apart(targets: Iterable[Path], sources: Iterable[Path]) -> None:
 def require_replaceable(targets: Mapping[str, Path]) -> None:
     """Refuse to replace anything but a file, or for a Zarr array a folder with such an array and nothing else."""
     for target in targets.values():
-        is_zarr = ending_of(target) == ".zarr"
+        is_zarr = suffix_of(target) == ".zarr"
         if is_zarr and target.is_dir():
             _require_zarr_array(target)
             continue
