@@ -1,5 +1,10 @@
-"""The contract in a session of onnxruntime's own: the operators of the library, with every version, type and layout."""
+"""The contract in a session of onnxruntime's own: the operators of the library, with every version, type and layout.
 
+Each case runs twice: by its name in the standard, with the settings of the session, and as a node of the domain
+`unpool`, whose attributes say all of it.
+"""
+
+import onnx
 import onnxruntime
 import pytest
 
@@ -14,20 +19,48 @@ CHUNKS = 8
 PER_CHUNK = 120
 
 
-def run(case: Case) -> Outputs:
+DOMAINS = ("standard", "unpool")
+
+
+def standard(case: Case) -> tuple[onnx.ModelProto, dict[str, object]]:
+    """A model of the single node, and how its session registers the library."""
+    return model_of(case), {"compat": case.compat, "index_space": case.index_space, "opset": case.opset}
+
+
+def own(case: Case) -> tuple[onnx.ModelProto, dict[str, object]]:
+    """As `standard`, of a node of the domain `unpool`, in a session in which the standard's are onnxruntime's."""
+    model = model_of(case)
+    (node,) = model.graph.node
+    node.domain = "unpool"
+    given = {"opset": case.opset, "channels_last": int(case.layout == "NHWC"), "compat": case.compat}
+    if case.operator == "MaxUnpool":
+        given["index_space"] = case.index_space
+    node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in given.items() if value is not None)
+    del model.opset_import[:]
+    model.opset_import.extend([onnx.helper.make_opsetid("", 22), onnx.helper.make_opsetid("unpool", 1)])
+    return model, {"domains": "unpool"}
+
+
+def has(case: Case, domain: str) -> bool:
+    """True if the domain has what the contract says about a case: `unpool` has the newest versions in both layouts."""
+    return is_explicit_model(case) and not (domain == "unpool" and case.layout == "NHWC" and (case.opset or 0) >= 22)
+
+
+def run(case: Case, domain: str) -> Outputs:
     """The outputs of a model of the single node, in a session of onnxruntime that has registered the library."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # a refusal is logged, too
-    unpool.onnxruntime.register(options, compat=case.compat, index_space=case.index_space, opset=case.opset)
-    session = onnxruntime.InferenceSession(model_of(case).SerializeToString(), options)
+    model, settings = standard(case) if domain == "standard" else own(case)
+    unpool.onnxruntime.register(options, **settings)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [each.name for each in session.get_outputs()]
     return tuple(map(to_numpy, session.run_with_ort_values(names, {k: to_value(x) for k, x in feeds_of(case).items()})))
 
 
-def problem(case: Case, expected: Outputs | None) -> str:
+def problem(case: Case, expected: Outputs | None, domain: str) -> str:
     """What is wrong with the session's outputs, or its refusal; empty if nothing is."""
     try:
-        got = run(case)
+        got = run(case, domain)
     except Exception as error:
         return "" if expected is None and case.operator in str(error) else f"{case.name}: {error}"
     if expected is None:
@@ -39,20 +72,23 @@ def problem(case: Case, expected: Outputs | None) -> str:
     return ""
 
 
+@pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("operator", ["MaxPool", "MaxUnpool", "ConvTranspose"])
-def test_examples_of_the_contract(operator):
+def test_examples_of_the_contract(operator, domain):
     """The session gives what an example says, or refuses what it refuses."""
-    wrong = [problem(case, case.expected) for case in CASES if case.operator == operator and is_explicit_model(case)]
+    cases = [case for case in CASES if case.operator == operator and has(case, domain)]
+    wrong = [problem(case, case.expected, domain) for case in cases]
     assert not any(wrong), "\n\n".join(filter(None, wrong))
 
 
 @pytest.mark.sample(4)
+@pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_agrees_with_the_oracle(chunk):
+def test_agrees_with_the_oracle(chunk, domain):
     """Outputs and refusals are the oracle's, in random cases."""
     wrong = []
     for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
         case, expected, _ = judged(seed)
-        if is_explicit_model(case):
-            wrong.append(problem(case, expected))
+        if has(case, domain):
+            wrong.append(problem(case, expected, domain))
     assert not any(wrong), "\n\n".join(filter(None, wrong))

@@ -15,11 +15,11 @@ from unpool.extras import require
 from unpool.onnxruntime import planner, plans
 from unpool.onnxruntime.register import register
 from unpool.operators.contract import DOMAINS, OPERATORS
+from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-DOMAIN = "unpool"
 MAX_PLANS, MAX_INPUTS = 8, 8  # of a node, in library.c
 _BLOCK = 16  # channels of onnxruntime's blocks, on any processor
 _SPILLED_BYTES = 1 << 30  # weights from which on a model is handed over with external data
@@ -85,8 +85,8 @@ def compile(
             _replace(graph, node, old_name, recorded[name], library)
     for graph in {id(graph): graph for graph, _, _ in nodes.values()}.values():
         _drop_unused(graph)
-    if nodes:
-        result.opset_import.add(domain=DOMAIN, version=1)
+    if nodes and all(each.domain != DOMAIN for each in result.opset_import):
+        result.opset_import.add(domain=DOMAIN, version=VERSION)
     return result
 
 
@@ -118,17 +118,24 @@ def _graphs(graph: "GraphProto") -> Iterator["GraphProto"]:
 def _name_nodes(model: "ModelProto") -> dict[str, tuple["GraphProto", "NodeProto", str]]:
     """Give all nodes of ours a name of their own; by this name the graph, the node, and the name that it had."""
     for function in model.functions:
-        if any(node.op_type in OPERATORS and node.domain in DOMAINS for node in function.node):
+        if any(map(_is_ours, function.node)):
             raise UnsupportedError(f"compile: {function.name} is a function with nodes to compile. Inline it first.")
     prefix = uuid4().hex
     found: dict[str, tuple[GraphProto, NodeProto, str]] = {}
     for graph in _graphs(model.graph):
         for node in graph.node:
-            if node.op_type in OPERATORS and node.domain in ("ai.onnx", *DOMAINS):
+            if _is_ours(node):
                 name = f"{prefix}_{len(found)}"
                 found[name] = graph, node, node.name
                 node.name = name
     return found
+
+
+def _is_ours(node: "NodeProto") -> bool:
+    """True for a node that unpool computes, and that has no plans yet."""
+    if node.domain == DOMAIN:
+        return all(attribute.name != "plans" for attribute in node.attribute)
+    return node.op_type in OPERATORS and node.domain in ("ai.onnx", *DOMAINS)
 
 
 def _inputs(model: "ModelProto", shapes: Shapes) -> dict[str, Any]:
@@ -187,7 +194,7 @@ def _is_blocked(node: "NodeProto", key: tuple[int, ...]) -> bool:
 
     kind, rank, *shape = key
     is_plain = {"kernel_shape", "strides", "pads"}.issuperset(a.name for a in node.attribute)
-    is_single = node.op_type == "MaxPool" and list(node.output[1:]) in ([], [""])
+    is_single = node.op_type == "MaxPool" and node.domain != DOMAIN and list(node.output[1:]) in ([], [""])
     return is_single and is_plain and kind == onnx.TensorProto.FLOAT and rank == 4 and shape[1] % _BLOCK == 0
 
 

@@ -1,20 +1,17 @@
-/* MaxPool, MaxUnpool and ConvTranspose as custom operators of onnxruntime.
+/* MaxPool, MaxUnpool, ConvTranspose and operators of unpool's own as custom operators of onnxruntime.
  *
  * onnxruntime loads this library for a session (`SessionOptions.register_custom_ops_library`), calls
  * `RegisterCustomOps`, and gives the nodes of three domains to the operators here: "" and com.ms.internal.nhwc, where
- * they take the place of onnxruntime's own, and "unpool".
+ * they take the place of onnxruntime's own, and "unpool". `operators.c` lists them.
  *
  *     create     the attributes of a node are read once, and handed to the planner
  *     infer      output types and shapes, as far as input shapes determine them
  *     compute    the planner computes the outputs; its jobs run in the threads of the session (ParallelFor)
  *
- * The planner is a table of functions that the process sets, in Python by `unpool/onnxruntime/planner.py`.
- *
- * Functions of onnxruntime's C API are used by their place in its table. The table only grows: a place that one release
- * has keeps its meaning. Places, the layout of OrtCustomOp, and rules of its use were read in onnxruntime's public header
- * onnxruntime_c_api.h (API 17 to 30); its releases have the version 1.Y.Z, where Y is the number of the API. */
+ * The planner is a table of functions that the process sets, in Python by `unpool/onnxruntime/planner.py`. */
 #define _POSIX_C_SOURCE 200112L
 #include "kernels.h"
+#include "operators.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -31,79 +28,17 @@ static void pause_thread(void) { Sleep(1); }
 static void pause_thread(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
 #endif
 
-typedef struct OrtStatus OrtStatus;
-typedef struct OrtValue OrtValue;
-typedef struct OrtShapeInfo OrtShapeInfo; /* OrtTensorTypeAndShapeInfo */
-
-enum { MIN_API = 17, CHECKS_OUTPUT_COUNT = 28 }; /* numbers of the API: shape inference; it refuses absent outputs */
-
-static const void *const *api;
-static int api_number;
-
-#define CreateStatus ((OrtStatus * (*)(int, const char *)) api[0])
-#define CreateCustomOpDomain ((OrtStatus * (*)(const char *, void **)) api[26])
-#define CustomOpDomain_Add ((OrtStatus * (*)(void *, const void *)) api[27])
-#define AddCustomOpDomain ((OrtStatus * (*)(void *, void *)) api[28])
-#define GetTensorMutableData ((OrtStatus * (*)(OrtValue *, void **)) api[51])
-#define CreateTensorTypeAndShapeInfo ((OrtStatus * (*)(OrtShapeInfo **)) api[57])
-#define SetTensorElementType ((OrtStatus * (*)(OrtShapeInfo *, int)) api[58])
-#define SetDimensions ((OrtStatus * (*)(OrtShapeInfo *, const int64_t *, size_t)) api[59])
-#define GetTensorElementType ((OrtStatus * (*)(const OrtShapeInfo *, int *)) api[60])
-#define GetDimensionsCount ((OrtStatus * (*)(const OrtShapeInfo *, size_t *)) api[61])
-#define GetDimensions ((OrtStatus * (*)(const OrtShapeInfo *, int64_t *, size_t)) api[62])
-#define GetSymbolicDimensions ((OrtStatus * (*)(const OrtShapeInfo *, const char **, size_t)) api[63])
-#define GetTensorTypeAndShape ((OrtStatus * (*)(const OrtValue *, OrtShapeInfo **)) api[65])
-#define KernelInfoGetAttribute_int64 ((OrtStatus * (*)(const void *, const char *, int64_t *)) api[86])
-#define KernelInfoGetAttribute_string ((OrtStatus * (*)(const void *, const char *, char *, size_t *)) api[87])
-#define KernelContext_GetInputCount ((OrtStatus * (*)(const void *, size_t *)) api[88])
-#define KernelContext_GetInput ((OrtStatus * (*)(const void *, size_t, const OrtValue **)) api[90])
-#define KernelContext_GetOutput ((OrtStatus * (*)(void *, size_t, const int64_t *, size_t, OrtValue **)) api[91])
-#define ReleaseStatus ((void (*)(OrtStatus *))api[93])
-#define ReleaseTensorTypeAndShapeInfo ((void (*)(OrtShapeInfo *))api[99])
-#define AddSessionConfigEntry ((OrtStatus * (*)(void *, const char *, const char *)) api[130])
-#define KernelInfoGetAttributeArray_float ((OrtStatus * (*)(const void *, const char *, float *, size_t *)) api[162])
-#define KernelInfoGetAttributeArray_int64 ((OrtStatus * (*)(const void *, const char *, int64_t *, size_t *)) api[163])
-#define KernelInfo_GetOutputCount ((OrtStatus * (*)(const void *, size_t *)) api[231])
-#define KernelInfo_GetOutputName ((OrtStatus * (*)(const void *, size_t, char *, size_t *)) api[233])
-#define HasSessionConfigEntry ((OrtStatus * (*)(const void *, const char *, int *)) api[237])
-#define GetSessionConfigEntry ((OrtStatus * (*)(const void *, const char *, char *, size_t *)) api[238])
-#define KernelInfo_GetNodeName ((OrtStatus * (*)(const void *, char *, size_t *)) api[244])
-#define KernelInfoGetConstantInput_tensor \
-    ((OrtStatus * (*)(const void *, size_t, int *, const OrtValue **)) api[249])
-#define ShapeInferContext_GetInputCount ((OrtStatus * (*)(const void *, size_t *)) api[267])
-#define ShapeInferContext_GetInputTypeShape ((OrtStatus * (*)(const void *, size_t, OrtShapeInfo **)) api[268])
-#define ShapeInferContext_GetAttribute ((OrtStatus * (*)(const void *, const char *, const void **)) api[269])
-#define ShapeInferContext_SetOutputTypeShape ((OrtStatus * (*)(const void *, size_t, const OrtShapeInfo *)) api[270])
-#define SetSymbolicDimensions ((OrtStatus * (*)(OrtShapeInfo *, const char *[], size_t)) api[271])
-#define ReadOpAttr ((OrtStatus * (*)(const void *, int, void *, size_t, size_t *)) api[272])
-#define KernelContext_ParallelFor \
-    ((OrtStatus * (*)(const void *, void (*)(void *, size_t), size_t, size_t, void *)) api[274])
-
-/* Operators */
-
-enum Operator { MAX_POOL, MAX_UNPOOL, CONV_TRANSPOSE, OPERATORS };
-enum Type { FLOAT = 1, UINT8 = 2, INT8 = 3, INT64 = 7, FLOAT16 = 10, DOUBLE = 11, BFLOAT16 = 16 }; /* onnx.TensorProto */
-enum { REQUIRED, OPTIONAL, VARIADIC };
-enum { STANDARD, CHANNELS_LAST, COMPILED }; /* domains */
-enum { OK, FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 9 }; /* codes of OrtStatus */
-enum { MAX_INPUTS = 8, MAX_OUTPUTS = 2, MAX_RANK = 64 };
-
-static const char *const names[OPERATORS] = {"MaxPool", "MaxUnpool", "ConvTranspose"};
-static const size_t input_counts[OPERATORS] = {1, 3, 3}, output_counts[OPERATORS] = {2, 1, 1};
-static const int types[] = {FLOAT, DOUBLE, FLOAT16, BFLOAT16, INT8, UINT8};
-static const char *const domains[] = {"", "com.ms.internal.nhwc", "unpool"};
-static const size_t data_counts[OPERATORS] = {1, 3, 1}; /* inputs of a compiled node that are no constants */
-
-enum { TYPES = sizeof types / sizeof *types, DOMAINS = sizeof domains / sizeof *domains };
+const void *const *api;
+int api_number;
 
 /* Settings of a session: entries of its configuration, read when the library is registered. Nodes do not say in which
  * opset a model is written. Without a setting ConvTranspose begins with opset 11, where its meaning changed for the last
  * time: onnxruntime runs older ones. */
 
-enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, SETTINGS, SETTING = 16 };
+enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, DOMAIN_NAMES, SETTINGS, SETTING = 16 };
 
 static const char *const entries[SETTINGS] = {"unpool.exact", "unpool.compat", "unpool.index_space", "unpool.opset",
-                                             "unpool.trust_plans"};
+                                             "unpool.trust_plans", "unpool.domains"};
 
 typedef struct Settings {
     char values[SETTINGS][SETTING]; /* "" where nothing is set */
@@ -135,16 +70,18 @@ typedef struct Op { /* OrtCustomOp of API 17, and what is ours */
     OrtStatus *(*infer)(const struct Op *, void *);
     int (*start_version)(const struct Op *);
     int (*end_version)(const struct Op *);
-    int32_t operator, type, domain;
+    const Operator *operator;
+    int32_t type, domain;
     const Settings *settings;
 } Op;
 
 /* The planner, and the structs that it reads */
 
-typedef struct List {
-    int64_t count; /* -1: the attribute is not set; -2: it has another type */
-    void *values;
-} List;
+typedef struct Value { /* of an attribute */
+    const char *name;
+    int64_t kind, count; /* count -1: the attribute is not set; -2: it has another type */
+    void *values;        /* int64, float, or text */
+} Value;
 
 typedef struct Tensor {
     void *data; /* NULL: there is none */
@@ -153,12 +90,10 @@ typedef struct Tensor {
 } Tensor;
 
 typedef struct Node { /* a node when its kernel is created */
-    int64_t id, operator, domain, outputs;
-    const char *name;
-    List kernel_shape, strides, pads, dilations, output_padding, output_shape, group, ceil_mode, storage_order;
-    List auto_pad, activation; /* text */
-    List activation_params;    /* float */
+    int64_t id, domain, outputs, attributes;
+    const char *operator, *name;
     const char *settings[SETTINGS];
+    Value values[MAX_ATTRIBUTES];
     Tensor constants[MAX_INPUTS]; /* inputs that are constant; they live as long as the kernel */
 } Node;
 
@@ -197,31 +132,7 @@ static void leave(void) { __atomic_sub_fetch(&calls, 1, __ATOMIC_SEQ_CST); }
 
 static OrtStatus *fail(int code, const char *message) { return CreateStatus(code, message); }
 
-static int release(OrtStatus *status) { /* 1 if the call failed */
-    if (status == NULL) return 0;
-    ReleaseStatus(status);
-    return 1;
-}
-
 /* Attributes */
-
-static List read_ints(const void *info, const char *name) {
-    List list = {-1, NULL};
-    size_t count = 0;
-    if (release(KernelInfoGetAttributeArray_int64(info, name, NULL, &count))) return list;
-    list.values = malloc((count + 1) * sizeof(int64_t));
-    if (list.values && !release(KernelInfoGetAttributeArray_int64(info, name, list.values, &count))) list.count = count;
-    return list;
-}
-
-static List read_floats(const void *info, const char *name) {
-    List list = {-1, NULL};
-    size_t count = 0;
-    if (release(KernelInfoGetAttributeArray_float(info, name, NULL, &count))) return list;
-    list.values = malloc((count + 1) * sizeof(float));
-    if (list.values && !release(KernelInfoGetAttributeArray_float(info, name, list.values, &count))) list.count = count;
-    return list;
-}
 
 /* The count of an attribute that a function for its type does not find. For one of any other type, onnxruntime finds a
  * list without integers. */
@@ -230,27 +141,24 @@ static int64_t count_of_missing(const void *info, const char *name) {
     return release(KernelInfoGetAttributeArray_int64(info, name, NULL, &count)) ? -1 : -2;
 }
 
-static List read_int(const void *info, const char *name) {
-    List list = {-1, malloc(sizeof(int64_t))};
-    if (list.values == NULL) return list;
-    list.count = release(KernelInfoGetAttribute_int64(info, name, list.values)) ? count_of_missing(info, name) : 1;
-    return list;
+static Value read_value(const void *info, const char *name, int kind) {
+    Value value = {name, kind, -1, NULL};
+    size_t count = 0; /* of text with the NUL at its end */
+    int is_missing = 0;
+    if (kind == INT_LIST) is_missing = release(KernelInfoGetAttributeArray_int64(info, name, NULL, &count));
+    if (kind == FLOAT_LIST) is_missing = release(KernelInfoGetAttributeArray_float(info, name, NULL, &count));
+    if (kind == TEXT_VALUE) is_missing = release(KernelInfoGetAttribute_string(info, name, NULL, &count));
+    if (!is_missing && (value.values = calloc(count + 1, sizeof(int64_t))) != NULL) {
+        if (kind == INT_VALUE) is_missing = release(KernelInfoGetAttribute_int64(info, name, value.values));
+        if (kind == FLOAT_VALUE) is_missing = release(KernelInfoGetAttribute_float(info, name, value.values));
+        if (kind == INT_LIST) is_missing = release(KernelInfoGetAttributeArray_int64(info, name, value.values, &count));
+        if (kind == FLOAT_LIST) is_missing = release(KernelInfoGetAttributeArray_float(info, name, value.values, &count));
+        if (kind == TEXT_VALUE) is_missing = release(KernelInfoGetAttribute_string(info, name, value.values, &count));
+        value.count = kind == INT_VALUE || kind == FLOAT_VALUE ? 1 : kind == TEXT_VALUE ? (int64_t)count - 1 : (int64_t)count;
+    }
+    if (is_missing) value.count = count_of_missing(info, name);
+    return value;
 }
-
-static List read_text(const void *info, const char *name) {
-    List list = {-1, NULL};
-    size_t count = 0; /* with the NUL at the end */
-    if (release(KernelInfoGetAttribute_string(info, name, NULL, &count)))
-        return list.count = count_of_missing(info, name), list;
-    list.values = calloc(count + 1, 1);
-    if (list.values && !release(KernelInfoGetAttribute_string(info, name, list.values, &count)))
-        list.count = count - 1;
-    return list;
-}
-
-static List *lists_of(Node *node) { return &node->kernel_shape; }
-
-enum { LISTS = 12 };
 
 static OrtStatus *read_tensor(const OrtValue *value, Tensor *tensor) {
     OrtShapeInfo *info = NULL;
@@ -286,7 +194,8 @@ typedef struct Shaped { /* the plan of a node for some shapes */
 
 typedef struct Kernel { /* a node of a session */
     Owned owned;
-    int32_t operator, lock, is_compiled;
+    const Operator *operator;
+    int32_t lock, is_compiled;
     int32_t is_constant[MAX_INPUTS];
     int64_t next, count;      /* of `plans` to replace, and their number */
     Shaped *plans[MAX_PLANS]; /* of the last shapes; of a compiled node, of all */
@@ -334,9 +243,8 @@ static void destroy(void *own) {
 }
 
 /* A node of a compiled model has its plans in an attribute, one after the other. */
-static OrtStatus *create_compiled(const Op *op, const void *info, Kernel *kernel) {
+static OrtStatus *create_compiled(const Op *op, Value blobs, Kernel *kernel) {
     char message[MESSAGE] = "";
-    List blobs = read_text(info, "plans");
     int64_t at = 0, size;
     if (op->settings->values[TRUST_PLANS][0] != '1')
         return free(blobs.values),
@@ -364,69 +272,74 @@ static OrtStatus *create_compiled(const Op *op, const void *info, Kernel *kernel
     return NULL;
 }
 
-static OrtStatus *create(const Op *op, const void *own_api, const void *info, void **result) {
-    char name[512] = "", message[MESSAGE] = "", output[4] = "";
-    size_t size = sizeof name, outputs = 0, length = sizeof output;
+/* The number of outputs, without those at the end whose names are empty, which are left out. */
+static OrtStatus *count_outputs(const void *info, int64_t *count) {
+    size_t outputs = 0;
+    OrtStatus *status = KernelInfo_GetOutputCount(info, &outputs);
+    for (; status == NULL && outputs > 1; outputs--) {
+        char name[4] = "";
+        size_t length = sizeof name;
+        if (release(KernelInfo_GetOutputName(info, outputs - 1, name, &length)) || name[0] != 0) break;
+    }
+    *count = outputs;
+    return status;
+}
+
+static OrtStatus *describe(const Op *op, const void *info, Node *node, int32_t *is_constant) {
+    size_t inputs = 0;
+    OrtStatus *status = count_outputs(info, &node->outputs);
+    node->operator= op->operator->name, node->domain = op->domain;
+    for (const Attribute *each = op->operator->attributes; each->name != NULL; each++)
+        node->values[node->attributes++] = read_value(info, each->name, each->kind);
+    for (int i = 0; i < SETTINGS; i++) node->settings[i] = op->settings->values[i];
+    if (status == NULL) status = KernelInfo_GetInputCount(info, &inputs);
+    if (status == NULL && inputs > MAX_INPUTS) status = fail(NOT_IMPLEMENTED, "unpool: expected 8 inputs at most.");
+    for (size_t i = 1; status == NULL && i < inputs; i++) {
+        int found = 0;
+        const OrtValue *value = NULL;
+        if (release(KernelInfoGetConstantInput_tensor(info, i, &found, &value)) || !found) continue;
+        status = read_tensor(value, &node->constants[i]);
+        is_constant[i] = 1;
+    }
+    return status;
+}
+
+static OrtStatus *create_planned(const Op *op, const void *info, Kernel *kernel) {
+    char name[512] = "", message[MESSAGE] = "";
+    size_t size = sizeof name;
     Node *node = calloc(1, sizeof(Node));
-    Kernel *kernel = calloc(1, sizeof(Kernel));
     OrtStatus *status = NULL;
     const Planner *current = enter();
-    (void)own_api;
-    if (node == NULL || kernel == NULL) status = fail(FAIL, "unpool: out of memory.");
-    if (status == NULL && op->domain == COMPILED) {
-        kernel->operator= op->operator, kernel->owned.id = new_id();
-        status = create_compiled(op, info, kernel);
-        leave();
-        free(node);
-        if (status != NULL) destroy(kernel), kernel = NULL;
-        *result = kernel;
-        return status;
-    }
-    if (status == NULL && current == NULL)
-        status = fail(NOT_IMPLEMENTED, "unpool: this process has no planner. Register with unpool.onnxruntime.register.");
+    if (node == NULL)
+        status = fail(FAIL, "unpool: out of memory.");
+    else if (current == NULL)
+        status = fail(NOT_IMPLEMENTED, "unpool: this process has no planner. Register with unpool.onnxruntime.register, or "
+                                       "compile the model.");
     if (status == NULL) {
         release(KernelInfo_GetNodeName(info, name, &size));
-        status = KernelInfo_GetOutputCount(info, &outputs);
-    }
-    if (status == NULL) {
-        if (outputs == 2) { /* an output whose name is empty is left out */
-            int is_long = release(KernelInfo_GetOutputName(info, 1, output, &length));
-            outputs = is_long || output[0] ? 2 : 1;
-        }
-        kernel->operator= op->operator;
-        kernel->owned.id = node->id = new_id();
-        node->operator= op->operator, node->domain = op->domain, node->outputs = outputs, node->name = name;
-        node->kernel_shape = read_ints(info, "kernel_shape");
-        node->strides = read_ints(info, "strides");
-        node->pads = read_ints(info, "pads");
-        node->dilations = read_ints(info, "dilations");
-        node->output_padding = read_ints(info, "output_padding");
-        node->output_shape = read_ints(info, "output_shape");
-        node->group = read_int(info, "group");
-        node->ceil_mode = read_int(info, "ceil_mode");
-        node->storage_order = read_int(info, "storage_order");
-        node->auto_pad = read_text(info, "auto_pad");
-        node->activation = read_text(info, "activation");
-        node->activation_params = read_floats(info, "activation_params");
-        for (int i = 0; i < SETTINGS; i++) node->settings[i] = op->settings->values[i];
-        for (size_t i = 1; i < input_counts[op->operator] && status == NULL; i++) {
-            int is_constant = 0;
-            const OrtValue *value = NULL;
-            if (!release(KernelInfoGetConstantInput_tensor(info, i, &is_constant, &value)) && is_constant) {
-                status = read_tensor(value, &node->constants[i]);
-                kernel->is_constant[i] = 1;
-            }
-        }
+        node->id = kernel->owned.id, node->name = name;
+        status = describe(op, info, node, kernel->is_constant);
     }
     if (status == NULL) {
         int code = current->create(node, message);
         if (code != OK) status = fail(code, message);
     }
     leave();
-    for (int i = 0; node != NULL && i < LISTS; i++) free(lists_of(node)[i].values);
+    for (int i = 0; node != NULL && i < node->attributes; i++) free(node->values[i].values);
     free(node);
-    if (status != NULL) free(kernel), kernel = NULL;
-    *result = kernel;
+    return status;
+}
+
+static OrtStatus *create(const Op *op, const void *own_api, const void *info, void **result) {
+    Kernel *kernel = *result = calloc(1, sizeof(Kernel));
+    Value blobs = {.count = -1};
+    OrtStatus *status;
+    (void)own_api;
+    if (kernel == NULL) return fail(FAIL, "unpool: out of memory.");
+    kernel->operator= op->operator, kernel->owned.id = new_id();
+    if (op->domain == OWN) blobs = read_value(info, "plans", TEXT_VALUE);
+    status = blobs.count == -1 ? create_planned(op, info, kernel) : create_compiled(op, blobs, kernel);
+    if (status != NULL) destroy(kernel), *result = NULL;
     return status;
 }
 
@@ -435,11 +348,11 @@ static int64_t key_of(const Kernel *kernel, const Call *call, int64_t *key) {
     int64_t count = 0;
     for (int64_t i = 0; i < call->inputs; i++) {
         const Tensor *tensor = &call->tensors[i];
-        if (kernel->is_compiled && i >= (int64_t)data_counts[kernel->operator]) break;
+        if (kernel->is_compiled && i >= data_count(kernel->operator)) break;
         key[count++] = tensor->data == NULL ? -1 : tensor->type;
         key[count++] = tensor->data == NULL ? 0 : tensor->rank;
         for (int64_t axis = 0; tensor->data != NULL && axis < tensor->rank; axis++) key[count++] = tensor->dims[axis];
-        if (kernel->operator== MAX_UNPOOL && i == 2 && tensor->data != NULL) {
+        if (i < data_count(kernel->operator) && kernel->operator->inputs[i] == 's' && tensor->data != NULL) {
             if (tensor->type != INT64 || tensor->rank != 1 || tensor->dims[0] > MAX_RANK) return 0;
             for (int64_t axis = 0; axis < tensor->dims[0]; axis++) key[count++] = ((int64_t *)tensor->data)[axis];
         }
@@ -593,8 +506,7 @@ EXPORT void *unpool_output(Call *call, int64_t number, int64_t rank, const int64
     OrtStatus *status = KernelContext_GetOutput(call->context, number, dims, rank, &value);
     if (status == NULL && value != NULL) status = GetTensorMutableData(value, &data);
     if (status != NULL) {
-        const char *text = ((const char *(*)(const OrtStatus *))api[2])(status);
-        snprintf(call->message, MESSAGE, "%s", text);
+        snprintf(call->message, MESSAGE, "%s", GetErrorMessage(status));
         ReleaseStatus(status);
         return NULL;
     }
@@ -619,197 +531,31 @@ EXPORT int64_t unpool_run_parts(int64_t address) {
     return 0;
 }
 
-/* Types and shapes of outputs. An unknown size is -1, and has a name; no error is raised here, the node runs into it. */
-
-enum { ATTRIBUTE_INT = 1, ATTRIBUTE_INTS = 2, ATTRIBUTE_STRING = 5 }; /* OrtOpAttrType */
-enum { NAME = 48 };
-
-typedef struct Window {
-    int64_t size, stride, dilation, begin, end, extra; /* extra: output_padding */
-} Window;
-
-static int64_t read_list(const void *context, const char *name, int64_t *values, int64_t most) { /* -1: not set */
-    const void *attribute = NULL;
-    size_t bytes = 0;
-    if (release(ShapeInferContext_GetAttribute(context, name, &attribute)) || attribute == NULL) return -1;
-    if (release(ReadOpAttr(attribute, ATTRIBUTE_INTS, values, most * sizeof(int64_t), &bytes))) return most + 1;
-    return bytes / sizeof(int64_t);
-}
-
-static int64_t read_number(const void *context, const char *name, int64_t otherwise) {
-    const void *attribute = NULL;
-    size_t bytes = 0;
-    int64_t value = otherwise;
-    if (release(ShapeInferContext_GetAttribute(context, name, &attribute)) || attribute == NULL) return otherwise;
-    return release(ReadOpAttr(attribute, ATTRIBUTE_INT, &value, sizeof value, &bytes)) ? otherwise : value;
-}
-
-static void read_auto_pad(const void *context, char text[16]) {
-    const void *attribute = NULL;
-    size_t bytes = 0;
-    memset(text, 0, 16);
-    if (!release(ShapeInferContext_GetAttribute(context, "auto_pad", &attribute)) && attribute != NULL)
-        if (release(ReadOpAttr(attribute, ATTRIBUTE_STRING, text, 15, &bytes))) strcpy(text, "unknown");
-    if (text[0] == 0) strcpy(text, "NOTSET");
-}
-
-/* Windows along the spatial axes, 0 where the lists do not fit. */
-static int read_windows(const void *context, int64_t axes, const int64_t *sizes, Window *windows) {
-    int64_t strides[MAX_RANK], dilations[MAX_RANK], pads[2 * MAX_RANK], extra[MAX_RANK], kernel[MAX_RANK];
-    int64_t n_strides = read_list(context, "strides", strides, MAX_RANK), n_kernel, n_pads, n_dilations, n_extra;
-    n_kernel = read_list(context, "kernel_shape", kernel, MAX_RANK);
-    n_pads = read_list(context, "pads", pads, 2 * MAX_RANK);
-    n_dilations = read_list(context, "dilations", dilations, MAX_RANK);
-    n_extra = read_list(context, "output_padding", extra, MAX_RANK);
-    if ((n_kernel != axes && (n_kernel != -1 || sizes == NULL)) || (n_strides != -1 && n_strides != axes) ||
-        (n_pads != -1 && n_pads != 2 * axes) || (n_dilations != -1 && n_dilations != axes) ||
-        (n_extra != -1 && n_extra != axes))
-        return 0;
-    for (int64_t i = 0; i < axes; i++) {
-        Window window = {n_kernel == -1 ? sizes[i] : kernel[i], 1, 1, 0, 0, 0};
-        if (n_strides != -1) window.stride = strides[i];
-        if (n_dilations != -1) window.dilation = dilations[i];
-        if (n_pads != -1) window.begin = pads[i], window.end = pads[axes + i];
-        if (n_extra != -1) window.extra = extra[i];
-        if (window.size < 1 || window.stride < 1 || window.dilation < 1 || window.begin < 0 || window.end < 0 ||
-            (window.size | window.stride | window.dilation | window.begin | window.end | window.extra) >> 31)
-            return 0;
-        windows[i] = window;
-    }
-    return 1;
-}
-
-static int64_t pooled_size(int64_t large, Window window, int is_ceil) { /* as in `unpool/geometry.py` */
-    int64_t reach = (window.size - 1) * window.dilation + 1, end = window.end, room;
-    if (is_ceil) end = end + window.stride > reach ? reach - 1 : end + window.stride - 1;
-    room = large + window.begin + end - reach;
-    return room < 0 ? -1 : room / window.stride + 1;
-}
-
-static void infer_sizes(const Op *op, const void *context, int64_t rank, const int64_t *x, int64_t rank_w,
-                        const int64_t *w, int has_shape, int64_t *y) {
-    int64_t axes = rank - 2, fixed[MAX_RANK], first = op->domain ? 1 : 2, channels = op->domain ? rank - 1 : 1;
-    Window windows[MAX_RANK];
-    char auto_pad[16];
-    const int64_t *sizes = NULL;
-    y[0] = x[0];
-    y[channels] = x[channels];
-    if (op->operator== CONV_TRANSPOSE) {
-        int64_t group = read_number(context, "group", 1);
-        y[channels] = rank_w == rank && w[1] >= 0 && w[1] < 1 << 30 && group > 0 && group < 1 << 30 ? w[1] * group : -1;
-        sizes = rank_w == rank ? w + 2 : NULL;
-    }
-    if (has_shape || strcmp(op->settings->values[COMPAT], "ort") == 0 || !read_windows(context, axes, sizes, windows)) return;
-    read_auto_pad(context, auto_pad);
-    if (op->operator== CONV_TRANSPOSE) {
-        int64_t count = read_list(context, "output_shape", fixed, MAX_RANK);
-        if (count != -1) { /* spatial sizes, or a whole shape */
-            for (int64_t i = 0; i < axes; i++)
-                if (count == axes) y[first + i] = fixed[i];
-            return;
-        }
-    }
-    for (int64_t i = 0; i < axes; i++) {
-        int64_t size = x[first + i];
-        Window window = windows[i];
-        int is_same = strncmp(auto_pad, "SAME_", 5) == 0, is_valid = strcmp(auto_pad, "VALID") == 0;
-        if (size < 0 || size >> 40 || (!is_same && !is_valid && strcmp(auto_pad, "NOTSET") != 0)) continue;
-        if (is_valid) window.begin = window.end = 0;
-        if (op->operator== MAX_POOL)
-            y[first + i] = is_same ? (size + window.stride - 1) / window.stride
-                                   : pooled_size(size, window, !is_valid && read_number(context, "ceil_mode", 0) == 1);
-        else if (op->operator== MAX_UNPOOL)
-            y[first + i] = (size - 1) * window.stride + window.size - window.begin - window.end;
-        else if (is_same)
-            y[first + i] = size * window.stride;
-        else
-            y[first + i] = (size - 1) * window.stride + (window.size - 1) * window.dilation + 1 - window.begin -
-                           window.end + window.extra;
-        if (y[first + i] < 0) y[first + i] = -1;
-    }
-}
-
-static int64_t read_shape(const void *context, size_t input, int *type, int64_t *dims, const char **symbols) {
-    OrtShapeInfo *info = NULL; /* the context's */
-    size_t rank = 0;           /* the result; 0 if it is unknown */
-    if (release(ShapeInferContext_GetInputTypeShape(context, input, &info)) || info == NULL) return 0;
-    if (release(GetTensorElementType(info, type))) return 0;
-    if (release(GetDimensionsCount(info, &rank)) || rank > MAX_RANK || release(GetDimensions(info, dims, rank))) return 0;
-    if (symbols != NULL && release(GetSymbolicDimensions(info, symbols, rank))) return 0;
-    return rank;
-}
-
-static OrtStatus *infer(const Op *op, void *context) {
-    static int64_t names_given;
-    int64_t x[MAX_RANK], w[MAX_RANK], y[MAX_RANK], rank, rank_w = 0;
-    int type, type_w; /* of the node: onnxruntime asks the first operator of this name for all types */
-    const char *symbols[MAX_RANK] = {NULL}, *y_symbols[MAX_RANK];
-    char *room;
-    size_t inputs = 0, outputs = output_counts[op->operator];
-    if (release(ShapeInferContext_GetInputCount(context, &inputs)) || inputs == 0) return NULL;
-    rank = read_shape(context, 0, &type, x, symbols);
-    if (rank < 3 || (room = malloc(MAX_RANK * NAME)) == NULL) return NULL;
-    if (op->operator== CONV_TRANSPOSE && inputs > 1) rank_w = read_shape(context, 1, &type_w, w, NULL);
-    for (int64_t i = 0; i < rank; i++) y[i] = -1;
-    if (op->domain != COMPILED) /* whose model has the sizes */
-        infer_sizes(op, context, rank, x, rank_w, w, op->operator== MAX_UNPOOL && inputs == 3, y);
-    for (int output = 0; output < (api_number >= CHECKS_OUTPUT_COUNT ? (int)outputs : 1); output++) {
-        OrtShapeInfo *info = NULL;
-        int64_t dims[MAX_RANK];
-        for (int64_t i = 0; i < rank; i++) { /* indices are (N, C, D1..Dk) in either layout */
-            int64_t from = output == 1 && op->domain == CHANNELS_LAST && i > 0 ? (i == 1 ? rank - 1 : i - 1) : i;
-            int is_x = op->domain != COMPILED &&
-                       (from == 0 || (from == (op->domain ? rank - 1 : 1) && op->operator!= CONV_TRANSPOSE));
-            dims[i] = y[from];
-            y_symbols[i] = "";
-            if (dims[i] >= 0) continue;
-            y_symbols[i] = room + i * NAME;
-            if (is_x && symbols[from] != NULL && symbols[from][0] != 0)
-                y_symbols[i] = symbols[from];
-            else
-                snprintf(room + i * NAME, NAME, "unpool_size_%lld",
-                         (long long)__atomic_add_fetch(&names_given, 1, __ATOMIC_RELAXED));
-        }
-        if (release(CreateTensorTypeAndShapeInfo(&info))) break;
-        if (!release(SetTensorElementType(info, output == 1 ? INT64 : type)) &&
-            !release(SetDimensions(info, dims, rank)) && !release(SetSymbolicDimensions(info, y_symbols, rank)))
-            release(ShapeInferContext_SetOutputTypeShape(context, output, info));
-        ReleaseTensorTypeAndShapeInfo(info);
-    }
-    free(room);
-    return NULL; /* onnxruntime ignores a status here */
-}
-
 /* Registration */
 
 static void *create_v1(void) { return NULL; }
 static void compute_v1(void) {}
-static const char *name_of(const Op *op) { return names[op->operator]; }
+static OrtStatus *infer(const Op *op, void *context) { /* whose status onnxruntime ignores */
+    infer_outputs(op->operator, op->domain, op->settings->values[COMPAT], context);
+    return NULL;
+}
+static const char *name_of(const Op *op) { return op->operator->name; }
 static const char *provider(const Op *op) { return (void)op, "CPUExecutionProvider"; }
-static size_t input_count(const Op *op) {
-    if (op->domain == COMPILED) return data_counts[op->operator] + (op->operator== CONV_TRANSPOSE);
-    return input_counts[op->operator];
-}
-static size_t output_count(const Op *op) { return output_counts[op->operator]; }
-static int input_type(const Op *op, size_t input) {
-    if (op->domain == COMPILED && op->operator== CONV_TRANSPOSE && input == 1) return 0; /* constants of any type */
-    return op->operator== MAX_UNPOOL && input > 0 ? INT64 : op->type;
-}
-static int output_type(const Op *op, size_t output) { return output == 1 ? INT64 : op->type; }
-static int input_characteristic(const Op *op, size_t input) {
-    if (op->domain == COMPILED && op->operator== CONV_TRANSPOSE) return input == 1 ? VARIADIC : REQUIRED;
-    return input == 2 ? OPTIONAL : REQUIRED;
-}
-static int output_characteristic(const Op *op, size_t output) { return (void)op, output == 1 ? OPTIONAL : REQUIRED; }
+static size_t input_count(const Op *op) { return strlen(op->operator->inputs); }
+static size_t output_count(const Op *op) { return strlen(op->operator->outputs); }
+static int input_type(const Op *op, size_t input) { return type_of(op->operator->inputs[input], op->type); }
+static int output_type(const Op *op, size_t output) { return type_of(op->operator->outputs[output], op->type); }
+static int input_characteristic(const Op *op, size_t input) { return characteristic_of(op->operator->inputs[input]); }
+static int output_characteristic(const Op *op, size_t output) { return characteristic_of(op->operator->outputs[output]); }
 static int memory_type(const Op *op, size_t input) { return (void)op, (void)input, 0; }
 static int one(const Op *op) { return (void)op, 1; }
-static int is_homogeneous(const Op *op) { return op->domain != COMPILED; }
+static int zero(const Op *op) { return (void)op, 0; }
 static int last_version(const Op *op) { return (void)op, INT32_MAX; }
 
 static int start_version(const Op *op) {
-    if (op->domain == COMPILED) return 1;
-    if (op->operator== MAX_POOL && op->settings->values[EXACT][0] == '1') return UNBLOCKED_MAX_POOL;
-    return op->operator== CONV_TRANSPOSE && op->settings->values[OPSET][0] == 0 ? NEW_CONV_TRANSPOSE : 1;
+    if (op->domain == OWN) return 1;
+    if (op->operator->sizes == POOLED && op->settings->values[EXACT][0] == '1') return UNBLOCKED_MAX_POOL;
+    return op->operator->sizes == GROWN && op->settings->values[OPSET][0] == 0 ? NEW_CONV_TRANSPOSE : 1;
 }
 
 /* Operators and domains stay until the process ends, for the sessions that use them. */
@@ -827,7 +573,7 @@ static OrtStatus *make(const Settings *settings, Registered **result) {
     const Op common = {.version = MIN_API, .create_v1 = create_v1, .name_of = name_of, .provider = provider,
         .input_type = input_type, .input_count = input_count, .output_type = output_type, .output_count = output_count,
         .compute_v1 = compute_v1, .destroy = destroy, .input_characteristic = input_characteristic,
-        .output_characteristic = output_characteristic, .memory_type = memory_type, .variadic = {one, is_homogeneous, one, one},
+        .output_characteristic = output_characteristic, .memory_type = memory_type, .variadic = {one, zero, one, one},
         .create = create, .compute = compute, .infer = infer, .start_version = start_version, .end_version = last_version};
     Registered *made;
     for (made = all_registered; made != NULL; made = made->next)
@@ -835,19 +581,22 @@ static OrtStatus *make(const Settings *settings, Registered **result) {
     if ((made = calloc(1, sizeof *made)) == NULL) return fail(FAIL, "unpool: out of memory.");
     made->settings = *settings, made->next = all_registered;
     for (int d = 0; d < DOMAINS; d++) {
-        OrtStatus *status = CreateCustomOpDomain(domains[d], &made->domains[d]);
+        OrtStatus *status = CreateCustomOpDomain(domain_names[d], &made->domains[d]);
         for (int i = 0; status == NULL && i < OPERATORS * TYPES; i++) {
+            const Operator *operator = &operators[i % OPERATORS];
             Op *op = &made->ops[d][i];
+            if (!(operator->domains >> d & 1) || i / OPERATORS >= operator->types) continue;
             *op = common;
-            op->operator= i % OPERATORS, op->type = types[i / OPERATORS], op->domain = d, op->settings = &made->settings;
-            if (op->operator== MAX_POOL || (op->type != INT8 && op->type != UINT8))
-                status = CustomOpDomain_Add(made->domains[d], op);
+            op->operator= operator, op->type = operator_types[i / OPERATORS], op->domain = d, op->settings = &made->settings;
+            status = CustomOpDomain_Add(made->domains[d], op);
         }
         if (status != NULL) return status;
     }
     *result = all_registered = made;
     return NULL;
 }
+
+static int is_alone(const Settings *settings) { return strcmp(settings->values[DOMAIN_NAMES], "unpool") == 0; }
 
 static OrtStatus *read_settings(const void *options, Settings *settings) {
     memset(settings, 0, sizeof *settings);
@@ -858,6 +607,8 @@ static OrtStatus *read_settings(const void *options, Settings *settings) {
         if (status == NULL && is_set) status = GetSessionConfigEntry(options, entries[i], settings->values[i], &size);
         if (status != NULL) return status;
     }
+    if (settings->values[DOMAIN_NAMES][0] && strcmp(settings->values[DOMAIN_NAMES], "all") != 0 && !is_alone(settings))
+        return fail(INVALID_ARGUMENT, "unpool: the entry unpool.domains is all or unpool.");
     return NULL;
 }
 
@@ -882,7 +633,8 @@ EXPORT OrtStatus *RegisterCustomOps(void *options, const ApiBase *base) {
     if (status == NULL && !is_set) { /* a domain may be registered only once for a session */
         status = read_settings(options, &settings);
         if (status == NULL) status = make(&settings, &made);
-        for (int d = settings.values[TRUST_PLANS][0] == '1' ? COMPILED : 0; status == NULL && d < DOMAINS; d++)
+        int is_own = settings.values[TRUST_PLANS][0] == '1' || is_alone(&settings);
+        for (int d = is_own ? OWN : STANDARD; status == NULL && d < DOMAINS; d++)
             status = AddCustomOpDomain(options, made->domains[d]);
         if (status == NULL) status = AddSessionConfigEntry(options, "unpool.registered", "1");
     }

@@ -24,13 +24,14 @@ from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.execute.plans import ForeignPool, Kind, Operand, use_pool
 from unpool.memory import RuntimeOutput
 from unpool.onnxruntime import plans
-from unpool.operators import resolve
-from unpool.operators.contract import DOMAINS, OPERATORS
+from unpool.operators import resolve, unpool_domain
+from unpool.operators.contract import DOMAINS, AttributeType
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import Spec
+from unpool.operators.unpool_domain import Settings
 
 MAX_CALLS = 8  # prepared calls that a node keeps, one for each combination of shapes of its inputs
-MAX_INPUTS, MAX_RANK, MESSAGE_BYTES = 8, 64, 4096
+MAX_INPUTS, MAX_ATTRIBUTES, MAX_RANK, MESSAGE_BYTES = 8, 24, 64, 4096
 FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 1, 2, 9  # codes of OrtStatus
 CODES = {IndicesError: INVALID_ARGUMENT, UnsupportedError: NOT_IMPLEMENTED}
 DTYPES = {
@@ -43,13 +44,16 @@ DTYPES = {
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
+_DOMAINS = (*DOMAINS, unpool_domain.DOMAIN)  # as in `operators.h`
 _WRITABLE = 0x200  # PyBUF_WRITE
 _memory_view: Any = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.restype, _memory_view.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 
 
-class _List(ctypes.Structure):
-    _fields_ = [("count", ctypes.c_int64), ("values", ctypes.c_void_p)]
+class _Value(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("kind", ctypes.c_int64), ("count", ctypes.c_int64), ("values", ctypes.c_void_p)
+    ]  # fmt: skip
 
 
 class _Tensor(ctypes.Structure):
@@ -59,18 +63,16 @@ class _Tensor(ctypes.Structure):
     ]  # fmt: skip
 
 
-_INTS = ("kernel_shape", "strides", "pads", "dilations", "output_padding", "output_shape")
-_NUMBERS = ("group", "ceil_mode", "storage_order")
-_TEXTS = ("auto_pad", "activation")
-_OTHER_TYPE = -2  # in place of the count of an attribute
+_SETTINGS = 6  # of a session, in `library.c`
+_KINDS = AttributeType.INT, AttributeType.INTS, AttributeType.FLOAT, AttributeType.FLOATS, AttributeType.STRING
+_NOT_SET, _OTHER_TYPE = -1, -2  # in place of the count of an attribute
 
 
 class _Node(ctypes.Structure):
     _fields_ = [
-        ("id", ctypes.c_int64), ("operator", ctypes.c_int64), ("domain", ctypes.c_int64), ("outputs", ctypes.c_int64),
-        ("name", ctypes.c_char_p),
-        *[(name, _List) for name in (*_INTS, *_NUMBERS, *_TEXTS, "activation_params")],
-        ("settings", ctypes.c_char_p * 5), ("constants", _Tensor * MAX_INPUTS),
+        ("id", ctypes.c_int64), ("domain", ctypes.c_int64), ("outputs", ctypes.c_int64), ("attributes", ctypes.c_int64),
+        ("operator", ctypes.c_char_p), ("name", ctypes.c_char_p), ("settings", ctypes.c_char_p * _SETTINGS),
+        ("values", _Value * MAX_ATTRIBUTES), ("constants", _Tensor * MAX_INPUTS),
     ]  # fmt: skip
 
 
@@ -128,26 +130,22 @@ class _OtherType:
         return "an attribute of another type"
 
 
-def _ints(values: _List) -> tuple[int, ...] | None:
-    if values.count < 0:
-        return None
-    return tuple((ctypes.c_int64 * values.count).from_address(values.values))
+def _value(described: _Value) -> Any:
+    """An attribute that is set."""
+    kind, count, address = _KINDS[described.kind], described.count, described.values
+    if count == _OTHER_TYPE:
+        return _OtherType()
+    if kind is AttributeType.STRING:
+        return ctypes.string_at(address, count).decode("utf-8", "replace")
+    number = ctypes.c_int64 if kind in (AttributeType.INT, AttributeType.INTS) else ctypes.c_float
+    values = tuple((number * count).from_address(address))
+    return values[0] if kind in (AttributeType.INT, AttributeType.FLOAT) else values
 
 
 def _attributes(described: _Node) -> dict[str, Any]:
     """The attributes that are set, under their names."""
-    given: dict[str, Any] = {name: _ints(getattr(described, name)) for name in _INTS}
-    for name in _NUMBERS:
-        numbers = _ints(getattr(described, name))
-        given[name] = numbers[0] if numbers else None
-    for name in _TEXTS:
-        text = getattr(described, name)
-        given[name] = ctypes.string_at(text.values, text.count).decode("utf-8", "replace") if text.count >= 0 else None
-    floats = described.activation_params
-    if floats.count >= 0:
-        given["activation_params"] = tuple((ctypes.c_float * floats.count).from_address(floats.values))
-    given |= {name: _OtherType() for name in (*_NUMBERS, *_TEXTS) if getattr(described, name).count == _OTHER_TYPE}
-    return {name: value for name, value in given.items() if value is not None}
+    values = described.values[: described.attributes]
+    return {each.name.decode(): _value(each) for each in values if each.count != _NOT_SET}
 
 
 def _array(tensor: _Tensor) -> AnyArray | None:
@@ -176,27 +174,33 @@ def _forget(number: int) -> None:
     _plans.pop(number, None)
 
 
+def _spec(operator: str, domain: str, attributes: dict[str, Any], settings: Settings) -> Spec:
+    """The checked attributes of a node."""
+    if domain == unpool_domain.DOMAIN:
+        return unpool_domain.spec(operator, attributes, settings)
+    result = resolve.spec(
+        operator, attributes, domain=domain, opset=settings.opset, compat=settings.compat,
+        index_space=settings.index_space,
+    )  # fmt: skip
+    return replace(result, is_exact=settings.exact) if isinstance(result, ConvTransposeSpec) else result
+
+
 def _create(pointer: Any, message: int) -> int:
     described = pointer.contents
     try:
         _library().unpool_forget(_FORGET_NODE)
-        operator, domain = OPERATORS[described.operator], DOMAINS[described.domain]
-        exact, compat, index_space, opset, _ = (text.decode() for text in described.settings)
-        spec = resolve.spec(
-            operator,
-            _attributes(described),
-            domain=domain,
-            opset=int(opset) if opset else None,
-            compat=compat or "spec",
-            index_space=index_space or "auto",
+        exact, compat, index_space, opset, *_ = (text.decode() for text in described.settings)
+        settings = unpool_domain.Settings(
+            int(opset) if opset else None, compat or "spec", index_space or "auto", exact == "1"
         )
+        spec = _spec(described.operator.decode(), _DOMAINS[described.domain], _attributes(described), settings)
         constants = {
-            number: array.copy() for number in range(1, 3) if (array := _array(described.constants[number])) is not None
+            number: array.copy()
+            for number in range(1, MAX_INPUTS)
+            if (array := _array(described.constants[number])) is not None
         }
-        if isinstance(spec, ConvTransposeSpec):
-            spec = replace(spec, is_exact=exact == "1")
-            if 1 in constants:
-                constants[1] = execute.own_weights(constants[1])
+        if isinstance(spec, ConvTransposeSpec) and 1 in constants:
+            constants[1] = execute.own_weights(constants[1])
         name = described.name.decode("utf-8", "replace")
         _nodes[described.id] = Node(name, spec, described.outputs, constants, {})
     except Exception as error:

@@ -12,8 +12,11 @@ from unpool.operators.max_unpool import INDEX_SPACES
 _REGISTERED = "unpool.registered"
 """The configuration entry that the library adds to the options that have its operators."""
 
-_DEFAULTS = {"exact": "0", "compat": "spec", "index_space": "auto", "opset": "", "trust_plans": ""}
+_DEFAULTS = {"exact": "0", "compat": "spec", "index_space": "auto", "opset": "", "trust_plans": "", "domains": "all"}
 """What the library takes where the configuration has no entry."""
+
+
+_DOMAINS = ("all", "unpool")
 
 
 def get_library_path() -> str:
@@ -66,6 +69,7 @@ def register(
     index_space: str = "auto",
     opset: int | None = None,
     trust_plans: bool = False,
+    domains: str = "all",
 ) -> None:
     """Let the sessions of these options run MaxPool, MaxUnpool and ConvTranspose by unpool.
 
@@ -82,6 +86,8 @@ def register(
             all versions, and leaves ConvTranspose below opset 11, where its meaning is another one, to onnxruntime.
         trust_plans: True runs the nodes of models that `compile` wrote, whose plans are code; all other nodes stay
             onnxruntime's.
+        domains: "all" gives unpool the operators of the standard and those of its own domain; "unpool" only these: the
+            names of the standard stay onnxruntime's, and a model says node by node what unpool computes.
 
     Raises:
         UnpoolError: a wrong argument, options that are registered with other arguments, or an installation without the
@@ -95,7 +101,7 @@ def register(
         kind = type(session_options).__name__
         raise UnpoolError(f"register: expected an onnxruntime.SessionOptions, got a value of type {kind}.")
     path = get_library_path()
-    entries = _entries(exact, compat, index_space, opset, trust_plans)
+    entries = _entries(exact, compat, index_space, opset, trust_plans=trust_plans, domains=domains)
     if not _entry(session_options, _REGISTERED):
         for name, value in entries.items():
             session_options.add_session_config_entry(f"unpool.{name}", value)
@@ -110,17 +116,20 @@ def register(
             )
 
 
-def _entries(exact: bool, compat: str, index_space: str, opset: int | None, trust_plans: bool) -> dict[str, str]:
+def _entries(
+    exact: bool, compat: str, index_space: str, opset: int | None, *, trust_plans: bool, domains: str
+) -> dict[str, str]:
     """The entries of the configuration, without the beginning of their names; an UnpoolError for a wrong argument."""
     for name, flag in (("exact", exact), ("trust_plans", trust_plans)):
         if not isinstance(flag, bool):
             raise UnpoolError(f"register: {name} is True or False; got {flag!r}.")
-    for name, value, choices in (("compat", compat, COMPAT), ("index_space", index_space, INDEX_SPACES)):
+    words = ("compat", compat, COMPAT), ("index_space", index_space, INDEX_SPACES), ("domains", domains, _DOMAINS)
+    for name, value, choices in words:
         if value not in choices:
             raise UnpoolError(f"register: {name} is one of {', '.join(choices)}; got {value!r}.")
     if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < 1):
         raise UnpoolError(f"register: opset is an int of 1 or more, or None; got {opset!r}.")
-    entries = {"exact": str(int(exact)), "compat": compat, "index_space": index_space}
+    entries = {"exact": str(int(exact)), "compat": compat, "index_space": index_space, "domains": domains}
     if trust_plans:
         entries["trust_plans"] = "1"
     return entries if opset is None else entries | {"opset": str(opset)}

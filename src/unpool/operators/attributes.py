@@ -94,7 +94,7 @@ def check(row: Row, attributes: Attributes) -> dict[str, Any]:
     for name in row.required:
         if name not in values:
             raise UnpoolError(f"{row.label}: attribute {name} is missing, but required.")
-    return {name: _typed(row, name, value) for name, value in values.items()}
+    return {name: typed(f"{row.label}: {name}", row.attributes[name], value) for name, value in values.items()}
 
 
 def check_names(row: Row, names: Iterable[str]) -> None:
@@ -118,12 +118,14 @@ def _unknown(row: Row, name: str) -> UnpoolError:
     )
 
 
-def _typed(row: Row, name: str, value: Any) -> Any:
-    expected, where = row.attributes[name], f"{row.label}: {name}"
+def typed(where: str, expected: AttributeType, value: Any) -> Any:
+    """A value of this type: an int, a float, a string, or a tuple; `where` begins the message of an error."""
     if expected is AttributeType.INT:
         return _int(where, value)
     if expected is AttributeType.INTS:
         return _ints(where, value)
+    if expected is AttributeType.FLOAT:
+        return _float(where, value)
     if expected is AttributeType.FLOATS:
         return tuple(_float(where, item) for item in _items(where, value, "numbers"))
     if isinstance(value, bytes):

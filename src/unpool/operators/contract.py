@@ -32,6 +32,7 @@ class AttributeType(Enum):
     INT = "int"
     INTS = "ints"
     STRING = "string"
+    FLOAT = "float"
     FLOATS = "floats"
 
 
@@ -174,12 +175,18 @@ def row(operator: str, domain: str, opset: int) -> Row:
     return chosen[-1]
 
 
-@cache
 def newest(operator: str, *, channels_last: bool) -> Row:
     """Row for a call without an opset: the newest version, with activations, in either layout."""
-    last = rows_of(operator, "")[-1]
-    attributes = MappingProxyType({**last.attributes, **_ACTIVATION})
-    return replace(last, domain=NHWC if channels_last else "", since_version=None, attributes=attributes)
+    return row_in_layout(operator, None, channels_last=channels_last)
+
+
+@cache
+def row_in_layout(operator: str, opset: int | None, *, channels_last: bool) -> Row:
+    """The row of the standard that an opset selects, None for the newest, with activations, in either layout."""
+    chosen = rows_of(operator, "")[-1] if opset is None else row(operator, "", opset)
+    attributes = MappingProxyType({**chosen.attributes, **_ACTIVATION})
+    version = None if opset is None else chosen.since_version
+    return replace(chosen, domain=NHWC if channels_last else "", since_version=version, attributes=attributes)
 
 
 def row_with(row: Row, attribute: str) -> Row | None:
