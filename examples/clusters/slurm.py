@@ -39,7 +39,7 @@ def main(model, image, output, jobs):
         print("dashboard:", client.dashboard_link)
         session = unpool.InferenceSession(model)
         read = zarr.open_array(image, mode="r")
-        made = session.map_tiles(read, TILE, client=client, to=output, resume=True, on_progress=show)
+        made = unpool.map_tiles(session, read, TILE, client=client, to=output, resume=True, on_progress=show)
         print({name: array.shape for name, array in made.items()})
 
 

@@ -1,6 +1,7 @@
 """ONNX MaxPool, MaxUnpool and ConvTranspose, exactly as written, and a session that runs whole models on them."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from unpool import fork_safety as _fork_safety
@@ -22,11 +23,14 @@ from unpool.functional import (
     to_onnx_indices,
     to_torch_indices,
 )
-from unpool.lazy_names import lookup as _lookup
-from unpool.lazy_names import public_names as _public_names
+from unpool.lazy_names import CORE_ONNXRUNTIME_NAMES as _CORE_ONNXRUNTIME_NAMES
+from unpool.lazy_names import FUNCTIONS as _FUNCTIONS
+from unpool.lazy_names import ONNXRUNTIME_NAMES as _ONNXRUNTIME_NAMES
+from unpool.lazy_names import UNPOOL_NAMES as _UNPOOL_NAMES
 
 if TYPE_CHECKING:
     from unpool.explanation.explain import explain
+    from unpool.runtime.cluster.map_tiles import map_tiles
     from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
     from unpool.runtime.lower.lower import lower
@@ -58,6 +62,7 @@ __all__ = [
     "explain",
     "fix",
     "lower",
+    "map_tiles",
     "max_pool",
     "max_unpool",
     "plan",
@@ -72,9 +77,18 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import submodules that need other packages, and names of onnxruntime, on first use."""
-    return import_module(f"unpool.{name}") if name in _ROOMS else _lookup(name)
+    if name in _ROOMS:
+        return import_module(f"unpool.{name}")
+    known = _UNPOOL_NAMES.get(name) or _FUNCTIONS.get(name)
+    if known is not None:
+        module, own_name = known
+        return getattr(import_module(module), own_name)
+    if name in _ONNXRUNTIME_NAMES:
+        return getattr(import_module("unpool.runtime.requirements").onnxruntime, name)
+    raise AttributeError(f"module 'unpool' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Every public name, including those imported on first use."""
-    return sorted({"__doc__", "__version__", *__all__, *_ROOMS, *_public_names()})
+    """Every public name, including those imported on first use; those of onnxruntime if it is installed."""
+    others = _CORE_ONNXRUNTIME_NAMES if find_spec("onnxruntime") else ()
+    return sorted({"__doc__", "__version__", *__all__, *_ROOMS, *_UNPOOL_NAMES, *_FUNCTIONS, *others})

@@ -3,10 +3,6 @@
 They need onnx and onnxruntime, which `import unpool` must not load.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
-
 _CORE = """
     AdapterFormat ExecutionMode ExecutionOrder GraphOptimizationLevel LoraAdapter OrtAllocatorType OrtDevice OrtMemType
     OrtMemoryInfo OrtValue RunOptions SessionIOBinding SessionOptions SparseTensor capi get_build_info get_device
@@ -35,31 +31,16 @@ UNPOOL_NAMES = {
 }
 """Names of onnxruntime that unpool defines itself, each with its module and its name there."""
 
-COMMANDS = {
+FUNCTIONS = {
     "canonicalise": ("unpool.runtime.rewrite.canonicalise", "canonicalise"),
     "check": ("unpool.runtime.lint.lint", "lint"),
     "compare": ("unpool.runtime.compare.compare", "compare"),
     "explain": ("unpool.explanation.explain", "explain"),
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
+    "map_tiles": ("unpool.runtime.cluster.map_tiles", "map_tiles"),
     "plan": ("unpool.runtime.session.session", "plan"),
     "report": ("unpool.runtime.report.report", "report"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }
-"""The commands of `unpool` as functions."""
-
-
-def lookup(name: str) -> Any:
-    """The value of a name that unpool or this release of onnxruntime has."""
-    known = UNPOOL_NAMES.get(name) or COMMANDS.get(name)
-    if known:
-        module, own_name = known
-        return getattr(import_module(module), own_name)
-    if name in ONNXRUNTIME_NAMES:
-        return getattr(import_module("unpool.runtime.requirements").onnxruntime, name)
-    raise AttributeError(f"module 'unpool' has no attribute {name!r}")
-
-
-def public_names() -> set[str]:
-    """The names that `dir` adds to the imported ones; those of onnxruntime only if it is installed."""
-    return {*UNPOOL_NAMES, *COMMANDS, *(CORE_ONNXRUNTIME_NAMES if find_spec("onnxruntime") else ())}
+"""The commands of `unpool` as functions, and runs on a cluster."""

@@ -91,7 +91,7 @@ PYTHON = {
     "import unpool; unpool.images.open('v.nii', rank=5)": {"nibabel"},
     "import unpool; unpool.compare('pool.onnx', against=['torch'])": {"torch"},
 }
-MAP_TILES = SESSION + "session.map_tiles({'x': 'x.npy'}, (8, 8), client=None, to='y.zarr')"
+MAP_TILES = SESSION + "unpool.map_tiles(session, {'x': 'x.npy'}, (8, 8), client=None, to='y.zarr')"
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_a_killed_worker_loses_nothing(client, session, image, tmp_path):
     """Workers read Zarr and write Zarr; the tiles of one that is killed in the middle are run by others."""
     (tmp_path / "deaths").mkdir()
     deadly = Deadly(image, (20, 30), tmp_path / "deaths", most=1)
-    made = session.map_tiles(deadly, (8, 8), client=client, to=tmp_path / "out.zarr")
+    made = unpool.map_tiles(session, deadly, (8, 8), client=client, to=tmp_path / "out.zarr")
     again = zarr.open_group(tmp_path / "out.zarr", mode="r")
 
     assert len(list((tmp_path / "deaths").iterdir())) == 1
@@ -93,7 +93,7 @@ def test_any_array_is_cut_where_it_can_be_read(client, session, image, tmp_path,
         array = da.from_array(image, (1, 1, 17, 9))
     if kind == "zarr":
         array = zarr.create_array(tmp_path / "in.zarr", data=image, chunks=(1, 1, 16, 16))
-    made = session.map_tiles({"x": array}, (20, 30), client=client, to=tmp_path / "y.zarr", outputs=["y"])
+    made = unpool.map_tiles(session, {"x": array}, (20, 30), client=client, to=tmp_path / "y.zarr", outputs=["y"])
 
     assert zarr.open_array(tmp_path / "y.zarr", mode="r").attrs["unpool_finished"]
     require_equal(made, session, image)
@@ -109,7 +109,9 @@ class Flickering(Deadly):
 def test_retries_are_bounded(client, session, image, tmp_path):
     """What a tile raises, after the last try, is what the caller sees."""
     with pytest.raises(OSError, match="no such host"):
-        session.map_tiles(Flickering(image, (0, 0), tmp_path, 0), (40, 52), client=client, to=tmp_path / "out.zarr")
+        unpool.map_tiles(
+            session, Flickering(image, (0, 0), tmp_path, 0), (40, 52), client=client, to=tmp_path / "out.zarr"
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
     zarr.create_array("taken", shape=(1,), dtype="f4")
     given = {"feed": image, "tile": (8, 8), "client": client, "to": "free", "outputs": ["y"], **change}
     with pytest.raises(error, match=says):
-        session.map_tiles(given.pop("feed"), given.pop("tile"), **given)
+        unpool.map_tiles(session, given.pop("feed"), given.pop("tile"), **given)
 
     assert not (tmp_path / "free").exists()
 
@@ -142,7 +144,7 @@ def test_an_output_is_apart_from_the_inputs(client, session, image, here, place)
     before = sorted(here.rglob("*"))
     for to in (place, here / place, LocalStore(place)):
         with pytest.raises(unpool.FileError, match="is an input of this run, lies in one or contains one"):
-            session.map_tiles(array, (8, 8), client=client, to=to, outputs=["y"])
+            unpool.map_tiles(session, array, (8, 8), client=client, to=to, outputs=["y"])
     if place != ".":
         words = ("--tile", "8x8", "--output-name", "y", "--scheduler", client.scheduler.address)
         done = invoke("-i", "x.zarr", "-o", place, *words)
@@ -153,9 +155,9 @@ def test_an_output_is_apart_from_the_inputs(client, session, image, here, place)
 def test_a_place_is_written_by_one_run_at_a_time(client, session, image, tmp_path):
     """The second run is refused before it makes an array."""
     with lock([tmp_path / "y.zarr"]), pytest.raises(WriteError, match=rf"process {os.getpid()} is writing it"):
-        session.map_tiles(image, (20, 30), client=client, to=tmp_path / "y.zarr", outputs=["y"])
+        unpool.map_tiles(session, image, (20, 30), client=client, to=tmp_path / "y.zarr", outputs=["y"])
     assert list(tmp_path.iterdir()) == []
-    made = session.map_tiles(image, (20, 30), client=client, to=tmp_path / "new" / "y.zarr", outputs=["y"])
+    made = unpool.map_tiles(session, image, (20, 30), client=client, to=tmp_path / "new" / "y.zarr", outputs=["y"])
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["y.zarr"]
     require_equal(made, session, image)
 
@@ -222,7 +224,7 @@ def test_workers_end_for_one_tile_only_so_often(client, session, image, tmp_path
     (tmp_path / "deaths").mkdir()
     deadly = Deadly(image, (0, 51), tmp_path / "deaths", most=9)
     with pytest.raises(unpool.UnpoolError, match=r"1 workers died while they ran tile \d at \[0, \d\]"):
-        session.map_tiles(deadly, (40, 12), client=client, to=tmp_path / "out.zarr", outputs=["y"])
+        unpool.map_tiles(session, deadly, (40, 12), client=client, to=tmp_path / "out.zarr", outputs=["y"])
 
     assert not zarr.open_array(tmp_path / "out.zarr", mode="r").attrs["unpool_finished"]
     assert (

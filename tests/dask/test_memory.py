@@ -65,7 +65,8 @@ def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, caplog, memory, li
     stored = zarr.create_array(tmp_path / "x.zarr", data=image, chunks=(1, 1, 500, 500))
     peaks = []
     with LocalCluster(n_workers=2, memory_limit=memory, **CLUSTER) as cluster, Client(cluster) as client:
-        made = session.map_tiles(
+        made = unpool.map_tiles(
+            session,
             stored,
             (512, 512),
             client=client,
@@ -93,8 +94,8 @@ def test_two_workers_of_one_gibibyte_are_killed_and_paused(tmp_path):
                 set_pause_fraction(client, 0.01)
                 threading.Timer(4, lambda: set_pause_fraction(client, 0.8)).start()
 
-        made = session.map_tiles(
-            deadly, (256, 256), client=client, to=tmp_path / "y.zarr", pause_timeout=100, on_progress=pause
+        made = unpool.map_tiles(
+            session, deadly, (256, 256), client=client, to=tmp_path / "y.zarr", pause_timeout=100, on_progress=pause
         )
     assert len(list((tmp_path / "deaths").iterdir())) == 1
     assert done == list(range(1, 26))
@@ -133,14 +134,14 @@ def test_the_forecast_is_close_to_the_peak(tmp_path, name, shape, tile):
         Client(cluster) as client,
     ):
         with pytest.raises(unpool.ShapeError) as refused:
-            session.map_tiles(image, tile, client=client, **arguments)
+            unpool.map_tiles(session, image, tile, client=client, **arguments)
         assert not (tmp_path / "y.zarr").exists()
         pattern = r"needs about (\d+) MiB.* and (\d+) MiB for a tile that reads ([0-9x]+)"
         ((*sizes, shape),) = re.findall(pattern, str(refused.value))
         needed, of_tile = map(int, sizes)
         limit = int(needed * 1.1) << 20
         client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", limit))
-        session.map_tiles(image, tile, client=client, **arguments)
+        unpool.map_tiles(session, image, tile, client=client, **arguments)
     assert abs(needed / (peaks[-1] / 2**20) - 1) < 0.15, (needed, peaks[-1] / 2**20)
     read = {session.get_inputs()[0].name: tuple(map(int, shape.split("x")))}
     assert round(Tiler(session).lean_bytes(read) / 2**20) == of_tile
@@ -158,6 +159,6 @@ def test_workers_that_exceed_their_memory_are_named(tmp_path):
     ):
         begin = time.monotonic()
         with pytest.raises(unpool.UnpoolError, match=r"2 workers died while they ran tile \d at .*the last one tcp://"):
-            session.map_tiles(hungry, (128, 128), client=client, to=tmp_path / "y.zarr")
+            unpool.map_tiles(session, hungry, (128, 128), client=client, to=tmp_path / "y.zarr")
     assert time.monotonic() - begin < 200
     assert not zarr.open_array(tmp_path / "y.zarr", mode="r").attrs["unpool_finished"]

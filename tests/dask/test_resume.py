@@ -70,7 +70,7 @@ def interrupt(session, image, client, to, after=4, **words):
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
-        session.map_tiles(image, (8, 10), client=client, to=to, on_progress=stop, **words)
+        unpool.map_tiles(session, image, (8, 10), client=client, to=to, on_progress=stop, **words)
 
 
 def set_memory_limit(client, size):
@@ -95,7 +95,9 @@ def test_an_interrupted_run_is_resumed(client, session, image, to, words):
     """
     interrupt(session, image, client, to, **words)
     seen = []
-    made = session.map_tiles(image, (8, 10), client=client, to=to, resume=True, on_progress=seen.append, **words)
+    made = unpool.map_tiles(
+        session, image, (8, 10), client=client, to=to, resume=True, on_progress=seen.append, **words
+    )
 
     assert seen[-1].resumed >= 4
     assert len(seen) == 1 + seen[-1].tiles - seen[-1].resumed
@@ -114,21 +116,21 @@ def test_what_an_interruption_leaves_is_not_overwritten(client, session, image, 
     interrupt(session, image, client, to, outputs=["y"])
     words = {"client": client, "to": to, "outputs": ["y"]}
     with pytest.raises(unpool.UnpoolError, match=r"is left from an interrupted run\. Add --resume"):
-        session.map_tiles(image, (8, 10), **words)
+        unpool.map_tiles(session, image, (8, 10), **words)
     with pytest.raises(unpool.UnpoolError, match=r"used --tile 8x10.*delete .* to start over"):
-        session.map_tiles(image, (8, 16), resume=True, **words)
+        unpool.map_tiles(session, image, (8, 16), resume=True, **words)
     other = zarr.create_array("other.zarr", data=image[...] + 1)
     with pytest.raises(unpool.UnpoolError, match="read another input 'x'"):
-        session.map_tiles(other, (8, 10), resume=True, **words)
+        unpool.map_tiles(session, other, (8, 10), resume=True, **words)
 
 
 @pytest.mark.parametrize("to", ["y.zarr", "y.npy"])
 def test_a_complete_output_is_not_computed_again(client, session, image, to):
     """With `resume` nothing runs, and the progress says so."""
     words = {"client": client, "to": to, "outputs": ["y"]}
-    session.map_tiles(image, (8, 10), **words)
+    unpool.map_tiles(session, image, (8, 10), **words)
     seen = []
-    session.map_tiles(image, (8, 10), resume=True, on_progress=seen.append, **words)
+    unpool.map_tiles(session, image, (8, 10), resume=True, on_progress=seen.append, **words)
     assert [now.was_complete for now in seen] == [True]
 
 
@@ -138,7 +140,7 @@ def test_a_complete_output_is_not_computed_again(client, session, image, to):
 def test_a_cluster_writes_what_one_machine_writes(client, session, image, suffix, kind):
     """Masks, probabilities and scores have the same type and bits in every format."""
     streams.run(session, {"x": "x.zarr"}, f"one.{suffix}", (8, 10), output="y", **kind)
-    session.map_tiles(image, (8, 10), client=client, to=f"many.{suffix}", outputs=["y"], **kind)
+    unpool.map_tiles(session, image, (8, 10), client=client, to=f"many.{suffix}", outputs=["y"], **kind)
     if suffix == "zarr":
         one, many = (zarr.open_array(f"{name}.zarr", mode="r") for name in ("one", "many"))
         assert one.dtype == many.dtype
@@ -161,7 +163,7 @@ def test_an_output_that_cannot_be_made_is_refused_at_once(client, session, image
     """The message names the argument, and nothing is written."""
     before = sorted(here.iterdir())
     with pytest.raises(unpool.UnpoolError, match=says):
-        session.map_tiles(image, (8, 10), client=client, **words)
+        unpool.map_tiles(session, image, (8, 10), client=client, **words)
     assert sorted(here.iterdir()) == before
 
 
@@ -171,7 +173,7 @@ def test_a_worker_that_is_too_small_is_named_before_anything_is_written(client, 
     set_memory_limit(client, 40 << 20)
     try:
         with pytest.raises(unpool.ShapeError, match=r"limit of 40 MiB of worker .* needs about \d+ MiB"):
-            session.map_tiles(image, (8, 10), client=client, to="y.zarr")
+            unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr")
     finally:
         set_memory_limit(client, 64 << 30)
     assert sorted(here.iterdir()) == before
@@ -182,7 +184,7 @@ def test_a_worker_with_little_memory_keeps_none(client, session, image, caplog):
     caplog.set_level(logging.INFO, "unpool.cluster")
     set_memory_limit(client, rss() + (300 << 20))  # the pool of this process takes more
     try:
-        made = session.map_tiles(image, (8, 10), client=client, to="y.zarr", outputs=["y"])
+        made = unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr", outputs=["y"])
     finally:
         set_memory_limit(client, 64 << 30)
     assert "too small for an arena" in caplog.text
@@ -194,7 +196,7 @@ def test_a_worker_decides_again_for_the_next_run(client, session, image, caplog)
     caplog.set_level(logging.INFO, "unpool.cluster")
     for name, size in (("little", rss() + (300 << 20)), ("much", 64 << 30)):
         set_memory_limit(client, size)
-        session.map_tiles(image, (8, 10), client=client, to=f"{name}.zarr", outputs=["y"])
+        unpool.map_tiles(session, image, (8, 10), client=client, to=f"{name}.zarr", outputs=["y"])
     kinds = [record.getMessage() for record in caplog.records if record.name == "unpool.cluster"]
     assert ["in an arena" in kind for kind in kinds] == [False, True]
 
@@ -208,11 +210,11 @@ def test_paused_workers_are_named(client, session, image, caplog):
     set_status(Status.paused)
     try:
         with pytest.raises(unpool.UnpoolError, match=r"all workers are paused: \d+ of \d+ MiB"):
-            session.map_tiles(image, (8, 10), client=client, to="y.zarr", pause_timeout=0.2)
+            unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr", pause_timeout=0.2)
     finally:
         set_status(Status.running)
     assert "all workers are paused" in caplog.text
-    session.map_tiles(image, (8, 10), client=client, to="y.zarr", pause_timeout=math.inf)
+    unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr", pause_timeout=math.inf)
 
 
 def test_the_command_writes_masks_and_resumes(client, session, image, here):

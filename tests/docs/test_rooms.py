@@ -136,6 +136,14 @@ def imported_rooms(path):
                 first, _, rest = alias.name.partition(".")
                 if first == "unpool":
                     yield rest.split(".")[0]
+        elif isinstance(node, ast.Call) and (module := named_module(node)).startswith("unpool."):
+            yield module.split(".")[1]
+
+
+def named_module(call):
+    """The module that a call of `import_module` names; empty for other calls."""
+    is_import = ast.unparse(call.func).split(".")[-1] == "import_module"
+    return call.args[0].value if is_import and isinstance(call.args[0], ast.Constant) else ""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -161,6 +169,8 @@ def inner_rooms(path, start):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(start):
             rest = node.module.removeprefix(start).strip(".")
             yield from [rest.split(".")[0]] if rest else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and (module := named_module(node)).startswith(f"{start}."):
+            yield module.removeprefix(start).split(".")[1]
 
 
 def test_files_are_short():
@@ -224,6 +234,7 @@ def test_public_names_are_pinned():
         "explain",
         "fix",
         "lower",
+        "map_tiles",
         "max_pool",
         "max_unpool",
         "plan",

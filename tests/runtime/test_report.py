@@ -25,7 +25,6 @@ from unpool.runtime.report.accuracy import AccuracyChecker, evaluate
 from unpool.runtime.report.feature_maps import CELL, MARK
 from unpool.runtime.report.report import ReportOptions
 from unpool.runtime.session.random_inputs import random_feed
-from unpool.runtime.session.session import prepared_graph
 
 QUICK = ReportOptions(effort=None, accuracy=False)
 
@@ -144,7 +143,7 @@ def test_fused_activation_is_evaluated_too(activation):
 def test_an_error_is_told():
     """One wrong element of a step is counted, and measured against the largest value."""
     session = unpool.InferenceSession(models.model(ROUND_TRIP))
-    checker = AccuracyChecker(prepared_graph(session), session._model.types, 1)
+    checker = AccuracyChecker(session.prepared_graph(), session._model.types, 1)
     pool, _ = session._model.trace({"x": X})
     wrong = pool.outputs["y"].copy()
     wrong[0, 0, 0, 1] = 6.1

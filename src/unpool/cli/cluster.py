@@ -31,6 +31,8 @@ def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     from distributed import Client
 
+    from unpool.runtime.cluster.map_tiles import map_tiles
+
     _check(config)
     session = open_session(config.model, provider=config.provider, threads=config.threads, **config.semantics)
     feed, notes = _feed(config, session)
@@ -53,7 +55,8 @@ def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome
     tile: Any = config.tile
     with connection as client, ending_at_once(lambda: None, can_resume=True):
         for _ in progress.items([Item(config.output.stem, {})]):
-            arrays = session.map_tiles(
+            arrays = map_tiles(
+                session,
                 feed,
                 tile,
                 client=client,

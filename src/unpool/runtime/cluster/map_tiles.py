@@ -7,7 +7,6 @@ the same chunk. Into other files the client writes, as `unpool.streams` does, an
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from math import prod
@@ -48,7 +47,7 @@ CHUNKS_AT_ONCE = 10  # of a Zarr array that zarr reads at the same time
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """The options of a run; see `InferenceSession.map_tiles`."""
+    """The options of a run; see `map_tiles`."""
 
     client: Client
     outputs: Iterable[str] | None = None
@@ -93,10 +92,74 @@ class ClusterRun:
         return {name: self.job.transforms[name].window(slices) for name, slices in targets.items()}
 
 
-def map_tiles(
-    session: "InferenceSession", feed: Any, tile: Sequence[int] | int, to: Any, options: ClusterOptions
+def map_tiles(  # noqa: PLR0913  keyword-only public options
+    session: "InferenceSession",
+    feed: Any,
+    tile: Sequence[int] | int,
+    *,
+    client: Client,
+    to: Any,
+    outputs: Iterable[str] | None = None,
+    inputs: Iterable[str] | None = None,
+    layout: str = "NCHW",
+    argmax: bool = False,
+    softmax: bool = False,
+    threshold: float | None = None,
+    retries: int = 3,
+    threads: int = 1,
+    pause_timeout: float = 120.0,
+    resume: bool = False,
+    on_progress: ProgressCallback = lambda _: None,
 ) -> dict[str, Any]:
-    """See `InferenceSession.map_tiles`."""
+    """The outputs of the model for an image of any size, computed tile by tile on a cluster, and written to Zarr.
+
+    A worker loads the model once, and writes its results itself. When a worker dies, others run its unfinished
+    tiles. The dashboard shows each tile as `unpool-tile-...` with its row and column.
+
+    Args:
+        session: the model.
+        feed: an array for a model with one input, else every input by name. Workers read Zarr arrays, and others
+            that can be sliced and pickled; this process cuts NumPy arrays and memory maps, a few tiles ahead; dask
+            arrays are computed on the cluster, tile by tile.
+        tile: size of a tile by spatial axis, or one number for all, in elements of the first input, rounded down to
+            a multiple of the total stride.
+        client: `distributed.Client` of the cluster. Workers need unpool, and the storage of `to` and of Zarr inputs
+            under the same name. A model in one file is sent to them; one with external data must exist there.
+        to: path, URL or store, still empty: for a Zarr array, or a group with one for each of several outputs.
+            Their attribute `unpool_finished` becomes true when all tiles are written. A path that ends in .npy,
+            .tif or .nii is a file for one output, which this process writes.
+        outputs: names of outputs to compute; by default all.
+        inputs: names of the inputs to cut; by default all of the highest rank.
+        layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more.
+        argmax: write the number of the best class instead of scores, as uint8 up to 256 classes.
+        softmax: write probabilities, the softmax over the channels.
+        threshold: for one channel of scores: write 1 above it, else 0.
+        retries: maximum number of retries of a tile that raises an error. Dask's
+            `distributed.scheduler.allowed-failures` limits the workers that may die in a tile.
+        threads: threads of the model in one tile; a worker runs a tile on each of its threads.
+        pause_timeout: seconds after which an error says that Dask has paused all workers, because their memory is
+            full; a warning of the logger `unpool.cluster` says it earlier.
+        resume: continue an interrupted run with the same settings, if there is one, after the tiles that are
+            written.
+        on_progress: called with an `unpool.streams.Progress` whenever a tile is written; its `peak` is the largest
+            of the workers so far.
+
+    Returns:
+        Zarr arrays by output: the results of `run` on the whole image, as `unpool.tiles.run` gives them; or an
+        `unpool.streams.OutputFile` for a file.
+
+    Raises:
+        UnsupportedError: a node does not treat every position of the image alike, or Zarr lacks the type.
+        ShapeError: the memory limit of a worker is too small for a tile on each of its threads.
+        FileError: `to` is not empty, or left from an interrupted run and `resume` is False.
+        UnpoolError: `tile` or the inputs do not fit; too many workers died in the same tile, all are paused, or the
+            scheduler is gone; or `resume`, and the settings are not those of the interrupted run.
+        MissingExtraError: distributed or zarr is not installed.
+    """
+    scores = ScoreFormat(argmax, softmax, threshold)
+    options = ClusterOptions(
+        client, outputs, inputs, layout, scores, retries, threads, pause_timeout, resume, on_progress
+    )
     if not options.pause_timeout > 0:
         fact = f"expected a number of seconds above 0, got {options.pause_timeout!r}"
         raise UnpoolError(f"map_tiles: pause_timeout: {fact}. Pass math.inf to wait for ever.")
@@ -269,10 +332,8 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
 
 def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
     """The session for workers, from bytes where the model is a single file."""
-    config, source = session._config, session._config.source
+    state, source = session.__getstate__(), session.source
     if isinstance(source, str) and not external_files(Path(source)).used:
-        source = Path(source).read_bytes()
-    twin = copy(session)
-    twin._config = replace(config, source=source)
+        state["config"]["source"] = Path(source).read_bytes()
     count = thread_budget(None, threads)
-    return pickle_session(twin.__getstate__(), type(session), 1 if count is None else count)
+    return pickle_session(state, type(session), 1 if count is None else count)

@@ -31,7 +31,7 @@ from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.model_files import ORT_SUFFIX
 from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE
-from unpool.runtime.session.session import FallbackWarning, InferenceSession, prepared_graph
+from unpool.runtime.session.session import FallbackWarning, InferenceSession
 
 QUIET = 4  # fatal only: what fails comes back as an exception
 CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums
@@ -111,7 +111,7 @@ def _time_unpool(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         session = InferenceSession(path, **options)
-        graph, _, semantics = prepared_graph(session)
+        graph, _, semantics = session.prepared_graph()
         narrowest = narrowest_floats(graph, infer(graph, semantics))
         timing, outputs = _time_session(session, feed, effort)
         del session

@@ -14,7 +14,7 @@ from unpool.runtime.graph.weights import array_of
 from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings
-from unpool.runtime.session.session import InferenceSession, PreparedGraph, executor_of, prepared_graph
+from unpool.runtime.session.session import InferenceSession, PreparedGraph, executor_of
 from unpool.runtime.tiles.tiler import Tiler
 
 Feed = Mapping[str, Any]
@@ -55,7 +55,7 @@ class StepTracer:
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
         self._session, self._feed, self._executor = session, feed, executor_of(session)
-        self.prepared: PreparedGraph = prepared_graph(session)
+        self.prepared: PreparedGraph = session.prepared_graph()
         nodes = [node for node in load(source).graph.node if node.input]
         self._conv_inputs = {node.input[0] for node in nodes if node.op_type == "Conv"}
         self._conv_inputs -= {node.input[0] for node in nodes if node.op_type == "ConvTranspose"}

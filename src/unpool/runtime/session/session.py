@@ -9,12 +9,13 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.execute import available_cores
+from unpool.images.source import fingerprint_file
 from unpool.memory import trim_heap
 from unpool.runtime.backends.ort_options import Provider, thread_budget
 from unpool.runtime.backends.step import RunOptions
@@ -22,6 +23,7 @@ from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.pipeline import prepare
@@ -160,6 +162,31 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         self._open(self._config.with_providers(select_providers(providers, provider_options, falls_back=False)))
 
     @property
+    def source(self) -> ModelSource:
+        """The model: its absolute path, its bytes, or a ModelProto that is too large for bytes."""
+        return self._config.source
+
+    @property
+    def semantics(self) -> Semantics:
+        """How the operators of unpool are read."""
+        return self._config.semantics
+
+    def fingerprint(self) -> str:
+        """A digest of the model: for a file, of its name, size and time, and those of its weights."""
+        source: Any = self.source
+        if isinstance(source, str):
+            files = (Path(source), *external_files(Path(source)).paths(Path(source)))
+            return " ".join(map(fingerprint_file, files))
+        content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
+        return blake2b(content, digest_size=16).hexdigest()
+
+    def prepared_graph(self) -> "PreparedGraph":
+        """The graph that the session runs, which keeps only its steps: the model is read again."""
+        with model_errors(self.source):
+            model, _, options = load_model(self._config)
+            return PreparedGraph(*prepare(model, options.semantics, options.pass_options), options.semantics)
+
+    @property
     def plan(self) -> Plan:
         """The runtime of every node, and the reason; iterating gives records, `print` a table.
 
@@ -293,77 +320,6 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
             elif isinstance(self._model, OrtModel):
                 self._model.session.run_with_iobinding(iobinding, run_options)
 
-    def map_tiles(  # noqa: PLR0913  keyword-only public options
-        self,
-        feed: Any,
-        tile: Sequence[int] | int,
-        *,
-        client: Any,
-        to: Any,
-        outputs: Iterable[str] | None = None,
-        inputs: Iterable[str] | None = None,
-        layout: str = "NCHW",
-        argmax: bool = False,
-        softmax: bool = False,
-        threshold: float | None = None,
-        retries: int = 3,
-        threads: int = 1,
-        pause_timeout: float = 120.0,
-        resume: bool = False,
-        on_progress: Callable[[Any], None] = lambda _: None,
-    ) -> dict[str, Any]:
-        """The outputs of the model for an image of any size, computed tile by tile on a cluster, and written to Zarr.
-
-        A worker loads the model once, and writes its results itself. When a worker dies, others run its unfinished
-        tiles. The dashboard shows each tile as `unpool-tile-...` with its row and column.
-
-        Args:
-            feed: an array for a model with one input, else every input by name. Workers read Zarr arrays, and others
-                that can be sliced and pickled; this process cuts NumPy arrays and memory maps, a few tiles ahead; dask
-                arrays are computed on the cluster, tile by tile.
-            tile: size of a tile by spatial axis, or one number for all, in elements of the first input, rounded down to
-                a multiple of the total stride.
-            client: `distributed.Client` of the cluster. Workers need unpool, and the storage of `to` and of Zarr inputs
-                under the same name. A model in one file is sent to them; one with external data must exist there.
-            to: path, URL or store, still empty: for a Zarr array, or a group with one for each of several outputs.
-                Their attribute `unpool_finished` becomes true when all tiles are written. A path that ends in .npy,
-                .tif or .nii is a file for one output, which this process writes.
-            outputs: names of outputs to compute; by default all.
-            inputs: names of the inputs to cut; by default all of the highest rank.
-            layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more.
-            argmax: write the number of the best class instead of scores, as uint8 up to 256 classes.
-            softmax: write probabilities, the softmax over the channels.
-            threshold: for one channel of scores: write 1 above it, else 0.
-            retries: maximum number of retries of a tile that raises an error. Dask's
-                `distributed.scheduler.allowed-failures` limits the workers that may die in a tile.
-            threads: threads of the model in one tile; a worker runs a tile on each of its threads.
-            pause_timeout: seconds after which an error says that Dask has paused all workers, because their memory is
-                full; a warning of the logger `unpool.cluster` says it earlier.
-            resume: continue an interrupted run with the same settings, if there is one, after the tiles that are
-                written.
-            on_progress: called with an `unpool.streams.Progress` whenever a tile is written; its `peak` is the largest
-                of the workers so far.
-
-        Returns:
-            Zarr arrays by output: the results of `run` on the whole image, as `unpool.tiles.run` gives them; or an
-            `unpool.streams.OutputFile` for a file.
-
-        Raises:
-            UnsupportedError: a node does not treat every position of the image alike, or Zarr lacks the type.
-            ShapeError: the memory limit of a worker is too small for a tile on each of its threads.
-            FileError: `to` is not empty, or left from an interrupted run and `resume` is False.
-            UnpoolError: `tile` or the inputs do not fit; too many workers died in the same tile, all are paused, or the
-                scheduler is gone; or `resume`, and the settings are not those of the interrupted run.
-            MissingExtraError: distributed or zarr is not installed.
-        """
-        cluster = import_module("unpool.runtime.cluster")
-        scores = cluster.ScoreFormat(argmax, softmax, threshold)
-        options = cluster.ClusterOptions(
-            client, outputs, inputs, layout, scores, retries, threads, pause_timeout, resume, on_progress
-        )
-        arrays: dict[str, Any] = cluster.map_tiles(self, feed, tile, to, options)
-        return arrays
-
     def _open(self, config: SessionConfig) -> None:
         """Load the model; the session stays as it was if that fails."""
         try:
@@ -451,14 +407,6 @@ class PreparedGraph(NamedTuple):
     graph: Graph
     types: Types
     semantics: Semantics
-
-
-def prepared_graph(session: InferenceSession) -> PreparedGraph:
-    """The graph of a session, which keeps only its steps: the model is loaded again, and may be another one now."""
-    config = session._config
-    with model_errors(config.source):
-        model, _, options = load_model(config)
-        return PreparedGraph(*prepare(model, options.semantics, options.pass_options), options.semantics)
 
 
 def executor_of(session: InferenceSession) -> Executor:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from hashlib import blake2b
 from importlib.metadata import version
 from math import isfinite, prod
 from pathlib import Path
@@ -18,7 +17,7 @@ from unpool.errors import FileError, ShapeError, UnpoolError
 from unpool.images import formats
 from unpool.images.axes import Slices, full_slices
 from unpool.images.sink import OutputSpec
-from unpool.images.source import cast_source, fingerprint_file, fingerprint_source, source_settings
+from unpool.images.source import cast_source, fingerprint_source, source_settings
 from unpool.memory import rss
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import numpy_type
@@ -312,17 +311,9 @@ def base_settings(
     fingerprint: Callable[[Any], str] = fingerprint_source,
 ) -> dict[str, Any]:
     """Fingerprints of the model and its inputs, the semantics, and the versions of the packages that run the model."""
-    config = session._config
-    files = _session_files(session)
-    source: Any = config.source
-    if files:
-        model = " ".join(map(fingerprint_file, files))
-    else:
-        content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
-        model = blake2b(content, digest_size=16).hexdigest()
     return {
-        "model": model,
-        "semantics": f"{config.semantics} providers={session.get_providers()}",
+        "model": session.fingerprint(),
+        "semantics": f"{session.semantics} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
         "inputs": {name: fingerprint(source) for name, source in sources.items()},
         "options": {name: source_settings(source) for name, source in sources.items()},
@@ -331,7 +322,7 @@ def base_settings(
 
 def _session_files(session: "InferenceSession") -> list[Path]:
     """The file of the model and those of its weights; none where the model is in memory."""
-    if not isinstance(source := session._config.source, str):
+    if not isinstance(source := session.source, str):
         return []
     return [Path(source), *map(Path, external_files(Path(source)).paths(Path(source)))]
 

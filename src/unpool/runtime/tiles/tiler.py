@@ -17,7 +17,6 @@ from unpool.runtime.graph.graph import drop_constant_data, prune
 from unpool.runtime.graph.nodes import reads, writes
 from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.plan.plan import Step
-from unpool.runtime.session.session import prepared_graph
 from unpool.runtime.tiles import tiling as grid
 from unpool.runtime.tiles.links import Strides
 from unpool.runtime.tiles.rules.table import IN_PLACE, apply
@@ -65,7 +64,7 @@ class Tiler:
         unknown = set(self.outputs).difference(names)
         if unknown:
             raise UnpoolError(f"tiles: expected outputs among {', '.join(names)}; got {sorted(unknown)[0]!r}.")
-        graph, self._types, self._semantics = prepared_graph(session)
+        graph, self._types, self._semantics = session.prepared_graph()
         self._nodes = graph.nodes
         outputs_kept = tuple(value for value in graph.outputs if value.name in self.outputs)
         self._graph = drop_constant_data(prune(replace(graph, outputs=outputs_kept)))
