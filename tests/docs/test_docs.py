@@ -25,6 +25,20 @@ def test_readme_is_short():
     assert len(README.splitlines()) < 160
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_first_numbers_are_those_of_the_table(page):
+    """What the first screen says of speed stands in the table of the benchmarks."""
+    text, table = (ROOT / page).read_text(encoding="utf-8"), README[README.index("<!-- speed:begin") :]
+    pool, segnet = (re.search(rf"{case}.* ([\d.]+)× \|", table)[1] for case in ("VGG-16 pool 1", "SegNet \\("))
+    lost, least = re.search(r"in (\d+) of them", table)[1], re.search(r": (0\.\d+)×\.", table)[1]
+    rows = re.search(r"all (\d+) rows", table)[1]
+
+    assert f"{pool} times" in text or (pool == "16" and "a sixteenth of the time" in text)
+    assert f"{segnet} times as fast" in text
+    assert f"{lost} of {rows}" in text
+    assert page != "README.md" or f"by {1 / float(least):.2f} times at most" in text
+
+
 @pytest.mark.parametrize("page", pages())
 def test_links_lead_somewhere(page):
     """A relative link names a file of the repository and, after #, one of its headings."""
