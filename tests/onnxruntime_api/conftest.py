@@ -65,10 +65,10 @@ def has(module, name):
     return True
 
 
-@pytest.fixture(params=["onnxruntime", "unpool"])
+@pytest.fixture(params=["onnxruntime", "unpool", "inside"])
 def ort(request):
     """What a script imports as `ort`."""
-    return importlib.import_module(request.param)
+    return importlib.import_module({"inside": "tests.onnxruntime_api.inside"}.get(request.param, request.param))
 
 
 @pytest.fixture(params=NETS)

@@ -1,6 +1,7 @@
 """What of a session can be copied and pickled, and how scripts do it themselves."""
 
 import copy
+import importlib
 import pickle
 
 import numpy as np
@@ -18,7 +19,7 @@ class Portable:
         return {"module": self._module.__name__, "content": self._content}
 
     def __setstate__(self, state):
-        self.__init__(__import__(state["module"]), state["content"])
+        self.__init__(importlib.import_module(state["module"]), state["content"])
 
 
 class Derived:

@@ -44,7 +44,7 @@ def test_the_file_has_session_and_nodes(profiled, net):
 
     assert names.count("model_run") == 3
     assert "session_initialization" in names
-    assert sum("Mul" in event["name"] for event in found if event["cat"] == "Node") == 3
+    assert sum("Relu" in event["name"] for event in found if event["cat"] == "Node") == 3
 
 
 def test_every_node_has_its_event_in_its_run(profiled, net):
@@ -54,7 +54,7 @@ def test_every_node_has_its_event_in_its_run(profiled, net):
     (run,) = [event for event in found if event["name"] == "model_run"]
     nodes = {event["args"]["op_name"]: event for event in found if event["cat"] == "Node"}
 
-    assert {"Relu", "Mul"} <= set(nodes)
+    assert "Relu" in nodes
     assert nodes["Relu"]["args"]["input_type_shape"] == [{"float": [1, 1, 4, 4]}]
     assert all(run["ts"] - SLACK < node["ts"] < run["ts"] + run["dur"] + SLACK for node in nodes.values())
     assert {event["tid"] for event in nodes.values()} == {run["tid"]}
@@ -66,7 +66,7 @@ def test_nodes_name_operator_and_provider(ort, profiled, net):
     found = [event for event in events(profiled.end_profiling()) if event["cat"] == "Node"]
     providers = {event["args"]["provider"] for event in found}
 
-    assert "Mul" in {event["args"]["op_name"] for event in found}
+    assert "Relu" in {event["args"]["op_name"] for event in found}
     assert providers <= set(profiled.get_providers())
 
 
@@ -151,4 +151,4 @@ def test_bound_runs_are_profiled(profiled, net):
     profiled.run_with_iobinding(binding)
     found = events(profiled.end_profiling())
 
-    assert any("Mul" in event["name"] for event in found)
+    assert any("Relu" in event["name"] for event in found)

@@ -6,7 +6,24 @@
 >>> unpool.onnxruntime.register(options)  # then onnxruntime.InferenceSession("segnet.onnx", options)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from unpool.onnxruntime.compile import compile
 from unpool.onnxruntime.register import get_library_path, register
 
-__all__ = ["compile", "get_library_path", "register"]
+if TYPE_CHECKING:
+    from unpool.onnxruntime.session import InferenceSession
+
+__all__ = ["InferenceSession", "compile", "get_library_path", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "InferenceSession":  # its base class needs onnxruntime, which nothing else here loads
+        from unpool.onnxruntime.session import InferenceSession
+
+        return InferenceSession
+    raise AttributeError(f"module 'unpool.onnxruntime' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

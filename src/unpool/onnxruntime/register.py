@@ -116,6 +116,11 @@ def register(
             )
 
 
+def is_registered(session_options: Any) -> bool:
+    """True if options have the library."""
+    return bool(_entry(session_options, _REGISTERED))
+
+
 def _entries(
     exact: bool, compat: str, index_space: str, opset: int | None, *, trust_plans: bool, domains: str
 ) -> dict[str, str]:

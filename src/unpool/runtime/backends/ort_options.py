@@ -162,16 +162,20 @@ def partition_options(
     options.enable_profiling = False
     options.optimized_model_filepath = ""
     options.intra_op_num_threads = available_cores() if threads is None else threads
-    entries = {} if is_whole else _DEFAULTS
-    if not is_whole and config_entry(options, _SPINNING) is None:
-        release = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
-        has_duration = release >= _FIRST_WITH_DURATION
-        entries = entries | ({_SPINNING: "1", _SPIN_DURATION: _SPIN} if has_duration else {_SPINNING: "0"})
+    entries = {} if is_whole else _DEFAULTS | spin_entries(options)
     for key, value in entries.items():
         if config_entry(options, key) is None:
             options.add_session_config_entry(key, value)
     set_config_entry(options, LOAD_FORMAT, "ONNX")  # whatever format the caller's model has
     return PartitionOptions(options)
+
+
+def spin_entries(options: onnxruntime.SessionOptions) -> dict[str, str]:
+    """The config entries that let waiting threads sleep soon; none where the caller has set how they spin."""
+    if config_entry(options, _SPINNING) is not None or config_entry(options, _SPIN_DURATION) is not None:
+        return {}
+    release = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+    return {_SPINNING: "1", _SPIN_DURATION: _SPIN} if release >= _FIRST_WITH_DURATION else {_SPINNING: "0"}
 
 
 def thread_budget(user: onnxruntime.SessionOptions | None, threads: int | None) -> int | None:

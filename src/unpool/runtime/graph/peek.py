@@ -170,11 +170,15 @@ def _whole_fields(content: Content, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _as_field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _as_number(len(content)) + content
+    return field_head(number, len(content)) + content
+
+
+def field_head(number: int, length: int) -> bytes:
+    """The bytes in front of a field's content: its number, and the length in seven bits per byte."""
+    return bytes([number << 3 | 2]) + _as_number(length)
 
 
 def _as_number(number: int) -> bytes:
-    """Seven bits per byte, as short as possible."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

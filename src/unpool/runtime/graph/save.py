@@ -186,8 +186,8 @@ def _stored(model: onnx.ModelProto) -> list[str]:
 def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> onnx.ModelProto:
     """A copy of the model whose `spilled` weights are in a file of the folder, each from a new page on."""
     copy = onnx.ModelProto()
-    weights.copy_fields(model, copy, exclude="graph")
-    weights.copy_fields(model.graph, copy.graph, exclude="initializer")
+    weights.copy_fields(model, copy, "graph")
+    weights.copy_fields(model.graph, copy.graph, "initializer")
     with (folder / SPILL_FILE).open("wb") as file:
         for tensor in model.graph.initializer:
             if tensor.name not in spilled:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -60,6 +60,14 @@ class Inference:
     types: Types  # of the values of the graph itself, without those whose type is unknown
     resolved: tuple[ResolvedNode, ...]  # nodes of unpool, in subgraphs too, in the order of `with_subgraph_nodes`
     subgraph_types: tuple[Mapping[str, onnx.TypeProto], ...]  # of all values that a subgraph sees, as subgraphs end
+
+
+class PreparedGraph(NamedTuple):
+    """A graph after all passes, the types of its values, and how unpool's operators are read."""
+
+    graph: Graph
+    types: Types
+    semantics: Semantics
 
 
 def infer(graph: Graph, semantics: Semantics) -> Inference:

@@ -12,13 +12,13 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
-from google.protobuf.message import EncodeError
+from google.protobuf.message import EncodeError, Message
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo
 
@@ -29,27 +29,32 @@ from unpool.runtime.graph.errors import short_message
 LARGE = 1024  # elements
 
 
-def strip_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A skeleton: a copy of the model in which large initializers became inputs of the same type and shape."""
+def strip_initializers(
+    model: onnx.ModelProto, is_stripped: Callable[[onnx.TensorProto], bool] | None = None
+) -> onnx.ModelProto:
+    """A skeleton: a copy of the model in which initializers, by default the large ones, became inputs of their type."""
+    is_stripped = is_stripped or is_large
     skeleton = onnx.ModelProto()
-    copy_fields(model, skeleton, exclude="graph")
-    copy_fields(model.graph, skeleton.graph, exclude="initializer")
+    copy_fields(model, skeleton, "graph")
+    copy_fields(model.graph, skeleton.graph, "initializer")
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if not is_large(tensor):
+        if not is_stripped(tensor):
             skeleton.graph.initializer.append(tensor)
         elif tensor.name not in inputs:
             skeleton.graph.input.append(as_input(tensor))
     return skeleton
 
 
-def restore_initializers(skeleton: onnx.ModelProto, model: onnx.ModelProto) -> onnx.ModelProto:
-    """The skeleton, changed in place, with the inputs and large initializers of the model that it was made from."""
+def restore_initializers(
+    skeleton: onnx.ModelProto, model: onnx.ModelProto, is_stripped: Callable[[onnx.TensorProto], bool] | None = None
+) -> onnx.ModelProto:
+    """The skeleton, changed in place, with the inputs and stripped initializers of the model that it was made from."""
     inputs = {value.name for value in model.graph.input}
     kept = [value for value in skeleton.graph.input if value.name in inputs]
     del skeleton.graph.input[:]
     skeleton.graph.input.extend(kept)
-    skeleton.graph.initializer.extend(tensor for tensor in model.graph.initializer if is_large(tensor))
+    skeleton.graph.initializer.extend(filter(is_stripped or is_large, model.graph.initializer))
     return skeleton
 
 
@@ -63,13 +68,15 @@ def as_input(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
 
 
-def copy_fields(source: Any, target: Any, exclude: str) -> None:
-    """Copy all fields of a message but one."""
+def copy_fields(source: Any, target: Any, *exclude: str) -> None:
+    """Copy the fields of a message but for some."""
     for description, value in source.ListFields():
-        if description.name == exclude:
+        if description.name in exclude:
             continue
         if isinstance(value, (int, str)):
             setattr(target, description.name, value)
+        elif isinstance(value, Message):
+            getattr(target, description.name).CopyFrom(value)
         else:
             getattr(target, description.name).extend(value)
 
@@ -152,6 +159,7 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
 
 FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
 MODEL_KEY = f"unpool.model.{os.urandom(16).hex()}"
+_REPLACED = "the file was replaced or written to while the model was loaded"
 CHUNK = 2**24  # bytes that are copied at a time
 _PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
 _WHOLE = {number for word, number in TensorProto.DataType.items() if word not in _PACKED_NAMES}
@@ -196,7 +204,7 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
             if stream.readinto(array.reshape(-1).view(np.uint8)) < array.nbytes:  # type: ignore[attr-defined]
                 raise ValueError("the file is too short")
             if _stamp_of(tensor) not in (None, file_stamp(stream)):
-                raise ValueError("the file was replaced or written to while the model was loaded")
+                raise ValueError(_REPLACED)
             array.flags.writeable = False
             return array
     except (OSError, ValueError) as error:
@@ -260,6 +268,8 @@ def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
                     raise ValueError(f"{remaining} bytes too few")
                 remaining -= len(chunk)
                 yield chunk
+            if _stamp_of(tensor) not in (None, file_stamp(source)):
+                raise ValueError(_REPLACED)
     except (OSError, ValueError) as error:
         raise _missing_data(tensor, file, error) from error
 

@@ -152,12 +152,13 @@ def time_in_onnxruntime(node: onnx.NodeProto, shape_of: Shapes) -> float:
     if node.op_type == "Conv":
         return cost_in_onnxruntime(w, y, attributes(node).get("group", 1), np.dtype(np.float32))
     if node.op_type == "ConvTranspose":
-        return _time_of_conv_transpose(x, w)
+        return time_of_conv_transpose(x, w)
     terms = x[0] if node.op_type == "Gemm" and attributes(node).get("transA") else x[-1]
     return math.prod(y) * terms
 
 
-def _time_of_conv_transpose(x: Sequence[int], w: Sequence[int]) -> float:
+def time_of_conv_transpose(x: Sequence[int], w: Sequence[int]) -> float:
+    """The time of a ConvTranspose in onnxruntime, of input and weights of these shapes."""
     positions, products = x[0] * math.prod(x[2:]), math.prod(w[1:])
     return positions * products * (x[1] + (PLANE if len(x) == MOST_AXES + 1 else OTHER))
 
@@ -173,4 +174,4 @@ def _saving(node: onnx.NodeProto, graph: Graph, shape_of: Shapes, semantics: Sem
     time = cost(spec, x, w, np.dtype(np.float32))
     if time == math.inf:  # small or unusual calls, whose algorithm has no model: products only
         time = math.prod(x) * math.prod(w[1:])
-    return _time_of_conv_transpose(x, w) - time - STORE_COST * math.prod(y)
+    return time_of_conv_transpose(x, w) - time - STORE_COST * math.prod(y)

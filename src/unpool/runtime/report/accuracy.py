@@ -22,7 +22,7 @@ from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.narrow_floats import HALVES, narrowest_floats, widen
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.shape_inference import PreparedGraph, infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import with_data_inside
 from unpool.runtime.measure.bench import ort_session
@@ -31,7 +31,6 @@ from unpool.runtime.passes.fuse_conv_transpose import FIRST_CLIP_WITH_INPUTS
 from unpool.runtime.plan.plan import Step, cut
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import StepTrace
-from unpool.runtime.session.session import PreparedGraph
 
 _ACTIVATION_INPUT = "/before the activation"  # suffix of the value between a node and a fused activation
 

@@ -21,7 +21,7 @@ from unpool.operators.resolve import Spec
 from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import spec_of
-from unpool.runtime.session.session import PreparedGraph
+from unpool.runtime.graph.shape_inference import PreparedGraph
 
 POOLS = ("MaxPool", "MaxUnpool")
 

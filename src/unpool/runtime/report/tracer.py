@@ -10,11 +10,12 @@ import onnx
 from unpool.errors import UnpoolError
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
+from unpool.runtime.graph.shape_inference import PreparedGraph
 from unpool.runtime.graph.weights import array_of
 from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
 from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings
-from unpool.runtime.session.session import InferenceSession, PreparedGraph, executor_of
+from unpool.runtime.session.session import InferenceSession, executor_of
 from unpool.runtime.tiles.tiler import Tiler
 
 Feed = Mapping[str, Any]

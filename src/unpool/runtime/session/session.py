@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.execute import available_cores
@@ -21,11 +21,10 @@ from unpool.runtime.backends.ort_options import Provider, thread_budget
 from unpool.runtime.backends.step import RunOptions
 from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.shape_inference import PreparedGraph
 from unpool.runtime.passes.pipeline import prepare
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
@@ -180,7 +179,7 @@ class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type
         content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
         return blake2b(content, digest_size=16).hexdigest()
 
-    def prepared_graph(self) -> "PreparedGraph":
+    def prepared_graph(self) -> PreparedGraph:
         """The graph that the session runs, which keeps only its steps: the model is read again."""
         with model_errors(self.source):
             model, _, options = load_model(self._config)
@@ -399,14 +398,6 @@ def plan(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # the plan tells it node by node
         return InferenceSession(source, compat=compat, index_space=index_space, exact=exact, providers=providers).plan
-
-
-class PreparedGraph(NamedTuple):
-    """A graph after all passes, the types of its values, and how unpool's operators are read."""
-
-    graph: Graph
-    types: Types
-    semantics: Semantics
 
 
 def executor_of(session: InferenceSession) -> Executor:

@@ -1,0 +1,208 @@
+"""The passes of a session: a list, in the order in which they run, each of which takes a model and gives a model.
+
+Every model in between is a valid one of standard operators, until the last pass gives nodes to unpool. A pass never
+changes the model that it gets, and returns this one where it has nothing to do. One that fails leaves the model as it
+was; the log says so at level WARNING.
+
+`disabled_optimizers={"fold_batch_norm"}` switches a pass off. With the environment variable UNPOOL_DUMP, each pass that
+changes a model writes it into that folder, without its large weights.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import onnx
+
+from unpool.operators.contract import OPERATORS
+from unpool.runtime.graph.errors import is_from_signal_handler, short_message
+from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
+from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import infer
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import as_input, copy_fields, strip_initializers
+from unpool.runtime.passes.convert_conv import values_before_indices
+from unpool.runtime.passes.fuse_conv_transpose import fold
+from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.runtime.passes.inline import inline
+from unpool.runtime.passes.reduce_strength import reduce_strength
+from unpool.runtime.passes.upgrade_opset import TARGET, lift_opset
+
+DUMP = "UNPOOL_DUMP"
+_log = logging.getLogger("unpool")
+
+
+@dataclass
+class PassContext:
+    """What passes read beside the model, and what they say about nodes."""
+
+    semantics: Semantics
+    origins: dict[str, str] = field(default_factory=dict)
+    """By first output of a node: text about the nodes that it replaced."""
+    folded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By first output of a node: names of nodes that became a part of it."""
+    counts_in_output: set[str] = field(default_factory=set)
+    """Outputs of MaxUnpools whose indices count in the output, however the model is read."""
+
+
+Run: TypeAlias = Callable[[onnx.ModelProto, PassContext], onnx.ModelProto]
+GraphChange: TypeAlias = Callable[[Graph, Types, PassContext], Graph]
+
+
+class Pass(NamedTuple):
+    """A pass: `operators` are those without one of which it has nothing to do, `why` why it stands at its place."""
+
+    name: str
+    run: Run
+    operators: frozenset[str]
+    why: str
+    is_needed: bool = False  # also where the options switch all optimizations off
+
+
+def _inline(model: onnx.ModelProto, _: PassContext) -> onnx.ModelProto:
+    """Functions replaced by their nodes, where there are nodes in them that another pass looks for."""
+    inner = (node for function in model.functions for node in with_subgraph_nodes(function.node))
+    return inline(model) if any(node.op_type in _LOOKED_FOR and domain(node) == "" for node in inner) else model
+
+
+def _lift_opset(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
+    opset = next((entry.version for entry in model.opset_import if entry.domain == ""), TARGET)
+    return model if opset >= TARGET else lift_opset(inline(model), context.semantics)
+
+
+def _on_graph(change: GraphChange) -> Run:
+    """The pass of a function of the graph, which returns the same graph where it has nothing to do."""
+
+    def run(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
+        graph = lift_constants(Graph.from_model(model))
+        changed = change(graph, infer(graph, context.semantics).types, context)
+        if changed is graph or changed.nodes == graph.nodes:
+            return model
+        context.origins.update(changed.origins)
+        context.folded.update(changed.folded_nodes)
+        return to_model(prune(changed), model)
+
+    return run
+
+
+def _fuse_unpool(graph: Graph, types: Types, context: PassContext) -> Graph:
+    result = fuse_unpool_patterns(graph, types, context.semantics)
+    rewrites = [rewrite for rewrites in result.rounds for rewrite in rewrites]
+    context.counts_in_output.update(rewrite.fused_output for rewrite in rewrites if rewrite.fused_output)
+    return result.graph if rewrites else graph
+
+
+def _reduce_strength(graph: Graph, types: Types, _: PassContext) -> Graph:
+    return reduce_strength(graph, types, values_before_indices(graph))[0]
+
+
+def _fold_batch_norm(graph: Graph, *_: object) -> Graph:
+    return fold(graph)
+
+
+def to_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the nodes and constants of a graph that was made from it, in a copy."""
+    changed = onnx.ModelProto()
+    copy_fields(model, changed, "graph", "functions")
+    target = changed.graph
+    copy_fields(model.graph, target, "node", "initializer", "sparse_initializer", "input", "value_info")
+    target.node.extend(graph.nodes)
+    target.input.extend(graph.inputs)
+    for name, tensor in {**graph.constants, **graph.defaults}.items():
+        target.initializer.append(tensor)
+        target.initializer[-1].name = name
+        if model.ir_version < FIRST_IR_WITH_DEFAULTS and name in graph.constants:
+            target.input.append(as_input(target.initializer[-1]))
+    for name, sparse in graph.sparse_constants.items():
+        target.sparse_initializer.append(sparse)
+        target.sparse_initializer[-1].values.name = name
+    made = {name for node in graph.nodes for name in node.output}
+    target.value_info.extend(value for value in model.graph.value_info if value.name in made)
+    return changed
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("inline", _inline, frozenset(), "first, so that the others see every node", is_needed=True),
+    Pass("lift_opset", _lift_opset, frozenset(), "before the others, which read opset 7 and later", is_needed=True),
+    Pass(
+        "fuse_unpool",
+        _on_graph(_fuse_unpool),
+        frozenset({"ScatterND", "Sub"}),
+        "before nodes are replaced one by one: it recognizes what torch's exporter has written",
+    ),
+    Pass(
+        "reduce_strength",
+        _on_graph(_reduce_strength),
+        frozenset({"PRelu", "Softmax", "Einsum", "Mish", "Softplus", "Gather", "Resize", "ReduceSum"}),
+        "before a fold, to which a PRelu of one slope is an activation",
+    ),
+    Pass(
+        "fold_batch_norm",
+        _on_graph(_fold_batch_norm),
+        frozenset({"ConvTranspose"}),
+        "last of those that change weights: it rounds them",
+    ),
+)
+"""All passes, in the order in which they run."""
+
+_LOOKED_FOR = {*OPERATORS, *(name for each in PASSES for name in each.operators)}
+NAMES = frozenset(each.name for each in PASSES)
+
+
+def may_change(operators: Collection[str]) -> bool:
+    """True if a pass looks for one of these operators."""
+    return not _LOOKED_FOR.isdisjoint(operators)
+
+
+def run_passes(
+    model: onnx.ModelProto, context: PassContext, disabled: Collection[str] = (), *, optimizes: bool = True
+) -> onnx.ModelProto:
+    """The model after all passes that are not disabled; the same object if none has changed it.
+
+    Without `optimizes` only those run that a model may need to run at all.
+    """
+    folder, operators = os.environ.get(DUMP, ""), _operators(model)
+    for number, each in enumerate(PASSES):
+        is_off = each.name in disabled or not (optimizes or each.is_needed)
+        if is_off or (each.operators and each.operators.isdisjoint(operators)):
+            continue
+        changed = _attempt(each, model, context)
+        if changed is model:
+            continue
+        model, operators = changed, _operators(changed)
+        if folder:
+            _dump(model, Path(folder, f"{number}_{each.name}.onnx"))
+    return model
+
+
+def _operators(model: onnx.ModelProto) -> set[str]:
+    return {node.op_type for node in model.graph.node if domain(node) == ""}
+
+
+def _attempt(each: Pass, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
+    """The result of a pass; the model as it was if it fails, whatever the exception, unless a signal raises it."""
+    own = replace(context, origins={}, folded={}, counts_in_output=set())
+    try:
+        changed = each.run(model, own)
+    except Exception as error:
+        if is_from_signal_handler(error):
+            raise
+        fact = f"{type(error).__name__}: {short_message(error)}"
+        _log.warning("model: the pass %s failed and is skipped: %s", each.name, fact)
+        return model
+    context.origins |= own.origins
+    context.folded |= own.folded
+    context.counts_in_output |= own.counts_in_output
+    return changed
+
+
+def _dump(model: onnx.ModelProto, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(strip_initializers(model).SerializeToString())
+    except OSError as error:
+        _log.warning("%s: the model after a pass cannot be written: %s", path, short_message(error))

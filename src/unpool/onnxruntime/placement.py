@@ -1,0 +1,192 @@
+"""Which nodes of a model unpool computes inside onnxruntime, and why: chosen node by node.
+
+| node | unpool computes it |
+|---|---|
+| MaxUnpool; MaxPool with Indices | always |
+| ConvTranspose | where its kernel is faster, by its shapes; always in types other than float32 |
+| MaxPool without Indices | unless it stands among Convs, in the blocked layout of onnxruntime |
+
+onnxruntime keeps float32 maps of 16, 32, ... channels between Convs in blocks of a vector, in which it pools fast. A
+node of unpool there would cost two changes of the layout. Such a pool is not given away where a rule of the standard
+and onnxruntime differ: pads as large as the window, windows that do not fit.
+"""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+
+from unpool.display import table
+from unpool.errors import UnpoolError
+from unpool.execute.conv_transpose import cost
+from unpool.operators.contract import NHWC
+from unpool.operators.conv_transpose import ConvTransposeSpec, call
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.resolve import Spec
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
+from unpool.runtime.graph.semantics import Semantics, spec_of
+from unpool.runtime.graph.shapes import Types
+from unpool.runtime.graph.weights import strip_initializers
+from unpool.runtime.passes.profitability import STORE_COST, time_of_conv_transpose
+from unpool.runtime.plan.placement import shape_difference
+
+BLOCK = 16  # channels of onnxruntime's blocks, on any processor
+BLOCKED_RANK = 4
+_log = logging.getLogger("unpool")
+
+_KEEPS_BLOCKS = (
+    *("Add", "Clip", "Concat", "HardSigmoid", "HardSwish", "LeakyRelu", "MaxPool", "AveragePool", "Mul", "Relu"),
+    *("BatchNormalization", "Dropout", "Identity", "Sigmoid", "Tanh"),
+)
+"""Operators after a Conv that leave its result in blocks, or disappear."""
+
+
+class Reason(Enum):
+    """Why a node runs where it does; the value is the text for people."""
+
+    MAX_UNPOOL = "unpool computes every MaxUnpool"
+    INDICES = "unpool computes every MaxPool with Indices"
+    EXACT = "exact: unpool computes every MaxPool and ConvTranspose"
+    TYPE = "unpool computes this type without casts"
+    DIFFERS = "onnxruntime may differ from the standard"
+    FASTER = "unpool's kernel is faster"
+    UNKNOWN_SHAPE = "unpool's kernels are faster for most shapes"
+    NOT_BLOCKED = "not in onnxruntime's blocked layout"
+    BLOCKED = "in onnxruntime's blocked layout, among Convs"
+    SLOWER = "onnxruntime's kernel is faster for this shape"
+    REFUSED = "its attributes are not those of the standard"
+
+
+_OF_ONNXRUNTIME = (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED)
+
+
+class NodePlacement(NamedTuple):
+    """A node of unpool's operators: who computes it, and why."""
+
+    node: str  # its name, or `Operator->output` without one
+    operator: str
+    reason: Reason
+    detail: str = ""  # what passes say of it
+
+    @property
+    def runner(self) -> str:
+        """Who computes the node, "unpool" or "onnxruntime"."""
+        return "onnxruntime" if self.reason in _OF_ONNXRUNTIME else "unpool"
+
+    @property
+    def text(self) -> str:
+        """The reason for people."""
+        return f"{self.reason.value}; {self.detail}" if self.detail else self.reason.value
+
+
+class SessionPlan(tuple[NodePlacement, ...]):
+    """The nodes of unpool's operators in a model, in its order; `print` shows a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        rows = [(row.node, row.operator, row.runner, row.text) for row in self]
+        return table(("node", "operator", "runs on", "why"), rows)
+
+
+class Placement:
+    """Chooses node by node, by the types of values as far as they are known."""
+
+    def __init__(self, model: onnx.ModelProto, semantics: Semantics, types: Types) -> None:
+        self._semantics, self._types = semantics, types
+        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self._sizes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+        self._blocked = _values_in_blocks(model.graph.node)
+
+    def reason(self, node: onnx.NodeProto) -> Reason:
+        """Why a node of the three operators runs where it does."""
+        try:
+            spec = spec_of(node, self._opsets, self._semantics)
+        except UnpoolError as error:
+            _log.warning("%s. The node is left to onnxruntime.", str(error).rstrip("."))
+            return Reason.REFUSED
+        if node.op_type == "MaxUnpool":
+            return Reason.MAX_UNPOOL
+        if any(node.output[1:]):
+            return Reason.INDICES
+        if self._semantics.exact:
+            return Reason.EXACT
+        dtype = shapes.dtype(self._types.get(node.input[0]))
+        if domain(node) == NHWC or dtype not in (np.float32, None):
+            return Reason.TYPE
+        if isinstance(spec, MaxPoolSpec):
+            return self._reason_of_pool(node, spec)
+        return self._reason_of_conv_transpose(node, spec)
+
+    def _reason_of_pool(self, node: onnx.NodeProto, spec: MaxPoolSpec) -> Reason:
+        known = shapes.static_dims(self._types.get(node.input[0]))
+        is_whole = known is not None and len(known) == BLOCKED_RANK and (known[1] or 1) % BLOCK == 0
+        if (
+            not is_whole
+            or node.input[0] not in self._blocked
+            or attributes(node).get("auto_pad", b"NOTSET") != b"NOTSET"
+        ):
+            return Reason.NOT_BLOCKED
+        sizes = (*known[:2], *(size or 2**20 for size in known[2:])) if known else None
+        return Reason.DIFFERS if shape_difference(spec, sizes) else Reason.BLOCKED
+
+    def _reason_of_conv_transpose(self, node: onnx.NodeProto, spec: Spec) -> Reason:
+        assert isinstance(spec, ConvTransposeSpec)
+        x, w = (self._known_sizes(name) for name in node.input[:2])
+        if x is None or w is None:
+            return Reason.UNKNOWN_SHAPE
+        try:
+            y = call(spec, x, w, None).large.in_onnx_order()
+            time = cost(spec, x, w, np.dtype(np.float32))
+        except UnpoolError:
+            return Reason.UNKNOWN_SHAPE
+        if time == math.inf:  # small or unusual calls, whose algorithm has no model: products only
+            time = math.prod(x) * math.prod(w[1:])
+        return Reason.FASTER if time + STORE_COST * math.prod(y) < time_of_conv_transpose(x, w) else Reason.SLOWER
+
+    def _known_sizes(self, name: str) -> tuple[int, ...] | None:
+        if name in self._sizes:
+            return self._sizes[name]
+        known = shapes.static_dims(self._types.get(name))
+        sizes = tuple(size for size in known or () if size is not None)
+        return sizes if known is not None and len(sizes) == len(known) else None
+
+
+def make_plan(model: onnx.ModelProto, semantics: Semantics, details: Mapping[str, str]) -> SessionPlan:
+    """The plan of a model; `details` has texts by first output."""
+    nodes = [node for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node)]
+    if not nodes:
+        return SessionPlan()
+    placement = Placement(model, semantics, _types(model))
+    return SessionPlan(
+        NodePlacement(
+            node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], "")
+        )
+        for node in nodes
+    )
+
+
+def _types(model: onnx.ModelProto) -> Types:
+    """The types of values as onnx infers them; none where it cannot."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(strip_initializers(model)).graph
+    except Exception as error:
+        _log.info("model: onnx cannot infer its types: %s", error)
+        return {}
+    return {value.name: value.type for value in (*graph.value_info, *graph.input, *graph.output)}
+
+
+def _values_in_blocks(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """The values that onnxruntime may have in blocks: results of Convs, and of some operators behind them."""
+    values: set[str] = set()
+    for node in nodes:
+        if domain(node) == "" and (
+            node.op_type == "Conv" or (node.op_type in _KEEPS_BLOCKS and not values.isdisjoint(node.input))
+        ):
+            values.add(node.output[0])
+    return values

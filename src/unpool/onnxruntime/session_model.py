@@ -1,0 +1,245 @@
+"""The model of a session, changed by passes and given to onnxruntime; as it came where that is refused."""
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import onnx
+
+from unpool.errors import UnpoolError
+from unpool.onnxruntime.passes import PassContext, run_passes
+from unpool.onnxruntime.placement import SessionPlan, make_plan
+from unpool.onnxruntime.register import get_library_path, is_registered, register
+from unpool.onnxruntime.source import data_folder, handed_over, read
+from unpool.runtime.backends.ort_options import (
+    DATA_FOLDER,
+    clone_private,
+    config_entry,
+    set_config_entry,
+    spin_entries,
+    thread_budget,
+)
+from unpool.runtime.graph import weights
+from unpool.runtime.graph.errors import is_from_signal_handler, short_message, source_name
+from unpool.runtime.graph.graph import Graph, lift_constants
+from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.save import external_files
+from unpool.runtime.graph.semantics import Semantics
+from unpool.runtime.graph.shape_inference import PreparedGraph, infer
+from unpool.runtime.graph.weights import restore_initializers, serialize, strip_initializers
+from unpool.runtime.passes.inline import shorten_domains
+from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.session.load import has_providers, needs_libraries, stable_source
+
+Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions], None]
+"""Creates a session of onnxruntime from a path or bytes."""
+
+_DATA_BLOCK = 2**20
+_log = logging.getLogger("unpool")
+
+
+class _Candidate(NamedTuple):
+    """A model as onnxruntime may get it, the options for it, and its plan."""
+
+    name: str
+    source: str | bytes
+    options: onnxruntime.SessionOptions
+    plan: SessionPlan = SessionPlan()
+
+
+class _ChangedModel(NamedTuple):
+    """A model after the passes, and its plan; `is_changed` is False where no pass has changed it."""
+
+    model: onnx.ModelProto
+    plan: SessionPlan
+    is_changed: bool
+
+
+class SessionModel:
+    """What a session is made from: the source, the caller's options, and what unpool does with the model.
+
+    Candidates are tried one after another, until onnxruntime accepts one: the model after the passes; as it came, with
+    the library; as it came, without.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        options: onnxruntime.SessionOptions | None,
+        semantics: Semantics,
+        threads: int | None,
+        disabled: Collection[str],
+    ) -> None:
+        self.given = source
+        self.plan = SessionPlan()
+        self._options, self._semantics, self._disabled = options, semantics, disabled
+        self._threads = thread_budget(None, threads)
+        get_library_path()  # an error where this installation has none
+
+    @property
+    def source(self) -> ModelSource:
+        """The source in a form that does not change: an absolute path, bytes, or a ModelProto too large for bytes."""
+        return stable_source(self.given)
+
+    def create(self, create: Create) -> None:
+        """Create the session of the first candidate that onnxruntime accepts; the plan is that of its model."""
+        refusals: dict[str, Exception] = {}  # by candidate
+        with ExitStack() as stack:
+            for candidate in self._candidates(stack):
+                try:
+                    create(candidate.source, candidate.options)
+                except Exception as error:
+                    if is_from_signal_handler(error):
+                        raise
+                    refusals[candidate.name] = error
+                    continue
+                for name, refusal in refusals.items():
+                    _log.warning(
+                        "%s: onnxruntime refuses the model %s, and gets it %s: %s",
+                        source_name(self.given), name, candidate.name, short_message(refusal),
+                    )  # fmt: skip
+                self.plan = candidate.plan
+                return
+        errors = list(refusals.values())
+        is_unknown = type(errors[-1]).__name__ == "NotImplemented"  # for onnxruntime alone, which says less than unpool
+        raise errors[-2] if is_unknown and len(errors) > 1 else errors[-1]
+
+    def _candidates(self, stack: ExitStack) -> Iterator[_Candidate]:
+        model = self._read()
+        options = self._options
+        is_copied = options is None or not (model is None or _has_additions(options, model))
+        changed = None if model is None else self._change(model)
+        if changed is not None and not changed.is_changed and not any(row.runner == "unpool" for row in changed.plan):
+            yield _Candidate("as it came", self._raw(), self._session_options(is_copied=is_copied), changed.plan)
+            return
+        if changed is not None and changed.is_changed and (is_copied or data_folder(changed.model) is None):
+            try:
+                source = stack.enter_context(handed_over(changed.model))
+            except UnpoolError as error:
+                _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
+            else:
+                folder = data_folder(changed.model)
+                own = self._registered(changed.model, is_copied=is_copied, folder=folder)
+                yield _Candidate("after the passes", source, own, changed.plan)
+        plan = SessionPlan() if changed is None else changed.plan
+        yield _Candidate("as it came", self._raw(), self._registered(model, is_copied=is_copied), plan)
+        yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
+
+    def _read(self) -> onnx.ModelProto | None:
+        """The model; None if unpool cannot read it: onnxruntime can, or has its own words for what is wrong."""
+        folder = "" if self._options is None else config_entry(self._options, DATA_FOLDER) or ""
+        try:
+            return shorten_domains(read(self.given, folder))
+        except UnpoolError as error:
+            _log.info("%s: no pass runs: %s", source_name(self.given), error)
+            return None
+
+    def _change(self, model: onnx.ModelProto) -> _ChangedModel:
+        context = PassContext(self._semantics)
+        changed = self._passed(model, context)
+        details = {name: f"with {', '.join(names)} folded in" for name, names in context.folded.items()}
+        plan = make_plan(changed, self._semantics, details | context.origins)
+        return _ChangedModel(changed, plan, changed is not model)
+
+    def _passed(self, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
+        """The model after the passes, which do not see the data of initializers that options may replace."""
+        hidden = set() if self._options is None else _replaceable(self._options, model)
+        if not hidden:
+            return run_passes(model, context, self._disabled, optimizes=self._optimizes())
+        skeleton = strip_initializers(model, lambda tensor: tensor.name in hidden)
+        changed = run_passes(skeleton, context, self._disabled, optimizes=self._optimizes())
+        if changed is skeleton:
+            return model
+        return restore_initializers(changed, model, lambda tensor: tensor.name in hidden)
+
+    def _optimizes(self) -> bool:
+        levels = onnxruntime.GraphOptimizationLevel
+        level = levels.ORT_ENABLE_ALL if self._options is None else self._options.graph_optimization_level
+        return level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC)
+
+    def _raw(self) -> str | bytes:
+        """The model as it came, as onnxruntime takes it."""
+        if isinstance(self.given, onnx.ModelProto):
+            return serialize(self.given, "model")
+        if isinstance(self.given, str | os.PathLike):
+            return os.fspath(self.given)
+        return bytes(self.given) if isinstance(self.given, bytearray | memoryview) else self.given
+
+    def _registered(
+        self, model: onnx.ModelProto | None, *, is_copied: bool, folder: str | None = None
+    ) -> onnxruntime.SessionOptions:
+        """Options with the library, for the opset of a model, and with the folder of its data files."""
+        options, semantics = self._session_options(is_copied=is_copied), self._semantics
+        if folder is not None:
+            set_config_entry(options, DATA_FOLDER, folder)
+        if not is_registered(options):
+            imports = () if model is None else model.opset_import
+            opset = next((entry.version for entry in imports if entry.domain == ""), None)
+            compat, index_space = semantics.compat, semantics.index_space
+            register(options, exact=semantics.exact, compat=compat, index_space=index_space, opset=opset)
+        return options
+
+    def _session_options(self, *, is_copied: bool) -> onnxruntime.SessionOptions:
+        """The caller's options, or a copy of them, with threads and how they wait."""
+        if self._options is None:
+            options = onnxruntime.SessionOptions()
+        else:
+            options = clone_private(self._options) if is_copied else self._options
+        if self._threads is not None:
+            options.intra_op_num_threads = self._threads
+        for key, value in spin_entries(options).items():
+            set_config_entry(options, key, value)
+        return options
+
+    def prepared_graph(self) -> PreparedGraph:
+        """The graph after all passes, and the types of its values; the model is read again.
+
+        Raises:
+            UnpoolError: it cannot be read, or its types cannot be inferred.
+        """
+        model = self._passed(shorten_domains(read(self.given)), PassContext(self._semantics))
+        graph = lift_constants(Graph.from_model(model))
+        return PreparedGraph(graph, infer(graph, self._semantics).types, self._semantics)
+
+    def fingerprint(self) -> str:
+        """A digest of the bytes of the model and of its data files."""
+        digest, source = sha256(), self.source
+        if not isinstance(source, str):
+            assert isinstance(source, bytes | onnx.ModelProto)
+            content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
+            digest.update(content)
+            return digest.hexdigest()
+        path = Path(source)
+        for file in (path, *external_files(path).paths(path)):
+            with file.open("rb") as stream:
+                digest.update(str(os.fstat(stream.fileno()).st_size).encode())
+                while block := stream.read(_DATA_BLOCK):
+                    digest.update(block)
+        return digest.hexdigest()
+
+
+def _has_additions(options: onnxruntime.SessionOptions, model: onnx.ModelProto) -> bool:
+    """True if a copy of options would lack something: operator libraries or added providers."""
+    return is_registered(options) or has_providers(options) or needs_libraries(model)
+
+
+def _replaceable(options: onnxruntime.SessionOptions, model: onnx.ModelProto) -> set[str]:
+    """The initializers for which options have other values, and those in data files, for which they may have.
+
+    onnxruntime does not tell what options have, but refuses a second value for a name.
+    """
+    found, other = set(), clone_private(options)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))
+    for tensor in model.graph.initializer:
+        try:
+            other.add_initializer(tensor.name, value)
+        except RuntimeError:
+            found.add(tensor.name)
+        if weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor):
+            found.add(tensor.name)
+    return found

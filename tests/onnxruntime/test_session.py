@@ -1,0 +1,437 @@
+"""The session that is onnxruntime's own: what its constructor does with models, options, passes and files."""
+
+import logging
+import os
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import unpool
+from tests.cases import decomposed
+from tests.cases.decomposed import RoundTrip
+from tests.support import models, models_old
+from unpool.onnxruntime import InferenceSession, passes, source
+from unpool.onnxruntime.passes import NAMES, Pass
+
+ROUNDING = 1e-5
+SPIN = "session.intra_op.spin_duration_us"
+
+
+def outputs(session, seed=0):
+    """The outputs of a session, for inputs whose open sizes are 8."""
+    feed = {
+        value.name: models.random(*(size if isinstance(size, int) else 8 for size in value.shape), seed=seed)
+        for value in session.get_inputs()
+    }
+    return session.run(None, feed)
+
+
+def assert_equal(got, expected, tolerance=0.0):
+    """Two lists of outputs are the same, but for rounding: the tolerance is a part of the largest element."""
+    assert [each.dtype for each in got] == [each.dtype for each in expected]
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max(initial=0))
+
+
+def saved(model, folder):
+    """The path of a model."""
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def plain_session(model):
+    """A session of onnxruntime's own, which logs nothing."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+SEGNET = models.segnet()
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes", "bytearray", "ModelProto"])
+def test_sources(tmp_path, kind):
+    """A session is made from a path, bytes in either form, or a ModelProto, and gives the same."""
+    given = {
+        "path": saved(SEGNET, tmp_path),
+        "bytes": SEGNET.SerializeToString(),
+        "bytearray": bytearray(SEGNET.SerializeToString()),
+        "ModelProto": SEGNET,
+    }[kind]
+    assert_equal(outputs(InferenceSession(given)), outputs(plain_session(SEGNET)), ROUNDING)
+
+
+NETWORKS = {
+    "segnet": models.segnet,
+    "volumes": models.unet3d,
+    "branches": models.branches,
+    "conditional": models.conditional,
+    "loop": models.loop,
+    "function": models.with_function,
+    "dynamic": models.dynamic,
+    "weights from nodes": models.weights_from_nodes,
+    "old IR": models.old_ir,
+    "pool alone": models.only_pool,
+    "none of ours": models.none_of_ours,
+}
+
+
+def feed_of(session):
+    """Inputs of a session, True where it takes one bool."""
+    return {
+        value.name: np.ones([], bool)
+        if value.type == "tensor(bool)"
+        else models.random(*(size if isinstance(size, int) else 8 for size in value.shape))
+        for value in session.get_inputs()
+        if value.type in ("tensor(bool)", "tensor(float)")
+    } | {
+        value.name: np.array(3, np.int64).reshape([1] * len(value.shape))
+        for value in session.get_inputs()
+        if value.type == "tensor(int64)"
+    }
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_models_give_what_onnxruntime_gives(name):
+    """Sub-graphs, functions, dynamic sizes, old files: the session gives onnxruntime's results."""
+    model = NETWORKS[name]()
+    session, expected = InferenceSession(model), plain_session(model)
+    feed = feed_of(expected)
+    assert_equal(session.run(None, feed), expected.run(None, feed), ROUNDING)
+
+
+def unpooling(dtype):
+    """A pool, an unpool and a ConvTranspose."""
+    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(np.dtype(dtype))).split(".")[-1].lower()
+    return models.model(
+        f"""g ({name}[1, 3, 8, 6] x) => ({name}[1, 2, a, b] z) {{
+            y, i = MaxPool <{models.POOL}> (x)
+            u = MaxUnpool <{models.POOL}> (y, i)
+            z = ConvTranspose (u, w)
+        }}""",
+        w=models.random(3, 2, 2, 2, dtype=dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_types_that_onnxruntime_refuses(dtype):
+    """MaxUnpool and ConvTranspose run in types that onnxruntime has no kernels for."""
+    x = models.random(1, 3, 8, 6, dtype=dtype)
+    (z,) = InferenceSession(unpooling(dtype)).run(None, {"x": x})
+    y, i = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
+    u = unpool.max_unpool(y, i, kernel_shape=[2, 2], strides=[2, 2])
+    assert_equal([z], [unpool.conv_transpose(u, models.random(3, 2, 2, 2, dtype=dtype))], ROUNDING)
+
+
+@pytest.mark.parametrize("name", ["segnet_1", "segnet_6", "segnet_9"])
+def test_old_opsets(name):
+    """Models of opset 1 to 9 run, also those of opset 6 and earlier, which onnxruntime does not run alone."""
+    network = getattr(models_old, name)()
+    x = models.random(*network.shape, seed=3)
+    (got,) = InferenceSession(network.model).run(None, {"x": x})
+    expected = network.compute(x)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+def with_batch_norm():
+    """A ConvTranspose and a BatchNormalization behind it."""
+    return models.model(
+        """g (float[1, 3, 6, 5] x) => (float[1, 4, 12, 10] z) {
+            y = ConvTranspose <strides = [2, 2]> (x, w)
+            z = BatchNormalization (y, ns, nb, nm, nv)
+        }""",
+        w=models.random(3, 4, 2, 2),
+        **models.batch_norm("n", 4),
+    )
+
+
+def with_slope():
+    """A PRelu of one slope, large enough to be replaced."""
+    return models.model(
+        "g (float[1, 3, 64, 64] x) => (float[1, 3, 64, 64] z) { z = PRelu (x, s) }", s=np.float32([[[0.2]]])
+    )
+
+
+def with_scatter():
+    """An unpooling as torch's exporter writes it."""
+    import torch
+
+    return decomposed.export(RoundTrip(2, True, 2), torch.randn((1, 3, 8, 8)))
+
+
+FIRES = {
+    "inline": models.with_function,
+    "lift_opset": lambda: models_old.segnet_6().model,
+    "fuse_unpool": with_scatter,
+    "reduce_strength": with_slope,
+    "fold_batch_norm": with_batch_norm,
+}
+"""By pass a model that it changes."""
+
+
+def test_every_pass_has_a_model():
+    """The harness below knows every pass of the list."""
+    assert set(FIRES) == NAMES
+    assert all(each.why for each in passes.PASSES)
+
+
+def dumped(folder):
+    """The names of the passes that wrote a model."""
+    return {path.stem.partition("_")[2] for path in folder.glob("*.onnx")}
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_a_pass_changes_no_result(name, tmp_path, monkeypatch):
+    """With the pass, which says that it ran, and without it, results are the same but for rounding."""
+    monkeypatch.setenv("UNPOOL_DUMP", str(tmp_path))
+    model = FIRES[name]()
+    session = InferenceSession(model)
+    assert name in dumped(tmp_path)
+    if name == "lift_opset":  # without it onnxruntime refuses the model
+        return
+    without = InferenceSession(model, disabled_optimizers={name})
+    assert_equal(outputs(session), outputs(without), ROUNDING)
+
+
+@pytest.mark.parametrize("name", ["fuse_unpool", "reduce_strength", "fold_batch_norm"])
+def test_a_pass_is_switched_off(name, tmp_path, monkeypatch):
+    """A pass does not run where its name is among the disabled optimizers, or where the options optimize nothing."""
+    monkeypatch.setenv("UNPOOL_DUMP", str(tmp_path))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    InferenceSession(FIRES[name](), disabled_optimizers=[name, "ConstantFolding"])
+    InferenceSession(FIRES[name](), options)
+    assert name not in dumped(tmp_path)
+
+
+def use_pass(monkeypatch, run):
+    """Let sessions have one pass more."""
+    monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, Pass("of_the_test", run, frozenset(), "last")))
+
+
+def warnings_of(caplog):
+    """What the log says at level WARNING."""
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_a_pass_that_fails_is_skipped(monkeypatch, caplog):
+    """The model stays as it was, and the log names the pass."""
+
+    def run(model, context):
+        raise ZeroDivisionError("division by zero")
+
+    use_pass(monkeypatch, run)
+    assert_equal(outputs(InferenceSession(SEGNET)), outputs(plain_session(SEGNET)), ROUNDING)
+    (message,) = warnings_of(caplog)
+    assert "of_the_test" in message
+
+
+def test_a_model_that_onnxruntime_refuses_goes_as_it_came(monkeypatch, caplog):
+    """What a pass made, and onnxruntime refuses, is replaced by the file, with the library; the log says so."""
+
+    def run(model, context):
+        changed = onnx.ModelProto()
+        changed.CopyFrom(model)
+        changed.graph.node[0].op_type = "Nonesuch"
+        return changed
+
+    use_pass(monkeypatch, run)
+    session = InferenceSession(unpooling(np.float64))
+    assert session.run(None, {"x": models.random(1, 3, 8, 6, dtype=np.float64)})[0].dtype == np.float64
+    (message,) = warnings_of(caplog)
+    assert "Nonesuch" in message
+
+
+def test_a_handler_of_signals_ends_a_pass(monkeypatch):
+    """An exception of the caller's own, such as a time limit, is not one of a pass."""
+    import signal
+
+    class TimeLimitError(Exception):
+        pass
+
+    def stop(*_):
+        raise TimeLimitError
+
+    def run(model, context):
+        signal.raise_signal(signal.SIGINT)
+        return model
+
+    use_pass(monkeypatch, run)
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        with pytest.raises(TimeLimitError):
+            InferenceSession(SEGNET)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_options_stay_as_they_were():
+    """The caller's options get no library and no entries: another session of onnxruntime's has none of unpool's."""
+    options = onnxruntime.SessionOptions()
+    InferenceSession(SEGNET, options, threads=1)
+    assert options.intra_op_num_threads == 0
+    for name in ("unpool.registered", SPIN):
+        with pytest.raises(RuntimeError):
+            options.get_session_config_entry(name)
+
+
+def test_threads_that_wait_sleep_soon():
+    """Where the caller says nothing about spinning, threads spin for a few microseconds only."""
+    entry = InferenceSession(SEGNET).get_session_options().get_session_config_entry(SPIN)
+    assert 0 < int(entry) < 1000
+
+
+@pytest.mark.parametrize(("key", "value"), [(SPIN, "70"), ("session.intra_op.allow_spinning", "1")])
+def test_threads_that_wait_as_the_caller_says(key, value):
+    """An entry of the caller about spinning is kept, and no other is added."""
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(key, value)
+    own = InferenceSession(SEGNET, options).get_session_options()
+    assert own.get_session_config_entry(key) == value
+    if key != SPIN:
+        with pytest.raises(RuntimeError):
+            own.get_session_config_entry(SPIN)
+
+
+def with_factor():
+    """A ConvTranspose and a factor behind it."""
+    return models.model(
+        """g (float[1, 3, 6, 5] x) => (float[1, 4, 12, 10] z) {
+            y = ConvTranspose <strides = [2, 2]> (x, w)
+            z = Mul (y, f)
+        }""",
+        w=models.random(3, 4, 2, 2),
+        f=np.float32([2]),
+    )
+
+
+@pytest.mark.parametrize("name", ["w", "f"])
+def test_options_that_bring_weights_count(name):
+    """A weight or factor that options replace is not folded into others."""
+    values = {tensor.name: 3 * numpy_helper.to_array(tensor) for tensor in with_factor().graph.initializer}
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(values[name])
+    options = onnxruntime.SessionOptions()
+    options.add_initializer(name, value)
+    expected = [3 * each for each in outputs(plain_session(with_factor()))]
+    assert_equal(outputs(InferenceSession(with_factor(), options)), expected, ROUNDING)
+
+
+def large_model():
+    """A model whose weights are worth leaving in its file: 256 KiB, and a BatchNormalization to fold."""
+    return models.model(
+        """g (float[1, 64, 6, 5] x) => (float[1, 64, 12, 10] z) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, v)
+            y = ConvTranspose <strides = [2, 2]> (a, w)
+            z = BatchNormalization (y, ns, nb, nm, nv)
+        }""",
+        v=models.random(64, 64, 3, 3),
+        w=models.random(64, 64, 4, 4)[:, :, :2, :2].copy(),
+        **models.batch_norm("n", 64),
+    )
+
+
+@pytest.mark.parametrize("limit", [0, 2**26], ids=["a file in memory", "bytes"])
+def test_weights_in_the_file_of_the_model(tmp_path, monkeypatch, limit):
+    """Weights that stayed in the file while passes ran are those of the session, however onnxruntime gets them."""
+    monkeypatch.setattr(source, "LARGE_BYTES", limit)
+    model = large_model()
+    session = InferenceSession(saved(model, tmp_path))
+    assert_equal(outputs(session), outputs(plain_session(model)), ROUNDING)
+
+
+@pytest.mark.parametrize("has_options", [False, True])
+def test_weights_in_data_files(tmp_path, has_options):
+    """Data files beside the model are read from there, from any working folder."""
+    model = large_model()
+    expected = outputs(plain_session(model))
+    path = models.save_with_external_data(model, tmp_path)
+    options = onnxruntime.SessionOptions() if has_options else None
+    assert_equal(outputs(InferenceSession(path, options)), expected, ROUNDING)
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded(tmp_path, monkeypatch):
+    """The session has one of the two models, whole, and not the graph of one with the weights of the other."""
+    path = saved(large_model(), tmp_path)
+    other = large_model()
+    for tensor in other.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))
+
+    def run(model, context):
+        saved(other, tmp_path)
+        return model
+
+    use_pass(monkeypatch, run)
+    got = outputs(InferenceSession(path))
+    assert any(np.allclose(got[0], outputs(plain_session(model))[0], atol=2e-2) for model in (large_model(), other))
+
+
+def test_a_file_that_is_cut_after_loading(tmp_path):
+    """A session does not read the file any more."""
+    path = saved(large_model(), tmp_path)
+    session = InferenceSession(path)
+    before = outputs(session)
+    os.truncate(path, 100)
+    assert_equal(outputs(session), before)
+
+
+def test_providers_are_set_for_the_same_model(tmp_path):
+    """Setting providers makes the session again, with the passes and the library."""
+    session = InferenceSession(saved(unpooling(np.float64), tmp_path))
+    x = models.random(1, 3, 8, 6, dtype=np.float64)
+    before = session.run(None, {"x": x})
+    session.set_providers(["CPUExecutionProvider"])
+    assert_equal(session.run(None, {"x": x}), before)
+
+
+def test_the_plan_lists_nodes_and_reasons():
+    """Every node of the three operators has a row with who computes it, and a code and a text why."""
+    plan = InferenceSession(SEGNET).plan
+    assert [(row.operator, row.runner, row.reason.name) for row in plan] == [
+        ("MaxPool", "unpool", "INDICES"),
+        ("MaxPool", "unpool", "INDICES"),
+        ("MaxUnpool", "unpool", "MAX_UNPOOL"),
+        ("ConvTranspose", "unpool", "FASTER"),
+        ("MaxUnpool", "unpool", "MAX_UNPOOL"),
+    ]
+    assert "n2" in plan[3].text or "folded" in plan[3].text
+
+
+def test_what_tools_read(tmp_path):
+    """Tools get the source, a digest that follows the content, the graph after the passes, and other threads."""
+    path = saved(with_batch_norm(), tmp_path)
+    session = InferenceSession(path)
+    fewer = session.with_threads(1)
+    assert session.source == str(path)
+    assert fewer.get_session_options().intra_op_num_threads == 1
+    assert [node.op_type for node in session.prepared_graph().graph.nodes] == ["ConvTranspose"]
+    assert session.fingerprint() == fewer.fingerprint()
+    saved(SEGNET, tmp_path)
+    assert session.fingerprint() != InferenceSession(with_batch_norm()).fingerprint()
+
+
+def test_a_shape_of_minus_one_is_open():
+    """A size of -1 in the file is any size, as in onnxruntime."""
+    model = models.model(
+        "g (float[1, 3, 4, 4] x) => (float[a, b, c, d] z) { z = ConvTranspose (x, w) }", w=models.random(3, 2, 2, 2)
+    )
+    for axis in (0, 2, 3):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = -1
+    assert InferenceSession(model).run(None, {"x": models.random(2, 3, 5, 7)})[0].shape == (2, 2, 6, 8)
+
+
+def test_wrong_arguments():
+    """An argument of unpool's that is wrong is an UnpoolError that has it."""
+    for words in ({"compat": "other"}, {"index_space": "other"}, {"threads": 0}):
+        with pytest.raises(unpool.UnpoolError, match=next(iter(words))):
+            InferenceSession(SEGNET, **words)
+
+
+def test_attributes_that_break_the_contract():
+    """A node that unpool refuses is left to onnxruntime, which runs it or has its own words."""
+    model = models.model("g (float[1, 1, 5, 4] x) => (float[1, 1, a, b] z) { z = MaxPool <kernel_shape = [2, 2]> (x) }")
+    model.graph.node[0].attribute.append(helper.make_attribute("ceil_mode", 5))
+    assert_equal(outputs(InferenceSession(model)), outputs(plain_session(model)))
