@@ -37,7 +37,7 @@ ALLOWED = {
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
-    "onnxruntime": FOUNDATION | {"operators", "execute", "runtime", "onnxruntime"},
+    "onnxruntime": FOUNDATION | {"images", "operators", "execute", "runtime", "onnxruntime"},
     "runtime": FOUNDATION | {"files", "images", "lazy_names", "operators", "execute", "functional", "runtime"},
     "tiles": {"runtime"},
     "streams": {"runtime"},

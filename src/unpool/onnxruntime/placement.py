@@ -13,9 +13,10 @@ and onnxruntime differ: pads as large as the window, windows that do not fit.
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from itertools import starmap
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -27,14 +28,16 @@ from unpool.operators.contract import NHWC
 from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
+from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import strip_initializers
-from unpool.runtime.passes.profitability import STORE_COST, time_of_conv_transpose
+from unpool.runtime.passes.profitability import STORE_COST, is_plain_conv_transpose, time_of_conv_transpose
 from unpool.runtime.plan.placement import shape_difference
 
+NEWEST_OPSET = 22  # of those that change one of the three operators
 BLOCK = 16  # channels of onnxruntime's blocks, on any processor
 BLOCKED_RANK = 4
 _log = logging.getLogger("unpool")
@@ -138,6 +141,8 @@ class Placement:
     def _reason_of_conv_transpose(self, node: onnx.NodeProto, spec: Spec) -> Reason:
         assert isinstance(spec, ConvTransposeSpec)
         x, w = (self._known_sizes(name) for name in node.input[:2])
+        if not is_plain_conv_transpose(node, self._types):
+            return Reason.DIFFERS
         if x is None or w is None:
             return Reason.UNKNOWN_SHAPE
         try:
@@ -159,16 +164,38 @@ class Placement:
 
 def make_plan(model: onnx.ModelProto, semantics: Semantics, details: Mapping[str, str]) -> SessionPlan:
     """The plan of a model; `details` has texts by first output."""
-    nodes = [node for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node)]
+    nodes = list(_own_nodes(model))
     if not nodes:
         return SessionPlan()
     placement = Placement(model, semantics, _types(model))
     return SessionPlan(
-        NodePlacement(
-            node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], "")
-        )
+        NodePlacement(node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""))
         for node in nodes
     )
+
+
+def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container[str]) -> None:
+    """Make the nodes that unpool computes, by the plan of this model, nodes of its own domain; the model is changed.
+
+    `counts_in_output` are MaxUnpools, by output, whose indices count in the output, however the model is read.
+    """
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    for node, row in zip(list(_own_nodes(model)), plan, strict=True):
+        if row.runner != "unpool":
+            continue
+        given: dict[str, Any] = {"opset": opsets[domain(node)]}
+        if domain(node) == NHWC:
+            given |= {"opset": opsets.get("", NEWEST_OPSET), "channels_last": 1}
+        if node.output[0] in counts_in_output:
+            given |= {"compat": "spec", "index_space": "output"}
+        node.domain = DOMAIN
+        node.attribute.extend(starmap(onnx.helper.make_attribute, given.items()))
+    model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
+
+
+def _own_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of the three operators, in sub-graphs, too."""
+    return filter(is_unpool_op, with_subgraph_nodes(model.graph.node))
 
 
 def _types(model: onnx.ModelProto) -> Types:

@@ -130,8 +130,13 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         """The model that the session was made from: its path, its bytes, or a ModelProto too large for bytes."""
         return self._session_model.source
 
+    @property
+    def semantics(self) -> Semantics:
+        """How the operators of unpool are read."""
+        return self._session_model.semantics
+
     def fingerprint(self) -> str:
-        """A digest of the file of the model, or of its bytes, and of the names, sizes and times of its data files."""
+        """A digest of the model: for a file, of its content and that of its data files."""
         return self._session_model.fingerprint()
 
     def prepared_graph(self) -> PreparedGraph:

@@ -2,9 +2,9 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import ExitStack
-from hashlib import sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
+from unpool.images.source import fingerprint_file
 from unpool.onnxruntime.passes import PassContext, run_passes
-from unpool.onnxruntime.placement import SessionPlan, make_plan
+from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import get_library_path, is_registered, register
 from unpool.onnxruntime.source import data_folder, handed_over, read
 from unpool.runtime.backends.ort_options import (
@@ -36,10 +37,11 @@ from unpool.runtime.passes.inline import shorten_domains
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.load import has_providers, needs_libraries, stable_source
 
+NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same
+
 Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions], None]
 """Creates a session of onnxruntime from a path or bytes."""
 
-_DATA_BLOCK = 2**20
 _log = logging.getLogger("unpool")
 
 
@@ -58,6 +60,12 @@ class _ChangedModel(NamedTuple):
     model: onnx.ModelProto
     plan: SessionPlan
     is_changed: bool
+    counts_in_output: Container[str]  # MaxUnpools, by output, whose indices do so
+
+    @property
+    def is_placed(self) -> bool:
+        """True if unpool computes a node."""
+        return any(row.runner == "unpool" for row in self.plan)
 
 
 class SessionModel:
@@ -77,7 +85,8 @@ class SessionModel:
     ) -> None:
         self.given = source
         self.plan = SessionPlan()
-        self._options, self._semantics, self._disabled = options, semantics, disabled
+        self.semantics = semantics
+        self._options, self._disabled = options, disabled
         self._threads = thread_budget(None, threads)
         get_library_path()  # an error where this installation has none
 
@@ -114,21 +123,39 @@ class SessionModel:
         options = self._options
         is_copied = options is None or not (model is None or _has_additions(options, model))
         changed = None if model is None else self._change(model)
-        if changed is not None and not changed.is_changed and not any(row.runner == "unpool" for row in changed.plan):
+        if changed is not None and not changed.is_changed and not changed.is_placed:
             yield _Candidate("as it came", self._raw(), self._session_options(is_copied=is_copied), changed.plan)
             return
-        if changed is not None and changed.is_changed and (is_copied or data_folder(changed.model) is None):
-            try:
-                source = stack.enter_context(handed_over(changed.model))
-            except UnpoolError as error:
-                _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
-            else:
-                folder = data_folder(changed.model)
-                own = self._registered(changed.model, is_copied=is_copied, folder=folder)
-                yield _Candidate("after the passes", source, own, changed.plan)
+        if changed is not None and (is_copied or data_folder(changed.model) is None):
+            candidate = self._changed_candidate(changed, stack, is_copied=is_copied)
+            if candidate is not None:
+                yield candidate
         plan = SessionPlan() if changed is None else changed.plan
-        yield _Candidate("as it came", self._raw(), self._registered(model, is_copied=is_copied), plan)
+        opset = None if model is None else _opset(model)
+        yield _Candidate("as it came", self._raw(), self._registered(opset, is_copied=is_copied), plan)
         yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
+
+    def _changed_candidate(self, changed: _ChangedModel, stack: ExitStack, *, is_copied: bool) -> _Candidate | None:
+        """The model after the passes, with nodes of unpool's domain; None if it cannot be written.
+
+        A file that onnxruntime writes keeps the standard's names, so that it runs without the library.
+        """
+        model, options = changed.model, self._options
+        is_written = options is not None and bool(options.optimized_model_filepath)
+        has_names = is_written or (options is not None and is_registered(options))
+        if not has_names and changed.is_placed:
+            if model is self.given:
+                model = onnx.ModelProto()
+                model.CopyFrom(changed.model)
+            place(model, changed.plan, changed.counts_in_output)
+        try:
+            source = stack.enter_context(handed_over(model))
+        except UnpoolError as error:
+            _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
+            return None
+        domains, folder = "all" if has_names else "unpool", data_folder(model)
+        own = self._registered(_opset(model), is_copied=is_copied, folder=folder, domains=domains)
+        return _Candidate("after the passes", source, own, changed.plan)
 
     def _read(self) -> onnx.ModelProto | None:
         """The model; None if unpool cannot read it: onnxruntime can, or has its own words for what is wrong."""
@@ -140,11 +167,11 @@ class SessionModel:
             return None
 
     def _change(self, model: onnx.ModelProto) -> _ChangedModel:
-        context = PassContext(self._semantics)
+        context = PassContext(self.semantics)
         changed = self._passed(model, context)
         details = {name: f"with {', '.join(names)} folded in" for name, names in context.folded.items()}
-        plan = make_plan(changed, self._semantics, details | context.origins)
-        return _ChangedModel(changed, plan, changed is not model)
+        plan = make_plan(changed, self.semantics, details | context.origins)
+        return _ChangedModel(changed, plan, changed is not model, context.counts_in_output)
 
     def _passed(self, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
         """The model after the passes, which do not see the data of initializers that options may replace."""
@@ -171,17 +198,15 @@ class SessionModel:
         return bytes(self.given) if isinstance(self.given, bytearray | memoryview) else self.given
 
     def _registered(
-        self, model: onnx.ModelProto | None, *, is_copied: bool, folder: str | None = None
+        self, opset: int | None, *, is_copied: bool, folder: str | None = None, domains: str = "all"
     ) -> onnxruntime.SessionOptions:
         """Options with the library, for the opset of a model, and with the folder of its data files."""
-        options, semantics = self._session_options(is_copied=is_copied), self._semantics
+        options, semantics = self._session_options(is_copied=is_copied), self.semantics
         if folder is not None:
             set_config_entry(options, DATA_FOLDER, folder)
         if not is_registered(options):
-            imports = () if model is None else model.opset_import
-            opset = next((entry.version for entry in imports if entry.domain == ""), None)
-            compat, index_space = semantics.compat, semantics.index_space
-            register(options, exact=semantics.exact, compat=compat, index_space=index_space, opset=opset)
+            exact, compat, index_space = semantics.exact, semantics.compat, semantics.index_space
+            register(options, exact=exact, compat=compat, index_space=index_space, opset=opset, domains=domains)
         return options
 
     def _session_options(self, *, is_copied: bool) -> onnxruntime.SessionOptions:
@@ -202,25 +227,25 @@ class SessionModel:
         Raises:
             UnpoolError: it cannot be read, or its types cannot be inferred.
         """
-        model = self._passed(shorten_domains(read(self.given)), PassContext(self._semantics))
+        model = self._passed(shorten_domains(read(self.given)), PassContext(self.semantics))
         graph = lift_constants(Graph.from_model(model))
-        return PreparedGraph(graph, infer(graph, self._semantics).types, self._semantics)
+        return PreparedGraph(graph, infer(graph, self.semantics).types, self.semantics)
 
     def fingerprint(self) -> str:
-        """A digest of the bytes of the model and of its data files."""
-        digest, source = sha256(), self.source
-        if not isinstance(source, str):
-            assert isinstance(source, bytes | onnx.ModelProto)
-            content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
-            digest.update(content)
-            return digest.hexdigest()
-        path = Path(source)
-        for file in (path, *external_files(path).paths(path)):
-            with file.open("rb") as stream:
-                digest.update(str(os.fstat(stream.fileno()).st_size).encode())
-                while block := stream.read(_DATA_BLOCK):
-                    digest.update(block)
-        return digest.hexdigest()
+        """A digest of the model: for a file, of its content and that of its data files."""
+        source = self.source
+        if isinstance(source, str):
+            files = (Path(source), *external_files(Path(source)).paths(Path(source)))
+            return " ".join(map(fingerprint_file, files))
+        assert isinstance(source, bytes | onnx.ModelProto)
+        content = source if isinstance(source, bytes) else source.SerializeToString(deterministic=True)
+        return blake2b(content, digest_size=16).hexdigest()
+
+
+def _opset(model: onnx.ModelProto) -> int | None:
+    """The opset of a model, for the library; None where all nodes mean what they mean in the newest one."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain == ""), NEWEST_CONV_TRANSPOSE)
+    return opset if opset < NEWEST_CONV_TRANSPOSE else None
 
 
 def _has_additions(options: onnxruntime.SessionOptions, model: onnx.ModelProto) -> bool:

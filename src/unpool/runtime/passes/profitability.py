@@ -93,6 +93,11 @@ def _is_plain(node: onnx.NodeProto, types: Types) -> bool:
         return not any(map(is_unpool_op, subgraph_nodes(node)))
     if node.op_type == "MaxPool":
         return not any(node.output[1:])
+    return is_plain_conv_transpose(node, types)
+
+
+def is_plain_conv_transpose(node: onnx.NodeProto, types: Types) -> bool:
+    """True for a ConvTranspose that onnxruntime computes as it is written."""
     given, known = attributes(node), shapes.dims(types.get(node.input[0]))
     return (
         node.op_type == "ConvTranspose"
