@@ -1,8 +1,9 @@
-"""Writes docs/versions.md from the rows of `unpool.operators.contract`: python docs/versions.py."""
+"""Writes docs/versions.md from the tables of `unpool.operators`: python docs/versions.py."""
 
 from pathlib import Path
 
 from unpool.files import write
+from unpool.operators import unpool_domain
 from unpool.operators.contract import DOMAINS, OPERATORS, Row, rows_of
 
 PAGE = Path(__file__).with_name("versions.md")
@@ -10,17 +11,23 @@ NAMES = {"": "ONNX (`ai.onnx`)", "com.ms.internal.nhwc": "ONNX Runtime's channel
 HEAD = """\
 # Versions
 
-`python docs/versions.py` writes this page from the table in `operators/contract.py`, which the package itself uses.
+`python docs/versions.py` writes this page from the tables in `operators/contract.py` and `operators/unpool_domain.py`,
+which the package itself uses.
 
 The opset of a model selects the newest version up to that number. A function call without `opset` uses the newest
 version. An attribute, a type or a second output that a version does not have is an error, which names the version that
 has it. Indices and `output_shape` inputs are int64. A star marks required attributes; italics mark what is new.
 """
+OWN = """\
+## The domain `unpool`
+
+Nodes that a session of onnxruntime runs [with the library of unpool](tasks/in-onnxruntime.md#node-by-node), in version
+1 of the domain. T is the type of X."""
 
 
 def page() -> str:
     """The text of docs/versions.md."""
-    return "\n".join([HEAD, *(line for domain in DOMAINS for line in _domain(domain))])
+    return "\n".join([HEAD, *(line for domain in DOMAINS for line in _domain(domain)), *_unpool_domain()])
 
 
 def _domain(domain: str) -> list[str]:
@@ -36,6 +43,24 @@ def _domain(domain: str) -> list[str]:
             lines.append(_line(row, older))
             older = frozenset((*row.attributes, *row.value_types))
     return [*lines, ""]
+
+
+def _unpool_domain() -> list[str]:
+    lines = [OWN, "", "| operator | inputs | outputs | attributes | types T |", "|---|---|---|---|---|"]
+    for operator in unpool_domain.OPERATORS.values():
+        attributes = (_word(name, name in operator.required, frozenset()) for name in sorted(operator.attributes))
+        types = ", ".join(operator.value_types)
+        tensors = (_tensors(operator.inputs), _tensors(operator.outputs))
+        lines.append(f"| {' | '.join((f'{operator.name}: {operator.text}', *tensors, ', '.join(attributes), types))} |")
+    return [*lines, ""]
+
+
+def _tensors(tensors: tuple[unpool_domain.Tensor, ...]) -> str:
+    words = []
+    for each in tensors:
+        kind = "" if each.type == "T" else f", {each.type}"
+        words.append(f"{'optional ' if each.is_optional else ''}{each.name}: {each.text}{kind}")
+    return "<br>".join(words)
 
 
 def _line(row: Row, older: frozenset[str]) -> str:

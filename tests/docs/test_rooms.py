@@ -96,8 +96,8 @@ INNER = {
         "io_binding", "ort_methods", "session",
     ),
     "onnxruntime": (
-        "library", "plans", "planner", "register", "compile", "source", "passes", "placement", "session_model",
-        "session", "__init__",
+        "library", "plans", "planner", "register", "compile", "nodes", "source", "passes", "placement",
+        "session_model", "session", "__init__",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),

@@ -24,8 +24,8 @@ DOMAIN = (
     Mutation(
         "6.2",
         VERSIONS,
-        "attributes = MappingProxyType({**last.attributes, **_ACTIVATION})",
-        "attributes = MappingProxyType({**last.attributes, **(_ACTIVATION if channels_last else {})})",
+        "attributes = MappingProxyType({**chosen.attributes, **_ACTIVATION})",
+        "attributes = MappingProxyType({**chosen.attributes, **(_ACTIVATION if channels_last else {})})",
         "channels-first functions refuse activations",
     ),
     Mutation(

@@ -30,7 +30,7 @@ def array(*shape):
 
 
 def model(text, **weights):
-    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 16]> {text}')
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 16, "unpool": 1]> {text}')
     for name, value in weights.items():
         made.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
     return made
@@ -73,10 +73,24 @@ def volumes():
     )  # fmt: skip
 
 
+def fused():
+    """Operators of unpool's own: Conv, Snake, normalizations; and a ConvTranspose with an activation."""
+    return model(
+        """test (float[1, 6, length] x) => (float[1, 4, l] y) {
+        a = unpool.Conv <pads = [3, 3], activation = "LeakyRelu", activation_params = [0.1]> (x, w1, b1)
+        b, sum = unpool.Snake (a, factors, x)
+        c = unpool.InstanceNormalization (b, scale, shift, sum)
+        d = unpool.GroupNormalization <num_groups = 2, activation = "Relu"> (c, scale, shift)
+        y = unpool.ConvTranspose <strides = [2], activation = "Relu"> (d, w2) }""",
+        w1=array(6, 6, 7), b1=array(6), factors=array(2, 6), scale=array(6), shift=array(6), w2=array(6, 4, 4),
+    )  # fmt: skip
+
+
 MODELS = {
     "segnet": (segnet, [(1, 3, 32, 48), (1, 3, 20, 20)]),
     "generator": (generator, [(1, 100, 1, 1), (3, 100, 1, 1)]),
     "volumes": (volumes, [(1, 8, 4, 8, 8)]),
+    "fused": (fused, [(1, 6, 300), (1, 6, 41)]),
 }
 
 

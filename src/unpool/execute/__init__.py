@@ -5,6 +5,7 @@ allocates memory and starts kernels. All errors are raised before the first writ
 shapes by `prepare`, destinations by `arrays.py`, and MaxUnpool's indices by a kernel that only reads.
 """
 
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,20 +13,27 @@ import numpy as np
 from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
-from unpool.execute.arrays import OptionalArrays, check_type, require
+from unpool.execute.arrays import OptionalArrays, TypedShape, check_type, require
+from unpool.execute.conv import PreparedConv, flip_window
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
+from unpool.execute.normalization import PreparedNormalization
+from unpool.execute.snake import PreparedSnake
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
+from unpool.operators import conv
 from unpool.operators.contract import Row
+from unpool.operators.conv import ConvSpec
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.operators.resolve import Spec
+from unpool.operators.normalization import NormalizationSpec
+from unpool.operators.snake import SnakeSpec
 from unpool.operators.tensors import Shape, index_type
+from unpool.operators.unpool_domain import Spec
 from unpool.shape_cache import cached
 
 __all__ = [
@@ -33,6 +41,7 @@ __all__ = [
     "PreparedCall",
     "as_own_weights",
     "available_cores",
+    "bind_weights",
     "cancellation_scope",
     "check_threads",
     "clear_cache",
@@ -46,10 +55,14 @@ __all__ = [
 
 CACHE_SIZE = 1024  # prepared calls per operator; the least recently used are dropped
 
-PreparedCall: TypeAlias = PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose
+PreparedCall: TypeAlias = (
+    PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose | PreparedConv | PreparedSnake | PreparedNormalization
+)
 _max_pool = cached(CACHE_SIZE)(PreparedMaxPool)
 _max_unpool = cached(CACHE_SIZE)(PreparedMaxUnpool)
 _conv_transpose = cached(CACHE_SIZE)(PreparedConvTranspose)
+_snake = cached(CACHE_SIZE)(PreparedSnake)
+_normalization = cached(CACHE_SIZE)(PreparedNormalization)
 
 
 def run(
@@ -96,7 +109,36 @@ def prepare(
         index_type(row.label, "I", second.dtype)
         return _max_unpool(spec, x.shape, x.dtype, second.shape, shape_value(row, third))
     b = None if third is None else (third.shape, third.dtype)
+    if isinstance(spec, SnakeSpec):
+        return _snake(spec, x.shape, x.dtype, (second.shape, second.dtype), b, outputs)
+    if isinstance(spec, NormalizationSpec):
+        residual = None if len(arrays) < 4 or arrays[3] is None else (arrays[3].shape, arrays[3].dtype)
+        return _normalization(spec, x.shape, x.dtype, (second.shape, second.dtype), require(b), residual)
+    if isinstance(spec, ConvSpec):
+        return _prepare_conv(spec, x, second, b)
     return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
+
+
+def _prepare_conv(spec: ConvSpec, x: AnyArray, w: AnyArray, b: TypedShape | None) -> PreparedCall:
+    w_shape = spec.w_shape or w.shape
+    transposed = conv.transposed(spec, x.shape, w_shape)
+    weights = conv.transposed_shape(spec, w_shape), w.dtype
+    prepared = _conv_transpose(transposed, x.shape, x.dtype, weights, b)
+    return PreparedConv(prepared, spec.group) if spec.w_shape is None else prepared
+
+
+def bind_weights(spec: Spec, w: AnyArray) -> tuple[Spec, AnyArray]:
+    """A spec for weights that are constant, and a copy of them, of which packings are kept; others as they are."""
+    if isinstance(spec, ConvSpec):
+        if w.ndim < 3 or w.shape[0] % spec.group:
+            return spec, w  # which `prepare` refuses
+        return replace(spec, w_shape=w.shape), as_own_weights(_read_only(flip_window(w, spec.group)))
+    return spec, own_weights(w) if isinstance(spec, ConvTransposeSpec) else w
+
+
+def _read_only(array: AnyArray) -> AnyArray:
+    array.flags.writeable = False
+    return array
 
 
 def conv_transpose_algorithm(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
@@ -132,5 +174,5 @@ def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | No
 
 def clear_cache() -> None:
     """Drop all prepared calls."""
-    for cache in (_max_pool, _max_unpool, _conv_transpose):
+    for cache in (_max_pool, _max_unpool, _conv_transpose, _snake, _normalization):
         cache.cache_clear()

@@ -109,6 +109,24 @@ class Output:
         return target
 
 
+def allocate_all(
+    outputs: Sequence[Output], targets: OptionalArrays, others: tuple[AnyArray, ...]
+) -> list[tuple[AnyArray, AnyArray]]:
+    """What `Output.allocate` gives for each output; none of them overlaps another one."""
+    results: list[tuple[AnyArray, AnyArray]] = []
+    for output, target in zip(outputs, targets, strict=False):
+        results.append(output.allocate(target, (*others, *(y for y, _ in results))))
+    return results
+
+
+def copy_all(results: Sequence[tuple[AnyArray, AnyArray]]) -> tuple[AnyArray, ...]:
+    """The outputs, after what a kernel wrote beside them was copied there."""
+    for y, buffer in results:
+        if buffer is not y:
+            y[...] = buffer
+    return tuple(y for y, _ in results)
+
+
 def _may_overlap(target: AnyArray, other: AnyArray) -> bool:
     try:
         return np.shares_memory(target, other, max_work=100_000)  # type: ignore[arg-type]  # stub knows -1 and 0

@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.execute.arrays import OptionalArrays, Output, TypedShape, allocate_all, contiguous, copy_all, require
+from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.memory import allocate
 from unpool.operators.attributes import Activation
+from unpool.operators.normalization import SIMPLE_ACTIVATIONS, NormalizationSpec, check_shapes
+from unpool.operators.tensors import Shape, same_type, value_type
 
-SIMPLE_ACTIVATIONS = ("Relu", "LeakyRelu", "Clip")
+__all__ = ["SIMPLE_ACTIVATIONS", "Normalization", "PreparedNormalization"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,3 +70,48 @@ class Normalization:
     @staticmethod
     def _folded(x: AnyArray) -> AnyArray:
         return np.ascontiguousarray(x).reshape(*x.shape[:2], prod(x.shape[2:]))
+
+
+class PreparedNormalization:
+    """InstanceNormalization or GroupNormalization for one set of shapes; scale and shift may differ between calls."""
+
+    def __init__(
+        self,
+        spec: NormalizationSpec,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        scale: TypedShape,
+        shift: TypedShape,
+        residual: TypedShape | None,
+    ) -> None:
+        self.row = row = spec.row
+        storage = value_type(row, "X", dtype)
+        for name, other in (("scale", scale), ("B", shift), ("residual", residual)):
+            if other is not None:
+                same_type(row, f"X and {name}", dtype, other[1])
+        self._spec = spec
+        self._groups = check_shapes(spec, shape, scale[0], shift[0], None if residual is None else residual[0])
+        self.outputs = (Output(row, "Y", shape, storage.dtype),)
+        self.nbytes = 0
+
+    def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
+        """Y."""
+        x, scale, shift, *others = [None if array is None else contiguous(array, self.row) for array in inputs]
+        residual, spec = next(iter(others), None), self._spec
+        results = allocate_all(self.outputs, out, tuple(array for array in (x, residual) if array is not None))
+        last = Normalization(self._groups, spec.epsilon, require(scale), require(shift), spec.activation)
+        last.run(require(x), residual, results[0][1], threads)
+        return copy_all(results)
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
+        """The step of a plan, None for arrays without elements."""
+        from unpool.kernels.cpu.activation import PLAIN, Epilogue
+        from unpool.kernels.cpu.normalization import steps
+
+        (x, scale, shift, residual, *_), last = (*inputs, None), self._spec.activation
+        if x is None or scale is None or shift is None or not x.size:
+            return None
+        epilogue = PLAIN if last is None else Epilogue(name=last.name, params=last.params)
+        return steps(
+            x, outputs[0], scale, shift, self._groups, self._spec.epsilon, residual=residual, epilogue=epilogue
+        )

@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.execute.arrays import OptionalArrays, Output, TypedShape, allocate_all, contiguous, copy_all, require
+from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.memory import allocate
+from unpool.operators.snake import SnakeSpec, check_shapes
+from unpool.operators.tensors import Shape, same_type, value_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,46 @@ class Snake:
         frequency, magnitude = self.factors[..., None]
         with np.errstate(invalid="ignore", over="ignore"):
             y[...] = x + magnitude * np.square(np.sin(frequency * x))
+
+
+class PreparedSnake:
+    """Snake for one set of shapes; the factors may be others in every call."""
+
+    def __init__(
+        self,
+        spec: SnakeSpec,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        factors: TypedShape,
+        residual: TypedShape | None,
+        outputs: int,
+    ) -> None:
+        self.row = row = spec.row
+        storage = value_type(row, "X", dtype)
+        same_type(row, "X and factors", dtype, factors[1])
+        if residual is not None:
+            same_type(row, "X and residual", dtype, residual[1])
+        check_shapes(shape, factors[0], None if residual is None else residual[0])
+        self.outputs = tuple(Output(row, name, shape, storage.dtype) for name in ("Y", "total")[:outputs])
+        self.nbytes = 0
+
+    def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
+        """Y, and with two outputs the sum of the inputs."""
+        x, factors, *residuals = inputs
+        arrays = [contiguous(require(array), self.row) for array in (x, *residuals) if array is not None]
+        results = allocate_all(self.outputs, out, tuple(arrays))
+        snake = Snake(contiguous(require(factors), self.row), len(self.outputs) == 2)
+        snake.compute(arrays, [buffer for _, buffer in results], threads)
+        return copy_all(results)
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
+        """The step of a plan, None for arrays without elements."""
+        from unpool.kernels.cpu.snake import steps
+
+        x, factors, residual, *_ = (*inputs, None)
+        if x is None or factors is None or not x.size:
+            return None
+        return steps(x, outputs[0], factors, residual=residual, total=outputs[1] if len(outputs) == 2 else None)
 
 
 def _target(out: AnyArray | None, x: AnyArray) -> AnyArray:

@@ -9,12 +9,13 @@
 from typing import TYPE_CHECKING, Any
 
 from unpool.onnxruntime.compile import compile
+from unpool.onnxruntime.nodes import evaluate, schemas
 from unpool.onnxruntime.register import get_library_path, register
 
 if TYPE_CHECKING:
     from unpool.onnxruntime.session import InferenceSession
 
-__all__ = ["InferenceSession", "compile", "get_library_path", "register"]
+__all__ = ["InferenceSession", "compile", "evaluate", "get_library_path", "register", "schemas"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,8 +14,8 @@ from unpool.execute.plans import Kind, Operand, OperandView, library_file
 from unpool.extras import require
 from unpool.onnxruntime import planner, plans
 from unpool.onnxruntime.register import register
-from unpool.operators.contract import DOMAINS, OPERATORS
-from unpool.operators.unpool_domain import DOMAIN, VERSION
+from unpool.operators import contract
+from unpool.operators.unpool_domain import DOMAIN, OPERATORS, VERSION
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -135,7 +135,7 @@ def _is_ours(node: "NodeProto") -> bool:
     """True for a node that unpool computes, and that has no plans yet."""
     if node.domain == DOMAIN:
         return all(attribute.name != "plans" for attribute in node.attribute)
-    return node.op_type in OPERATORS and node.domain in ("ai.onnx", *DOMAINS)
+    return node.op_type in contract.OPERATORS and node.domain in ("ai.onnx", *contract.DOMAINS)
 
 
 def _inputs(model: "ModelProto", shapes: Shapes) -> dict[str, Any]:
@@ -207,7 +207,8 @@ def _replace(
     label = f"compile: {node.op_type} {old_name or node.output[0]}"
     if not recorded:
         raise UnsupportedError(f"{label} did not run on zeros, so no plan of it is known. Move it out of the branch.")
-    data = list(node.input) if node.op_type != "ConvTranspose" else list(node.input[:1])
+    packs_weights = OPERATORS[node.op_type].packs_weights
+    data = list(node.input[:1] if packs_weights else node.input)
     constants: list[Any] = []
     blobs: dict[tuple[int, ...], bytes] = {}
     for each in recorded:
@@ -219,8 +220,9 @@ def _replace(
         numbers: dict[int, int] = {}
         for step in each.plan.steps:
             for operand in step.operands():
-                if operand.kind is Kind.CONSTANT and operand.number not in numbers:
-                    numbers[operand.number] = len(data) + _number_of(constants, operand.value)
+                number = operand.number
+                if operand.kind is Kind.CONSTANT and number not in numbers:
+                    numbers[number] = len(data) + _number_of(constants, operand.value) if packs_weights else number
         steps = tuple(step._replace(args=_with_inputs(step.args, numbers)) for step in each.plan.steps)
         blobs[each.key] = plans.encode(each.plan._replace(inputs=MAX_INPUTS, steps=steps), each.key, library).blob
     if len(data) + len(constants) > MAX_INPUTS:

@@ -7,7 +7,7 @@
 const char *const domain_names[DOMAINS] = {"", "com.ms.internal.nhwc", "unpool"};
 const int operator_types[TYPES] = {FLOAT, DOUBLE, FLOAT16, BFLOAT16, INT8, UINT8};
 
-enum { ONNX = 1 << STANDARD | 1 << CHANNELS_LAST, UNPOOL = 1 << OWN, FLOAT_TYPES = 4 };
+enum { ONNX = 1 << STANDARD | 1 << CHANNELS_LAST, UNPOOL = 1 << OWN, FLOAT_TYPE = 1, FLOAT_TYPES = 4 };
 
 #define WINDOW {"kernel_shape", INT_LIST}, {"strides", INT_LIST}, {"pads", INT_LIST}
 #define POOL WINDOW, {"dilations", INT_LIST}, {"auto_pad", TEXT_VALUE}, {"ceil_mode", INT_VALUE}, {"storage_order", INT_VALUE}
@@ -24,6 +24,11 @@ static const Attribute own_unpool[] = {WINDOW, ACTIVATION, MEANING, {"index_spac
 static const Attribute grow[] = {GROW, ACTIVATION, {NULL, 0}};
 static const Attribute own_grow[] = {GROW, ACTIVATION, MEANING, {"exact", INT_VALUE}, {NULL, 0}};
 
+static const Attribute conv[] = {WINDOW, {"dilations", INT_LIST}, {"auto_pad", TEXT_VALUE}, {"group", INT_VALUE},
+                                 ACTIVATION, {"exact", INT_VALUE}, {NULL, 0}};
+static const Attribute none[] = {{NULL, 0}};
+static const Attribute normalize[] = {{"epsilon", FLOAT_VALUE}, {"num_groups", INT_VALUE}, ACTIVATION, {NULL, 0}};
+
 const Operator operators[OPERATORS] = {
     {"MaxPool", ONNX, TYPES, "T", "Ti", POOLED, pool},
     {"MaxUnpool", ONNX, FLOAT_TYPES, "TIs", "T", UNPOOLED, unpool},
@@ -31,6 +36,10 @@ const Operator operators[OPERATORS] = {
     {"MaxPool", UNPOOL, TYPES, "T", "Ti", POOLED, own_pool},
     {"MaxUnpool", UNPOOL, FLOAT_TYPES, "TIs", "T", UNPOOLED, own_unpool},
     {"ConvTranspose", UNPOOL, FLOAT_TYPES, "T*", "T", GROWN, own_grow},
+    {"Conv", UNPOOL, FLOAT_TYPES, "T*", "T", CONVOLVED, conv},
+    {"Snake", UNPOOL, FLOAT_TYPE, "TTt", "Tt", OF_X, none},
+    {"InstanceNormalization", UNPOOL, FLOAT_TYPE, "TTTt", "T", OF_X, normalize},
+    {"GroupNormalization", UNPOOL, FLOAT_TYPE, "TTTt", "T", OF_X, normalize},
 };
 
 int64_t data_count(const Operator *operator) { return strcspn(operator->inputs, "*"); }

@@ -26,9 +26,10 @@ from unpool.memory import RuntimeOutput
 from unpool.onnxruntime import plans
 from unpool.operators import resolve, unpool_domain
 from unpool.operators.contract import DOMAINS, AttributeType
+from unpool.operators.conv import ConvSpec
 from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.resolve import Spec
-from unpool.operators.unpool_domain import Settings
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.unpool_domain import Settings, Spec
 
 MAX_CALLS = 8  # prepared calls that a node keeps, one for each combination of shapes of its inputs
 MAX_INPUTS, MAX_ATTRIBUTES, MAX_RANK, MESSAGE_BYTES = 8, 24, 64, 4096
@@ -199,8 +200,8 @@ def _create(pointer: Any, message: int) -> int:
             for number in range(1, MAX_INPUTS)
             if (array := _array(described.constants[number])) is not None
         }
-        if isinstance(spec, ConvTransposeSpec) and 1 in constants:
-            constants[1] = execute.own_weights(constants[1])
+        if 1 in constants:
+            spec, constants[1] = execute.bind_weights(spec, constants[1])
         name = described.name.decode("utf-8", "replace")
         _nodes[described.id] = Node(name, spec, described.outputs, constants, {})
     except Exception as error:
@@ -218,12 +219,12 @@ def _inputs(node: Node, call: Any) -> list[AnyArray | None]:
 def _key(spec: Spec, inputs: Sequence[AnyArray | None]) -> tuple[int, ...]:
     """What `key_of` in library.c writes for the inputs of a compiled node."""
     key: list[int] = []
-    for number, x in enumerate(inputs[:1] if isinstance(spec, ConvTransposeSpec) else inputs):
+    for number, x in enumerate(inputs[:1] if isinstance(spec, (ConvTransposeSpec, ConvSpec)) else inputs):
         if x is None:
             key += [-1, 0]
             continue
         key += [NUMBERS[x.dtype], x.ndim, *x.shape]
-        if number == 2:
+        if isinstance(spec, MaxUnpoolSpec) and number == 2:
             key += x.tolist()
     return tuple(key)
 
@@ -282,7 +283,7 @@ def _compute(pointer: Any) -> int:
         inputs = _inputs(node, call)
         key = tuple([None if x is None else (x.shape, x.dtype) for x in inputs])
         prepared = node.calls.get(key)
-        if prepared is None or (len(inputs) == 3 and inputs[1] is not None and inputs[1].dtype == np.int64):
+        if prepared is None or isinstance(node.spec, MaxUnpoolSpec):
             prepared = execute.prepare(node.spec, inputs, node.outputs)
             if len(node.calls) >= MAX_CALLS:
                 node.calls.clear()

@@ -217,9 +217,14 @@ def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool)
 
 def flag(row: Row, attributes: Attributes, name: str) -> bool:
     """An integer attribute that is 0 or 1, default 0; any other value is an error."""
-    value = attributes.get(name, 0)
+    return is_set(row.label, attributes, name)
+
+
+def is_set(label: str, attributes: Attributes, name: str, *, default: bool = False) -> bool:
+    """As `flag`, of an operator with this label."""
+    value = attributes.get(name, default)
     if value not in (0, 1):
-        raise UnpoolError(f"{row.label}: {name} is 0 or 1, got {value}. Pass 1 to turn it on.")
+        raise UnpoolError(f"{label}: {name} is 0 or 1, got {value}. Pass 1 to turn it on.")
     return bool(value)
 
 

@@ -19,8 +19,16 @@ from unpool.dtypes import TYPES, StorageType
 from unpool.errors import UnpoolError, UnsupportedError
 
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
-INPUT_NAMES = {"MaxPool": ("X",), "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": ("X", "W", "B")}
-"""By operator, the standard's names of its inputs."""
+INPUT_NAMES = {
+    "MaxPool": ("X",),
+    "MaxUnpool": ("X", "I", "output_shape"),
+    "ConvTranspose": ("X", "W", "B"),
+    "Conv": ("X", "W", "B"),
+    "Snake": ("X", "factors", "residual"),
+    "InstanceNormalization": ("X", "scale", "B", "residual"),
+    "GroupNormalization": ("X", "scale", "B", "residual"),
+}
+"""By operator, the names of its inputs: the standard's, where it has them."""
 NHWC = "com.ms.internal.nhwc"
 DOMAINS = ("", NHWC)
 NEWEST_OPSET = 28  # of ONNX, up to which no operator has a version that is not in the table

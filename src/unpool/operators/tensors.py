@@ -72,6 +72,16 @@ def same_type(row: Row, names: str, first: np.dtype[Any], second: np.dtype[Any])
         )
 
 
+def check_like(row: Row, x: Shape, residual: Shape | None) -> None:
+    """Refuse an X without channels, or a residual of another shape."""
+    if len(x) < 2:
+        raise ShapeError(f"{row.label}: X needs rank 2 or more, (N, C, ...), got {format_shape(x)}.")
+    if residual is not None and residual != x:
+        raise ShapeError(
+            f"{row.label}: residual needs the shape of X, {format_shape(x)}, got {format_shape(residual)}."
+        )
+
+
 def index_type(label: str, name: str, dtype: np.dtype[Any]) -> None:
     """Refuse an index tensor that is not int64, the type in every version."""
     if dtype != np.int64 or not dtype.isnative:

@@ -19,7 +19,9 @@ from onnx.reference.op_run import OpRun
 
 from unpool import functional
 from unpool.dtypes import AnyArray
+from unpool.operators import unpool_domain
 from unpool.operators.contract import DOMAINS, OPERATORS
+from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.graph.semantics import Semantics, naming, spec_of
 from unpool.runtime.passes.inline import inline
 
@@ -29,7 +31,7 @@ _LOG = logging.getLogger("unpool")
 def new_ops(
     opset: int, *, compat: str = "spec", index_space: str = "auto", threads: int | None = None
 ) -> list[type[OpRun]]:
-    """Classes for `ReferenceEvaluator(..., new_ops=...)`: MaxPool, MaxUnpool, ConvTranspose of both domains.
+    """Classes for `ReferenceEvaluator(..., new_ops=...)`: MaxPool, MaxUnpool, ConvTranspose, and the domain `unpool`.
 
     They reach the subgraphs of If, Loop and Scan, but not model-local functions: see `inline_functions`.
 
@@ -40,7 +42,11 @@ def new_ops(
         threads: maximum number of threads; None for all available cores.
     """
     semantics = Semantics(compat, index_space, exact=True)
-    return [_operator(name, domain, opset, semantics, threads) for domain in DOMAINS for name in OPERATORS]
+    settings = unpool_domain.Settings(opset, compat, index_space, exact=True)
+    return [
+        *(_operator(name, domain, opset, semantics, threads) for domain in DOMAINS for name in OPERATORS),
+        *(_unpool_operator(name, settings, threads) for name in unpool_domain.OPERATORS),
+    ]
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -71,3 +77,16 @@ def _operator(name: str, domain: str, opset: int, semantics: Semantics, threads:
             return functional.run(spec, inputs, outputs=last + 1, threads=threads)
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run_node, "__doc__": f"{name} by unpool."})
+
+
+def _unpool_operator(name: str, settings: unpool_domain.Settings, threads: int | None) -> type[OpRun]:
+    """As `_operator`, of the domain `unpool`."""
+
+    def run_node(self: OpRun, *inputs: AnyArray | None, **_: Any) -> tuple[AnyArray, ...]:
+        last = max(position for position, output in enumerate(self.onnx_node.output) if output)
+        with naming(self.onnx_node):
+            spec = unpool_domain.spec(name, attributes(self.onnx_node), settings)
+            return functional.run(spec, inputs, outputs=last + 1, threads=threads)
+
+    members = {"op_domain": unpool_domain.DOMAIN, "_run": run_node, "__doc__": f"{name} of the domain unpool."}
+    return type(name, (OpRun,), members)

@@ -10,6 +10,7 @@ float64, by the formula of Chan, Golub and LeVeque (1979). A group that fits in 
 once.
 """
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
@@ -56,6 +58,16 @@ def normalize(
     """
     launch = _launch(x.shape, groups, epsilon, residual is not None, epilogue)
     launch.run((x, x if residual is None else residual, y), threads, readonly(scale), readonly(shift))
+
+
+def steps(
+    x: Operand, y: Operand, scale: Operand, shift: Operand, groups: int, epsilon: float, *,
+    residual: Operand | None, epilogue: Epilogue,
+) -> tuple[PlanStep, ...]:  # fmt: skip
+    """The step of a plan that is a call of `normalize`."""
+    images, channels, *sizes = x.shape
+    launch = _launch((images, channels, math.prod(sizes)), groups, epsilon, residual is not None, epilogue)
+    return launch.steps((x, x if residual is None else residual, y), None, scale.flat(), shift.flat())
 
 
 @specialize

@@ -20,6 +20,7 @@ from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
@@ -56,6 +57,16 @@ def snake(x, y, factors, *, residual=None, total=None, threads: int | None) -> b
     launch = _launch(x.shape, residual is not None, total is not None)
     arrays = x, x if residual is None else residual, y if total is None else total, y
     return not any(launch.run(arrays, threads, readonly(factors)))
+
+
+def steps(
+    x: Operand, y: Operand, factors: Operand, *, residual: Operand | None, total: Operand | None
+) -> tuple[PlanStep, ...]:
+    """The step of a plan that is a call of `snake`, which large arguments of the sine end."""
+    images, channels, *sizes = x.shape
+    launch = _launch((images, channels, math.prod(sizes)), residual is not None, total is not None)
+    arrays = x, x if residual is None else residual, y if total is None else total, y
+    return launch.steps(arrays, None, factors.flat(), outcome=Condition.ALL_FALSE, then=(DONE, NOT_MET))
 
 
 @specialize

@@ -29,8 +29,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.execute.conv import flip_window
 from unpool.execute.conv_transpose import cost, round_up_to_vectors
 from unpool.operators.conv_transpose import ConvTransposeSpec, call
 from unpool.operators.resolve import spec as resolve_spec
@@ -83,7 +83,7 @@ def convert_conv(graph: Graph, outputs: Container[str]) -> Graph:
         given = _attributes(node, tensor.dims)
         assert given is not None, "it has a saving"
         weights = names.fresh(f"{node.input[1]}_converted")
-        constants[weights] = numpy_helper.from_array(_flip_window(array_of(tensor), given.get("group", 1)), weights)
+        constants[weights] = numpy_helper.from_array(flip_window(array_of(tensor), given.get("group", 1)), weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
@@ -180,10 +180,3 @@ def cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: i
     each, together = round_up_to_vectors(maps, dtype), VECTORS * round_up_to_vectors(1, dtype)
     is_far = terms > channels and min(each, together) * terms * dtype.itemsize > KEPT_BYTES
     return products * each + (RELOAD_COST * rows * terms * each if is_far else 0)
-
-
-def _flip_window(w: AnyArray, group: int) -> AnyArray:
-    """Weights (M, C/group, k...) of a Conv as (C, M/group, k...), every window flipped."""
-    maps, channels, *window = w.shape
-    converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
-    return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)

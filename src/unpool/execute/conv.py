@@ -1,0 +1,34 @@
+"""Conv of stride 1, computed as a ConvTranspose with its windows flipped."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unpool.dtypes import AnyArray
+from unpool.execute.arrays import OptionalArrays, require
+from unpool.execute.conv_transpose import PreparedConvTranspose
+from unpool.kernels.cpu.machine.plan import Operand, PlanStep
+
+
+def flip_window(w: AnyArray, group: int) -> AnyArray:
+    """Weights (M, C/group, k...) of a Conv as those of a ConvTranspose, (C, M/group, k...), every window flipped."""
+    maps, channels, *window = w.shape
+    converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
+    return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)
+
+
+class PreparedConv:
+    """Conv for one set of shapes, with weights that may be others in every call."""
+
+    def __init__(self, transposed: PreparedConvTranspose, group: int) -> None:
+        self._transposed, self._group = transposed, group
+        self.row, self.outputs, self.nbytes = transposed.row, transposed.outputs, transposed.nbytes
+
+    def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
+        """Y."""
+        x, w, *others = inputs
+        return self._transposed.run([x, flip_window(require(w), self._group), *others], out, threads)
+
+    def steps(self, *_: Sequence[Operand | None]) -> tuple[PlanStep, ...] | None:
+        """None: a plan has constant weights, which come flipped."""
+        return None

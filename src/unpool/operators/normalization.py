@@ -1,0 +1,74 @@
+"""InstanceNormalization and GroupNormalization with a sum and an activation: attributes to a spec.
+
+    Y = activation((X - mean) / sqrt(variance + epsilon) * scale + B + residual)
+
+Mean and biased variance are those of a group of neighbouring channels of one image. Source: ONNX InstanceNormalization,
+with a group for each channel, and GroupNormalization 21.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.operators import attributes as read
+from unpool.operators.attributes import Activation, Attributes
+from unpool.operators.contract import AttributeType, Row
+from unpool.operators.tensors import Shape, check_like
+
+SIMPLE_ACTIVATIONS = ("Relu", "LeakyRelu", "Clip")
+DEFAULT_EPSILON = 1e-5
+_ATTRIBUTES = {
+    "epsilon": AttributeType.FLOAT,
+    "activation": AttributeType.STRING,
+    "activation_params": AttributeType.FLOATS,
+}
+INSTANCE_ROW = Row(
+    "InstanceNormalization", "unpool", None, MappingProxyType(_ATTRIBUTES), frozenset(), ("float32",), 3, 4, 1
+)
+GROUP_ROW = Row(
+    "GroupNormalization", "unpool", None, MappingProxyType({**_ATTRIBUTES, "num_groups": AttributeType.INT}),
+    frozenset({"num_groups"}), ("float32",), 3, 4, 1,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizationSpec:
+    """The attributes of one normalization; `groups` is None for one of every channel."""
+
+    row: Row
+    groups: int | None
+    epsilon: float
+    activation: Activation | None
+
+
+def resolve(row: Row, attributes: Attributes) -> NormalizationSpec:
+    """The checked attributes of a normalization."""
+    given = read.check(row, attributes)
+    epsilon, groups, activation = (
+        given.get("epsilon", DEFAULT_EPSILON), given.get("num_groups"), read.activation_of(row, given)
+    )  # fmt: skip
+    if not 0 < epsilon < float("inf"):
+        raise UnpoolError(f"{row.label}: epsilon needs a finite number above 0, got {epsilon}.")
+    if groups is not None and not 1 <= groups <= read.LARGEST:
+        raise UnpoolError(f"{row.label}: num_groups needs a value of 1 or more, got {groups}.")
+    if activation is not None and activation.name not in SIMPLE_ACTIVATIONS:
+        raise UnsupportedError(
+            f"{row.label}: expected one of {', '.join(SIMPLE_ACTIVATIONS)} as the activation, got {activation.name}. "
+            "Use a node of its own."
+        )
+    if activation is not None and any(value != value for value in activation.params):
+        raise UnpoolError(f"{row.label}: activation_params needs numbers, got {list(activation.params)}.")
+    return NormalizationSpec(row, groups, epsilon, activation)
+
+
+def check_shapes(spec: NormalizationSpec, x: Shape, scale: Shape, shift: Shape, residual: Shape | None) -> int:
+    """The number of groups, after the check of shapes: X and the residual are (N, C, ...), the others (C,)."""
+    check_like(spec.row, x, residual)
+    channels = x[1]
+    groups = channels if spec.groups is None else spec.groups
+    for name, shape in (("scale", scale), ("B", shift)):
+        if shape != (channels,):
+            raise ShapeError(f"{spec.row.label}: {name} needs shape ({channels},), one per channel, got {shape}.")
+    if groups and channels % groups:
+        raise ShapeError(f"{spec.row.label}: num_groups needs to divide {channels} channels, got {groups}.")
+    return groups

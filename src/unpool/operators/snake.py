@@ -1,0 +1,40 @@
+"""Snake: the check of its inputs.
+
+    total = X + residual
+    Y = total + magnitude * sin(frequency * total)^2, by channel
+
+Source: Ziyin, Hartwig and Ueda, "Neural Networks Fail to Learn Periodic Functions and How to Fix It" (2020).
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+from unpool.errors import ShapeError
+from unpool.operators.attributes import Attributes, check
+from unpool.operators.contract import Row
+from unpool.operators.tensors import Shape, check_like
+
+ROW = Row("Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32",), 2, 3, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class SnakeSpec:
+    """A Snake, which has no attributes."""
+
+    row: ClassVar[Row] = ROW
+
+
+def resolve(attributes: Attributes) -> SnakeSpec:
+    """The spec, after the check that there are no attributes."""
+    check(ROW, attributes)
+    return SnakeSpec()
+
+
+def check_shapes(x: Shape, factors: Shape, residual: Shape | None) -> None:
+    """Refuse shapes that do not fit: X and the residual are (N, C, ...), the factors (2, C)."""
+    check_like(ROW, x, residual)
+    if factors != (2, x[1]):
+        raise ShapeError(
+            f"{ROW.label}: factors needs shape (2, {x[1]}), frequencies and magnitudes by channel, got {factors}."
+        )
