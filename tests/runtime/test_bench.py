@@ -1,6 +1,7 @@
 """`unpool bench`: how times are taken, whose they are, and what is printed about them."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -71,6 +72,7 @@ def test_bench_times_a_model(segnet):
     assert times.unpool.samples == 3
     assert times.difference < 1e-4
     assert times.threads == 1
+    assert 0 < times.operator_share < 1
 
 
 def test_bench_says_that_onnxruntime_refuses(tmp_path):
@@ -93,7 +95,9 @@ def test_bench_command_prints_steps_and_the_whole(segnet):
     assert done.exit_code == 0, done.stderr
     assert "MaxUnpool->u1" in done.stdout
     assert "whole model, 1 thread: unpool " in done.stdout
-    assert " times faster" in done.stdout.splitlines()[-1] or " times slower" in done.stdout.splitlines()[-1]
+    *_, whole, ceiling = done.stdout.splitlines()
+    assert " times faster" in whole or " times slower" in whole
+    assert re.match(r"MaxPool, MaxUnpool and ConvTranspose take \d+% of onnxruntime's time: without them it", ceiling)
 
 
 def test_bench_command_writes_json(segnet, tmp_path):
@@ -151,8 +155,10 @@ def test_a_model_too_large_for_a_message_is_timed_by_its_path(tmp_path, monkeypa
 def test_losses_and_differences_are_printed():
     """A slower model is called slower, and results that differ are not passed over."""
     fast, slow = Timing(1.0, 0.9, 1.1, 1.2, 2.0, 5), Timing(2.0, 1.9, 2.1, 2.2, 3.0, 5)
-    lines = report_lines(ModelTimes(slow, fast, "", 0.5, 2, (StepTime("pool", "unpool", 2.0, 1.0, 1.0),)))
+    steps = (StepTime("pool", "unpool", 2.0, 1.0, 1.0),)
+    lines = report_lines(ModelTimes(slow, fast, "", 0.5, 2, steps, operator_share=0.2))
 
     assert lines[2].split() == ["pool", "unpool", "2000.000", "100.0%", "1000.000", "0.50"]
-    assert lines[-2].endswith("unpool is 2.00 times slower")
+    assert lines[-3].endswith("unpool is 2.00 times slower")
+    assert lines[-2].endswith("20% of onnxruntime's time: without them it would be 1.25 times faster")
     assert "differ by up to 0.5" in lines[-1]

@@ -20,6 +20,7 @@ import numpy as np
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
+from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import UNPOOL
 from unpool.runtime.graph.load import load_for_command
@@ -66,6 +67,13 @@ class ModelTimes:
     threads: int
     steps: tuple[StepTime, ...]
     tolerance: float = CLOSE
+    operator_share: float | None = None  # of the time of onnxruntime's nodes, that of MaxPool, MaxUnpool, ConvTranspose
+
+    @property
+    def ceiling(self) -> float | None:
+        """Times faster than onnxruntime that the model would be if these operators took no time."""
+        share = self.operator_share
+        return None if share is None or share >= 1 else 1 / (1 - share)
 
     @property
     def is_equal(self) -> bool:
@@ -84,12 +92,12 @@ def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: A
     steps, ours, actual, narrowest = _run_in_process(
         _time_unpool, str(path), dict(feed), effort, {**options, "threads": threads}
     )
-    theirs, nodes, refusal, expected = _run_in_process(_time_onnxruntime, str(path), dict(feed), effort, threads)
+    theirs, nodes, share, refusal, expected = _run_in_process(_time_onnxruntime, str(path), dict(feed), effort, threads)
     total = sum(seconds for *_, seconds in steps) or 1.0
     return ModelTimes(
         ours, theirs, refusal, None if theirs is None else _max_error(expected, actual), threads,
         tuple(StepTime(name, runner, seconds, seconds / total, nodes.get(name)) for name, runner, seconds in steps),
-        max(CLOSE, ROUNDING_LIMITS.get(narrowest, 0.0)),
+        max(CLOSE, ROUNDING_LIMITS.get(narrowest, 0.0)), share,
     )  # fmt: skip
 
 
@@ -139,19 +147,24 @@ def _step_times(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[st
 
 def _time_onnxruntime(
     path: str, feed: Feed, effort: Effort, threads: int
-) -> tuple[Timing | None, dict[str, float], str, list[Any]]:
+) -> tuple[Timing | None, dict[str, float], float | None, str, list[Any]]:
     try:
         source = _named(path)
         timing, outputs = _time_session(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
         events = _profile(lambda profiling: ort_session(source, profiling, threads), feed, timing.samples)
     except Exception as error:
-        return None, {}, ort_message(error), []
+        return None, {}, None, ort_message(error), []
     durations: dict[str, list[int]] = {}
+    operators: dict[str, str] = {}
     for event in events:
         if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
-            durations.setdefault(event["name"].removesuffix(KERNEL_TIME), []).append(event["dur"])
+            name = event["name"].removesuffix(KERNEL_TIME)
+            durations.setdefault(name, []).append(event["dur"])
+            operators[name] = event["args"]["op_name"]
     nodes = {name: median(times[-timing.samples :]) * 1e-6 for name, times in durations.items()}
-    return timing, nodes, "", outputs
+    total = sum(nodes.values())
+    share = sum(seconds for name, seconds in nodes.items() if operators[name] in OPERATORS) / total if total else None
+    return timing, nodes, share, "", outputs
 
 
 def _time_session(session: Any, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:

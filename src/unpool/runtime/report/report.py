@@ -245,9 +245,12 @@ def _other_times(times: ModelTimes | None) -> str:
 
 
 def _summary(report: Report) -> Iterator[Fact]:
-    """The facts at the beginning of a report: time, check, accuracy, memory and steps."""
+    """The facts at the beginning of a report: time, ceiling, check, accuracy, memory and steps."""
     if report.times is not None:
         yield _speed(report.times)
+        if report.times.ceiling is not None:
+            share = f"MaxPool, MaxUnpool and ConvTranspose take {report.times.operator_share:.0%} of onnxruntime's time"
+            yield Fact("most to gain", f"{report.times.ceiling:.2f} times faster than onnxruntime", share)
     count = len(report.findings)
     yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
     if report.accuracy:
