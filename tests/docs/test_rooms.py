@@ -96,7 +96,7 @@ INNER = {
         "io_binding", "ort_methods", "session",
     ),
     "onnxruntime": (
-        "library", "plans", "planner", "register", "compile", "nodes", "source", "passes", "placement",
+        "library", "plans", "planner", "register", "nodes", "source", "passes", "placement", "compile",
         "session_model", "session", "__init__",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),

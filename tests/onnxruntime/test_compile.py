@@ -206,6 +206,27 @@ def test_wrong_arguments(arguments, words):
         unpool.onnxruntime.compile(segnet(), **arguments)
 
 
+def test_the_passes_of_a_session_run_first():
+    """A function is inlined, and a BatchNormalization becomes a part of the ConvTranspose before it."""
+    made = model(
+        """test (float[1, 4, 8, 8] x) => (float[1, 6, 16, 16] y) {
+        a = local.double (x)
+        y = BatchNormalization (a, scale, b, mean, variance) }
+        <domain: "local", opset_import: ["" : 16]>
+        double (x) => (z) {
+            w = Constant <value = float[4, 6, 2, 2] {WEIGHTS}> ()
+            z = ConvTranspose <strides = [2, 2]> (x, w)
+        }""".replace("WEIGHTS", ", ".join(map(str, array(4 * 6 * 4)))),
+        scale=array(6), b=array(6), mean=array(6), variance=np.abs(array(6)) + 1,
+    )  # fmt: skip
+    made.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    compiled, x = unpool.onnxruntime.compile(made), array(1, 4, 8, 8)
+    assert [(node.domain, node.op_type) for node in compiled.graph.node] == [("unpool", "ConvTranspose")]
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    (y,) = session_of(compiled, trust_plans=True).run(None, {"x": x})
+    assert np.allclose(y, expected, 1e-5, 1e-6)
+
+
 def test_a_branch_that_is_not_taken_is_refused():
     """Its nodes have no plan, and would not run without Python."""
     made = model(

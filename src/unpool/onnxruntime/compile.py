@@ -14,14 +14,12 @@ from unpool.execute.plans import Kind, Operand, OperandView, library_file
 from unpool.extras import require
 from unpool.onnxruntime import planner, plans
 from unpool.onnxruntime.register import register
-from unpool.operators import contract
-from unpool.operators.unpool_domain import DOMAIN, OPERATORS, VERSION
+from unpool.operators.unpool_domain import DOMAIN, OPERATORS
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 MAX_PLANS, MAX_INPUTS = 8, 8  # of a node, in library.c
-_BLOCK = 16  # channels of onnxruntime's blocks, on any processor
 _SPILLED_BYTES = 1 << 30  # weights from which on a model is handed over with external data
 
 Shapes = Mapping[str, Sequence[int]]
@@ -37,9 +35,9 @@ def compile(
 ) -> "ModelProto":
     """The model for onnxruntime in programs without Python, with the library of `get_library_path`.
 
-    MaxPool, MaxUnpool and ConvTranspose become nodes of the domain `unpool`, with packed weights and the plans for some
-    shapes; pools without indices that onnxruntime computes in the layout of its Convs stay as they are. The nodes run
-    on processors of the level of this one, with the kernels that this release is shipped with.
+    The passes of `unpool.onnxruntime.InferenceSession` run, and the nodes that unpool computes there become nodes of
+    the domain `unpool`, with packed weights and the plans for some shapes. They run on processors of the level of this
+    one, with the kernels that this release is shipped with.
 
     A plan is code. A session loads such a model only if its configuration entry `unpool.trust_plans` is "1".
 
@@ -69,25 +67,48 @@ def compile(
             "compile: this process compiles its kernels, and a program without Python cannot. Install a wheel that has "
             "kernels, or run python -m unpool.build."
         )
-    result = _load(model)
+    options = {"exact": exact, "compat": compat, "index_space": index_space}
+    settings = _session_options(options)
+    result = _placed(_load(model), options)
     nodes = _name_nodes(result)
     listed: Sequence[Shapes | None] = [shapes] if shapes is None or isinstance(shapes, Mapping) else shapes
     if not 1 <= len(listed) <= MAX_PLANS:
         raise UnpoolError(f"compile: 1 to {MAX_PLANS} sets of shapes are possible, got {len(listed)}.")
-    options = {"exact": exact, "compat": compat, "index_space": index_space}
     recorded: dict[str, list[planner.PlanRecord]] = {name: [] for name in nodes}
     for each in listed:
-        _record(result, _inputs(result, each or {}), recorded, options)
+        _record(result, _inputs(result, each or {}), recorded, settings)
     for name, (graph, node, old_name) in nodes.items():
-        if recorded[name] and not exact and all(_is_blocked(node, each.key) for each in recorded[name]):
-            node.name = old_name
-        else:
-            _replace(graph, node, old_name, recorded[name], library)
+        _replace(graph, node, old_name, recorded[name], library)
     for graph in {id(graph): graph for graph, _, _ in nodes.values()}.values():
         _drop_unused(graph)
-    if nodes and all(each.domain != DOMAIN for each in result.opset_import):
-        result.opset_import.add(domain=DOMAIN, version=VERSION)
     return result
+
+
+def _session_options(options: dict[str, Any]) -> Any:
+    """Options of a session that runs the nodes of the domain `unpool`, after the check of these arguments."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    register(settings, domains="unpool", **options)
+    return settings
+
+
+def _placed(model: "ModelProto", options: dict[str, Any]) -> "ModelProto":
+    """The model after the passes of a session, with the nodes that unpool computes in its domain."""
+    from unpool.onnxruntime.passes import PassContext, run_passes
+    from unpool.onnxruntime.placement import make_plan, place
+    from unpool.runtime.graph.semantics import Semantics
+    from unpool.runtime.passes.inline import shorten_domains
+
+    semantics = Semantics(options["compat"], options["index_space"], options["exact"])
+    context = PassContext(semantics)
+    model = run_passes(shorten_domains(model), context)
+    plan = make_plan(model, semantics, {})
+    if any(row.runner == DOMAIN for row in plan):
+        place(model, plan, context.counts_in_output)
+    return model
 
 
 def _load(model: "str | os.PathLike[str] | bytes | ModelProto") -> "ModelProto":
@@ -117,25 +138,15 @@ def _graphs(graph: "GraphProto") -> Iterator["GraphProto"]:
 
 def _name_nodes(model: "ModelProto") -> dict[str, tuple["GraphProto", "NodeProto", str]]:
     """Give all nodes of ours a name of their own; by this name the graph, the node, and the name that it had."""
-    for function in model.functions:
-        if any(map(_is_ours, function.node)):
-            raise UnsupportedError(f"compile: {function.name} is a function with nodes to compile. Inline it first.")
     prefix = uuid4().hex
     found: dict[str, tuple[GraphProto, NodeProto, str]] = {}
     for graph in _graphs(model.graph):
         for node in graph.node:
-            if _is_ours(node):
+            if node.domain == DOMAIN and all(attribute.name != "plans" for attribute in node.attribute):
                 name = f"{prefix}_{len(found)}"
                 found[name] = graph, node, node.name
                 node.name = name
     return found
-
-
-def _is_ours(node: "NodeProto") -> bool:
-    """True for a node that unpool computes, and that has no plans yet."""
-    if node.domain == DOMAIN:
-        return all(attribute.name != "plans" for attribute in node.attribute)
-    return node.op_type in contract.OPERATORS and node.domain in ("ai.onnx", *contract.DOMAINS)
 
 
 def _inputs(model: "ModelProto", shapes: Shapes) -> dict[str, Any]:
@@ -165,17 +176,12 @@ def _inputs(model: "ModelProto", shapes: Shapes) -> dict[str, Any]:
 
 
 def _record(
-    model: "ModelProto", inputs: dict[str, Any], recorded: dict[str, list[planner.PlanRecord]], options: dict[str, Any]
+    model: "ModelProto", inputs: dict[str, Any], recorded: dict[str, list[planner.PlanRecord]], settings: Any
 ) -> None:
     """Run the model once, and note what the planner is asked."""
     import onnx
     import onnxruntime
 
-    opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
-    settings = onnxruntime.SessionOptions()
-    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    settings.log_severity_level = 4
-    register(settings, opset=opset, **options)
     with tempfile.TemporaryDirectory() as folder, planner.recording(recorded):
         path = Path(folder, "model.onnx")
         onnx.save(model, path, save_as_external_data=model.ByteSize() > _SPILLED_BYTES)
@@ -186,16 +192,6 @@ def _record(
             session.run(None, inputs)
         except Exception as cause:
             raise ModelError(f"compile: onnxruntime cannot run the model on zeros of these shapes: {cause}") from cause
-
-
-def _is_blocked(node: "NodeProto", key: tuple[int, ...]) -> bool:
-    """True for a pool that onnxruntime computes fast and right, among Convs, in their layout of blocks of channels."""
-    import onnx
-
-    kind, rank, *shape = key
-    is_plain = {"kernel_shape", "strides", "pads"}.issuperset(a.name for a in node.attribute)
-    is_single = node.op_type == "MaxPool" and node.domain != DOMAIN and list(node.output[1:]) in ([], [""])
-    return is_single and is_plain and kind == onnx.TensorProto.FLOAT and rank == 4 and shape[1] % _BLOCK == 0
 
 
 def _replace(

@@ -190,7 +190,8 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
             given |= {"compat": "spec", "index_space": "output"}
         node.domain = DOMAIN
         node.attribute.extend(starmap(onnx.helper.make_attribute, given.items()))
-    model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
+    if DOMAIN not in opsets:
+        model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
 
 
 def _own_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
