@@ -1,7 +1,7 @@
 """Every kernel or algorithm that can compute a case, timed against the one that unpool chooses."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def _of_max_pool(call: Call, threads: int) -> tuple[str, Paths]:
     pool = PoolProblem.of(shape, axes, elements, call.indices, PoolMode(is_last, is_recycled=True))
     y = np.zeros(call.y_shape, x.dtype)
     indices = np.zeros(call.y_shape if call.indices else 0, np.int64)
-    past, plain = (max_pool.kernels(each) for each in (pool, replace(pool, mode=replace(pool.mode, is_recycled=False))))
+    past, plain = (max_pool.kernels(each) for each in (pool, pool._replace(mode=pool.mode._replace(is_recycled=False))))
     names = {
         f"{name}{suffix}": make for suffix, made in (("", past), (", cached", plain)) for name, make in made.items()
     }

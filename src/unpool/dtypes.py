@@ -3,8 +3,7 @@
 16-bit floats are stored as bits, compared as order-preserving integers and computed in float32.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -14,8 +13,7 @@ from unpool.errors import UnpoolError
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class StorageType:
+class StorageType(NamedTuple):
     """One element type of the operators, in native byte order."""
 
     name: str  # in NumPy and ml_dtypes

@@ -28,8 +28,7 @@ class OddSide(Enum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The window along one axis, in elements."""
 
     size: int
@@ -42,8 +41,7 @@ class Window:
         return (self.size - 1) * self.dilation + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """One spatial axis of a resolved call: both sizes, the window, and the padding before the first element."""
 
     large: int

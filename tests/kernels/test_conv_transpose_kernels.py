@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,7 +80,7 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     y, cut = (np.empty((2, 37, 38, 46), np.float32) for _ in range(2))
     by_phases(x, w, b, axes, 1, y, 1)
     chosen = phases_plan.blocking(axes, 13, 37, 4)
-    forced = replace(chosen, block=block * phases_plan.TILES[chosen.tile][1], chunk=chunk)
+    forced = chosen._replace(block=block * phases_plan.TILES[chosen.tile][1], chunk=chunk)
     monkeypatch.setattr(phases_plan, "blocking", lambda *_: forced)
     by_phases(x, w, b, axes, 1, cut, 2)
 
@@ -93,7 +92,7 @@ def test_many_weights_are_packed_as_few(monkeypatch, channels, maps, window):
     """Compiled code reads the weights alone, and gives what NumPy gives: parts of sums, unfilled tiles, groups."""
     w = np.random.default_rng(channels).standard_normal((2 * channels, maps, window, window)).astype(np.float32)
     axes = (Axis(30, 15, Window(window, 2), 1), Axis(30, 15, Window(window, 2), 0))
-    cut = replace(phases_plan.blocking(axes, channels, maps, 4), tile=0)
+    cut = phases_plan.blocking(axes, channels, maps, 4)._replace(tile=0)
     expected = phases_pack.pack(w, cut, 2)
     monkeypatch.setattr(phases_pack, "MANY_ONCE", 0)
     for at_end in (False, True):

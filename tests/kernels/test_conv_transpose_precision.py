@@ -4,7 +4,6 @@
 the least normal one have fewer digits: each product may cost as much as the least one.
 """
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import ml_dtypes
@@ -194,7 +193,7 @@ def test_who_takes_winograd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     kinds = shape, np.dtype(DTYPES[name]), (w_shape, np.dtype(DTYPES[name])), None
     nhwc = (shape[0], *shape[2:], shape[1])
     found = [
-        PreparedConvTranspose(replace(resolve.spec("ConvTranspose", attributes), is_exact=is_exact), *kinds).algorithm
+        PreparedConvTranspose(resolve.spec("ConvTranspose", attributes)._replace(is_exact=is_exact), *kinds).algorithm
         for is_exact in (False, True)
     ]
     last = resolve.spec("ConvTranspose", attributes, domain="com.ms.internal.nhwc")

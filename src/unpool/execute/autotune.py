@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ class Trial:
     def prepare(self, algorithm: str | None = None) -> PreparedConvTranspose:
         """The call by an algorithm, or by the one of least cost."""
         w = (self.w.shape, self.w.dtype)
-        return PreparedConvTranspose(replace(self.spec, algorithm=algorithm), self.x_shape, self.w.dtype, w, None)
+        return PreparedConvTranspose(self.spec._replace(algorithm=algorithm), self.x_shape, self.w.dtype, w, None)
 
     def call(self, algorithm: str) -> Callable[[], object]:
         """A function that runs an algorithm on one random input."""
@@ -74,7 +74,7 @@ class Tuner:
             best = fastest(times, default.algorithm)
             _log.info("tuning: %s goes by %s: %s.", name, best, format_times(times))
             store_result(key, best)
-        return replace(trial.spec, algorithm=best)
+        return trial.spec._replace(algorithm=best)
 
 
 def find_result(key: str) -> Any:

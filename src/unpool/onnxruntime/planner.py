@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,7 +183,7 @@ def _spec(operator: str, domain: str, attributes: dict[str, Any], settings: Sett
         operator, attributes, domain=domain, opset=settings.opset, compat=settings.compat,
         index_space=settings.index_space,
     )  # fmt: skip
-    return replace(result, is_exact=settings.exact) if isinstance(result, ConvTransposeSpec) else result
+    return result._replace(is_exact=settings.exact) if isinstance(result, ConvTransposeSpec) else result
 
 
 def _create(pointer: Any, message: int) -> int:

@@ -7,8 +7,7 @@ case-sensitive, and parameter counts: ONNX Runtime's helper for fused activation
 import numbers
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +35,7 @@ _PER_AXIS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 
 Attributes = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(NamedTuple):
     """A known name with as many parameters as it takes."""
 
     name: str

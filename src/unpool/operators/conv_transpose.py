@@ -4,9 +4,8 @@ Source: ONNX ConvTranspose 1, 11, 22. The result is the full scatter of X throug
 too short, extended with cells that hold only the bias.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
@@ -17,8 +16,7 @@ from unpool.operators.contract import Row, Switch
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 
-@dataclass(frozen=True, slots=True)
-class ConvTransposeSpec:
+class ConvTransposeSpec(NamedTuple):
     """The attributes of one ConvTranspose, checked against its version; None where W or X must settle a default."""
 
     row: Row
@@ -38,8 +36,7 @@ class ConvTransposeSpec:
     """The algorithm that autotuning chose; None for the one of least cost."""
 
 
-@dataclass(frozen=True, slots=True)
-class AxisRule:
+class AxisRule(NamedTuple):
     """Attributes and window of one spatial axis; `asked` is its part of `output_shape`."""
 
     window: Window
@@ -48,8 +45,7 @@ class AxisRule:
     asked: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConvTransposeCall:
+class ConvTransposeCall(NamedTuple):
     """A spec with the shapes of X, W and B."""
 
     spec: ConvTransposeSpec

@@ -3,8 +3,8 @@
 Source: ONNX MaxPool 1, 8, 10, 11, 12, 22.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from unpool import geometry
 from unpool.display import format_shape
@@ -16,8 +16,7 @@ from unpool.operators.contract import Row
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 
-@dataclass(frozen=True, slots=True)
-class MaxPoolSpec:
+class MaxPoolSpec(NamedTuple):
     """The attributes of one MaxPool, checked against its version."""
 
     row: Row
@@ -30,8 +29,7 @@ class MaxPoolSpec:
     activation: Activation | None
 
 
-@dataclass(frozen=True, slots=True)
-class MaxPoolCall:
+class MaxPoolCall(NamedTuple):
     """A spec with the shape of X: what the kernel walks, and the shapes of both outputs."""
 
     spec: MaxPoolSpec

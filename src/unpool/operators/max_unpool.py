@@ -6,8 +6,8 @@ differs from the inferred shape; `index_space` names it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from unpool.display import format_shape
 from unpool.errors import ShapeError
@@ -20,8 +20,7 @@ from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 INDEX_SPACES = ("auto", "output", "inferred")
 
 
-@dataclass(frozen=True, slots=True)
-class MaxUnpoolSpec:
+class MaxUnpoolSpec(NamedTuple):
     """The attributes of one MaxUnpool, checked against its version."""
 
     row: Row
@@ -32,8 +31,7 @@ class MaxUnpoolSpec:
     activation: Activation | None
 
 
-@dataclass(frozen=True, slots=True)
-class MaxUnpoolCall:
+class MaxUnpoolCall(NamedTuple):
     """A spec with the shapes of X and of the output; the large size of its axes is the output's."""
 
     spec: MaxUnpoolSpec

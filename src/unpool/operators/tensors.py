@@ -1,7 +1,6 @@
 """Checks that every operator makes on its tensors: type, rank, and how the shape splits."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from unpool.operators.contract import ROWS, Row
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureShape:
+class FeatureShape(NamedTuple):
     """The shape of a feature map, independent of its layout."""
 
     batch: int

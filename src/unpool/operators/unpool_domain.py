@@ -6,7 +6,7 @@ The others are operators that a pass fuses.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -160,4 +160,4 @@ def _standard_spec(operator: str, attributes: Attributes, settings: Settings) ->
     result = resolve.from_row(row, given, compat=compat, index_space=index_space)
     if not isinstance(result, ConvTransposeSpec):
         return result
-    return replace(result, is_exact=read.is_set(operator, own, "exact", default=settings.exact))
+    return result._replace(is_exact=read.is_set(operator, own, "exact", default=settings.exact))

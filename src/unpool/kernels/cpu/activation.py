@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Epilogue:
+class Epilogue(NamedTuple):
     """The last steps of a kernel: the layout of its results, and an activation."""
 
     is_channels_last: bool = False  # whether channels are the last axis of inputs and outputs

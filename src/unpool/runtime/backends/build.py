@@ -170,7 +170,7 @@ class PlanBuilder:
         graph, name = self._graph, node.output[0]
         spec = spec_of(node, graph.opsets, FUSED_UNPOOL if name in graph.origins else self._options.semantics)
         if name in graph.activations:
-            spec = replace(spec, activation=graph.activations[name])
+            spec = spec._replace(activation=graph.activations[name])
         tuner, x, w = self._options.tuner, self._types.get(node.input[0]), self._constants.get((*node.input, "")[1])
         if tuner is None or w is None or dtype(x) != w.dtype or not isinstance(spec, ConvTransposeSpec):
             return spec

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx
 
@@ -93,7 +93,7 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantic
         _check_arity(node, contract.row(node.op_type, where, opsets[where]))
         meaning = {"compat": semantics.compat, "index_space": semantics.index_space}
         spec = resolve.spec(node.op_type, attributes(node), domain=where, opset=opsets[where], **meaning)
-        return replace(spec, is_exact=semantics.exact) if isinstance(spec, ConvTransposeSpec) else spec
+        return spec._replace(is_exact=semantics.exact) if isinstance(spec, ConvTransposeSpec) else spec
 
 
 def _check_arity(node: onnx.NodeProto, row: Row) -> None:

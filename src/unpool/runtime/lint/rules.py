@@ -5,7 +5,7 @@ Rules of windows place the windows under both values of `compat`, for every size
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -228,7 +228,7 @@ def _crops_odd_number(node: WindowedNode, *, swapped: bool) -> bool:
 
 def _output_padding(node: WindowedNode) -> list[tuple[int, int]]:
     """output_padding and stride of each axis."""
-    rules = axis_rules(replace(_conv_transpose(node), compat="spec"), node.window_sizes)
+    rules = axis_rules(_conv_transpose(node)._replace(compat="spec"), node.window_sizes)
     return [(rule.extra, rule.window.stride) for rule in rules]
 
 

@@ -6,7 +6,7 @@ output_padding below the stride; if that is not enough, zeros are appended to X.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -158,7 +158,7 @@ def _form_difference(node: WindowedNode, form: Form, row: Row, compat: str) -> s
         after = resolve.from_row(row, form.attributes, compat=compat, index_space="auto")
         has_switches = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
         is_same_version = spec.row.switches == after.row.switches or not has_switches
-        if replace(after, row=spec.row) == spec and is_same_version and not form.zeros:
+        if after._replace(row=spec.row) == spec and is_same_version and not form.zeros:
             return None
         assert not isinstance(after, MaxUnpoolSpec)
         return window_difference(spec, after, node.window_sizes, node.sizes, form.zeros)

@@ -6,7 +6,6 @@ it returns takes (x, w, b, y, threads), all C-contiguous, and returns whether y 
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -53,7 +52,7 @@ class ConvTransposeDispatcher:
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
         is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
         is_amx = storage.name == "bfloat16" and epilogue.is_simple and not is_narrow and has_amx()
-        problem = replace(problem, is_amx=is_amx)
+        problem = problem._replace(is_amx=is_amx)
         self._problem, self._storage, self._epilogue = problem, storage, epilogue
         self.is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
         self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}  # by `is_cached`, which follows from weights of calls
@@ -81,7 +80,7 @@ class ConvTransposeDispatcher:
         """The algorithms, the best first, for weights whose packing is kept, or others."""
         chosen = self._algorithms.get(is_cached)
         if chosen is None:
-            chosen = self._algorithms[is_cached] = algorithms(replace(self._problem, is_cached=is_cached))
+            chosen = self._algorithms[is_cached] = algorithms(self._problem._replace(is_cached=is_cached))
         return chosen
 
     @property
@@ -92,7 +91,7 @@ class ConvTransposeDispatcher:
     @property
     def candidate_algorithms(self) -> tuple[Algorithm, ...]:
         """Those that may be the fastest on some machine, for weights whose packing is kept."""
-        return conv_transpose.candidate_algorithms(replace(self._problem, is_cached=True))
+        return conv_transpose.candidate_algorithms(self._problem._replace(is_cached=True))
 
     def pack(self, w: Any) -> None:
         """Pack weights from `own_weights`, so that calls find them ready."""

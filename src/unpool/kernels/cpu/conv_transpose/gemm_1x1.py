@@ -10,7 +10,6 @@ would use threads of its own, which then spin for milliseconds on cores that oth
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,10 +83,10 @@ def met_taps(problem: ConvTransposeProblem) -> tuple[slice, ...]:
 def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
     """The same call with windows of these taps only."""
     axes = [
-        replace(axis, window=Window(tap.stop - tap.start), begin=axis.begin - tap.start)
+        axis._replace(window=Window(tap.stop - tap.start), begin=axis.begin - tap.start)
         for axis, tap in zip(problem.axes, met_taps(problem), strict=True)
     ]
-    return replace(problem, axes=tuple(axes))
+    return problem._replace(axes=tuple(axes))
 
 
 def _overlap(axis: Axis) -> tuple[slice, slice]:

@@ -7,8 +7,8 @@ per channel, and every tap is an offset into it, whatever the rank. Phases with 
 """
 
 import math
-from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,7 @@ FEW = 8  # with fewer channels, storing results takes longer than computing them
 WORKSPACE_BYTES = 1 << 25  # of a thread, without inputs, outputs and packed weights; where phases need more, rows run
 
 
-@dataclass(frozen=True)
-class PhaseClass:
+class PhaseClass(NamedTuple):
     """Phases that read their input at equal offsets."""
 
     phases: tuple[int, ...]  # flat phase numbers
@@ -47,8 +46,7 @@ class PhaseClass:
     copies: tuple[int, ...]  # number of the line that each tap reads
 
 
-@dataclass(frozen=True)
-class PhaseGrid:
+class PhaseGrid(NamedTuple):
     """The flat line of one channel, and where its positions go in the output."""
 
     padded: tuple[int, ...]  # size of every axis of the line
@@ -181,8 +179,7 @@ def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
 TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_registers() == 32 else ((4, 3), (6, 2), (2, 5), (1, 8))
 
 
-@dataclass(frozen=True)
-class Blocking:
+class Blocking(NamedTuple):
     """Blocks, chunks and tiles of the work, and its cost."""
 
     plan: PhaseGrid  # the line
@@ -249,7 +246,7 @@ def blocking_for_threads(base: Blocking, problem: ConvTransposeProblem, threads:
     blocks = [part * base.step for part in even_sizes(tiles, base.block // base.step)]
     splits = [_split_of(base, block, problem) for block in blocks]
     split = choose_split(splits, threads)
-    return replace(base, block=blocks[splits.index(split)]), parts_per_thread(split, threads)
+    return base._replace(block=blocks[splits.index(split)]), parts_per_thread(split, threads)
 
 
 def _split_of(base: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:

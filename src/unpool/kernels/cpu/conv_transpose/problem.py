@@ -1,8 +1,7 @@
 """Description of a transposed convolution, before there are arrays."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ Algorithm = Literal["gemm_1x1", "direct", "amx", "winograd", "phases", "rows"]  
 TOGETHER = 1 << 6  # products that are summed at once: with more, the input leaves the first cache, and errors grow
 
 
-@dataclass(frozen=True, slots=True)
-class ConvTransposeProblem:
+class ConvTransposeProblem(NamedTuple):
     """All that the choice of an algorithm depends on."""
 
     axes: tuple[Axis, ...]  # one per spatial axis

@@ -25,7 +25,6 @@ Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -63,8 +62,7 @@ _PACK_COST = 140  # one transformed weight that is not kept
 _STORE_COST = 10  # one output of a direct sum
 
 
-@dataclass(frozen=True)
-class WinogradBlocks:
+class WinogradBlocks(NamedTuple):
     """Blocks and chunks of the work."""
 
     block: int  # positions of a block, whole vectors

@@ -20,7 +20,6 @@ where there are few channels. They are computed again as small images:
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -352,7 +351,7 @@ class WinogradFallback:
         self._depth, self._outputs, self._tiles = depth, tiling.outputs, tiling.tiles
         self._lines = [FallbackAxis(*each, tiling.outputs) for each in zip(problem.axes, tiling.sides, strict=True)]
         axes = tuple(line.image for line in self._lines)
-        self._compute = build(replace(problem, axes=axes, batch=IMAGES), *args)
+        self._compute = build(problem._replace(axes=axes, batch=IMAGES), *args)
 
     def recompute(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
         """Write the outputs of these tiles, with flat weights; False if the algorithm for them does not write."""

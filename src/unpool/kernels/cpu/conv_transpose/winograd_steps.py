@@ -10,7 +10,6 @@
 """
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +66,7 @@ class TileImages(NamedTuple):
 def image_problem(flat: ConvTransposeProblem, most: int) -> ConvTransposeProblem:
     """The call that computes `most` inaccurate tiles, or a few more, as images."""
     axes = tuple(line.image for line in _lines(flat))
-    return replace(flat, axes=axes, batch=-(-most // IMAGES) * IMAGES)
+    return flat._replace(axes=axes, batch=-(-most // IMAGES) * IMAGES)
 
 
 def steps(

@@ -13,7 +13,6 @@ not copied; the kernels find its slices.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,8 +29,7 @@ WEIGHTS = {  # by the number of taps, their transform to the points 0, 1, -1 and
 }
 
 
-@dataclass(frozen=True)
-class WinogradAxis:
+class WinogradAxis(NamedTuple):
     """One axis."""
 
     span: int  # taps of the longest phase, those between its first and its last that it lacks counted
@@ -41,8 +39,7 @@ class WinogradAxis:
     taps: tuple[tuple[tuple[int, int], ...], ...]  # per phase its taps, each with its place in the window
 
 
-@dataclass(frozen=True)
-class WinogradTiling:
+class WinogradTiling(NamedTuple):
     """The tiles of a call."""
 
     sides: tuple[WinogradAxis, WinogradAxis]  # one per axis
@@ -142,7 +139,7 @@ def flatten_depth(problem: ConvTransposeProblem) -> ConvTransposeProblem | None:
     if depth is None:
         return None
     batch, channels = problem.batch * depth.large, problem.channels * depth.taps
-    return replace(problem, axes=problem.axes[-2:], batch=batch, channels=channels)
+    return problem._replace(axes=problem.axes[-2:], batch=batch, channels=channels)
 
 
 def flatten_weights(w: Any) -> Any:

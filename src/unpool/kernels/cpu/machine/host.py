@@ -5,16 +5,15 @@ import math
 import os
 import platform
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from unpool.kernels.cpu.machine import libraries
 from unpool.memory import cgroup_folders, read_text
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """A set of instructions that processors share, as compilers name it."""
 
     name: str

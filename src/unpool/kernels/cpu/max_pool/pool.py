@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ FAR_BYTES = 24 << 20  # bytes of x, y and indices above which they come from mem
 _ELEMENTS = {"int32": "float32", "int64": "float64", "int16": "int16", "int8": "int8", "uint8": "uint8"}
 
 
-@dataclass(frozen=True, slots=True)
-class PlaneAxes:
+class PlaneAxes(NamedTuple):
     """The axes of one plane as kernels walk them: leading axes as rows, then lanes."""
 
     leading: tuple[Axis, ...]  # the axes before the lanes
@@ -51,8 +49,7 @@ class PlaneAxes:
         return math.prod(axis.small for axis in self.leading)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolMode:
+class PoolMode(NamedTuple):
     """Options of a pool, the same for all planes."""
 
     channels_last: bool = False  # whether the lanes of x are channels
@@ -66,8 +63,7 @@ class PoolMode:
         return LAST if self.nan_last else FIRST
 
 
-@dataclass(frozen=True, slots=True)
-class ElementType:
+class ElementType(NamedTuple):
     """The type of x and y."""
 
     bits: np.dtype[Any]  # the integers that arrays are viewed as
@@ -89,8 +85,7 @@ class ElementType:
         return np.array(bits, self.bits).view(self.name)[()]
 
 
-@dataclass(frozen=True, slots=True)
-class PoolProblem:
+class PoolProblem(NamedTuple):
     """Max pooling of one shape, type and window."""
 
     outer: int  # planes: N * C, or N where the lanes are channels

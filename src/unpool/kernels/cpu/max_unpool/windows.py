@@ -12,7 +12,6 @@ non-temporal, because a plain store reads its line first.
 """
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +68,7 @@ def route(
 
 def _without_overlap(axis: Axis) -> Axis:
     stride = axis.window.stride
-    return axis if axis.window.size <= stride else replace(axis, window=Window(stride, stride))
+    return axis if axis.window.size <= stride else axis._replace(window=Window(stride, stride))
 
 
 def is_worth_non_temporal(size: int, row: int) -> bool:
