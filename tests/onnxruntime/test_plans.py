@@ -53,6 +53,7 @@ def run(session, *inputs):
 def without_python(monkeypatch):
     """Fails where a node calls Python to compute: only plans may run."""
     calls = []
+    monkeypatch.setattr(planner, "_shared", {})  # of earlier tests
     monkeypatch.setattr(planner, "_inputs", lambda *args, old=planner._inputs: calls.append(1) or old(*args))
     return calls
 
@@ -117,6 +118,16 @@ def test_a_maximum_that_equals_padding(without_python, dtype):
     assert np.array_equal(y, expected[0])
     assert np.array_equal(i, expected[1])
     assert len(without_python) == 1
+
+
+def test_equal_nodes_share_a_plan(without_python):
+    """Python plans a pool once, and again for another window or shape."""
+    x, small = random(2, 3, 16, 16), random(2, 3, 8, 16)
+    for window, value in ((2, x), (2, x), (3, x), (2, small), (3, x)):
+        options = {"kernel_shape": [window, window]}
+        (y,) = run(session_of("MaxPool", [value], **options), value)
+        assert np.array_equal(y, unpool.max_pool(value, **options))
+    assert len(without_python) == 3
 
 
 @pytest.mark.parametrize("move", [0, 1, 64, 100])

@@ -128,12 +128,17 @@ def _prepare_conv(spec: ConvSpec, x: AnyArray, w: AnyArray, b: TypedShape | None
 
 
 def bind_weights(spec: Spec, w: AnyArray) -> tuple[Spec, AnyArray]:
-    """A spec for weights that are constant, and a copy of them, of which packings are kept; others as they are."""
+    """A spec for weights that are constant, and a view or a copy of them, of which packings are kept.
+
+    No one may write to the weights while the view is in use. Inputs of other operators stay as they are.
+    """
     if isinstance(spec, ConvSpec):
         if w.ndim < 3 or w.shape[0] % spec.group:
             return spec, w  # which `prepare` refuses
         return replace(spec, w_shape=w.shape), as_own_weights(_read_only(flip_window(w, spec.group)))
-    return spec, own_weights(w) if isinstance(spec, ConvTransposeSpec) else w
+    if not isinstance(spec, ConvTransposeSpec):
+        return spec, w
+    return spec, as_own_weights(_read_only(np.ascontiguousarray(w).view()))
 
 
 def _read_only(array: AnyArray) -> AnyArray:

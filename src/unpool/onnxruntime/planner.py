@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -32,6 +32,7 @@ from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.unpool_domain import Settings, Spec
 
 MAX_CALLS = 8  # prepared calls that a node keeps, one for each combination of shapes of its inputs
+MAX_SHARED = 256  # plans that equal nodes share, of this session or another one
 MAX_INPUTS, MAX_ATTRIBUTES, MAX_RANK, MESSAGE_BYTES = 8, 24, 64, 4096
 FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 1, 2, 9  # codes of OrtStatus
 CODES = {IndicesError: INVALID_ARGUMENT, UnsupportedError: NOT_IMPLEMENTED}
@@ -121,7 +122,9 @@ class Node:
     calls: dict[Hashable, execute.PreparedCall]
 
 
+_Encoded: TypeAlias = tuple[plans.PlanBytes | None, AnyArray]
 _nodes: dict[int, Node] = {}
+_shared: dict[Hashable, _Encoded] = {}  # by all that the plan of a node without constants depends on
 _recordings: list[dict[str, list[PlanRecord]]] = []
 _plans: dict[int, Any] = {}  # what plans refer to
 
@@ -196,10 +199,12 @@ def _create(pointer: Any, message: int) -> int:
         )
         spec = _spec(described.operator.decode(), _DOMAINS[described.domain], _attributes(described), settings)
         constants = {
-            number: array.copy()
+            number: array.copy() if _recordings else array  # what is recorded outlives the session
             for number in range(1, MAX_INPUTS)
             if (array := _array(described.constants[number])) is not None
         }
+        for array in constants.values():
+            array.flags.writeable = False  # onnxruntime's memory, which lives as long as the node
         if 1 in constants:
             spec, constants[1] = execute.bind_weights(spec, constants[1])
         name = described.name.decode("utf-8", "replace")
@@ -243,30 +248,16 @@ def _plan(pointer: Any, key: Any, count: int, answer: Any) -> int:
     call, result = pointer.contents, answer.contents
     try:
         _library().unpool_forget(_FORGET_NODE)
-        node = _nodes[call.id]
-        inputs = _inputs(node, call)
-        prepared = execute.prepare(node.spec, inputs, node.outputs)
-        operands = [
-            None if x is None else
-            Operand(
-                Kind.CONSTANT if number in node.constants else Kind.INPUT, number, x.shape, x.dtype,
-                node.constants.get(number),
-            )
-            for number, x in enumerate(inputs)
-        ]  # fmt: skip
-        outputs = tuple(
-            Operand(Kind.OUTPUT, number, output.shape, output.dtype) for number, output in enumerate(prepared.outputs)
-        )
-        steps = prepared.steps(operands, outputs)
-        plan = None if steps is None else plans.NodePlan(node.spec.row.label, len(inputs), outputs, steps)
-        for recording in _recordings:
-            if node.name in recording:
-                recording[node.name].append(PlanRecord(_key(node.spec, inputs), plan))
+        node, words = _nodes[call.id], tuple(key[:count])
+        identity = None if node.constants or _recordings else (node.spec, node.outputs, words)
+        encoded, kernels = _shared.get(identity) or _encode(node, _inputs(node, call), words)
+        if identity is not None:
+            if len(_shared) >= MAX_SHARED:
+                _shared.clear()
+            _shared[identity] = encoded, kernels
         result.size = 0
-        if plan is None:
+        if encoded is None:
             return 0
-        encoded = plans.encode(plan, key[:count])
-        kernels = np.array([step.kernel.c_entry(step.sample()) for step in encoded.kernels], np.int64)
         constants = np.array([each.ctypes.data for each in encoded.constants], np.int64)
         result.blob, result.size = encoded.blob, len(encoded.blob)
         result.kernels, result.constants = kernels.ctypes.data, constants.ctypes.data
@@ -274,6 +265,31 @@ def _plan(pointer: Any, key: Any, count: int, answer: Any) -> int:
     except Exception as error:
         return _report(error, "", call.message)
     return 0
+
+
+def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...]) -> _Encoded:
+    """The plan of a node for its inputs, None where there is none, and the addresses of its kernels."""
+    prepared = execute.prepare(node.spec, inputs, node.outputs)
+    operands = [
+        None if x is None else
+        Operand(
+            Kind.CONSTANT if number in node.constants else Kind.INPUT, number, x.shape, x.dtype,
+            node.constants.get(number),
+        )
+        for number, x in enumerate(inputs)
+    ]  # fmt: skip
+    outputs = tuple(
+        Operand(Kind.OUTPUT, number, output.shape, output.dtype) for number, output in enumerate(prepared.outputs)
+    )
+    steps = prepared.steps(operands, outputs)
+    plan = None if steps is None else plans.NodePlan(node.spec.row.label, len(inputs), outputs, steps)
+    for recording in _recordings:
+        if node.name in recording:
+            recording[node.name].append(PlanRecord(_key(node.spec, inputs), plan))
+    if plan is None:
+        return None, np.empty(0, np.int64)
+    encoded = plans.encode(plan, key)
+    return encoded, np.array([step.kernel.c_entry(step.sample()) for step in encoded.kernels], np.int64)
 
 
 def _compute(pointer: Any) -> int:

@@ -64,16 +64,18 @@ def encode(plan: NodePlan, key: Sequence[int], library: str = "") -> PlanBytes:
     for step in plan.steps:
         operands |= {(each.kind, each.number): each for each in step.operands()}
     numbers = {name: number for number, name in enumerate(operands)}
+    names_of_steps = [f"{step.kernel.name}({type_names(step.sample())})" for step in plan.steps]
     kernels: dict[str, PlanStep] = {}
-    for step in plan.steps:
-        kernels.setdefault(_name(step), step)
+    for name, step in zip(names_of_steps, plan.steps, strict=True):
+        kernels.setdefault(name, step)
+    names_of_kernels = list(kernels)
     steps: list[int] = []
     for number, step in enumerate(plan.steps):
         words = [word for arg in step.args for word in _words(arg, numbers, writer)]
         at = writer.add_words([part for word in words for part in word])
         then = [_absolute(number, each, len(plan.steps)) for each in (*step.then, *[0] * CHOICES)[:CHOICES]]
         indices = -1 if step.indices is None else numbers[step.indices.kind, step.indices.number]
-        which = list(kernels).index(_name(step))
+        which = names_of_kernels.index(names_of_steps[number])
         steps += [which, at, len(words), step.jobs, step.parts, step.outcome, *then, step.limit, indices]
     constants = sorted(number for kind, number in operands if kind is Kind.CONSTANT)
     records = []
@@ -81,8 +83,8 @@ def encode(plan: NodePlan, key: Sequence[int], library: str = "") -> PlanBytes:
         number = constants.index(each.number) if each.kind is Kind.CONSTANT else each.number
         at = writer.add_words(each.shape)
         records += [each.kind, number, each.size * each.dtype.itemsize, len(each.shape), at]
-    names_of_kernels = (c_symbol(step.kernel.name, step.sample()) for step in kernels.values())
-    symbols = b"".join(name.encode().ljust(SYMBOL_BYTES, b"\0") for name in names_of_kernels)
+    names_in_library = (c_symbol(step.kernel.name, step.sample()) for step in kernels.values())
+    symbols = b"".join(name.encode().ljust(SYMBOL_BYTES, b"\0") for name in names_in_library)
     places = [
         *(writer.add_words(key), len(key), writer.add_words(records), len(operands)),
         *(writer.add_words(steps), len(plan.steps), writer.add(symbols), len(kernels)),
@@ -95,10 +97,6 @@ def encode(plan: NodePlan, key: Sequence[int], library: str = "") -> PlanBytes:
     writer.content[:_HEAD_BYTES] = MAGIC + sizes.tobytes() + names + np.array(counts, np.int64).tobytes()
     values = tuple(operands[Kind.CONSTANT, number].value for number in constants)
     return PlanBytes(bytes(writer.content), tuple(kernels.values()), values)
-
-
-def _name(step: PlanStep) -> str:
-    return f"{step.kernel.name}({type_names(step.sample())})"
 
 
 def _absolute(number: int, then: int, count: int) -> int:
