@@ -14,22 +14,23 @@ from unpool.errors import (
     UnpoolError,
     UnsupportedError,
 )
-from unpool.functional import (
-    conv_transpose,
-    max_pool,
-    max_unpool,
-    prepare_conv_transpose,
-    raise_pending,
-    to_onnx_indices,
-    to_torch_indices,
-)
 from unpool.lazy_names import CORE_ONNXRUNTIME_NAMES as _CORE_ONNXRUNTIME_NAMES
 from unpool.lazy_names import FUNCTIONS as _FUNCTIONS
 from unpool.lazy_names import ONNXRUNTIME_NAMES as _ONNXRUNTIME_NAMES
+from unpool.lazy_names import OPERATOR_FUNCTIONS as _OPERATOR_FUNCTIONS
 from unpool.lazy_names import UNPOOL_NAMES as _UNPOOL_NAMES
 
 if TYPE_CHECKING:
     from unpool.explanation.explain import explain
+    from unpool.functional import (
+        conv_transpose,
+        max_pool,
+        max_unpool,
+        prepare_conv_transpose,
+        raise_pending,
+        to_onnx_indices,
+        to_torch_indices,
+    )
     from unpool.runtime.cluster.map_tiles import map_tiles
     from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 _fork_safety.install_hooks()
 
 _ROOMS = ("dask", "doctor", "images", "onnxruntime", "runtime", "streams", "tiles", "torch")
+_HIDDEN_ROOMS = ("functional", "memory")
 
 __all__ = [
     "FileError",
@@ -76,9 +78,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import submodules that need other packages, and names of onnxruntime, on first use."""
-    if name in _ROOMS:
+    """Import submodules, functions and names of onnxruntime on first use: `import unpool` takes a millisecond."""
+    if name in (*_ROOMS, *_HIDDEN_ROOMS):
         return import_module(f"unpool.{name}")
+    if name in _OPERATOR_FUNCTIONS:
+        functions = import_module("unpool.functional")
+        globals().update({each: getattr(functions, each) for each in _OPERATOR_FUNCTIONS})  # not asked for again
+        return globals()[name]
     known = _UNPOOL_NAMES.get(name) or _FUNCTIONS.get(name)
     if known is not None:
         module, own_name = known

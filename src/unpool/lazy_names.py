@@ -44,3 +44,16 @@ FUNCTIONS = {
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }
 """The commands of `unpool` as functions, and runs on a cluster."""
+
+OPERATOR_FUNCTIONS = frozenset(
+    [
+        "conv_transpose",
+        "max_pool",
+        "max_unpool",
+        "prepare_conv_transpose",
+        "raise_pending",
+        "to_onnx_indices",
+        "to_torch_indices",
+    ]
+)
+"""Names of `unpool.functional`, which needs NumPy, the operators and what prepares kernels."""

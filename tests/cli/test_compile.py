@@ -41,7 +41,7 @@ def test_the_result_as_json(tmp_path):
 
 def test_an_installation_without_kernels_says_so(tmp_path, monkeypatch):
     """Nothing is written, and the line names the two ways out."""
-    monkeypatch.setattr(import_module("unpool.onnxruntime.compile"), "library_file", lambda: None)
+    monkeypatch.setattr(import_module("unpool.onnxruntime.compile_model"), "library_file", lambda: None)
     done = compile(tmp_path, "--shape", "image=1,1,32,48")
     assert done.exit_code == 3
     assert "Install a wheel that has kernels, or run python -m unpool.build." in done.stderr

@@ -96,8 +96,8 @@ INNER = {
         "io_binding", "ort_methods", "session",
     ),
     "onnxruntime": (
-        "library", "plans", "planner", "register", "nodes", "source", "passes", "placement", "compile",
-        "session_model", "session", "__init__",
+        "library", "plans", "planner", "callbacks", "register", "nodes", "source", "passes", "placement",
+        "compile_model", "session_model", "session", "__init__",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
@@ -117,7 +117,7 @@ MOST_PARAMETERS = 8
 FREE_IN_PARAMETERS = ("kernels/cpu/vector", "cli")
 """The words of the vector language take one value per word, and the command line one parameter per option."""
 
-HEAVY = ("numba", "torch", "triton", "dask", "onnx", "onnxruntime", "typer", "rich", "PIL")
+HEAVY = ("numpy", "numba", "torch", "triton", "dask", "onnx", "onnxruntime", "typer", "rich", "PIL")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -1,5 +1,6 @@
 """Compiled models: in Python, and in a C program without Python, bit for bit as the model that they were made of."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -134,6 +135,33 @@ def test_equal_in_python(compiled, name):
     session = session_of(str(path), trust_plans=True)
     for x, expected in zip(inputs, outputs, strict=True):
         assert np.array_equal(session.run(None, {"x": x})[0], expected)
+
+
+LOAD = """
+import sys
+import numpy, onnxruntime, unpool.onnxruntime
+options = onnxruntime.SessionOptions()
+unpool.onnxruntime.register(options, trust_plans=True)
+session = onnxruntime.InferenceSession(sys.argv[1], options)
+print(session.run(None, {"x": numpy.fromfile(sys.argv[2], numpy.float32).reshape(1, 8, 4, 8, 8)})[0].shape)
+print(sorted(name for name in sys.modules if name.startswith("unpool.")))
+"""
+
+
+def test_a_session_imports_only_what_registers_the_library(compiled, tmp_path):
+    """Operators, kernels and their planner would take longer to import than a small model takes to load."""
+    path, (x,), _ = compiled["volumes"]
+    x.tofile(tmp_path / "x")
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, path, tmp_path / "x"], capture_output=True, text=True, check=True
+    )
+    shape, modules = map(ast.literal_eval, done.stdout.splitlines())
+    assert shape == (1, 4, 4, 8, 8)
+    assert modules == [
+        *("unpool.errors", "unpool.fork_safety", "unpool.lazy_names"),
+        *("unpool.onnxruntime", "unpool.onnxruntime.callbacks", "unpool.onnxruntime.library"),
+        "unpool.onnxruntime.register",
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")

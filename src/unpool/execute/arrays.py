@@ -3,7 +3,6 @@
 An output goes to new memory, or to the caller's array if that fits and overlaps no input.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -22,8 +21,6 @@ from unpool.operators.tensors import Shape, value_type
 OptionalArrays = Sequence[AnyArray | None]
 TypedShape = tuple[Shape, np.dtype[Any]]
 _T = TypeVar("_T")
-
-_log = logging.getLogger("unpool")
 
 
 def require(x: _T | None) -> _T:
@@ -48,7 +45,10 @@ def contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> Any
     check_memory(x.shape, dtype, row.label)
     copy = np.require(x, dtype, ["C", "A"])
     if not np.may_share_memory(copy, x):
-        _log.info("%s: copied %s %s to row-major %s", row.label, format_shape(x.shape), x.dtype.name, copy.dtype.name)
+        import logging  # most processes log nothing
+
+        log = logging.getLogger("unpool")
+        log.info("%s: copied %s %s to row-major %s", row.label, format_shape(x.shape), x.dtype.name, copy.dtype.name)
     return copy
 
 

@@ -6,23 +6,25 @@
 >>> unpool.onnxruntime.register(options)  # then onnxruntime.InferenceSession("segnet.onnx", options)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unpool.onnxruntime.compile import compile
-from unpool.onnxruntime.nodes import evaluate, schemas
 from unpool.onnxruntime.register import get_library_path, register
 
 if TYPE_CHECKING:
+    from unpool.onnxruntime.compile_model import compile
+    from unpool.onnxruntime.nodes import evaluate, schemas
     from unpool.onnxruntime.session import InferenceSession
 
 __all__ = ["InferenceSession", "compile", "evaluate", "get_library_path", "register", "schemas"]
 
+_FILES = {"InferenceSession": "session", "compile": "compile_model", "evaluate": "nodes", "schemas": "nodes"}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "InferenceSession":  # its base class needs onnxruntime, which nothing else here loads
-        from unpool.onnxruntime.session import InferenceSession
-
-        return InferenceSession
+    """Import on first use what a session of onnxruntime does not need."""
+    if name in _FILES:
+        return getattr(import_module(f"unpool.onnxruntime.{_FILES[name]}"), name)
     raise AttributeError(f"module 'unpool.onnxruntime' has no attribute {name!r}")
 
 

@@ -6,10 +6,7 @@ The build backend runs this file alone, without unpool: it imports the standard 
 import hashlib
 import os
 import platform
-import subprocess
 import sys
-import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
@@ -49,6 +46,10 @@ def compile_library(target: str, system: str, path: Path) -> None:
         subprocess.CalledProcessError: a source has an error, which zig has printed.
         FileNotFoundError: neither is installed.
     """
+    import subprocess
+    import tempfile
+    from importlib.util import find_spec
+
     zig = [sys.executable, "-m", "ziglang"] if find_spec("ziglang") else ["zig"]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, path.name)

@@ -5,14 +5,12 @@ its inputs; the prepared call for them writes to the outputs that onnxruntime al
 threads of the session.
 """
 
-import atexit
 import ctypes
 import math
-import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
@@ -23,7 +21,7 @@ from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.execute.plans import ForeignPool, Kind, Operand, use_pool
 from unpool.memory import RuntimeOutput
-from unpool.onnxruntime import plans
+from unpool.onnxruntime import library, plans
 from unpool.operators import resolve, unpool_domain
 from unpool.operators.contract import DOMAINS, AttributeType
 from unpool.operators.conv import ConvSpec
@@ -92,16 +90,7 @@ class _Answer(ctypes.Structure):
     ]  # fmt: skip
 
 
-_CREATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Node), ctypes.c_void_p)
-_COMPUTE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_NodeRun))
-_PLAN = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.POINTER(_NodeRun), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.POINTER(_Answer)
-)
 _FORGET = ctypes.CFUNCTYPE(None, ctypes.c_int64)
-
-
-class _Planner(ctypes.Structure):
-    _fields_ = [("create", _CREATE), ("plan", _PLAN), ("compute", _COMPUTE)]
 
 
 class PlanRecord(NamedTuple):
@@ -189,8 +178,9 @@ def _spec(operator: str, domain: str, attributes: dict[str, Any], settings: Sett
     return result._replace(is_exact=settings.exact) if isinstance(result, ConvTransposeSpec) else result
 
 
-def _create(pointer: Any, message: int) -> int:
-    described = pointer.contents
+def create(node: int, message: int) -> int:
+    """Describe the node at an address; OK or a code of OrtStatus, and a message."""
+    described = _Node.from_address(node)
     try:
         _library().unpool_forget(_FORGET_NODE)
         exact, compat, index_space, opset, *_ = (text.decode() for text in described.settings)
@@ -244,11 +234,12 @@ def recording(found: dict[str, list[PlanRecord]]) -> Iterator[None]:
         _recordings.remove(found)
 
 
-def _plan(pointer: Any, key: Any, count: int, answer: Any) -> int:
-    call, result = pointer.contents, answer.contents
+def plan(run: int, key: int, count: int, answer: int) -> int:
+    """Write the plan for the inputs of a run to an answer, for a node that `create` described; else as that."""
+    call, result = _NodeRun.from_address(run), _Answer.from_address(answer)
     try:
         _library().unpool_forget(_FORGET_NODE)
-        node, words = _nodes[call.id], tuple(key[:count])
+        node, words = _nodes[call.id], tuple((ctypes.c_int64 * count).from_address(key))
         identity = None if node.constants or _recordings else (node.spec, node.outputs, words)
         encoded, kernels = _shared.get(identity) or _encode(node, _inputs(node, call), words)
         if identity is not None:
@@ -292,8 +283,9 @@ def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...])
     return encoded, np.array([step.kernel.c_entry(step.sample()) for step in encoded.kernels], np.int64)
 
 
-def _compute(pointer: Any) -> int:
-    call = pointer.contents
+def compute(run: int) -> int:
+    """Compute the outputs of a run without a plan; else as `plan`."""
+    call = _NodeRun.from_address(run)
     try:
         node = _nodes[call.id]
         inputs = _inputs(node, call)
@@ -307,11 +299,11 @@ def _compute(pointer: Any) -> int:
         outputs = []
         for number, output in enumerate(prepared.outputs):
             dims = (ctypes.c_int64 * len(output.shape))(*output.shape)
-            address = _library().unpool_output(pointer, number, len(output.shape), dims)
+            address = _library().unpool_output(run, number, len(output.shape), dims)
             if not address:
                 return FAIL
             outputs.append(_view(address, output.shape, output.dtype, RuntimeOutput))
-        with use_pool(_pools[0]):
+        with use_pool(_session_threads()):
             prepared.run(inputs, outputs, None)
     except BaseException as error:
         return _report(error, "", call.message)
@@ -319,24 +311,17 @@ def _compute(pointer: Any) -> int:
 
 
 _FORGET_NODE = _FORGET(_forget)
-_FUNCTIONS = _Planner(_CREATE(_create), _PLAN(_plan), _COMPUTE(_compute))  # the library has their addresses
-_libraries: list[Any] = []
-_pools: list[ForeignPool] = []
 
 
+@cache
 def _library() -> Any:
-    return _libraries[0]
+    """The library, with the types of what is called here."""
+    loaded: Any = ctypes.CDLL(str(library.PATH))
+    loaded.unpool_output.restype = ctypes.c_void_p
+    loaded.unpool_output.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    return loaded
 
 
-def attach(path: Path) -> None:
-    """Let the library at a path call this planner, until the interpreter ends."""
-    library: Any = ctypes.CDLL(str(path))
-    library.unpool_output.restype = ctypes.c_void_p
-    library.unpool_output.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-    library.unpool_set_planner.argtypes = [ctypes.c_void_p]
-    _libraries.append(library)
-    _pools.append(ForeignPool(ctypes.cast(library.unpool_run_parts, ctypes.c_void_p).value or 0))
-    library.unpool_set_planner(ctypes.addressof(_FUNCTIONS))
-    atexit.register(library.unpool_set_planner, None)
-    if hasattr(os, "register_at_fork"):  # a forked child has none of the threads that this would wait for
-        os.register_at_fork(after_in_child=lambda: atexit.unregister(library.unpool_set_planner))
+@cache
+def _session_threads() -> ForeignPool:
+    return ForeignPool(ctypes.cast(_library().unpool_run_parts, ctypes.c_void_p).value or 0)

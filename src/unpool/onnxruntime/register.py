@@ -5,9 +5,7 @@ from functools import cache
 from typing import Any
 
 from unpool.errors import UnpoolError
-from unpool.onnxruntime import library, planner
-from unpool.operators.attributes import COMPAT
-from unpool.operators.max_unpool import INDEX_SPACES
+from unpool.onnxruntime import callbacks, library
 
 _REGISTERED = "unpool.registered"
 """The configuration entry that the library adds to the options that have its operators."""
@@ -38,7 +36,7 @@ def get_library_path() -> str:
 
 @cache
 def _load() -> None:
-    """Load the library once, and let it call the planner."""
+    """Load the library once, and let it call Python."""
     if not library.PATH.is_file():
         raise _error("there is no library for onnxruntime")
     try:
@@ -47,7 +45,7 @@ def _load() -> None:
         raise _error(f"the library for onnxruntime cannot be loaded ({cause})") from cause
     if _sources_of(loaded) != library.source_digest():
         raise _error("the library for onnxruntime was built from other sources")
-    planner.attach(library.PATH)
+    callbacks.attach()
 
 
 def _error(fact: str) -> UnpoolError:
@@ -128,16 +126,26 @@ def _entries(
     for name, flag in (("exact", exact), ("trust_plans", trust_plans)):
         if not isinstance(flag, bool):
             raise UnpoolError(f"register: {name} is True or False; got {flag!r}.")
-    words = ("compat", compat, COMPAT), ("index_space", index_space, INDEX_SPACES), ("domains", domains, _DOMAINS)
-    for name, value, choices in words:
-        if value not in choices:
-            raise UnpoolError(f"register: {name} is one of {', '.join(choices)}; got {value!r}.")
+    if domains not in _DOMAINS:
+        raise UnpoolError(f"register: domains is one of {', '.join(_DOMAINS)}; got {domains!r}.")
+    if (compat, index_space) != (_DEFAULTS["compat"], _DEFAULTS["index_space"]):
+        _check_choices(compat=compat, index_space=index_space)
     if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int) or opset < 1):
         raise UnpoolError(f"register: opset is an int of 1 or more, or None; got {opset!r}.")
     entries = {"exact": str(int(exact)), "compat": compat, "index_space": index_space, "domains": domains}
     if trust_plans:
         entries["trust_plans"] = "1"
     return entries if opset is None else entries | {"opset": str(opset)}
+
+
+def _check_choices(**values: str) -> None:
+    """An UnpoolError for a value that the operators do not have; only this imports them."""
+    from unpool.operators.attributes import COMPAT
+    from unpool.operators.max_unpool import INDEX_SPACES
+
+    for name, choices in (("compat", COMPAT), ("index_space", INDEX_SPACES)):
+        if values[name] not in choices:
+            raise UnpoolError(f"register: {name} is one of {', '.join(choices)}; got {values[name]!r}.")
 
 
 def _entry(session_options: Any, name: str) -> str:

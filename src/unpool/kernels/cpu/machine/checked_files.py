@@ -10,21 +10,18 @@ user and root could have written it; otherwise it counts as missing.
 """
 
 import hashlib
-import logging
 import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
-
-_log = logging.getLogger("unpool")
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _KEPT_VERSIONS = 3  # of each kind
@@ -64,7 +61,7 @@ class CheckedFiles:
         identity = self._identity(key)
         rest = identity + self._dumps((key, data))
         path = self._writable_folder() / _name(identity)
-        part = path.with_name(f"{path.name}.{uuid4().hex[:16]}")
+        part = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
         try:
             with open(part, "xb", opener=_open_for_owner) as file:
                 file.write(_sha256(rest) + rest)
@@ -153,7 +150,9 @@ def _is_private(group: int, owner: int) -> bool:
 
 @cache
 def _warn_once(folder: Path, problem: str) -> None:
-    _log.warning(
+    import logging  # most processes log nothing
+
+    logging.getLogger("unpool").warning(
         "kernels: %s, or a file in it, %s, so it is not read. Delete it, or set NUMBA_CACHE_DIR to a folder that only "
         "you can write.",
         *(folder, problem),
@@ -191,12 +190,19 @@ def source_digest(*suffixes: str, package: str = "unpool.kernels.cpu") -> str:
     calls. It is empty where a loader shows no files, as in a frozen application: nothing may be stored then. `suffixes`
     are those of the files that count, by default `.py` and `.pyc`.
     """
-    from importlib import resources
-
     try:
-        return digest_files(resources.files(package), *suffixes or (".py", ".pyc"))
+        return digest_files(_folder_of(package), *suffixes or (".py", ".pyc"))
     except Exception:  # a loader may lack any part of this
         return ""
+
+
+def _folder_of(package: str) -> "Traversable":
+    folder = Path(next(iter(import_module(package).__path__)))
+    if folder.is_dir():
+        return folder
+    from importlib import resources  # takes longer to import than the files to read
+
+    return resources.files(package)
 
 
 def digest_files(folder: "Traversable", *suffixes: str) -> str:

@@ -10,12 +10,11 @@ UNPOOL_KERNELS is `auto`, `shipped`, which refuses to compile, or `compiled`, wh
 import ctypes
 import hashlib
 import json
-import logging
 import os
 import platform
 import sys
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +24,6 @@ import numpy as np
 from unpool.errors import UnpoolError
 from unpool.extras import require
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles, source_digest
-
-_log = logging.getLogger("unpool")
 
 FOLDER = Path(__file__).parents[3] / "libraries"
 """The folder of the libraries and their manifest."""
@@ -92,8 +89,11 @@ def _type_name(value: Any) -> str:
     if isinstance(value, np.ndarray):
         flags = value.flags
         layout = f"{'C' if flags.c_contiguous else 'A'}{'' if flags.writeable else 'R'}{'' if flags.aligned else 'U'}"
-        return f"{value.dtype}[{value.ndim}{layout}]"
+        return f"{_dtype_name(value.dtype)}[{value.ndim}{layout}]"
     return f"{type(value).__name__}({type_names(value)})" if isinstance(value, tuple) else type(value).__name__
+
+
+_dtype_name = lru_cache(maxsize=256)(str)  # that of a record takes NumPy a tenth of a millisecond
 
 
 class Library(NamedTuple):
@@ -176,7 +176,13 @@ def _check_compiler(name: str, args: tuple[Any, ...]) -> None:
     if _choice() == "shipped":
         raise UnpoolError(f"kernels: {problem}, and UNPOOL_KERNELS=shipped forbids to compile it. Set it to auto.")
     require(f"kernels: {problem}, so it is compiled", "jit", "numba")
-    _log.info("kernels: %s, so it is compiled.", problem)
+    _logger().info("kernels: %s, so it is compiled.", problem)
+
+
+def _logger() -> Any:
+    import logging  # most processes log nothing
+
+    return logging.getLogger("unpool")
 
 
 def require_compiler() -> None:
@@ -220,7 +226,7 @@ def load() -> Library:
             chosen = allowed[-1]
     except _BrokenLibraryError as error:
         if _choice() == "auto":
-            _log.warning("kernels: %s, so kernels are compiled. Install unpool again.", error)
+            _logger().warning("kernels: %s, so kernels are compiled. Install unpool again.", error)
         return Library(None, None, str(error), is_broken=True)
     return Library(chosen, library, "")
 
