@@ -19,6 +19,7 @@ from benchmarks.pages import readme_section, speed_page, write_between
 from benchmarks.rows import (
     GpuDeviceRow,
     GpuRow,
+    LibraryRow,
     MachineRow,
     PartRow,
     Record,
@@ -88,7 +89,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     zoo.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'monai'; all by default")
     zoo.add_argument("--only", choices=["export", "measure"], help="one of the two steps")
     zoo.add_argument("--folder", type=Path, metavar="PATH", help="for the files, in the user's cache by default")
-    for command in (measure, pair, rent, zoo):
+    library = commands.add_parser("library", help="run networks in onnxruntime's sessions, alone and with the library")
+    library.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'SegNet'; all by default")
+    for command in (measure, pair, rent, zoo, library):
         command.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"{ROUNDS} by default")
     for command in (measure, pair, choices):
         command.add_argument(
@@ -101,9 +104,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, steady, timeline, choices, device, zoo, report, check):
+    for command in (measure, pair, rent, steady, timeline, choices, device, zoo, library, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
-    for command in (measure, steady, gpu, device, zoo, report, check):
+    for command in (measure, steady, gpu, device, zoo, library, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
     return parser.parse_args(arguments)
 
@@ -113,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
     commands = {
         "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "startup": _startup, "timeline": _timeline,
-        "choices": _choices, "tiled": _tiled, "gpu": _gpu, "device": _device, "zoo": _zoo,
+        "choices": _choices, "tiled": _tiled, "gpu": _gpu, "device": _device, "zoo": _zoo, "library": _library,
     }  # fmt: skip
     try:
         if given.command in commands:
@@ -273,6 +276,19 @@ def _zoo(given: argparse.Namespace) -> int:
     return 0
 
 
+def _library(given: argparse.Namespace) -> int:
+    from benchmarks.library import matching as matching_networks
+    from benchmarks.library import measure
+    from benchmarks.library_tables import markdown
+
+    networks = matching_networks(given.names)
+    if not networks:
+        raise ValueError(f"expected networks, found none for {' '.join(given.names)}. See benchmarks/library.py.")
+    path = (given.results or RESULTS) / "library.csv"
+    print(markdown(measure(networks, given.threads, given.rounds, lambda rows: _update(path, LibraryRow, rows))))
+    return 0
+
+
 def _cases(given: argparse.Namespace) -> Sequence[Case]:
     found = matching(given.cases)
     if not found:
@@ -281,6 +297,7 @@ def _cases(given: argparse.Namespace) -> Sequence[Case]:
 
 
 def _report(standings: Standings, given: argparse.Namespace) -> int:
+    from benchmarks.library_tables import latest as latest_library
     from benchmarks.pictures import draw
     from benchmarks.steady import kept_runs
     from benchmarks.zoo.tables import latest
@@ -290,7 +307,8 @@ def _report(standings: Standings, given: argparse.Namespace) -> int:
         say(f"wrote {path}")
     steady = kept_runs(given.results or RESULTS, standings.machine)
     zoo = latest(read((given.results or RESULTS) / "zoo.csv", ZooRow))
-    write_file(given.page, speed_page(standings, given.page, steady, zoo).encode())
+    library = latest_library(read((given.results or RESULTS) / "library.csv", LibraryRow))
+    write_file(given.page, speed_page(standings, given.page, steady, zoo, library).encode())
     say(f"wrote {given.page}")
     write_between(given.readme, rows)
     say(f"wrote {given.readme}")

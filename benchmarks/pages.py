@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import RESULTS, ROOT
+from benchmarks.library_tables import markdown as markdown_of_library
 from benchmarks.pictures import drawn
-from benchmarks.rows import SteadyRow, ZooRow
+from benchmarks.rows import LibraryRow, SteadyRow, ZooRow
 from benchmarks.standings import Standing, Standings
 from benchmarks.steady_tables import markdown as markdown_of_runs
 from benchmarks.tables import BEST, conditions, label, markdown, source, times
@@ -71,7 +72,13 @@ operator of PyTorch took 32 ms in one round and 78 ms in another.
 """Text about the results of one machine, written by hand."""
 
 
-def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (), zoo: Sequence[ZooRow] = ()) -> str:
+def speed_page(
+    standings: Standings,
+    page: Path,
+    steady: Sequence[SteadyRow] = (),
+    zoo: Sequence[ZooRow] = (),
+    library: Sequence[LibraryRow] = (),
+) -> str:
     """The text of docs/speed.md: the conditions, a table per suite, and the plots, which are files next to it.
 
     Args:
@@ -79,6 +86,7 @@ def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (
         page: the file that the text is for.
         steady: hundreds of runs of networks on the same machine.
         zoo: networks of other libraries, on one machine.
+        library: networks in onnxruntime's sessions with unpool's operators, on one machine.
     """
     results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
     parts = [
@@ -93,6 +101,8 @@ def speed_page(standings: Standings, page: Path, steady: Sequence[SteadyRow] = (
             parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
     if steady:
         parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
+    if library:
+        parts.append(f"## In onnxruntime's sessions\n\n{markdown_of_library(library)}")
     if zoo:
         parts.append(f"## Networks of other libraries\n\n{markdown_of_zoo(zoo)}")
     parts += ["## Where unpool is slower, and why", BOTTLENECKS, ELSEWHERE]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from benchmarks.machine import Machine
 from unpool import files
 
-Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | PartRow | ZooRow")
+Record = TypeVar("Record", bound="Row | MachineRow | SteadyRow | GpuRow | GpuDeviceRow | PartRow | ZooRow | LibraryRow")
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,54 @@ class ZooRow:
     error: float
     reason: str
     steps: str
+    date: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What a later run of the same network replaces."""
+        return self.network, self.cpu, self.threads
+
+
+@dataclass(frozen=True)
+class LibraryRow:
+    """What one engine of `benchmarks.library` did with a network; seconds and bytes, medians of the rounds.
+
+    Attributes:
+        network: its name.
+        input: shapes.
+        engine: onnxruntime alone, with the library, with a compiled model, or unpool's session.
+        version: of onnxruntime.
+        cpu: name of the CPU.
+        threads: how many were allowed.
+        runs: how many were timed; 0 if the engine cannot run the network.
+        imports: of unpool.
+        created: registering and creating the session.
+        load: the same, and the first run.
+        reload: the same again, in the same process.
+        median: of all runs.
+        p95: one run in twenty takes longer.
+        memory: peak of the process.
+        error: largest difference from onnxruntime's result over the largest value.
+        reason: why the engine cannot run the network; "" if it can.
+        date: ISO 8601.
+    """
+
+    network: str
+    input: str
+    engine: str
+    version: str
+    cpu: str
+    threads: int
+    runs: int
+    imports: float
+    created: float
+    load: float
+    reload: float
+    median: float
+    p95: float
+    memory: int
+    error: float
+    reason: str
     date: str
 
     @property
