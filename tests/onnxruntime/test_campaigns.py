@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.campaigns import onnxruntime_calls, onnxruntime_models
+from tests.campaigns import onnxruntime_calls, onnxruntime_memory, onnxruntime_models
 from tests.campaigns.onnxruntime_model_cases import case, every_node
 
 CALLS, MODELS = 60, 25
@@ -39,6 +39,14 @@ def test_random_models(chunk):
     tally, faults = total(map(onnxruntime_models.trial, range(first, first + MODELS)))
     assert faults == []
     assert tally["equal"] > MODELS
+
+
+def test_runs_over_changing_shapes():
+    """Shapes that fit give outputs, others an error, and memory is sampled; only long runs show if it grows."""
+    samples, refused = onnxruntime_memory.campaign(300, 7)
+    assert len(samples) == onnxruntime_memory.SAMPLES
+    assert refused > 0
+    assert onnxruntime_memory.growth([5, 9, 8, 8, 8, 8, 8, 8, 8, 10]) == 1
 
 
 def test_models_hold_what_the_campaign_is_about():
