@@ -1,5 +1,7 @@
 """What onnxruntime's optimizations make of a model stays right if the operators of the library are in it."""
 
+import re
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -75,7 +77,7 @@ def random(shape):
 
 def model(text, opset):
     """A model with the constants that it names."""
-    made = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}, "local" : 1]> {text}')
+    made = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}, "local" : 1, "unpool" : 1]> {text}')
     used = {name for node in made.graph.node for name in node.input}
     for name in used & CONSTANTS.keys():
         value = CONSTANTS[name]
@@ -104,3 +106,16 @@ def test_results_are_those_of_onnxruntime_alone(name, opset, level):
     expected = run(content, chosen, register=False)
     for given in ({}, {"opset": opset}):
         np.testing.assert_allclose(run(content, chosen, **given), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("name", CASES)
+def test_nodes_of_the_domain_unpool_give_the_same(name, level):
+    """Beside operators of onnxruntime's own, also in functions and loops."""
+    text, opsets = CASES[name]
+    chosen = getattr(onnxruntime.GraphOptimizationLevel, level)
+    own = re.sub(r"\b(?=(MaxPool|MaxUnpool|ConvTranspose)\b)", "unpool.", text)
+    own = own.replace('opset_import: ["" : 17]', 'opset_import: ["" : 17, "unpool" : 1]')
+    expected = run(model(text, opsets[-1]), chosen, register=False)
+    given = {"domains": "unpool", "opset": opsets[-1]}
+    np.testing.assert_allclose(run(model(own, opsets[-1]), chosen, **given), expected, rtol=1e-5, atol=1e-5)
