@@ -3,6 +3,7 @@
 `unpool/onnxruntime/plans.py` writes them as bytes, and `unpool/onnxruntime/plan.c` runs these.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,7 +34,7 @@ class Operand:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def flat(self, first: int = 0, size: int | None = None, *, is_writable: bool = False) -> "OperandView":
         """The argument that is a flat array of some of its elements."""
