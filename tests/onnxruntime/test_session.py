@@ -413,14 +413,51 @@ def test_what_tools_read(tmp_path):
     assert session.fingerprint() != InferenceSession(with_batch_norm()).fingerprint()
 
 
-def test_a_shape_of_minus_one_is_open():
-    """A size of -1 in the file is any size, as in onnxruntime."""
-    model = models.model(
-        "g (float[1, 3, 4, 4] x) => (float[a, b, c, d] z) { z = ConvTranspose (x, w) }", w=models.random(3, 2, 2, 2)
+ENDS = {
+    "ConvTranspose": "z = ConvTranspose (x, w)",
+    "pool": "z, i = MaxPool <kernel_shape = [2, 2]> (x)",
+    "PRelu": "z = PRelu (x, s)",
+    "Softmax": "z = Softmax <axis = 1> (x)",
+    "Einsum": 'z = Einsum <equation = "nchw,cd->ndhw"> (x, k)',
+}
+"""By name the end of a model with an input x of 8 channels; its passes use sizes that are known."""
+END_CONSTANTS = {
+    "w": models.random(8, 2, 2, 2),
+    "s": np.full((8, 1, 1), 0.2, np.float32),
+    "k": models.random(8, 5),
+}
+
+
+def model_of(name, before="", opset=17):
+    """The model with this end, which reads x or what `before` makes of it."""
+    end = ENDS[name].replace("(x", "(a") if before else ENDS[name]
+    constants = {key: value for key, value in END_CONSTANTS.items() if f", {key})" in end}
+    return models.model(
+        f"g (float[2, 8, 41, 43] x) => (float[n, m, p, q] z) {{ {before} {end} }}", opset=opset, **constants
     )
+
+
+@pytest.mark.parametrize("class_", [unpool.InferenceSession, InferenceSession], ids=["old", "new"])
+@pytest.mark.parametrize("name", ENDS)
+def test_a_size_of_minus_one_is_open(name, class_):
+    """A size of -1 in the file, as paddle2onnx writes it, is any size, as in onnxruntime."""
+    model = model_of(name)
     for axis in (0, 2, 3):
         model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = -1
-    assert InferenceSession(model).run(None, {"x": models.random(2, 3, 5, 7)})[0].shape == (2, 2, 6, 8)
+    feed = {"x": models.random(3, 8, 20, 24)}
+    assert_equal(class_(model).run(["z"], feed), plain_session(model).run(["z"], feed), ROUNDING)
+
+
+@pytest.mark.parametrize("class_", [unpool.InferenceSession, InferenceSession], ids=["old", "new"])
+@pytest.mark.parametrize("name", ["Softmax", "Einsum", "PRelu"])
+@pytest.mark.parametrize("operator", ["AveragePool", "LpPool"])
+@pytest.mark.parametrize("window", [2, 3])
+def test_sizes_that_onnx_infers_otherwise(window, operator, name, class_):
+    """No pass writes a size that onnx and onnxruntime compute in two ways, as behind a pool with ceil_mode."""
+    sizes = f"kernel_shape = [{window}, {window}], strides = [{window}, {window}]"
+    model = model_of(name, f"a = {operator} <{sizes}, pads = [1, 1, 1, 1], ceil_mode = 1> (x)", opset=19)
+    feed = {"x": models.random(2, 8, 41, 43)}
+    assert_equal(class_(model).run(None, feed), plain_session(model).run(None, feed), ROUNDING)
 
 
 def test_wrong_arguments():

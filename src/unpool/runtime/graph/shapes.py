@@ -29,11 +29,15 @@ Resize: TypeAlias = Callable[[int], int]
 
 
 def dims(type_: onnx.TypeProto | None) -> Dims | None:
-    """Sizes of a tensor type, the name or None for each unknown one; None when the rank is unknown."""
+    """Sizes of a tensor type, the name or None for each unknown one; None when the rank is unknown.
+
+    A size below 0, as paddle2onnx writes it, is unknown, as it is in onnxruntime.
+    """
     if type_ is None or not type_.tensor_type.HasField("shape"):
         return None
     return tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in type_.tensor_type.shape.dim
+        (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else dim.dim_param or None
+        for dim in type_.tensor_type.shape.dim
     )
 
 

@@ -34,7 +34,7 @@ from onnx import helper, numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import FreshNames, Graph, unused_names
-from unpool.runtime.graph.nodes import attributes, domain, node_name
+from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, writes
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
 from unpool.runtime.passes.profitability import Shapes, time_in_onnxruntime
@@ -83,6 +83,18 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
     return new_graph, writer.types
 
 
+def _values_of_uncertain_size(graph: Graph) -> set[str]:
+    """The values whose size onnxruntime may compute in another way than onnx: those behind some pools."""
+    values: set[str] = set()
+    for node in graph.nodes:
+        given = attributes(node) if node.op_type in ("AveragePool", "LpPool") and domain(node) == "" else {}
+        is_padded = given.get("auto_pad", b"NOTSET") != b"NOTSET"
+        is_uncertain = given.get("ceil_mode") or (is_padded and max(given.get("dilations", (1,))) > 1)
+        if is_uncertain or not values.isdisjoint(reads(node)):
+            values.update(writes(node))
+    return values
+
+
 class _Writer:
     """The nodes written so far, and the constants and types of all values."""
 
@@ -91,9 +103,12 @@ class _Writer:
         self.nodes: list[onnx.NodeProto] = []
         self.constants, self.types, self.origins = dict(graph.constants), dict(types), dict(graph.origins)
         self._names: FreshNames = unused_names(graph)
+        self._uncertain = _values_of_uncertain_size(graph)
 
     def sizes(self, name: str) -> Sizes | None:
         """The shape of a value of float32; None if it has another type, or its shape is not known."""
+        if name in self._uncertain:
+            return None
         tensor = self.constants.get(name)
         kind = self.types.get(name) if tensor is None else shapes.tensor_type(tensor.data_type, tuple(tensor.dims))
         known = shapes.static_dims(kind)
