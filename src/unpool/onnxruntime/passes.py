@@ -1,8 +1,8 @@
 """The passes of a session: a list, in the order in which they run, each of which takes a model and gives a model.
 
-Every model in between is a valid one of standard operators, until the last pass gives nodes to unpool. A pass never
-changes the model that it gets, and returns this one where it has nothing to do. One that fails leaves the model as it
-was; the log says so at level WARNING.
+Every model in between is a valid one: of standard operators up to `fold_batch_norm`, and with nodes of the domain
+`unpool` from `fuse_snake` on. A pass never changes the model that it gets, and returns this one where it has nothing to
+do. One that fails leaves the model as it was; the log says so at level WARNING.
 
 `disabled_optimizers={"fold_batch_norm"}` switches a pass off. With the environment variable UNPOOL_DUMP, each pass that
 changes a model writes it into that folder, without its large weights.
@@ -12,11 +12,15 @@ import logging
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import onnx
+from onnx import helper
 
+from unpool.onnxruntime.own_nodes import with_own_nodes
+from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
@@ -25,14 +29,18 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import as_input, copy_fields, strip_initializers
-from unpool.runtime.passes.convert_conv import values_before_indices
-from unpool.runtime.passes.fuse_conv_transpose import fold
+from unpool.runtime.passes.convert_conv import conv_savings, convert_conv, values_before_indices
+from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
+from unpool.runtime.passes.fuse_normalization import fuse_normalization
+from unpool.runtime.passes.fuse_snake import fuse_snake
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.passes.inline import inline
 from unpool.runtime.passes.reduce_strength import reduce_strength
+from unpool.runtime.passes.rewrite import set_items
 from unpool.runtime.passes.upgrade_opset import TARGET, lift_opset
 
 DUMP = "UNPOOL_DUMP"
+CONVERTED_RANKS = (3,)  # spatial axes of a Conv that may become a ConvTranspose
 _log = logging.getLogger("unpool")
 
 
@@ -47,6 +55,8 @@ class PassContext:
     """By first output of a node: names of nodes that became a part of it."""
     counts_in_output: set[str] = field(default_factory=set)
     """Outputs of MaxUnpools whose indices count in the output, however the model is read."""
+    types: Types | None = None
+    """Of all values, from the first pass that needs them on."""
 
 
 Run: TypeAlias = Callable[[onnx.ModelProto, PassContext], onnx.ModelProto]
@@ -61,6 +71,8 @@ class Pass(NamedTuple):
     operators: frozenset[str]
     why: str
     is_needed: bool = False  # also where the options switch all optimizations off
+    is_exact: bool = True  # also with exact=True
+    has_own_nodes: bool = False  # it makes nodes of the domain unpool
 
 
 def _inline(model: onnx.ModelProto, _: PassContext) -> onnx.ModelProto:
@@ -79,12 +91,14 @@ def _on_graph(change: GraphChange) -> Run:
 
     def run(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
         graph = lift_constants(Graph.from_model(model))
-        changed = change(graph, infer(graph, context.semantics).types, context)
+        if context.types is None:
+            context.types = infer(graph, context.semantics).types
+        changed = change(graph, context.types, context)
         if changed is graph or changed.nodes == graph.nodes:
             return model
         context.origins.update(changed.origins)
         context.folded.update(changed.folded_nodes)
-        return to_model(prune(changed), model)
+        return to_model(prune(with_own_nodes(changed)), model)
 
     return run
 
@@ -93,21 +107,43 @@ def _fuse_unpool(graph: Graph, types: Types, context: PassContext) -> Graph:
     result = fuse_unpool_patterns(graph, types, context.semantics)
     rewrites = [rewrite for rewrites in result.rounds for rewrite in rewrites]
     context.counts_in_output.update(rewrite.fused_output for rewrite in rewrites if rewrite.fused_output)
+    context.types = result.types
     return result.graph if rewrites else graph
 
 
-def _reduce_strength(graph: Graph, types: Types, _: PassContext) -> Graph:
-    return reduce_strength(graph, types, values_before_indices(graph))[0]
+def _reduce_strength(graph: Graph, types: Types, context: PassContext) -> Graph:
+    changed, context.types = reduce_strength(graph, types, values_before_indices(graph))
+    return changed
+
+
+def _convert_conv(graph: Graph, types: Types, _: PassContext) -> Graph:
+    savings = conv_savings(graph, types, values_before_indices(graph), CONVERTED_RANKS)
+    return convert_conv(graph, savings) if savings else graph
 
 
 def _fold_batch_norm(graph: Graph, *_: object) -> Graph:
     return fold(graph)
 
 
+def _fuse_snake(graph: Graph, types: Types, _: PassContext) -> Graph:
+    return fuse_snake(graph, types, values_before_indices(graph))
+
+
+def _fuse_normalization(graph: Graph, types: Types, _: PassContext) -> Graph:
+    return fuse_normalization(graph, types, values_before_indices(graph), is_inside=True)
+
+
+def _fuse_activation(graph: Graph, types: Types, context: PassContext) -> Graph:
+    placement = Placement(graph.nodes, graph.constants.values(), graph.opsets, context.semantics, types)
+    convs = (node for node in graph.nodes if node.op_type == "ConvTranspose" and domain(node) == "")
+    return fuse(graph, types, {node.output[0] for node in convs if placement.reason(node).runner == "unpool"})
+
+
 def to_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the nodes and constants of a graph that was made from it, in a copy."""
     changed = onnx.ModelProto()
-    copy_fields(model, changed, "graph", "functions")
+    copy_fields(model, changed, "graph", "opset_import")
+    set_items(changed.opset_import, starmap(helper.make_opsetid, graph.opsets.items()))
     target = changed.graph
     copy_fields(model.graph, target, "node", "initializer", "sparse_initializer", "input", "value_info")
     target.node.extend(graph.nodes)
@@ -141,10 +177,40 @@ PASSES: tuple[Pass, ...] = (
         "before a fold, to which a PRelu of one slope is an activation",
     ),
     Pass(
+        "convert_conv",
+        _on_graph(_convert_conv),
+        frozenset({"Conv"}),
+        "before a fold, which then takes what follows a Conv, too",
+        is_exact=False,
+    ),
+    Pass(
         "fold_batch_norm",
         _on_graph(_fold_batch_norm),
         frozenset({"ConvTranspose"}),
-        "last of those that change weights: it rounds them",
+        "before activations, which may stand behind a normalization",
+    ),
+    Pass(
+        "fuse_snake",
+        _on_graph(_fuse_snake),
+        frozenset({"Sin"}),
+        "behind the passes that read standard operators only",
+        is_exact=False,
+        has_own_nodes=True,
+    ),
+    Pass(
+        "fuse_normalization",
+        _on_graph(_fuse_normalization),
+        frozenset({"InstanceNormalization", "GroupNormalization"}),
+        "before activations, which it takes where they stand behind a normalization",
+        is_exact=False,
+        has_own_nodes=True,
+    ),
+    Pass(
+        "fuse_activation",
+        _on_graph(_fuse_activation),
+        frozenset({"ConvTranspose"}),
+        "last: no other pass looks for an activation",
+        has_own_nodes=True,
     ),
 )
 """All passes, in the order in which they run."""
@@ -159,15 +225,22 @@ def may_change(operators: Collection[str]) -> bool:
 
 
 def run_passes(
-    model: onnx.ModelProto, context: PassContext, disabled: Collection[str] = (), *, optimizes: bool = True
+    model: onnx.ModelProto,
+    context: PassContext,
+    disabled: Collection[str] = (),
+    *,
+    optimizes: bool = True,
+    has_own_nodes: bool = True,
 ) -> onnx.ModelProto:
     """The model after all passes that are not disabled; the same object if none has changed it.
 
-    Without `optimizes` only those run that a model may need to run at all.
+    Without `optimizes` only those run that a model may need to run at all, without `has_own_nodes` none that makes
+    nodes of the domain unpool.
     """
     folder, operators = os.environ.get(DUMP, ""), _operators(model)
     for number, each in enumerate(PASSES):
         is_off = each.name in disabled or not (optimizes or each.is_needed)
+        is_off |= (context.semantics.exact and not each.is_exact) or (each.has_own_nodes and not has_own_nodes)
         if is_off or (each.operators and each.operators.isdisjoint(operators)):
             continue
         changed = _attempt(each, model, context)
@@ -185,7 +258,7 @@ def _operators(model: onnx.ModelProto) -> set[str]:
 
 def _attempt(each: Pass, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
     """The result of a pass; the model as it was if it fails, whatever the exception, unless a signal raises it."""
-    own = replace(context, origins={}, folded={}, counts_in_output=set())
+    own = replace(context, origins={}, folded={}, counts_in_output=set())  # types are those of all values so far
     try:
         changed = each.run(model, own)
     except Exception as error:
@@ -197,6 +270,7 @@ def _attempt(each: Pass, model: onnx.ModelProto, context: PassContext) -> onnx.M
     context.origins |= own.origins
     context.folded |= own.folded
     context.counts_in_output |= own.counts_in_output
+    context.types = own.types
     return changed
 
 

@@ -63,9 +63,12 @@ class Reason(Enum):
     BLOCKED = "in onnxruntime's blocked layout, among Convs"
     SLOWER = "onnxruntime's kernel is faster for this shape"
     REFUSED = "its attributes are not those of the standard"
+    FUSED = "one pass over memory in place of several"
 
-
-_OF_ONNXRUNTIME = (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED)
+    @property
+    def runner(self) -> str:
+        """Who computes the node, "unpool" or "onnxruntime"."""
+        return "onnxruntime" if self in (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED) else "unpool"
 
 
 class NodePlacement(NamedTuple):
@@ -79,7 +82,7 @@ class NodePlacement(NamedTuple):
     @property
     def runner(self) -> str:
         """Who computes the node, "unpool" or "onnxruntime"."""
-        return "onnxruntime" if self.reason in _OF_ONNXRUNTIME else "unpool"
+        return self.reason.runner
 
     @property
     def text(self) -> str:
@@ -100,14 +103,22 @@ class SessionPlan(tuple[NodePlacement, ...]):
 class Placement:
     """Chooses node by node, by the types of values as far as they are known."""
 
-    def __init__(self, model: onnx.ModelProto, semantics: Semantics, types: Types) -> None:
-        self._semantics, self._types = semantics, types
-        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self._sizes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-        self._blocked = _values_in_blocks(model.graph.node)
+    def __init__(
+        self,
+        nodes: Iterable[onnx.NodeProto],
+        constants: Iterable[onnx.TensorProto],
+        opsets: Mapping[str, int],
+        semantics: Semantics,
+        types: Types,
+    ) -> None:
+        self._semantics, self._types, self._opsets = semantics, types, opsets
+        self._sizes = {tensor.name: tuple(tensor.dims) for tensor in constants}
+        self._blocked = _values_in_blocks(nodes)
 
     def reason(self, node: onnx.NodeProto) -> Reason:
-        """Why a node of the three operators runs where it does."""
+        """Why a node of the three operators, or of unpool's domain, runs where it does."""
+        if node.domain == DOMAIN:
+            return Reason.FASTER if node.op_type == "ConvTranspose" else Reason.FUSED
         try:
             spec = spec_of(node, self._opsets, self._semantics)
         except UnpoolError as error:
@@ -162,12 +173,16 @@ class Placement:
         return sizes if known is not None and len(sizes) == len(known) else None
 
 
-def make_plan(model: onnx.ModelProto, semantics: Semantics, details: Mapping[str, str]) -> SessionPlan:
-    """The plan of a model; `details` has texts by first output."""
+def make_plan(
+    model: onnx.ModelProto, semantics: Semantics, details: Mapping[str, str], types: Types | None = None
+) -> SessionPlan:
+    """The plan of a model; `details` has texts by first output, and types of None are inferred."""
     nodes = list(_own_nodes(model))
     if not nodes:
         return SessionPlan()
-    placement = Placement(model, semantics, _types(model))
+    graph, opsets = model.graph, {entry.domain: entry.version for entry in model.opset_import}
+    known = _types(model) if types is None else types
+    placement = Placement(graph.node, graph.initializer, opsets, semantics, known)
     return SessionPlan(
         NodePlacement(node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""))
         for node in nodes
@@ -181,7 +196,7 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
     """
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     for node, row in zip(list(_own_nodes(model)), plan, strict=True):
-        if row.runner != "unpool":
+        if row.runner != "unpool" or node.domain == DOMAIN:
             continue
         given: dict[str, Any] = {"opset": opsets[domain(node)]}
         if domain(node) == NHWC:
@@ -195,8 +210,8 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
 
 
 def _own_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the three operators, in sub-graphs, too."""
-    return filter(is_unpool_op, with_subgraph_nodes(model.graph.node))
+    """The nodes of the three operators and of unpool's domain, in sub-graphs, too."""
+    return (node for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node) or node.domain == DOMAIN)
 
 
 def _types(model: onnx.ModelProto) -> Types:

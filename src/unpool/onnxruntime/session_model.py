@@ -136,14 +136,9 @@ class SessionModel:
         yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
 
     def _changed_candidate(self, changed: _ChangedModel, stack: ExitStack, *, is_copied: bool) -> _Candidate | None:
-        """The model after the passes, with nodes of unpool's domain; None if it cannot be written.
-
-        A file that onnxruntime writes keeps the standard's names, so that it runs without the library.
-        """
-        model, options = changed.model, self._options
-        is_written = options is not None and bool(options.optimized_model_filepath)
-        has_names = is_written or (options is not None and is_registered(options))
-        if not has_names and changed.is_placed:
+        """The model after the passes, with nodes of unpool's domain; None if it cannot be written."""
+        model = changed.model
+        if self._has_own_nodes and changed.is_placed:
             if model is self.given:
                 model = onnx.ModelProto()
                 model.CopyFrom(changed.model)
@@ -153,7 +148,7 @@ class SessionModel:
         except UnpoolError as error:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
-        domains, folder = "all" if has_names else "unpool", data_folder(model)
+        domains, folder = "unpool" if self._has_own_nodes else "all", data_folder(model)
         own = self._registered(_opset(model), is_copied=is_copied, folder=folder, domains=domains)
         return _Candidate("after the passes", source, own, changed.plan)
 
@@ -170,24 +165,36 @@ class SessionModel:
         context = PassContext(self.semantics)
         changed = self._passed(model, context)
         details = {name: f"with {', '.join(names)} folded in" for name, names in context.folded.items()}
-        plan = make_plan(changed, self.semantics, details | context.origins)
+        plan = make_plan(changed, self.semantics, details | context.origins, context.types)
         return _ChangedModel(changed, plan, changed is not model, context.counts_in_output)
 
     def _passed(self, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
         """The model after the passes, which do not see the data of initializers that options may replace."""
         hidden = set() if self._options is None else _replaceable(self._options, model)
         if not hidden:
-            return run_passes(model, context, self._disabled, optimizes=self._optimizes())
+            return self._run_passes(model, context)
         skeleton = strip_initializers(model, lambda tensor: tensor.name in hidden)
-        changed = run_passes(skeleton, context, self._disabled, optimizes=self._optimizes())
+        changed = self._run_passes(skeleton, context)
         if changed is skeleton:
             return model
         return restore_initializers(changed, model, lambda tensor: tensor.name in hidden)
 
-    def _optimizes(self) -> bool:
+    def _run_passes(self, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
         levels = onnxruntime.GraphOptimizationLevel
         level = levels.ORT_ENABLE_ALL if self._options is None else self._options.graph_optimization_level
-        return level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC)
+        optimizes = level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC)
+        has_own_nodes = self._has_own_nodes
+        return run_passes(model, context, self._disabled, optimizes=optimizes, has_own_nodes=has_own_nodes)
+
+    @property
+    def _has_own_nodes(self) -> bool:
+        """True if the model may have nodes of unpool's domain.
+
+        A file that onnxruntime writes keeps the names of the standard, so that it runs without the library, and options
+        that are registered already may have the library for these names.
+        """
+        options = self._options
+        return options is None or not (options.optimized_model_filepath or is_registered(options))
 
     def _raw(self) -> str | bytes:
         """The model as it came, as onnxruntime takes it."""

@@ -15,7 +15,7 @@ Clip, HardSigmoid and HardSwish give the bits of onnxruntime; Tanh and Sigmoid a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -44,14 +44,16 @@ DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 
 class _Fusion:
     """The nodes written so far; `conv_of` has by value the position of the ConvTranspose that makes it."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, outputs: Container[str] | None = None) -> None:
+        self._outputs = outputs
         self._graph, self._folded, self._origins = graph, dict(graph.folded_nodes), dict(graph.origins)
         self.nodes: list[onnx.NodeProto] = []
         self.conv_of: dict[str, int] = {}
         self.single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
 
     def keep(self, node: onnx.NodeProto) -> None:
-        if node.op_type == "ConvTranspose" and domain(node) == "":
+        is_taken = self._outputs is None or node.output[0] in self._outputs
+        if node.op_type == "ConvTranspose" and domain(node) == "" and is_taken:
             self.conv_of[node.output[0]] = len(self.nodes)
         self.nodes.append(node)
 
@@ -154,14 +156,15 @@ def _scaled(weights: AnyArray, bias: AnyArray | None, scaling: Scaling, group: i
     return None if is_lost.any() else (new_weights, new_bias)
 
 
-def fuse(graph: Graph, types: Types) -> Graph:
+def fuse(graph: Graph, types: Types, outputs: Container[str] | None = None) -> Graph:
     """The graph without the activations that a ConvTranspose applies itself; `activations` lists these.
 
-    Only float32 and float64: a shorter type would be rounded once where the model rounds twice.
+    Only float32 and float64: a shorter type would be rounded once where the model rounds twice. `outputs` are those of
+    the ConvTransposes that take activations; None for all.
     """
     if graph.opsets.get("", 0) < FIRST_OPSET:
         return graph
-    fusion, activations = _Fusion(graph), dict(graph.activations)
+    fusion, activations = _Fusion(graph, outputs), dict(graph.activations)
     floats = {name for name in fusion.single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
     for node in graph.nodes:
         source = next(iter(node.input), "")

@@ -48,14 +48,15 @@ class _Match:
     normalization: Normalization
 
 
-def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
+def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (), *, is_inside: bool = False) -> Graph:
     """The graph, constants lifted, with every normalization that unpool runs as one node; `computations` lists these.
 
-    One that makes one of the `excluded` values stays.
+    One that makes one of the `excluded` values stays. `is_inside`: nodes of unpool run inside onnxruntime, so that one
+    cuts no partition, and needs no neighbour.
     """
     if not any(node.op_type in OPERATORS for node in graph.nodes):
         return graph
-    finder = _Finder(graph, types)
+    finder = _Finder(graph, types, is_inside=is_inside)
     nodes: dict[int, onnx.NodeProto] = dict(enumerate(graph.nodes))
     computations, folded = dict(graph.computations), dict(graph.folded_nodes)
     for position, node in enumerate(graph.nodes):
@@ -87,8 +88,9 @@ def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (
 class _Finder(Neighbours):
     """Finds normalizations in a graph, and decides which unpool runs."""
 
-    def __init__(self, graph: Graph, types: Types) -> None:
+    def __init__(self, graph: Graph, types: Types, *, is_inside: bool) -> None:
         super().__init__(graph, types)
+        self._is_inside = is_inside
         self.unpool_outputs = {name for node in graph.nodes if _is_unpool(node) for name in node.output}
 
     def pays(self, x: str, output: str) -> bool:
@@ -99,7 +101,7 @@ class _Finder(Neighbours):
             return True
         sizes = shapes.static_dims(self.types.get(x)) or (None,)
         is_small = None not in sizes and math.prod(size for size in sizes if size is not None) < LEAST_SIZE
-        return not is_small and (x in self.unpool_outputs or is_before_unpool)
+        return not is_small and (self._is_inside or x in self.unpool_outputs or is_before_unpool)
 
     def match(self, position: int) -> _Match | None:
         """The normalization around a node; None for an input of another type, or scales that are not constant."""
