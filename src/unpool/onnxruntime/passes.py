@@ -22,6 +22,7 @@ from onnx import helper
 from unpool.onnxruntime.own_nodes import with_own_nodes
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
+from unpool.operators.normalization import SIMPLE_ACTIVATIONS
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
 from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
@@ -136,7 +137,8 @@ def _fuse_normalization(graph: Graph, types: Types, _: PassContext) -> Graph:
 def _fuse_activation(graph: Graph, types: Types, context: PassContext) -> Graph:
     placement = Placement(graph.nodes, graph.constants.values(), graph.opsets, context.semantics, types)
     convs = (node for node in graph.nodes if node.op_type == "ConvTranspose" and domain(node) == "")
-    return fuse(graph, types, {node.output[0] for node in convs if placement.reason(node).runner == "unpool"})
+    own = {node.output[0] for node in convs if placement.reason(node).runner == "unpool"}
+    return fuse(graph, types, own, SIMPLE_ACTIVATIONS)  # for others a node would need Python in every run
 
 
 def to_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:

@@ -156,11 +156,13 @@ def _scaled(weights: AnyArray, bias: AnyArray | None, scaling: Scaling, group: i
     return None if is_lost.any() else (new_weights, new_bias)
 
 
-def fuse(graph: Graph, types: Types, outputs: Container[str] | None = None) -> Graph:
+def fuse(
+    graph: Graph, types: Types, outputs: Container[str] | None = None, names: Container[str] = ACTIVATION_PARAMS
+) -> Graph:
     """The graph without the activations that a ConvTranspose applies itself; `activations` lists these.
 
     Only float32 and float64: a shorter type would be rounded once where the model rounds twice. `outputs` are those of
-    the ConvTransposes that take activations; None for all.
+    the ConvTransposes that take activations, None for all, and `names` the activations that they take.
     """
     if graph.opsets.get("", 0) < FIRST_OPSET:
         return graph
@@ -169,7 +171,7 @@ def fuse(graph: Graph, types: Types, outputs: Container[str] | None = None) -> G
     for node in graph.nodes:
         source = next(iter(node.input), "")
         activation = node_activation(node, graph) if source in floats and source in fusion.conv_of else None
-        if activation is None:
+        if activation is None or activation.name not in names:
             fusion.keep(node)
         else:
             fusion.absorb(fusion.conv_of[source], node)
