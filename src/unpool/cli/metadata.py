@@ -8,9 +8,7 @@
 `unpool export` writes these entries; `unpool run` reads them, and its options win. They are checked like options.
 """
 
-import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unpool.cli.class_texts import colours, palette_of, split_names
 from unpool.cli.errors import UsageError
 from unpool.cli.options import number, numbers, positive_numbers
 from unpool.cli.run_config import RunConfig
@@ -29,10 +28,9 @@ DEEPEST = 65535.0  # white of 16-bit files, most of which hold fewer bits withou
 SCALE, MEAN, STD = "unpool.input_scale", "unpool.input_mean", "unpool.input_std"
 WHITE, PALETTE, CLASSES = "unpool.input_white", "unpool.palette", "classes"
 ENTRIES = (SCALE, MEAN, STD, WHITE, PALETTE, CLASSES)
-LONGEST, LONGEST_NAME = 2**20, 100  # characters of an entry, and of the name of a class
+LONGEST = 2**20  # characters of an entry
 _PARSERS: Mapping[str, Any] = {SCALE: number, MEAN: numbers, STD: positive_numbers, WHITE: positive_numbers}
 _OPTIONS = {SCALE: "--scale", MEAN: "--mean", STD: "--std", WHITE: "--white", PALETTE: "--palette"}
-_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _log = logging.getLogger("unpool.cli")
 
 
@@ -189,38 +187,3 @@ def entries(texts: Mapping[str, str | None]) -> dict[str, str]:
             expected = f"a colour for each of the {len(names)} classes"
             raise UsageError(f"--palette: expected {expected}, got {len(palette)}. Name them all.")
     return stripped
-
-
-def colours(option: str, text: str) -> tuple[str, ...]:
-    """Colours of classes as web pages write them; `option` is what the error message begins with."""
-    texts = tuple(part.strip().lower() for part in text.split(","))
-    if not all(map(_COLOUR.fullmatch, texts)):
-        expected = "colours such as #000000,#e69f00"
-        raise UsageError(f"{option}: expected {expected}, got {text[:40]!r}. Write # and six digits for each.")
-    return texts
-
-
-def palette_of(option: str, text: str) -> tuple[Colour, ...]:
-    """Red, green and blue, 0 to 255, of `colours`.
-
-    >>> palette_of("--palette", "#000000, #FF8000")
-    ((0, 0, 0), (255, 128, 0))
-    """
-    return tuple((int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)) for text in colours(option, text))
-
-
-def split_names(text: str) -> list[str]:
-    """Class names of a JSON list or a comma separated text, each fit for a line and a legend.
-
-    >>> split_names("background, coin"), split_names('["sky", "tree"]')
-    (['background', 'coin'], ['sky', 'tree'])
-    """
-    names = text.split(",")
-    if text.startswith("["):
-        try:
-            names = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            _log.info("the class names are not the JSON list they look like, reading them as comma separated")
-    # control characters, which could steer a terminal, become spaces
-    printable = ("".join(letter if letter.isprintable() else " " for letter in str(name)) for name in names)
-    return [" ".join(name.split())[:LONGEST_NAME] for name in printable]

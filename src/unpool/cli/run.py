@@ -20,8 +20,9 @@ from unpool.cli.model import Slot, layout_error, naming_layout, open_session, si
 from unpool.cli.outputs import check_kind, elements, files_of, safe_names
 from unpool.cli.progress import Outcome, ProgressDisplay, Result
 from unpool.cli.render import Areas, ArraySpecs, ClassStyle, specs_of, write_result
+from unpool.cli.route import Route, route
 from unpool.cli.run_config import RunConfig
-from unpool.cli.spool import spool, spools
+from unpool.cli.spool import spool
 from unpool.cli.windows import FLOATS, ModelRun, ending_at_once, open_feed
 from unpool.display import format_shape
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
@@ -72,7 +73,7 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
         raise UsageError(f"-o: {overlap} {fact}. Choose another place.")
     _check_pixel_options(config, items)
     for item in items:
-        runner.takes_windows(item)
+        route(runner, item)
     for place in (place for place in written if place.parent.exists()):
         if config.file_format.is_folder:
             require_replaceable({"": place})
@@ -145,10 +146,16 @@ class _Runner(ModelRun):
             self.session = _open(self.config)
 
     def run_item(self, item: Item, places: Files, files: FileSet) -> list[Result]:
-        if self.takes_windows(item):
-            return self._by_windows(item, places, files)
-        if spools(self):
-            return self._by_spool(item, places, files)
+        """Run the model on one item, by its route, and write its results."""
+        match route(self, item):
+            case Route.WINDOWS:
+                return self._by_windows(item, places, files)
+            case Route.TEMPORARY_FILES:
+                return self._by_temporary_files(item, places, files)
+            case Route.WHOLE:
+                return self._whole(item, places, files)
+
+    def _whole(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         feed = read_feed(item, self.slots, self.rule)
         self.check_sizes(item, feed.arrays)
         begin = time.perf_counter()
@@ -231,7 +238,7 @@ class _Runner(ModelRun):
 
         return run_tiles(self.session, feed, config.tile, max_memory=config.max_memory, **words)
 
-    def _by_spool(self, item: Item, places: Files, files: FileSet) -> list[Result]:
+    def _by_temporary_files(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         folder = None if self.config.is_stdout else next(iter(places)).parent
         begin, results = time.perf_counter(), []
         with spool(self, item, folder, files.roll_back) as spooled:

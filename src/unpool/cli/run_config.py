@@ -1,13 +1,15 @@
 """The options of `unpool run`, checked as far as that is possible without the model."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from unpool.cli.class_texts import palette_of, split_names
 from unpool.cli.errors import UsageError
-from unpool.cli.options import Provider, semantics
+from unpool.cli.options import Provider, number, numbers, optional, positive_numbers, semantics
 from unpool.cli.outputs import SEPARATORS, STDOUT, refuse_terminal
 from unpool.display import BYTE_UNITS
 from unpool.images.formats import BY_NAME, WINDOW_NAMES, WRITTEN_SUFFIXES, FileFormat, format_of, suffix_of
@@ -57,6 +59,29 @@ class RunConfig:
     threads: int | None = None
     provider: str = Provider.ONNXRUNTIME
     as_json: bool = False
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "RunConfig":
+        """The config of the options of the command, by the names of its parameters."""
+        texts = {
+            "white": positive_numbers, "scale": number, "mean": numbers, "std": positive_numbers, "threshold": number,
+            "classes": lambda _, text: tuple(split_names(text)), "palette": palette_of,
+        }  # fmt: skip
+        values: dict[str, Any] = {name: optional(parse, f"--{name}", options[name]) for name, parse in texts.items()}
+        if values["white"] is not None:
+            values["white"] = values["white"][0]
+        return cls(
+            **{field.name: options[field.name] for field in fields(cls) if field.name in options}
+            | values
+            | {
+                "inputs": tuple(options["inputs"]),
+                "output": Path(options["output"]),
+                "named_format": named_format(options["output"]),
+                "is_stdout": options["output"] == STDOUT,
+                "output_names": tuple(options["output_name"] or ()),
+                **tile_options(options["tile"], options["max_memory"], options["blend"], options["overlap"]),
+            }
+        )
 
     @property
     def semantics(self) -> dict[str, Any]:

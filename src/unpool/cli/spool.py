@@ -25,8 +25,7 @@ from unpool.cli.inputs import Item
 from unpool.cli.outputs import ARRAY_FORMATS, safe_names
 from unpool.cli.render import Areas, ArraySpecs, specs_of, view_of_file, write_drawn, write_stored_pixels
 from unpool.cli.run_config import RunConfig
-from unpool.cli.windows import FLOATS, ModelRun, PixelSource, ending_at_once, open_feed
-from unpool.errors import UnsupportedError
+from unpool.cli.windows import ModelRun, PixelSource, ending_at_once, open_feed
 from unpool.images.axes import spatial_axes
 from unpool.images.npy import open_npy
 from unpool.images.raster import BAND
@@ -38,25 +37,6 @@ from unpool.runtime.streams.runner import OutputFile, RunResult
 DRAWING = 120  # bytes per pixel of a band of rows that is drawn
 IN_JPEG = 4  # bytes per pixel that Pillow holds
 PIECE = 1 << 20  # bytes that are copied at a time
-
-
-def spools(run: ModelRun) -> bool:
-    """True if a run in tiles goes through temporary files; if its outputs are held, memory must not be limited."""
-    config = run.config
-    if config.tile is None:
-        return False
-    if run.are_outputs_plain and (config.is_drawn or not _holds_classes(run)):
-        return True
-    if config.max_memory is None:
-        return False
-    name, kind = next(iter(run.outputs.items()))
-    fact = f"output {name!r}, {kind}, would be held whole to become .{config.format}"
-    raise UnsupportedError(f"--max-memory: {fact}. Leave --max-memory out, or write .npy without --argmax.")
-
-
-def _holds_classes(run: ModelRun) -> bool:
-    is_float = next(iter(run.outputs.values())) in FLOATS
-    return run.config.makes_classes and run.config.threshold is None and not is_float
 
 
 @dataclass(frozen=True)
@@ -109,7 +89,7 @@ class TemporaryOutputs:
 def spool(run: ModelRun, item: Item, folder: Path | None, undo: Callable[[], None]) -> Iterator[TemporaryOutputs]:
     """The outputs of one item in temporary files in `folder`, or the system's; `undo` is called on an interruption."""
     config, request = run.config, run.request
-    if _holds_classes(run):
+    if run.gives_class_numbers:
         request = replace(request, scores=ScoreFormat())
     encoder_bytes = partial(_encoder_bytes, config)
     feed, notes = open_feed(run, item, request, encoder_bytes)

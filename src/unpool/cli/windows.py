@@ -64,15 +64,11 @@ class ModelRun:
         """True if all outputs are tensors of types that can be written in windows."""
         return all(kind.startswith(WRITTEN_TYPES) for kind in self.outputs.values())
 
-    def takes_windows(self, item: Item) -> bool:
-        """True if windows go straight into the output files; UsageError if they have to, and cannot."""
-        config = self.config
-        if config.needs_windows or any(source.is_for_windows for source in item.sources.values()):
-            if not config.may_take_windows:
-                fact = "such inputs are read in windows, which go to .npy, .tif, .zarr or .nii without --overlay"
-                raise UsageError(f"-o {config.output}: {fact}. Choose another output.")
-            return True
-        return config.tile is not None and config.may_take_windows and self.are_outputs_plain
+    @property
+    def gives_class_numbers(self) -> bool:
+        """True if the model computes the numbers of the classes, not scores."""
+        is_float = next(iter(self.outputs.values())) in FLOATS
+        return self.config.makes_classes and self.config.threshold is None and not is_float
 
     def check_sizes(self, item: Item, feed: Mapping[str, Any]) -> None:
         """Refuse images that are smaller than the model can use: parts of it would see nothing."""

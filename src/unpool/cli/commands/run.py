@@ -1,13 +1,12 @@
 """The command `unpool run`: its options; `cli/run.py` has the work."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unpool.cli import options
 from unpool.cli.errors import FINDINGS, guard
-from unpool.cli.options import Choice, Flag, number, numbers, optional, positive_numbers, text_option
+from unpool.cli.options import Choice, Flag, text_option
 from unpool.images.formats import FORMATS
 
 READ = ", ".join(each.suffixes[0] for each in FORMATS)
@@ -75,50 +74,16 @@ def run(
 
     Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
     """
+    given = locals()
     with guard(quiet=quiet):
         from unpool.cli import console
         from unpool.cli.cluster import run as run_on_cluster
-        from unpool.cli.metadata import palette_of, split_names
-        from unpool.cli.outputs import STDOUT
         from unpool.cli.progress import print_outcome, progress
         from unpool.cli.run import run as run_items
-        from unpool.cli.run_config import RunConfig, named_format, tile_options
+        from unpool.cli.run_config import RunConfig
 
         console.set_up_log(verbose)
-        whites = optional(positive_numbers, "--white", white)
-        config = RunConfig(
-            model=model,
-            inputs=tuple(inputs),
-            output=Path(output),
-            named_format=named_format(output),
-            is_stdout=output == STDOUT,
-            output_names=tuple(output_name or ()),
-            white=None if whites is None else whites[0],
-            scale=optional(number, "--scale", scale),
-            mean=optional(numbers, "--mean", mean),
-            std=optional(positive_numbers, "--std", std),
-            layout=layout,
-            pages=pages,
-            argmax=argmax,
-            threshold=optional(number, "--threshold", threshold),
-            softmax=softmax,
-            overlay=overlay,
-            classes=None if classes is None else tuple(split_names(classes)),
-            palette=optional(palette_of, "--palette", palette),
-            alpha=alpha,
-            form=form,
-            **tile_options(tile, max_memory, blend, overlap),
-            resume=resume,
-            level=level,
-            keep_going=keep_going,
-            allow_empty=allow_empty,
-            compat=compat,
-            index_space=index_space,
-            exact=exact,
-            threads=threads,
-            provider=provider,
-            as_json=as_json,
-        )
+        config = RunConfig.of_options(given)
         display = progress(quiet)
         outcome = run_items(config, display) if scheduler is None else run_on_cluster(config, scheduler, display)
         print_outcome(outcome, model, as_json, quiet)
