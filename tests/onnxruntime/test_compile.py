@@ -255,6 +255,28 @@ def test_the_passes_of_a_session_run_first():
     assert np.allclose(y, expected, 1e-5, 1e-6)
 
 
+def test_what_passes_fuse_is_compiled():
+    """A Snake that a model has as five nodes, and an InstanceNormalization with the activation behind it."""
+    made = model(
+        """test (float[1, 64, 1000] x) => (float[1, 64, 1000] y) {
+        n = InstanceNormalization (x, scale, shift)
+        a = Relu (n)
+        b = Mul (a, frequency)
+        c = Sin (b)
+        d = Pow (c, two)
+        e = Mul (d, magnitude)
+        y = Add (a, e) }""",
+        scale=array(64), shift=array(64), frequency=np.abs(array(64, 1)), magnitude=array(64, 1),
+        two=np.array(2, np.float32),
+    )  # fmt: skip
+    compiled, x = unpool.onnxruntime.compile(made), array(1, 64, 1000)
+    nodes = [(node.domain, node.op_type, [each.name for each in node.attribute]) for node in compiled.graph.node]
+    assert nodes == [("unpool", name, ["plans"]) for name in ("InstanceNormalization", "Snake")]
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    (y,) = session_of(compiled, trust_plans=True).run(None, {"x": x})
+    assert np.allclose(y, expected, 1e-5, 1e-5)
+
+
 def test_a_branch_that_is_not_taken_is_refused():
     """Its nodes have no plan, and would not run without Python."""
     made = model(
