@@ -171,7 +171,7 @@ def _with_conversions(run: Run, problem: ConvTransposeProblem, epilogue: Epilogu
         sums = y if problem.is_plain else np.empty(shape, b.dtype)
         if not run(np.ascontiguousarray(first, b.dtype), w, b, sums, threads):
             return False
-        values = sums if epilogue.name is None else activate(sums, epilogue.name, epilogue.params)
+        values = sums if epilogue.name is None else activate(sums, epilogue.name, epilogue.params, threads)
         if values is not y:
             with np.errstate(over="ignore"):
                 y[...] = np.moveaxis(values, 1, -1) if epilogue.is_channels_last else values

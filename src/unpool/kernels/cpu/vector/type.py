@@ -216,6 +216,7 @@ def _emit_arithmetic(integer, floating, kind, builder, x, y):
 
 for _symbol, _integer, _floating in (
     (operator.add, "add", "fadd"), (operator.sub, "sub", "fsub"), (operator.mul, "mul", "fmul"),
+    (operator.truediv, "", "fdiv"),
     (operator.and_, "and_", ""), (operator.or_, "or_", ""), (operator.xor, "xor", ""),
     (operator.rshift, "ashr", ""), (operator.lshift, "shl", ""),
 ):  # fmt: skip
