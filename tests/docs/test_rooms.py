@@ -70,7 +70,7 @@ ALLOWED = {
 }
 INNER = {
     "kernels/cpu": (
-        "vector", "machine", "fold_axes", "activation", "normalization", "snake", "weights", "max_pool",
+        "vector", "machine", "fold_axes", "indices", "activation", "normalization", "snake", "weights", "max_pool",
         "max_unpool", "conv_transpose",
     ),
     "kernels/gpu": (

@@ -80,9 +80,7 @@ def test_finds_what_a_walk_finds(kind: str, channels: int) -> None:
         y = np.zeros((2, *(each.small for each in axes), *tail), dtype)
         places = np.zeros(y.shape, np.int64)
         elements = ElementType(bit_view(x).dtype, infinity, int(bit_view(lowest)))
-        pool = doubling.launch(
-            PoolProblem(2, plane, elements, has_indices=True, mode=mode), 0, y.size // plane.lanes.small
-        )
+        pool = doubling.launch(PoolProblem(2, plane, elements, has_indices=True, mode=mode))
         pool(x, y, places, None)
         for outer in range(2):
             for channel in range(max(1, channels)):

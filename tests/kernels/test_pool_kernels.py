@@ -17,7 +17,7 @@ from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, WIDE_KERNELS, Ker
 from tests.support.guarded import beside_guard, survives
 from tests.support.kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.max_pool import rolling, separable
+from unpool.kernels.cpu.max_pool import direct, rolling
 from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem
 from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store
@@ -121,7 +121,7 @@ def test_rolling_takes_the_lowest_for_data(kernel: Kernel) -> None:
     }  # fmt: skip
     x = np.full((1, 2, 16, 39), -np.inf, kernel.kind)
     x[:, :, 9:, 20:] = np.random.default_rng(2).choice([-np.inf, 1], (1, 2, 7, 19))
-    with patch.object(separable, "flag_ranges", side_effect=AssertionError("pooled again")):
+    with patch.object(direct, "launch", side_effect=AssertionError("pooled again")):
         assert kernel_cases.difference(PoolCase("lowest", kernel, x, attributes, "NCHW", 1 << 10, (1, 2, 3)), 2) is None
 
 
@@ -144,7 +144,7 @@ def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple
             has_indices = is_chosen(kind, stride if layout == "NCHW" else 1, has_indices=True)
             kernel = Kernel(kind, stride, has_indices, is_separable=True)
             case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
-            with patch.object(separable, "flag_ranges", side_effect=AssertionError("pooled again")):
+            with patch.object(direct, "launch", side_effect=AssertionError("pooled again")):
                 assert kernel_cases.difference(case, 1) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases import kernel_pools as kernel_cases
 from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, Kernel, PoolCase
-from unpool.kernels.cpu.max_pool import separable
+from unpool.kernels.cpu.max_pool import direct
 
 SHAPE = (3, 2, 19, 71)
 FLOATING = tuple(each for each in KERNELS if np.dtype(each.kind).kind not in "iu")
@@ -55,7 +55,7 @@ def case(kernel: Kernel, where: str, *, nan_last: bool) -> PoolCase:
 @pytest.mark.parametrize("kernels", [ROLLING_KERNELS, SEPARABLE], ids=["rolling", "separable"])
 def test_is_pooled_once(kernels: tuple[Kernel, ...], where: str) -> None:
     """The kernels that take windows apart find NaN, its bits and its place by themselves, with any threads."""
-    with patch.object(separable, "flag_ranges", side_effect=AssertionError("pooled again")):
+    with patch.object(direct, "launch", side_effect=AssertionError("pooled again")):
         for number, kernel in enumerate(kernels):
             chosen = case(kernel, where, nan_last=number % 2 == 1)
             assert kernel_cases.difference(chosen, 1, 3) is None

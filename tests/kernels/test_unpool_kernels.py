@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ import unpool
 from tests.cases import kernel_pools as kernel_cases
 from tests.cases.kernel_pools import CANARY, placed
 from tests.support.guarded import beside_guard, survives
-from unpool import memory
-from unpool.execute import max_unpool as executed
+from unpool import execute, memory
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.max_unpool import windows
-from unpool.kernels.cpu.max_unpool.scatter import is_consistent
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, KernelPlan, Kind, Operand
+from unpool.kernels.cpu.max_unpool import scatter, windows
+from unpool.kernels.cpu.max_unpool.scatter import window_check
 
 Rng = np.random.Generator
 BITS = (np.int16, np.int32, np.int64)
@@ -160,6 +160,13 @@ def test_streams_past_the_cache(kind: type, lines: int) -> None:
         assert np.all(block[y.nbytes :] == CANARY)
 
 
+def is_consistent(indices: np.ndarray, axes: tuple[Axis, ...], planes: int) -> bool:
+    """True if every index is in its own plane and window."""
+    given = Operand(Kind.INPUT, 0, indices.shape, indices.dtype)
+    step = window_check(given, axes, planes, (DONE, NOT_MET))
+    return KernelPlan((step,), (given,)).run((indices,), 1) is None
+
+
 @pytest.mark.parametrize("number", range(0, CASES, 7))
 def test_refuses_indices_elsewhere(number: int) -> None:
     """A single index outside its own window, wherever it is, and however far away, is noticed."""
@@ -170,7 +177,7 @@ def test_refuses_indices_elsewhere(number: int) -> None:
         for away in (-2, 2, shape[-1], -shape[-1], 4 * shape[-1], 1 << 16, 1 << 32, -(1 << 32), 1 << 62, -(1 << 62)):
             moved = indices.copy()
             moved.reshape(-1)[position] += away
-            is_own = is_consistent(moved, axes, x.shape[0], 1)
+            is_own = is_consistent(moved, axes, x.shape[0])
             refused += not is_own
             with past_cache(always=False):
                 assert stream(x, moved, y, axes, 1 + position % 2) == is_own, (position, away)
@@ -280,6 +287,7 @@ def test_memory_that_was_written() -> None:
 def test_large_outputs_are_streamed() -> None:
     """A genuine pool's indices never reach the check or the scatter when the memory is ours."""
     x, indices = large_case(np.random.default_rng(2), (1, 2, 8, 16))
-    with patch.object(executed, "_index_space", side_effect=AssertionError):
+    with patch.object(scatter, "_range_check", return_value=Mock(run=Mock(side_effect=AssertionError))):
+        execute.clear_cache()
         y = unpool.max_unpool(x, indices, **WINDOW)
     assert y.tobytes() == scattered(x, indices, y.shape).tobytes()

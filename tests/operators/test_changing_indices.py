@@ -13,8 +13,9 @@ from numba import njit
 
 import unpool
 from tests.support.guarded import beside_guard, survives
-from unpool import indices as flat_indices
-from unpool import per_plane
+from unpool import execute, per_plane
+from unpool.kernels.cpu import indices as recount
+from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.max_unpool import scatter
 
 FAR = (1 << 40, -(1 << 40), -1, np.iinfo(np.int64).min, np.iinfo(np.int64).max)
@@ -121,16 +122,21 @@ def test_under_fire(way: str) -> None:
 def test_an_index_that_changes_behind_the_check(layout: str, value: int) -> None:
     """What is written with is what is checked: an index that goes out of range after the check is refused."""
     x, indices = drawn()
-    check_range = scatter.check_range
+    range_check = scatter._range_check
 
-    def check_then_change(*args: Any) -> tuple[int, bool]:
-        found = check_range(*args)
-        indices[1, 2, 7, 5] = value
-        return found
+    class ChangingLaunch:
+        def __init__(self, *args: int) -> None:
+            self._launch = range_check(*args)
+
+        def run(self, *args: Any) -> list[int]:
+            results = self._launch.run(*args)
+            indices[1, 2, 7, 5] = value
+            return results
 
     def call() -> None:
+        execute.clear_cache()
         with (
-            patch.object(scatter, "check_range", check_then_change),
+            patch.object(scatter, "_range_check", ChangingLaunch),
             pytest.raises(unpool.IndicesError, match="changed during the call"),
         ):
             grown(x, indices, layout)
@@ -140,6 +146,9 @@ def test_an_index_that_changes_behind_the_check(layout: str, value: int) -> None
 
 
 def test_an_index_that_changes_before_it_is_counted_elsewhere() -> None:
-    """Counted in another index space, what is far out of range stays so, for the scatter to refuse; nothing wraps."""
-    far = flat_indices.rebase(np.array([1 << 40, -1, -(1 << 40)]), (1, 1, 4, 4), (1, 1, 5, 5))
-    assert ((far < 0) | (far >= 25)).all()
+    """Counted in another index space, what is out of range becomes -1, for the check to refuse; nothing wraps."""
+    far = np.array([5, 1 << 40, -1, -(1 << 40), 16, 15])
+    moved = np.empty_like(far)
+    launch = recount.launch(recount.rebased(1, (4, 4), (5, 5)), 1, 1, far.size)
+    launch.run((), 1, readonly(far), moved)
+    assert moved.tolist() == [6, -1, -1, -1, -1, 18]

@@ -15,15 +15,15 @@ import numpy as np
 
 from unpool import functional, per_plane
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu.activation import activate
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan, winograd_steps
 from unpool.kernels.cpu.conv_transpose.winograd_steps import OwnLines, TilesParams
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import libraries, work_queue
 from unpool.kernels.cpu.machine.jit import Kernel, record
-from unpool.kernels.cpu.max_pool import compare
+from unpool.kernels.cpu.max_pool import compare, doubling
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
-from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.normalization import normalize
 from unpool.kernels.cpu.snake import snake
 
@@ -82,12 +82,13 @@ def calls(fill: Fill) -> Calls:
     x, scale = fill((1, 2, 8), np.float32), fill((2,), np.float32)
     yield partial(normalize, x, x, scale, scale, 2, 1e-5, threads=1)
     yield partial(snake, x, x, fill((2, 2), np.float32), threads=1)
+    for dtype in (*_ELEMENTS, ml_dtypes.bfloat16):
+        yield partial(activate, fill((1,), dtype), "Relu", (), threads=1)
     yield from _plans(fill)
 
 
 def _plans(fill: Fill) -> Calls:
     """Calls of plans, which Python does in another way."""
-    yield partial(scatter.clear, 0, 8, 0, 1)
     numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
     yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)
     params = record(TilesParams(FLAT, *[0] * (len(TilesParams._fields) - 1)), depth=record(FLAT).dtype)
@@ -108,6 +109,7 @@ def _pools(fill: Fill) -> Calls:
         for stride, lanes in product((1, 2, 3), (128, 24, 2, _WIDE)):  # direct
             yield pool((6, lanes * stride), (3, 2), (3, stride), dilations=(1, 2), pads=(0, 1, 0, 1))
         yield partial(_with_wide_places, pool((6, 10), (3, 2), (3, 3), dilations=(1, 2)))
+        yield partial(_with_doubling, pool((6, 3), (1, 2), (1, 1), layout="NHWC", storage_order=int(has_indices)))
         for stride in (1, 2, 3):  # separable
             yield pool((64, 64), (7, 7), (stride, stride), dilations=(2, 2))
         for size, stride in COMMON_WINDOWS:
@@ -125,6 +127,11 @@ def _pool(
 
 def _with_wide_places(call: Callable[[], Any]) -> Any:
     with patch.object(compare, "is_wide", lambda *_: True):
+        return call()
+
+
+def _with_doubling(call: Callable[[], Any]) -> Any:
+    with patch.object(doubling, "MOST_VISITS", 0):
         return call()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from unpool.display import format_shape
 from unpool.dtypes import AnyArray, StorageType
 from unpool.errors import UnpoolError
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.memory import MIN_RECYCLED_BYTES, allocate
 from unpool.memory import check as check_memory
 from unpool.operators.attributes import Activation, check_activation_type
@@ -52,17 +53,13 @@ def contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> Any
     return copy
 
 
-def finish(buffer: AnyArray, y: AnyArray, activation: Activation | None, storage: StorageType) -> AnyArray:
-    """Activate the buffer that a kernel wrote, round it once to the type of `y`, and copy it there."""
-    if activation is not None:
-        from unpool.kernels.cpu.activation import activate
+def activation_steps(y: Operand, activation: Activation | None) -> tuple[KernelStep, ...]:
+    """The step that activates the output of a kernel in place; none without an activation, or without elements."""
+    if activation is None or y.size == 0:
+        return ()
+    from unpool.kernels.cpu.activation import launch
 
-        wide = buffer.astype(storage.compute, copy=False) if storage.is_float else buffer
-        buffer = activate(wide, activation.name, activation.params)
-    if buffer is not y:
-        with np.errstate(over="ignore"):
-            y[...] = buffer
-    return y
+    return (KernelStep(launch(y.size, y.dtype, activation.name, activation.params), (y,)),)
 
 
 class Output:

@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
-from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, finish, require
-from unpool.kernels.cpu.machine.plan import Operand, PlanStep
+from unpool.execute.arrays import OptionalArrays, Output, activation_steps, check_type, contiguous, require
+from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanStep, connect
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check_bytes, is_recycled
 from unpool.operators import max_pool
-from unpool.operators.max_pool import MaxPoolCall, MaxPoolSpec
+from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.tensors import Shape
 
-NO_INDICES = np.empty(0, np.int64)
+INDEX = np.dtype(np.int64)
 
 
 class PreparedMaxPool:
@@ -30,7 +29,7 @@ class PreparedMaxPool:
         self._storage = storage = check_type(row, spec.activation, dtype)
         self._call = call = max_pool.call(spec, shape)
         self._y = Output(row, "Y", call.small.in_layout(row), storage.dtype)
-        self._indices = Output(row, "Indices", call.small.in_onnx_order(), NO_INDICES.dtype) if has_indices else None
+        self._indices = Output(row, "Indices", call.small.in_onnx_order(), INDEX) if has_indices else None
         self.outputs = (self._y,) if self._indices is None else (self._y, self._indices)
         check_bytes(self._y.size + (self._indices.size if self._indices else 0), "Y and Indices", row.label)
         self._is_in_place = not row.is_channels_last and not spec.is_column_major
@@ -42,33 +41,71 @@ class PreparedMaxPool:
             route(PoolProblem.of(shape if row.is_channels_last else planes, call.axes, elements, has_indices, mode))
             for mode in (PoolMode(row.is_channels_last, nan_last, per_plane, recycled) for recycled in (False, True))
         ]
+        self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and with `has_indices` the indices."""
         if self._is_plain and out[0] is out[-1] is None:
             return self._run_plain(inputs[0], threads)
-        x, activation = require(inputs[0]), self._call.spec.activation
+        x = require(inputs[0])
         y, buffer = self._y.allocate(out[0], (x,))
-        if self._indices is None:
-            self._launch(contiguous(x, self.row), buffer, NO_INDICES, threads)
-            return (finish(buffer, y, activation, self._storage),)
-        indices, places = self._allocate_indices(self._indices, out[1], (x, y))
-        self._launch(contiguous(x, self.row), buffer, places, threads)
-        finish(buffer, y, activation, self._storage)
-        if not (self._is_in_place and indices is places):
-            _copy_indices(self._call, places, indices)
-        return y, indices
+        indices, places, is_view = y, buffer, False
+        if self._indices is not None:
+            is_view = self.row.is_channels_last and out[1] is None and not self._call.spec.is_column_major
+            if is_view:  # indices in the order of Y
+                places = allocate(self._y.shape, INDEX, self.row.label)
+                indices = np.moveaxis(places, -1, 1)
+            else:
+                indices, places = self._indices.allocate(out[1], (x, y))
+        has_recycled = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(buffer) and is_recycled(places)
+        is_final = self._is_in_place or is_view or self._indices is None
+        self._plan(has_recycled, is_final).run((contiguous(x, self.row), buffer, places), threads)
+        if buffer is not y:
+            y[...] = buffer
+        if indices is not places and not is_view:
+            indices[...] = places
+        return (y,) if self._indices is None else (y, indices)
 
-    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
-        """The steps of a plan, None where the outputs of a kernel are not yet the final ones."""
-        is_large = self._y.size >= MIN_RECYCLED_BYTES
-        launch = self._launch_recycled if is_large else self._launch_new
-        is_in_place = self._is_in_place or (self._indices is None and not self._call.spec.is_column_major)
-        if not is_in_place or self._call.spec.activation is not None or not hasattr(launch, "steps"):
-            return None
-        steps: tuple[PlanStep, ...] = launch.steps((inputs[0], outputs[0], outputs[-1]), None)
-        return steps
+    def _plan(self, has_recycled: bool, is_final: bool) -> KernelPlan:
+        plan = self._plans.get((has_recycled, is_final))
+        if plan is None:
+            x = Operand(Kind.INPUT, 0, self._call.large.in_layout(self.row), self._y.dtype)
+            y = Operand(Kind.OUTPUT, 0, self._y.shape, self._y.dtype)
+            indices = y if self._indices is None else Operand(Kind.OUTPUT, 1, self._indices.shape, INDEX)
+            plan = KernelPlan(self._steps((x, y, indices), has_recycled, is_final), (x, y, indices))
+            self._plans[has_recycled, is_final] = plan
+        return plan
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...]:
+        """The steps of a plan."""
+        operands, is_final = (require(inputs[0]), outputs[0], outputs[-1]), self._is_in_place or self._indices is None
+        steps = self._steps(operands, self._y.size >= MIN_RECYCLED_BYTES, is_final)
+        return tuple(step.resolve() for step in steps)
+
+    def _steps(
+        self, operands: tuple[Operand, Operand, Operand], has_recycled: bool, is_final: bool
+    ) -> tuple[KernelStep, ...]:
+        """A kernel, then indices in their order unless they are final, then an activation."""
+        from unpool.kernels.cpu import indices as recount
+        from unpool.kernels.cpu import max_pool as kernels
+
+        call, (x, y, indices) = self._call, operands
+        if y.size == 0:
+            return ()
+        places, after = indices, activation_steps(y, call.spec.activation)
+        if not is_final:
+            batch, channels = call.large.batch, call.large.channels
+            axes: tuple[tuple[int, int], ...] = ((x.size, 1),)
+            if call.spec.is_column_major:
+                axes = recount.column_major(batch * channels, call.large.spatial)
+            outer, lanes = (batch, channels) if self.row.is_channels_last else (1, 1)
+            if self.row.is_channels_last:
+                places = Operand(Kind.SCRATCH, 1, y.shape, INDEX)
+            moved = recount.launch(axes, outer, lanes, indices.size // (outer * lanes))
+            after = (KernelStep(moved, (), (places.flat(), indices.flat(is_writable=True))), *after)
+        launch, arrays = self._launch_recycled if has_recycled else self._launch_new, (x, y, places)
+        return connect(kernels.steps(launch, arrays), after)
 
     def _run_plain(self, x: Any, threads: int | None) -> tuple[AnyArray, ...]:
         """As `run`, for new outputs, not recycled, that the kernel writes in their final form."""
@@ -76,34 +113,8 @@ class PreparedMaxPool:
             x = contiguous(x, self.row)
         y = self._y.new()
         if self._indices is None:
-            self._launch_new(x, y, NO_INDICES, threads)
+            self._launch_new(x, y, y, threads)
             return (y,)
         indices = self._indices.new()
         self._launch_new(x, y, indices, threads)
         return y, indices
-
-    def _launch(self, x: AnyArray, y: AnyArray, indices: AnyArray, threads: int | None) -> None:
-        is_large = y.nbytes >= MIN_RECYCLED_BYTES
-        if is_large and is_recycled(y) and (self._indices is None or is_recycled(indices)):
-            self._launch_recycled(x, y, indices, threads)
-        else:
-            self._launch_new(x, y, indices, threads)
-
-    def _allocate_indices(
-        self, output: Output, target: AnyArray | None, others: tuple[AnyArray, ...]
-    ) -> tuple[AnyArray, AnyArray]:
-        """The array of the indices, (N, C, d1..dk), and the memory that a kernel writes, in the order of Y."""
-        if not self.row.is_channels_last:
-            return output.allocate(target, others)
-        places = allocate(self._call.small.in_layout(self.row), NO_INDICES.dtype, self.row.label)
-        view = np.moveaxis(places, -1, 1)
-        return view if target is None else output.check(target, others), places
-
-
-def _copy_indices(call: MaxPoolCall, places: AnyArray, indices: AnyArray) -> None:
-    """Copy the places that a kernel wrote to the indices, counted in the caller's storage order."""
-    row_major = np.moveaxis(places, -1, 1) if call.spec.row.is_channels_last else places
-    if call.spec.is_column_major:
-        indices[...] = flat_indices.to_column_major(row_major, call.large.spatial)
-    elif not np.may_share_memory(indices, places):
-        indices[...] = row_major

@@ -8,12 +8,23 @@ import numpy as np
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
-from unpool.execute.arrays import OptionalArrays, Output, check_type, contiguous, finish, require
+from unpool.execute.arrays import OptionalArrays, Output, activation_steps, check_type, contiguous, require
 from unpool.geometry import Axis, element_count
-from unpool.kernels.cpu.machine.plan import DONE, Condition, Operand, PlanStep
+from unpool.kernels.cpu.machine.plan import (
+    DONE,
+    OUT_OF_RANGE,
+    Condition,
+    End,
+    KernelPlan,
+    KernelStep,
+    Kind,
+    Operand,
+    PlanStep,
+    connect,
+)
 from unpool.memory import MIN_RECYCLED_BYTES, RuntimeOutput, is_recycled
 from unpool.operators import max_unpool
-from unpool.operators.max_unpool import MaxUnpoolCall, MaxUnpoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.tensors import Shape
 
 
@@ -36,88 +47,92 @@ class PreparedMaxUnpool:
             route(call.axes, self._planes, self._storage.dtype.itemsize, **options, is_recycled=recycled)
             for recycled in (False, True)
         ]
+        self._is_plain = self._stream_new is not None and self._y.is_small and spec.activation is None
+        self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """The output. New memory is written at once, the caller's only after all indices were checked."""
         x, indices = require(inputs[0]), require(inputs[1])
-        y, buffer = self._y.allocate(out[0], (x, indices))
         elements, positions = contiguous(x, self.row), contiguous(indices, self.row)
+        if self._is_plain and out[0] is None:  # the first step alone, in less time
+            y = self._y.new()
+            if all(require(self._stream_new)(elements, positions, y, threads)):
+                return (y,)
+        y, buffer = self._y.allocate(out[0], (x, indices))
         is_new = buffer is not out[0] or type(buffer) is RuntimeOutput
-        if not (is_new and self._stream(elements, positions, buffer, threads)):
-            positions, is_local = self._check_indices(positions, threads)
-            if is_new or not self._stream(elements, positions, buffer, threads):
-                self._scatter(elements, positions, buffer, is_local, threads)
-        return (finish(buffer, y, self._call.spec.activation, self._storage),)
+        plan = self._plan(is_new, buffer.nbytes >= MIN_RECYCLED_BYTES and is_recycled(buffer))
+        end = plan.run((elements, positions, buffer), threads)
+        if end is not None:
+            raise self._error(end, positions)
+        if buffer is not y:
+            y[...] = buffer
+        return (y,)
 
-    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
-        """The steps of a plan: a stream, then a check and a scatter; None where indices count in another shape."""
-        from unpool.kernels.cpu.max_unpool.scatter import steps
+    def _plan(self, is_new: bool, has_recycled: bool) -> KernelPlan:
+        plan = self._plans.get((is_new, has_recycled))
+        if plan is None:
+            call = self._call
+            x = Operand(Kind.INPUT, 0, call.small.in_layout(self.row), self._y.dtype)
+            indices = Operand(Kind.INPUT, 1, call.small.in_onnx_order(), np.dtype(np.int64))
+            y = Operand(Kind.OUTPUT, 0, self._y.shape, self._y.dtype)
+            plan = KernelPlan(self._steps((x, indices, y), is_new, has_recycled), (x, indices, y))
+            self._plans[is_new, has_recycled] = plan
+        return plan
 
-        call, (x, indices, *_), y = self._call, inputs, outputs[0]
-        assert x is not None
-        assert indices is not None
-        is_other = call.inferred != call.large.spatial
-        if call.spec.activation is not None or x.size * y.size == 0 or (call.index_space == "inferred" and is_other):
-            return None
-        stream = self._stream_recycled if self._y.size >= MIN_RECYCLED_BYTES else self._stream_new
-        first = () if stream is None else stream.steps(
-            (x, indices, y), None, outcome=Condition.ALL_TRUE, then=(DONE, 1)
-        )  # fmt: skip
-        inferred = _inferred_axes(call) if call.index_space == "auto" and is_other else None
+    def _error(self, end: End, positions: AnyArray) -> IndicesError:
+        if end.code == OUT_OF_RANGE:
+            return flat_indices.out_of_range(positions, end.position, end.step.limit, self.row.label)
+        return IndicesError(
+            f"{self.row.label}: indices were changed during the call. Pass a copy, or do not write to them until the "
+            "call returns."
+        )
+
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...]:
+        """The steps of a plan."""
+        operands = require(inputs[0]), require(inputs[1]), outputs[0]
+        steps = self._steps(operands, True, self._y.size >= MIN_RECYCLED_BYTES)
+        return tuple(step.resolve() for step in steps)
+
+    def _steps(
+        self, operands: tuple[Operand, Operand, Operand], is_new: bool, has_recycled: bool
+    ) -> tuple[KernelStep, ...]:
+        """A stream of new memory; then a check, and a scatter; the caller's memory is streamed after the check."""
+        from unpool.kernels.cpu.max_unpool import scatter
+
+        call, planes, bits, (x, indices, y) = self._call, self._planes, self._storage.bits, operands
+        stream: tuple[KernelStep, ...] = ()
+        launch = self._stream_recycled if has_recycled else self._stream_new
+        if launch is not None:
+            stream = (KernelStep(launch, operands, (), Condition.ALL_TRUE, (DONE, 1)),)
         channels = call.small.channels if self.row.is_channels_last else 1
-        operands = x.view(self._storage.bits), indices, y.view(self._storage.bits)
-        return (*first, *steps(operands, call.axes, inferred, channels, self._planes))
+        views, after = (x.view(bits), indices, y.view(bits)), () if is_new else stream
+        steps = scatter.steps(views, channels, planes, (indices, y.size), after)
+        if call.index_space != "output" and x.size * y.size:
+            others = self._rebased_steps(views, channels)
+            if call.index_space == "inferred":
+                steps = others
+            else:
+                inferred = [
+                    Axis(size, axis.small, axis.window, axis.begin)
+                    for size, axis in zip(call.inferred, call.axes, strict=True)
+                ]
+                guess = (
+                    scatter.window_check(indices, call.axes, planes, (2, 1)),
+                    scatter.window_check(indices, inferred, planes, (1 + len(steps), 1)),
+                )
+                steps = (*guess, *steps, *others)
+        steps = (*stream, *steps) if is_new else steps
+        return connect(steps, activation_steps(y, call.spec.activation))
 
-    def _stream(self, x: AnyArray, positions: AnyArray, y: AnyArray, threads: int | None) -> bool:
-        """Write y if every index lies in the window of its element, and return whether that is so."""
-        has_recycled = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(y)
-        stream = self._stream_recycled if has_recycled else self._stream_new
-        return stream is not None and all(stream(x, positions, y, threads))
+    def _rebased_steps(self, operands: tuple[Operand, Operand, Operand], channels: int) -> tuple[KernelStep, ...]:
+        """The steps for indices that count in the inferred shape."""
+        from unpool.kernels.cpu import indices as recount
+        from unpool.kernels.cpu.max_unpool import scatter
 
-    def _check_indices(self, positions: AnyArray, threads: int | None) -> tuple[AnyArray, bool]:
-        """The indices as counted in the output, and whether each lies in its own plane."""
-        from unpool.kernels.cpu.max_unpool.scatter import check_range
-
-        call, planes = self._call, self._planes
-        counted = _index_space(call, positions, planes, threads)
-        limit = element_count((planes, *counted), self.row.label)
-        wrong, is_local = check_range(positions, limit, planes, threads)
-        if wrong >= 0:
-            raise flat_indices.out_of_range(positions, wrong, limit, self.row.label)
-        if counted != call.large.spatial:
-            outer = (call.small.batch, call.small.channels)
-            positions = flat_indices.rebase(positions, outer + counted, outer + call.large.spatial)
-        return positions, is_local
-
-    def _scatter(self, x: AnyArray, positions: AnyArray, y: AnyArray, is_local: bool, threads: int | None) -> None:
-        """Write y from indices that were checked; an index may have been changed since, to a wrong one."""
-        from unpool.kernels.cpu.max_unpool.scatter import scatter
-
-        channels = self._call.small.channels if self.row.is_channels_last else 1
-        bits = self._storage.bits
-        if not scatter(x.view(bits), positions, y.view(bits), channels, self._planes, is_local, threads):
-            raise IndicesError(
-                f"{self.row.label}: indices were changed during the call. Pass a copy, or do not write to them until "
-                "the call returns."
-            )
-
-
-def _index_space(call: MaxUnpoolCall, positions: AnyArray, planes: int, threads: int | None) -> tuple[int, ...]:
-    """The spatial shape in which the indices count; with "auto" the inferred one if they fit it and not the output."""
-    from unpool.kernels.cpu.max_unpool.scatter import is_consistent
-
-    if call.index_space == "output":
-        return call.large.spatial
-    if call.index_space == "inferred":
-        return call.inferred
-    if is_consistent(positions, call.axes, planes, threads):
-        return call.large.spatial
-    is_inferred = is_consistent(positions, _inferred_axes(call), planes, threads)
-    return call.inferred if is_inferred else call.large.spatial
-
-
-def _inferred_axes(call: MaxUnpoolCall) -> list[Axis]:
-    return [
-        Axis(size, axis.small, axis.window, axis.begin) for size, axis in zip(call.inferred, call.axes, strict=True)
-    ]
+        call, planes, (x, indices, y) = self._call, self._planes, operands
+        moved = Operand(Kind.SCRATCH, 0, indices.shape, indices.dtype)
+        launch = recount.launch(recount.rebased(planes, call.inferred, call.large.spatial), 1, 1, indices.size)
+        limit = element_count((planes, *call.inferred), self.row.label)
+        first = KernelStep(launch, (), (indices.flat(), moved.flat(is_writable=True)))
+        return (first, *scatter.steps((x, moved, y), channels, planes, (indices, limit)))

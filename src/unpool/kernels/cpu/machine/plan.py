@@ -1,10 +1,11 @@
-"""Calls of kernels as data: the steps that compute an operator for one set of shapes, without Python.
+"""Calls of kernels as data: the steps that compute an operator for one set of shapes.
 
-`unpool/onnxruntime/plans.py` writes them as bytes, and `unpool/onnxruntime/plan.c` runs these.
+A `KernelPlan` runs them in Python. `unpool/onnxruntime/plans.py` writes them as bytes, for a number of threads, and
+`unpool/onnxruntime/plan.c` runs these without Python.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -54,6 +55,18 @@ class OperandView(NamedTuple):
     dtype: np.dtype[Any]
     is_writable: bool
 
+    def of(self, array: Any) -> Any:
+        """The flat array in the memory of its operand."""
+        flat = array if array.ndim == 1 else array.reshape(-1)
+        if flat.dtype is not self.dtype:
+            flat = flat.view(self.dtype)
+        if flat.size != self.size:
+            flat = flat[self.first : self.first + self.size]
+        if not self.is_writable:
+            flat = flat[:]
+            flat.flags.writeable = False
+        return flat
+
     def sample(self) -> Any:
         """An array of its type."""
         array = np.empty(0, self.dtype)
@@ -77,6 +90,25 @@ OUT_OF_RANGE = -2  # an index is wrong
 """What may follow a step beside a later one, which is given as its distance: 1 is the next."""
 
 
+class KernelStep(NamedTuple):
+    """A `Launch` or `Launches` with its operands, and what follows."""
+
+    launch: Any
+    arrays: tuple[Operand, ...]  # of which the kernel takes handles
+    more: tuple[Any, ...] = ()  # what follows them: views, arrays and numbers
+    outcome: Condition = Condition.ALWAYS
+    then: tuple[int, ...] = (1,)
+    indices: Operand | None = None  # of IN_RANGE: those of the caller
+    limit: int = 0  # numbers below it are indices
+    threads: int | None = None  # a maximum; None for that of the call
+
+    def resolve(self) -> "PlanStep":
+        """The step for the cores of this machine."""
+        (step,) = self.launch.steps(self.arrays, self.threads, *self.more, outcome=self.outcome, then=self.then)
+        resolved: PlanStep = step._replace(indices=self.indices, limit=self.limit)
+        return resolved
+
+
 class PlanStep(NamedTuple):
     """A kernel with its arguments, `first` and `stop` left out."""
 
@@ -96,6 +128,109 @@ class PlanStep(NamedTuple):
     def operands(self) -> Iterator[Operand]:
         """All operands in its arguments."""
         yield from _operands(self.args)
+
+
+def connect(first: tuple[KernelStep, ...], second: tuple[KernelStep, ...], end: int = DONE) -> tuple[KernelStep, ...]:
+    """Both, where `second` follows whatever ends `first` in this way, such as NOT_MET."""
+    if not second:
+        return first
+    connected = []
+    for number, step in enumerate(first):
+        rest = len(first) - number
+        ends = (DONE if each >= rest else each for each in step.then)
+        connected.append(step._replace(then=tuple(rest if each == end else each for each in ends)))
+    return (*connected, *second)
+
+
+class End(NamedTuple):
+    """How a plan ended that did not compute the outputs."""
+
+    code: int  # NOT_MET or OUT_OF_RANGE
+    step: KernelStep
+    position: int  # of the first wrong index
+
+
+class _BoundStep(NamedTuple):
+    """A step, and where a plan has its operands."""
+
+    call: Callable[[Any, int | None], list[Any]]  # computes it, from all arrays and a maximum of threads
+    choose: Callable[[list[Any]], int]
+    then: tuple[int, ...]
+    step: KernelStep
+
+
+class KernelPlan:
+    """Runs steps."""
+
+    def __init__(self, steps: tuple[KernelStep, ...], operands: tuple[Operand, ...]) -> None:
+        """`operands` are those whose arrays `run` gets."""
+        slots = {(each.kind, each.number): slot for slot, each in enumerate(operands)}
+        self._others: list[Any] = []  # constants, and None for scratch
+        for operand in _operands(tuple((step.arrays, step.more) for step in steps)):
+            if (operand.kind, operand.number) not in slots:
+                slots[operand.kind, operand.number] = len(slots)
+                self._others.append(operand.value)
+        self._steps = [_BoundStep(_bind(each, slots), _CHOICES[each.outcome], each.then, each) for each in steps]
+
+    def run(self, arrays: tuple[Any, ...], threads: int | None) -> End | None:
+        """Run the steps on C-contiguous arrays, on a maximum number of threads; None if outputs are computed."""
+        everything: Any = [*arrays, *self._others] if self._others else arrays
+        number, count = 0, len(self._steps)
+        while number < count:
+            call, choose, then, step = self._steps[number]
+            results = call(everything, threads)
+            follows = then[choose(results)]
+            if follows == DONE:
+                return None
+            if follows < DONE:
+                position = next((each for each in results if each >= 0), 0) if follows == OUT_OF_RANGE else 0
+                return End(follows, step, position)
+            number += follows
+        return None
+
+
+def _bind(step: KernelStep, slots: dict[tuple[Kind, int], int]) -> Callable[[Any, int | None], list[Any]]:
+    """The function that computes a step."""
+    launch, places = step.launch, [slots[each.kind, each.number] for each in step.arrays]
+    scratch = [
+        (slots[each.kind, each.number], each)
+        for each in _operands((step.arrays, step.more))
+        if each.kind is Kind.SCRATCH
+    ]
+    if len(places) == 3 and callable(launch) and not (step.more or scratch) and step.threads is None:
+        first, second, third = places
+        return lambda arrays, threads: launch(arrays[first], arrays[second], arrays[third], threads)
+    views = [
+        (place, slots[each.operand.kind, each.operand.number])
+        for place, each in enumerate(step.more)
+        if isinstance(each, OperandView)
+    ]
+
+    def call(arrays: Any, threads: int | None) -> list[Any]:
+        for slot, operand in scratch:
+            if arrays[slot] is None:
+                arrays[slot] = np.zeros(operand.shape, operand.dtype)
+        more = list(step.more)
+        for place, slot in views:
+            more[place] = more[place].of(arrays[slot])
+        handles = tuple([arrays[place] for place in places])
+        results: list[Any] = launch.run(handles, threads if step.threads is None else step.threads, *more)
+        return results
+
+    return call
+
+
+def _in_range(results: list[Any]) -> int:
+    return 2 if any(each >= 0 for each in results) else int(-2 in results)
+
+
+_CHOICES: dict[Condition, Callable[[list[Any]], int]] = {
+    Condition.ALWAYS: lambda _: 0,
+    Condition.ALL_TRUE: lambda results: 0 if all(results) else 1,
+    Condition.ALL_FALSE: lambda results: 1 if any(results) else 0,
+    Condition.IN_RANGE: _in_range,
+    Condition.NUMBER: lambda results: int(results[0]),
+}
 
 
 def _sample(arg: Any) -> Any:

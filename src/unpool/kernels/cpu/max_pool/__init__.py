@@ -25,6 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import direct, doubling, rolling, separable, tiles
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
@@ -45,6 +46,11 @@ def route(pool: PoolProblem) -> Run:
     return next(iter(kernels(pool).values()))()
 
 
+def steps(run: Run, arrays: tuple[Operand, Operand, Operand]) -> tuple[KernelStep, ...]:
+    """The steps of a call from `route`."""
+    return run.steps(arrays) if isinstance(run, separable.PaddingGuard) else (KernelStep(run, arrays),)
+
+
 def kernels(pool: PoolProblem) -> dict[str, Callable[[], Run]]:
     """Functions that prepare the kernels for a call with results, by name; `route` takes the first."""
     tiling = tiles.tiling(pool.plane)
@@ -61,7 +67,7 @@ def kernels(pool: PoolProblem) -> dict[str, Callable[[], Run]]:
         chosen["separable"] = partial(separable.launch, pool, one_by_one)
     if tiling is not None and not is_shared:
         chosen.setdefault("tiles", partial(tiles.launch, pool, tiling))
-    chosen["doubling" if is_shared else "direct"] = partial(one_by_one, 0, pool.outer * pool.plane.rows)
+    chosen["doubling" if is_shared else "direct"] = one_by_one
     if separable.is_possible(pool):
         chosen.setdefault("separable", partial(separable.launch, pool, one_by_one))
     return chosen

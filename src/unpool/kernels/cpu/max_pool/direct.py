@@ -19,7 +19,7 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
-from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import FlaggedBands, PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.shape_cache import cached
 
@@ -42,14 +42,22 @@ class DirectPoolParams(NamedTuple):
     dilation: int  # from tap to tap, in lanes
     listed: int  # maximum number of rows of x in one window
     prefetch_distance: int  # bytes; 0 for no prefetch
-    first_row: int  # of all rows of y, the row of job 0
+    bands: int  # of a plane, which have flags
+    band_rows: int  # rows of a band
     nan: int  # FIRST or LAST, the NaN whose index is found
     lowest: Any  # output of a window without data
     infinity: Any  # bits of +infinity, of 16-bit floats
 
 
-def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
-    """The call that pools rows `first` up to `stop` of the outputs of all planes."""
+class RowWalks(NamedTuple):
+    """The arrays of `row_plan`."""
+
+    steps: Any
+    table: Any
+
+
+def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
+    """The call that pools all planes; with `bands` it takes flags after the indices, and pools those that have one."""
     plane, element, lanes, window = pool.plane, pool.elements, pool.plane.lanes, pool.plane.lanes.window
     steps, table, listed = _rows(plane)
     register, sizes = vector_bytes() // element.size, [axis.large for axis in plane.spatial]
@@ -62,8 +70,8 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
         outer_places=pool.outer_places, lane_places=pool.lane_places,
         small=lanes.small, large=lanes.large, begin=lanes.begin,
         window=window.size, stride=window.stride, dilation=window.dilation,
-        listed=listed, prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0, first_row=first,
-        nan=pool.mode.nan,
+        listed=listed, prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0,
+        bands=bands.in_plane if bands else 0, band_rows=bands.rows if bands else 0, nan=pool.mode.nan,
         lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
     is_rare = is_wide and element.size != 2  # planes of 2**31 elements, or such dilations: one kernel for all strides
@@ -71,9 +79,11 @@ def launch(pool: PoolProblem, first: int, stop: int) -> Launch:
     # two independent registers of 32-bit elements hide each other's latency
     registers = 2 if element.size == 4 and lanes.small >= 2 * register and not is_rare else 1
     kernel = _make_kernel(element.name, step, pool.has_indices, is_wide, registers)
+    rows = pool.outer * plane.rows
+    flags = (0,) if bands is None else ()
     return Launch(
-        kernel, stop - first, (stop - first) * lanes.small * listed * window.size,
-        record(params, lowest=element.name, infinity=element.name), steps, table,
+        kernel, rows, rows * lanes.small * listed * window.size, *flags,
+        record(params, lowest=element.name, infinity=element.name), RowWalks(steps, table),
     )  # fmt: skip
 
 
@@ -95,7 +105,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
     offset_type = getattr(types, f"u{place_type}")
 
     @jit()
-    def pool_rows(x, y, indices, args, steps, table, first, stop):
+    def pool_rows(x, y, indices, flags, args, walks, first, stop):
         """Write rows of y in memory order: for every outer, row of outputs, block of lanes, row of its windows, tap.
 
         A block whose taps all fall on data loads whole vectors and compares without regard to NaN; after a NaN this
@@ -105,7 +115,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         plane, rows, small, large, begin = params.plane, params.rows, params.small, params.large, params.begin
         window, stride, dilation, lane_places = params.window, params.stride, params.dilation, params.lane_places
         outer_places, prefetch_distance = params.outer_places, params.prefetch_distance
-        first_row, nan = params.first_row, params.nan
+        nan = params.nan
         starts, places = np.empty(params.listed, np.int64), np.empty(params.listed, np.int64)
         source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
         nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
@@ -115,9 +125,13 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         lane_starts = vec.convert(ramp * vec.splat(stride, lanes), place_type)
         row_end = vec.convert(vec.splat(place_type(large), lanes), offset_type)
         span, has_nan = (window - 1) * dilation, False
-        for job in range(first_row + first, first_row + stop):
+        for job in range(first, stop):
             outer, row = job // rows, job % rows
-            count = list_rows(steps, table, row, starts, places)
+            if flags != 0:
+                band = outer * params.bands + row // params.band_rows
+                if vec.int64_at(vec.address_of(flags) + 8 * band) == 0:
+                    continue
+            count = list_rows(walks.steps, walks.table, row, starts, places)
             done = 0
             while done < small:
                 block = min(done, max(0, small - lanes))

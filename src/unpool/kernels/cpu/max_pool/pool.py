@@ -145,3 +145,10 @@ class PoolProblem(NamedTuple):
     def lane_places(self) -> int:
         """Places from one lane to the next."""
         return 1 if self.plane.unit == 1 else self.outer_places // self.plane.unit
+
+
+class FlaggedBands(NamedTuple):
+    """The bands of rows of a plane, each of which has a flag, an int64: whether it is pooled."""
+
+    in_plane: int
+    rows: int  # of y in a band, fewer in the last one

@@ -20,18 +20,18 @@ import numpy as np
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
-from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Kind, Operand, PlanStep
-from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.machine.plan import DONE, Condition, KernelStep, Kind, Operand
+from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.max_pool import separable_combine as steps
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
-from unpool.kernels.cpu.max_pool.pool import ElementType, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import ElementType, FlaggedBands, PoolProblem
 from unpool.kernels.cpu.max_pool.separable_plan import chain, known_stride, padded_size, plan_strips
 from unpool.kernels.cpu.vector import IGNORED
 
 
-def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., object]]) -> "PaddingGuard":
-    """The call that pools all planes; `fallback` makes the call that pools a range of rows by walking whole windows."""
+def launch(pool: PoolProblem, walk: Callable[[FlaggedBands], Launch]) -> "PaddingGuard":
+    """The call that pools all planes; `walk` makes the one that walks the windows of bands with a flag."""
     element, plane = pool.elements, pool.plane
     params, tables = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
     params = params._replace(
@@ -43,49 +43,31 @@ def launch(pool: PoolProblem, fallback: Callable[[int, int], Callable[..., objec
         _make_kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
         record(params, fill=COMPARE_TYPES[element.name]), tables,
     )  # fmt: skip
-    lanes = plane.lanes.small
-    return PaddingGuard(call, jobs, (params.strips, params.strip_outputs // lanes, params.outputs // lanes), fallback)
+    bands = FlaggedBands(params.strips, params.strip_outputs // plane.lanes.small)
+    return PaddingGuard(call, jobs, Launches(pool.work, lambda _: walk(bands)))
 
 
 class PaddingGuard:
-    """Pools bands of planes, and runs the fallback for those that may have padding as a maximum."""
+    """Pools bands of planes, and walks the windows of those that may have padding as a maximum."""
 
-    def __init__(
-        self, call: Launch, jobs: int, bands: tuple[int, int, int], fallback: Callable[..., Callable[..., object]]
-    ) -> None:
-        """As for `launch`; `bands` are the number of bands of a plane, the rows of one, and of the plane."""
-        self._call, self._jobs, self._bands, self._fallback = call, jobs, bands, fallback
+    def __init__(self, call: Launch, jobs: int, walk: Launches) -> None:
+        self._call, self._walk, self._jobs = call, walk, jobs
+        self._flags = Operand(Kind.SCRATCH, 0, (jobs,), np.dtype(np.int64))
         self.nbytes = call.nbytes
 
     def __call__(self, x: Any, y: Any, indices: Any, threads: int | None) -> None:
-        """As `Launch`."""
-        flags = np.empty(self._jobs, np.bool_)
+        """As `Launch`; in less time than its steps take."""
+        flags = np.empty(self._jobs, np.int64)
         if any(self._call(x, y, indices, threads, flags)):
-            for first, stop in flag_ranges(flags, *self._bands):
-                self._fallback(first, stop)(x, y, indices, threads)
+            self._walk.run((x, y, indices, flags), threads)
 
-    def steps(self, arrays: tuple[Operand, ...], threads: int | None) -> tuple[PlanStep, ...]:
-        """The steps of a plan: where a flag is set, the fallback pools all rows."""
-        flags = Operand(Kind.SCRATCH, 0, (self._jobs,), np.dtype(np.bool_))
-        bands, _, rows = self._bands
-        fallback = self._fallback(0, self._jobs // bands * rows)
-        if not isinstance(fallback, Launch):
-            return self._call.steps(
-                arrays, threads, flags.flat(is_writable=True), outcome=Condition.ALL_FALSE, then=(DONE, NOT_MET)
-            )
-        first = self._call.steps(
-            arrays, threads, flags.flat(is_writable=True), outcome=Condition.ALL_FALSE, then=(DONE, 1)
+    def steps(self, arrays: tuple[Operand, ...]) -> tuple[KernelStep, ...]:
+        """The steps of a call."""
+        flags = self._flags.flat(is_writable=True)
+        return (
+            KernelStep(self._call, arrays, (flags,), Condition.ALL_FALSE, (DONE, 1)),
+            KernelStep(self._walk, (*arrays, self._flags)),
         )
-        return (*first, *fallback.steps(arrays, threads))
-
-
-def flag_ranges(flags, bands: int, height: int, rows: int) -> list[tuple[int, int]]:
-    """The rows of outputs of all flagged bands, as ranges, for `bands` of `height` rows in a plane of `rows` rows."""
-    job = np.flatnonzero(flags)
-    outer, band = job // bands, job % bands
-    first, stop = outer * rows + band * height, outer * rows + np.minimum((band + 1) * height, rows)
-    is_start = np.append(True, first[1:] != stop[:-1])
-    return list(zip(first[is_start].tolist(), stop[np.roll(is_start, -1)].tolist(), strict=True))
 
 
 def _fill(element: ElementType, has_indices: bool):
@@ -175,8 +157,9 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
                 total=reduction.total,
                 place=begin if params.counts_planes else 0, fill=params.fill,
             )  # fmt: skip
-            flags[job] = steps.store_outputs(steps.BufferRef(near, to_places), outputs, reduction, taps, last)
-            found |= flags[job]
+            is_open = steps.store_outputs(steps.BufferRef(near, to_places), outputs, reduction, taps, last)
+            flags[job] = is_open
+            found |= is_open
         return found
 
     return pool_strips

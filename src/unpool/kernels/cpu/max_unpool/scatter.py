@@ -11,86 +11,73 @@ those that lie in it. So the last of equal indices wins, whichever thread comput
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from unpool.geometry import Axis
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split
-from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, OUT_OF_RANGE, Condition, Operand, PlanStep
-from unpool.kernels.cpu.machine.threads import Launch, thread_count
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, OUT_OF_RANGE, Condition, KernelStep, Operand
+from unpool.kernels.cpu.machine.threads import Launch, Launches
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
 _CLEARED_BYTES = 1 << 20  # that a job clears
 _TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
 
-def check_range(indices, limit: int, planes: int, threads: int | None) -> tuple[int, bool]:
-    """The flat position of the first index outside [0, limit), or -1; True if every index stays in its own plane.
-
-    Indices are C-contiguous int64 in N * C planes; `limit` is the size of the tensor that they count in.
-    """
-    if planes == 0 or indices.size == 0:
-        return -1, True
-    parts = _range_check(indices.size, limit, planes).run((), threads, readonly(indices))
-    wrong = [first for first in parts if first >= 0]
-    return (wrong[0] if wrong else -1), all(first == -1 for first in parts)
-
-
-def is_consistent(indices, axes: Sequence[Axis], planes: int, threads: int | None) -> bool:
-    """True if every index, decoded in the large sizes of the axes, lies in its own plane and its own window."""
-    if planes == 0 or indices.size == 0:
-        return True
-    return all(_window_check(indices.size, tuple(axes), planes).run((), threads, readonly(indices)))
-
-
 def steps(
-    operands: tuple[Operand, Operand, Operand], axes: Sequence[Axis], inferred: Sequence[Axis] | None, channels: int,
-    planes: int,
-) -> tuple[PlanStep, ...]:  # fmt: skip
-    """The steps of a plan that check indices, and write y if they are in range, from (x, indices, y).
+    operands: tuple[Operand, Operand, Operand], channels: int, planes: int, given: tuple[Operand, int],
+    first: tuple[KernelStep, ...] = (),
+) -> tuple[KernelStep, ...]:  # fmt: skip
+    """The steps that check indices, and write y if they are in range, from (x, indices, y).
 
-    `inferred` are the axes that indices may count in instead, None if they count in y.
+    x and y are integer operands, (N, C, d1..dk), or (N, d1..dk, C) where `channels` is C rather than 1. Indices are
+    int64 in (N, C, d1..dk) order, in N * C planes, and count in (N, C, D1..Dk); of equal ones the last wins. Errors
+    tell the caller's indices and their limit, which are `given`. Where every index stays in its own plane, `first` is
+    tried before elements are scattered. If an index was changed since the check, the end is NOT_MET.
     """
-    _, indices, y = operands
-    limit, positions = y.size, indices.flat()
-    guess: tuple[PlanStep, ...] = ()
-    if inferred is not None:
-        checks = [_window_check(indices.size, tuple(each), planes) for each in (axes, inferred)]
-        guess = (
-            *checks[0].steps((), None, positions, outcome=Condition.ALL_TRUE, then=(2, 1)),
-            *checks[1].steps((), None, positions, outcome=Condition.ALL_TRUE, then=(NOT_MET, 1)),
-        )
-    local = _scatter_steps(operands, channels, planes, is_local=True)
-    check = _range_check(indices.size, limit, planes).steps(
-        (), None, positions, outcome=Condition.IN_RANGE, then=(1, 1 + len(local), OUT_OF_RANGE)
-    )
-    ready = tuple(step._replace(indices=indices, limit=limit) for step in check)
-    return (*guess, *ready, *local, *_scatter_steps(operands, channels, planes, is_local=False))
+    x, indices, y = operands
+    if x.size == 0:
+        return (_clear_step(y),) if y.size else ()
+    check = KernelStep(
+        _range_check(x.size, y.size, planes), (), (indices.flat(),), Condition.IN_RANGE, (DONE, DONE, OUT_OF_RANGE),
+        *given,
+    )  # fmt: skip
+    if y.size == 0:
+        return (check,)
+    local = (*first, *_scatter_steps(operands, channels, planes, is_local=True))
+    others = _scatter_steps(operands, channels, planes, is_local=False)
+    return (check._replace(then=(1, 1 + len(local), OUT_OF_RANGE)), *local, *others)
+
+
+def window_check(indices: Operand, axes: Sequence[Axis], planes: int, then: tuple[int, int]) -> KernelStep:
+    """Whether every index, decoded in the large sizes of the axes, lies in its own plane and its own window."""
+    launch = _window_check(indices.size, tuple(axes), planes)
+    return KernelStep(launch, (), (indices.flat(),), Condition.ALL_TRUE, then)
 
 
 def _scatter_steps(
     operands: tuple[Operand, Operand, Operand], channels: int, planes: int, *, is_local: bool
-) -> tuple[PlanStep, ...]:
-    """The steps of `scatter`."""
+) -> tuple[KernelStep, ...]:
+    """The steps for checked indices; with `is_local` each stays in its plane, so planes are independent."""
     x, indices, y = operands
     clears, work = is_local and channels == 1, x.size + y.size
-    count = thread_count(work, None if is_local else 1)
-    parts = _parts(planes, x.size // planes, y.size // planes, count) if clears else 0
-    first = () if clears else _clear(y.size * y.dtype.itemsize).steps((y,), None)
-    launch = _launch(x.dtype, planes, parts, work, channels)
-    last = launch.steps(
-        (), count, x.flat(), indices.flat(), y.flat(is_writable=True), outcome=Condition.ALL_TRUE, then=(DONE, NOT_MET)
+
+    def launch(threads: int) -> Launch:
+        parts = _parts(planes, x.size // planes, y.size // planes, threads) if clears else 0
+        return Launch(scatter_planes, planes * max(1, parts), work, planes, parts, channels)
+
+    views = x.flat(), indices.flat(), y.flat(is_writable=True)
+    last = KernelStep(
+        Launches(work, launch), (), views, Condition.ALL_TRUE, (DONE, NOT_MET), threads=None if is_local else 1
     )
-    return (*first, *last)
+    return (last,) if clears else (_clear_step(y), last)
 
 
-@lru_cache(maxsize=64)
-def _clear(size: int) -> Launch:
-    return Launch(clear, -(-size // _CLEARED_BYTES), size // 8, size)
+def _clear_step(y: Operand) -> KernelStep:
+    size = y.size * y.dtype.itemsize
+    return KernelStep(Launch(clear, -(-size // _CLEARED_BYTES), size // 8, size), (y,))
 
 
 @jit()
@@ -162,24 +149,6 @@ def _in_windows(indices, small, axes, first, stop):
 _READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2  # nanoseconds, about: reading an index, writing an element, and clearing one
 
 
-def scatter(x, indices, y, channels: int, planes: int, is_local: bool, threads: int | None) -> bool:
-    """Zeros, with element i of x at indices[i] of y, the last of equal indices; False if an index was out of range.
-
-    x and y are C-contiguous integer views, (N, C, d1..dk), or (N, d1..dk, C) where `channels` is C rather than 1.
-    Indices are checked int64 in (N, C, d1..dk) order and count in (N, C, D1..Dk); with `is_local` each stays in its
-    plane, so planes are independent. If an index was changed since the check, y holds anything.
-    """
-    clears, work = is_local and channels == 1, x.size + y.size
-    if y.size and (x.size == 0 or not clears):
-        _clear(y.nbytes).run((y,), threads)
-    if x.size == 0:
-        return True
-    count = thread_count(work, threads if is_local else 1)
-    parts = _parts(planes, x.size // planes, y.size // planes, count) if clears else 0
-    launch = _launch(x.dtype, planes, parts, work, channels)
-    return all(launch.run((), count, readonly(x), readonly(indices), y.reshape(-1)))
-
-
 @lru_cache(maxsize=256)
 def _parts(planes: int, small: int, large: int, threads: int) -> int:
     """The number of parts of each plane, which has `small` elements of x and `large` of y."""
@@ -189,12 +158,6 @@ def _parts(planes: int, small: int, large: int, threads: int) -> int:
         return JobSplit(planes * parts, each, planes * parts * each)
 
     return choose_split(map(cut, range(1, min(threads, large) + 1)), threads).jobs // planes
-
-
-@lru_cache(maxsize=64)
-def _launch(_: np.dtype[Any], planes: int, parts: int, work: int, channels: int) -> Launch:
-    """The launch for arrays of one type; 0 parts where planes are not independent, or not contiguous."""
-    return Launch(scatter_planes, planes * max(1, parts), work, planes, parts, channels)
 
 
 @jit()

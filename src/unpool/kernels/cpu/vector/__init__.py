@@ -64,9 +64,9 @@ _NAMES = {
         sliding_argmax tile_roll to_keys
     """,
     "memory": """
-        address_of clear fence gather gather_at int64_at load load_every load_like load_masked load_once
-        load_parts load_rows load_taps load_window prefetch splat_rows store store_masked store_nontemporal
-        store_rows tile_columns
+        address_of clear element_at fence gather gather_at int64_at load load_every load_like load_masked
+        load_once load_parts load_rows load_taps load_window prefetch set_element splat_rows store store_masked
+        store_nontemporal store_rows tile_columns
     """,
     "static_args": "StaticArgs",
     "tiles": """

@@ -29,6 +29,19 @@ def load_once(address):
 
 
 @operation
+def element_at(address, element):
+    """The element at an address."""
+    result = Vector(element.dtype, 1)
+    return element.dtype, lambda builder, address, _: builder.load(pointer_to(builder, address, result.llvm_element))
+
+
+@operation
+def set_element(address, value):
+    """Write a number to an address."""
+    return types.void, lambda builder, address, value: builder.store(value, pointer_to(builder, address, value.type))
+
+
+@operation
 def int64_at(address):
     """The int64 at an address."""
     return types.int64, lambda builder, address: emit_int64(builder, address, 0)

@@ -1,0 +1,87 @@
+"""Flat indices in another order, and counted in another shape.
+
+    target[n, c, p] = sum over axes of coordinate * weight,  where index = source[n, c, p] or source[n, p, c]
+
+Coordinates are those of the index in row-major order. An index that is not in the shape becomes -1. Each is read once:
+the caller may change indices during the call.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.machine.jit import jit, record
+from unpool.kernels.cpu.machine.threads import Launch
+
+_TOGETHER = 1 << 12  # indices of a job
+_WORK = 4  # of an index and an axis, in elements that are copied
+
+
+class RecountParams(NamedTuple):
+    """Arguments of a call."""
+
+    limit: int  # elements of the shape that indices count in
+    channels: int  # indices side by side at one place of the source
+    places: int  # of one outer
+    block: int  # places of a job
+
+
+def column_major(planes: int, spatial: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The axes, as sizes and weights, of indices in `planes` whose first spatial axis becomes the fastest.
+
+    >>> column_major(6, (4, 5))
+    ((6, 20), (4, 1), (5, 4))
+    """
+    weights = [math.prod(spatial), *(math.prod(spatial[:number]) for number in range(len(spatial)))]
+    return tuple(zip((planes, *spatial), weights, strict=True))
+
+
+def rebased(planes: int, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The axes, as sizes and weights, of indices in planes of one spatial shape that become indices in another one.
+
+    >>> rebased(6, (4, 5), (7, 8))
+    ((6, 56), (4, 8), (5, 1))
+    """
+    weights = [math.prod(target[number:]) for number in range(len(target) + 1)]
+    return tuple(zip((planes, *source), weights, strict=True))
+
+
+@lru_cache(maxsize=64)
+def launch(axes: tuple[tuple[int, int], ...], outer: int, channels: int, places: int) -> Launch:
+    """The call on flat (source, target), one array or two, of `outer` times `channels` times `places` indices.
+
+    With more channels than 1, they are the last axis of the source. The first of the axes has all planes.
+    """
+    block = max(1, _TOGETHER // channels)
+    needed = [axes[0], *(axis for axis in axes[1:] if axis[0] > 1)]
+    limit = math.prod(size for size, _ in axes)
+    blocks, work = -(-places // block), outer * channels * places * _WORK * len(needed)
+    args = record(RecountParams(limit, channels, places, block))
+    return Launch(recount, outer * blocks, work, np.array(needed, np.int64), args)
+
+
+@jit()
+def recount(source, target, axes, args, first, stop):
+    """For every outer, for every block of places: for every channel, for every place of the block."""
+    params = args[0]
+    channels, places, block = params.channels, params.places, params.block
+    blocks = -(-places // block)
+    for job in range(first, stop):
+        outer, begin = job // blocks, job % blocks * block
+        end = min(begin + block, places)
+        for channel in range(channels):
+            for place in range(begin, end):
+                at = (outer * places + place) * channels + channel
+                index, number = vec.load_once(vec.address_of(source) + at * 8), np.int64(-1)
+                if 0 <= index < params.limit:
+                    rest, number = np.uint64(index), np.int64(0)
+                    for axis in range(axes.shape[0] - 1, 0, -1):
+                        size = np.uint64(axes[axis, 0])
+                        quotient = rest // size
+                        number += np.int64(rest - quotient * size) * axes[axis, 1]
+                        rest = quotient
+                    number += np.int64(rest) * axes[0, 1]
+                target[(outer * channels + channel) * places + place] = number
