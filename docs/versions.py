@@ -48,8 +48,8 @@ def _domain(domain: str) -> list[str]:
 def _unpool_domain() -> list[str]:
     lines = [OWN, "", "| operator | inputs | outputs | attributes | types T |", "|---|---|---|---|---|"]
     for operator in unpool_domain.OPERATORS.values():
-        attributes = (_word(name, name in operator.required, frozenset()) for name in sorted(operator.attributes))
-        types = ", ".join(operator.value_types)
+        attributes = (_word(name, name in operator.row.required, frozenset()) for name in sorted(operator.attributes))
+        types = ", ".join(operator.row.value_types)
         tensors = (_tensors(operator.inputs), _tensors(operator.outputs))
         lines.append(f"| {' | '.join((f'{operator.name}: {operator.text}', *tensors, ', '.join(attributes), types))} |")
     return [*lines, ""]

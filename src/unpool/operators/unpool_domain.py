@@ -5,10 +5,9 @@ of the model that it stood in, its layout, and the settings of a session. Where 
 The others are operators that a pass fuses.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv, normalization, resolve, snake
@@ -34,89 +33,7 @@ class Tensor(NamedTuple):
     is_optional: bool = False
 
 
-@dataclass(frozen=True)
-class UnpoolOperator:
-    """An operator of the domain, as a schema has it."""
-
-    name: str
-    text: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    attributes: Mapping[str, AttributeType]
-    required: frozenset[str]
-    value_types: tuple[str, ...]  # of T
-    packs_weights: bool = False
-    """True if the weights of a compiled node are packed: its inputs after X are the constants of its plans."""
-
-
-_X, _Y = Tensor("X", "(N, C, D1..Dk)"), Tensor("Y", "(N, C, d1..dk)")
-_W, _B = Tensor("W", "weights, as the standard has them"), Tensor("B", "(M,): the bias", is_optional=True)
-_SHIFT, _RESIDUAL = Tensor("B", "(C,): added by channel"), Tensor("residual", "added; as X", is_optional=True)
-_NORMALIZED = (Tensor("X", "(N, C, ...)"), Tensor("scale", "(C,)"), _SHIFT, _RESIDUAL)
-_MEANING = {"opset": AttributeType.INT, "channels_last": AttributeType.INT, "compat": AttributeType.STRING}
-
-
-def _operator(
-    row: contract.Row,
-    text: str,
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[Tensor, ...],
-    own: Mapping[str, AttributeType] = MappingProxyType({}),
-) -> UnpoolOperator:
-    """The operator of a row with more attributes."""
-    attributes = MappingProxyType({**row.attributes, **own})
-    packs_weights = row.operator in ("Conv", "ConvTranspose")
-    return UnpoolOperator(row.operator, text, inputs, outputs, attributes, row.required, row.value_types, packs_weights)
-
-
-def _newest(name: str) -> contract.Row:
-    return contract.newest(name, channels_last=False)
-
-
-OPERATORS: Mapping[str, UnpoolOperator] = MappingProxyType(
-    {
-        each.name: each
-        for each in (
-            _operator(
-                _newest("MaxPool"), "MaxPool of the standard, and an activation.", (_X,),
-                (_Y, Tensor("Indices", "(N, C, d1..dk)", "int64", is_optional=True)), _MEANING,
-            ),
-            _operator(
-                _newest("MaxUnpool"), "MaxUnpool of the standard, and an activation.",
-                (_X, Tensor("I", "the Indices of the pool", "int64"),
-                 Tensor("output_shape", "(k + 2,)", "int64", is_optional=True)),
-                (_Y,), {**_MEANING, "index_space": AttributeType.STRING},
-            ),
-            _operator(
-                _newest("ConvTranspose"), "ConvTranspose of the standard, and an activation.", (_X, _W, _B), (_Y,),
-                {**_MEANING, "exact": AttributeType.INT},
-            ),
-            _operator(
-                conv.ROW, "Conv of stride 1, and an activation, by the algorithms of ConvTranspose.", (_X, _W, _B),
-                (_Y,),
-            ),
-            _operator(
-                snake.ROW, "Y = total + magnitude * sin(frequency * total)^2, total = X + residual.",
-                (Tensor("X", "(N, C, ...)"), Tensor("factors", "(2, C): frequencies, then magnitudes"), _RESIDUAL),
-                (Tensor("Y", "as X"), Tensor("total", "X + residual", is_optional=True)),
-            ),
-            _operator(
-                normalization.INSTANCE_ROW,
-                "Y = activation((X - mean) / sqrt(variance + epsilon) * scale + B + residual), of every channel.",
-                _NORMALIZED, (Tensor("Y", "as X"),),
-            ),
-            _operator(
-                normalization.GROUP_ROW, "As InstanceNormalization, of num_groups groups of neighbouring channels.",
-                _NORMALIZED, (Tensor("Y", "as X"),),
-            ),
-        )
-    }
-)  # fmt: skip
-"""The operators by name."""
-
-
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What a session says about the nodes that do not say it."""
 
     opset: int | None = None
@@ -125,7 +42,33 @@ class Settings:
     exact: bool = False
 
 
-def spec(operator: str, attributes: Attributes, settings: Settings = Settings()) -> Spec:
+DEFAULTS = Settings()
+
+
+class UnpoolOperator(NamedTuple):
+    """An operator of the domain, as a schema has it."""
+
+    row: contract.Row
+    text: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    resolve: Callable[[Attributes, Settings], Spec]
+    own_attributes: Mapping[str, AttributeType] = MappingProxyType({})  # beside those of the row
+    packs_weights: bool = False
+    """True if the weights of a compiled node are packed: its inputs after X are the constants of its plans."""
+
+    @property
+    def name(self) -> str:
+        """The operator type of nodes."""
+        return self.row.operator
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeType]:
+        """All attributes."""
+        return {**self.row.attributes, **self.own_attributes}
+
+
+def spec(operator: str, attributes: Attributes, settings: Settings = DEFAULTS) -> Spec:
     """The checked attributes of a node; in `attributes`, None means not set.
 
     Raises:
@@ -136,28 +79,78 @@ def spec(operator: str, attributes: Attributes, settings: Settings = Settings())
     >>> spec("GroupNormalization", {"num_groups": 2}).epsilon
     1e-05
     """
-    if operator == "Conv":
-        return conv.resolve(attributes, exact=settings.exact)
-    if operator == "Snake":
-        return snake.resolve(attributes)
-    if operator in ("InstanceNormalization", "GroupNormalization"):
-        is_group = operator == "GroupNormalization"
-        return normalization.resolve(normalization.GROUP_ROW if is_group else normalization.INSTANCE_ROW, attributes)
-    return _standard_spec(operator, attributes, settings)
+    return OPERATORS[operator].resolve(attributes, settings)
 
 
-def _standard_spec(operator: str, attributes: Attributes, settings: Settings) -> resolve.Spec:
-    given = {name: value for name, value in attributes.items() if value is not None}
-    own: dict[str, Any] = {}
-    for name in ("opset", "channels_last", "compat", "index_space", "exact"):
-        kind = OPERATORS[operator].attributes.get(name)
-        if kind is not None and name in given:
-            own[name] = read.typed(f"{operator}: {name}", kind, given.pop(name))
-    row = contract.row_in_layout(
-        operator, own.get("opset", settings.opset), channels_last=read.is_set(operator, own, "channels_last")
-    )
-    compat, index_space = own.get("compat", settings.compat), own.get("index_space", settings.index_space)
-    result = resolve.from_row(row, given, compat=compat, index_space=index_space)
-    if not isinstance(result, ConvTransposeSpec):
-        return result
-    return result._replace(is_exact=read.is_set(operator, own, "exact", default=settings.exact))
+def _resolve_standard(operator: str) -> Callable[[Attributes, Settings], Spec]:
+    """The function from attributes to the spec of one of the standard's three operators."""
+
+    def resolve_node(attributes: Attributes, settings: Settings) -> Spec:
+        given = {name: value for name, value in attributes.items() if value is not None}
+        own = {
+            name: read.typed(f"{operator}: {name}", kind, given.pop(name))
+            for name, kind in OPERATORS[operator].own_attributes.items()
+            if name in given
+        }
+        row = contract.row_in_layout(
+            operator, own.get("opset", settings.opset), channels_last=read.is_set(operator, own, "channels_last")
+        )
+        compat, index_space = own.get("compat", settings.compat), own.get("index_space", settings.index_space)
+        result = resolve.from_row(row, given, compat=compat, index_space=index_space)
+        if not isinstance(result, ConvTransposeSpec):
+            return result
+        return result._replace(is_exact=read.is_set(operator, own, "exact", default=settings.exact))
+
+    return resolve_node
+
+
+def _resolve_normalization(row: contract.Row) -> Callable[[Attributes, Settings], Spec]:
+    return lambda attributes, _: normalization.resolve(row, attributes)
+
+
+_X, _Y, _LIKE_X = Tensor("X", "(N, C, D1..Dk)"), Tensor("Y", "(N, C, d1..dk)"), Tensor("Y", "as X")
+_W, _B = Tensor("W", "weights, as the standard has them"), Tensor("B", "(M,): the bias", is_optional=True)
+_SHIFT, _RESIDUAL = Tensor("B", "(C,): added by channel"), Tensor("residual", "added; as X", is_optional=True)
+_NORMALIZED = (Tensor("X", "(N, C, ...)"), Tensor("scale", "(C,)"), _SHIFT, _RESIDUAL)
+_MEANING = {"opset": AttributeType.INT, "channels_last": AttributeType.INT, "compat": AttributeType.STRING}
+
+_TABLE = (
+    UnpoolOperator(
+        contract.newest("MaxPool", channels_last=False), "MaxPool of the standard, and an activation.",
+        (_X,), (_Y, Tensor("Indices", "(N, C, d1..dk)", "int64", is_optional=True)),
+        _resolve_standard("MaxPool"), _MEANING,
+    ),
+    UnpoolOperator(
+        contract.newest("MaxUnpool", channels_last=False), "MaxUnpool of the standard, and an activation.",
+        (_X, Tensor("I", "the Indices of the pool", "int64"),
+         Tensor("output_shape", "(k + 2,)", "int64", is_optional=True)), (_Y,),
+        _resolve_standard("MaxUnpool"), {**_MEANING, "index_space": AttributeType.STRING},
+    ),
+    UnpoolOperator(
+        contract.newest("ConvTranspose", channels_last=False), "ConvTranspose of the standard, and an activation.",
+        (_X, _W, _B), (_Y,),
+        _resolve_standard("ConvTranspose"), {**_MEANING, "exact": AttributeType.INT}, packs_weights=True,
+    ),
+    UnpoolOperator(
+        conv.ROW, "Conv of stride 1, and an activation, by the algorithms of ConvTranspose.",
+        (_X, _W, _B), (_Y,),
+        lambda attributes, settings: conv.resolve(attributes, exact=settings.exact), packs_weights=True,
+    ),
+    UnpoolOperator(
+        snake.ROW, "Y = total + magnitude * sin(frequency * total)^2, total = X + residual.",
+        (Tensor("X", "(N, C, ...)"), Tensor("factors", "(2, C): frequencies, then magnitudes"), _RESIDUAL),
+        (_LIKE_X, Tensor("total", "X + residual", is_optional=True)),
+        lambda attributes, _: snake.resolve(attributes),
+    ),
+    UnpoolOperator(
+        normalization.INSTANCE_ROW,
+        "Y = activation((X - mean) / sqrt(variance + epsilon) * scale + B + residual), of every channel.",
+        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.INSTANCE_ROW),
+    ),
+    UnpoolOperator(
+        normalization.GROUP_ROW, "As InstanceNormalization, of num_groups groups of neighbouring channels.",
+        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.GROUP_ROW),
+    ),
+)  # fmt: skip
+OPERATORS: Mapping[str, UnpoolOperator] = MappingProxyType({each.name: each for each in _TABLE})
+"""The operators by name."""
