@@ -5,7 +5,7 @@
 The evaluator computes the operators by the Python functions. All sums are exact, so every output has to be equal. What
 the functions refuse is a failed run with the same sentence. A model that onnxruntime refuses or computes otherwise
 without the library, too, is counted and no fault. Models run in processes of their own, and one that ends its process
-is a fault.
+is a fault, unless onnxruntime alone ends there, too.
 """
 
 import argparse
@@ -236,11 +236,19 @@ def chunk(first, count):
         done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
         for line in done.stdout.splitlines():
             seed, *rest = json.loads(line)
-            results[seed] = rest or [{}, [f"the process ended with {done.returncode}: {done.stderr[-500:]}"]]
+            results[seed] = rest or _verdict_of_death(seed, f"{done.returncode}: {done.stderr[-500:]}")
             first = seed + 1
         if not done.stdout:
             raise RuntimeError(done.stderr)
     return results
+
+
+def _verdict_of_death(seed, how):
+    """The counts and the faults of a model that ended its process."""
+    alone = subprocess.run([sys.executable, *PROGRAM, "--alone", "--seed", str(seed)], capture_output=True, timeout=600)
+    if alone.returncode < 0:
+        return [{"onnxruntime ends the process": 1}, []]
+    return [{}, [f"the process ended with {how}; onnxruntime alone: {alone.returncode}"]]
 
 
 def campaign(count, seed, jobs=1):
@@ -266,7 +274,12 @@ def main(words):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--work", action="store_true", help="run models from this seed on in this process")
+    parser.add_argument("--alone", action="store_true", help="run this model without the library in this process")
     options = parser.parse_args(words)
+    if options.alone:
+        made = case(options.seed)
+        outcomes(lambda: by_onnxruntime(made.model, made.settings, has_library=False), made.feeds)
+        return 0
     if options.work:
         work(options.seed, options.count)
         return 0
