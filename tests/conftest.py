@@ -1,9 +1,11 @@
 """Chooses the tests of a run, and compares the kernels that it calls with those that are shipped.
 
-1. `python -m pytest` runs the first tier, which is every test without one of the markers in `GROUPS`.
-2. `-m slow` runs the second tier, and `-m NAME` another group. An expression that names no group adds none.
+1. `python -m pytest` runs the first tier, which is every test without one of the markers in `GROUPS`. Of a test with
+   several parametrizations it takes as many cases as every value needs to occur, of one with `sample(n)` every n-th.
+2. `-m slow` runs the second tier: what is marked, and the other cases. `-m NAME` runs another group. An expression that
+   names no group adds none.
 3. A file or a test that is named on the command line runs as a whole, whatever its markers.
-4. `TEST_QUARTER=0` to `3` keeps a quarter of the tests in the second tier, which is fixed by their names.
+4. `TEST_PART=3/8` keeps an eighth of the tests in the second tier, which is fixed by their names; 0/8 to 7/8 are all.
 5. A run without a path takes a worker per core; a run of some path takes one process, unless `-n` says otherwise.
 """
 
@@ -11,7 +13,7 @@ import gc
 import os
 import re
 import signal
-from collections import Counter
+from collections import defaultdict
 from glob import glob
 from importlib.util import find_spec
 from zlib import crc32
@@ -27,8 +29,6 @@ if not glob("/dev/nvidia[0-9]*"):
 
 GROUPS = {"slow", "widths", "gpu_interpreter", "peers"}
 """Markers of tests that only run when they are asked for."""
-
-QUARTERS = 4
 
 RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpose.amx.")
 """Kernels that are not all shipped: the rolling pool has one for every window, and no library has AMX."""
@@ -101,28 +101,59 @@ def pytest_collection_finish(session):
 
 
 def mark_slow(items):
-    """Mark groups that take minutes as slow, and all but every n-th case of a test with the marker sample(n)."""
-    counts = Counter()
+    """Mark as slow the groups that take minutes, and the cases of each test that the first tier leaves out."""
+    cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("gpu_interpreter") or item.get_closest_marker("peers"):
             item.add_marker("slow")
-        sample = item.get_closest_marker("sample")
-        if sample is not None:
-            function = item.nodeid.split("[")[0]
-            if counts[function] % sample.args[0]:
-                item.add_marker("slow")
-            counts[function] += 1
+        if not groups_of(item):
+            cases[item.nodeid.split("[")[0]].append(item)
+    for each in cases.values():
+        sample = each[0].get_closest_marker("sample")
+        kept = each[:: sample.args[0]] if sample else every_value(each)
+        for item in set(each).difference(kept):
+            item.add_marker("slow")
+
+
+def every_value(items):
+    """Cases of a test in which every value of every `parametrize` and of every fixture's parameters occurs.
+
+    A case with more new values comes before one with fewer, so there are as many as the longest parametrization has.
+    """
+    values = [parameters(item) for item in items]
+    left = set().union(*values)
+    chosen = []
+    for count in range(max(map(len, values)), 0, -1):
+        for item, own in zip(items, values, strict=True):
+            if len(own & left) >= count:
+                chosen.append(item)
+                left -= own
+    return chosen
+
+
+def parameters(item):
+    """The values of a case, each with the names that are parametrized together."""
+    params = dict(item.callspec.params) if hasattr(item, "callspec") else {"": None}
+    found = set()
+    for marker in item.iter_markers("parametrize"):
+        names = marker.args[0] if isinstance(marker.args[0], str) else ",".join(marker.args[0])
+        found.add((names, *(id(params.pop(name.strip(), None)) for name in names.split(","))))
+    return found | {(name, id(value)) for name, value in params.items()}
+
+
+def groups_of(item):
+    """The markers of a test that keep it out of the first tier."""
+    return GROUPS & {marker.name for marker in item.iter_markers()}
 
 
 def is_chosen(item, asked, files):
     """Whether a test belongs to the run: it is in no group, in one that is asked for, or its file is named."""
-    groups = GROUPS & {marker.name for marker in item.iter_markers()}
+    groups = groups_of(item)
     if not groups or item.path in files:
         return True
-    quarter = os.environ.get("TEST_QUARTER", "")
-    if quarter and crc32(item.nodeid.encode()) % QUARTERS != int(quarter) % QUARTERS:
-        return False
-    return bool(groups & asked)
+    part, _, parts = os.environ.get("TEST_PART", "").partition("/")
+    is_in_part = not part or crc32(item.nodeid.encode()) % int(parts) == int(part)
+    return is_in_part and bool(groups & asked)
 
 
 SEEN = set()

@@ -291,6 +291,7 @@ RUNS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RUNS)
 def test_faults_while_results_are_written(bright, here, monkeypatch, name):
     """Whichever request to the disk fails, the results are all there, or all as they were, and no other file stays."""

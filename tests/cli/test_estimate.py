@@ -36,6 +36,7 @@ SAVERS = {
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has had")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAVERS)
 def test_the_estimate_is_close_to_the_peak(name, tmp_path):
     """A new process keeps the limit, and its peak is within 15 % of the estimate."""

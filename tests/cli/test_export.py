@@ -85,6 +85,7 @@ def test_any_batch_height_and_width(here):
     assert session.run(None, {"image": np.zeros((3, 1, 7, 9), np.float32)})[0].shape == (3, 1, 7, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["1x1xHxW", "1x1xHx2W", "1x1x2HxW"])
 def test_the_advice_for_sizes_works(here, example):
     """A module for even sizes only is refused for any size, with the text that works for every axis."""
@@ -97,6 +98,7 @@ def test_the_advice_for_sizes_works(here, example):
     assert "1x1x66x98" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_advice_for_odd_sizes_works(here):
     """A module for odd sizes only is refused for any size, with the text of odd sizes."""
     refused = invoke("user_nets.py:Odd", "--example", "1x1x2H+1x8")
@@ -105,6 +107,7 @@ def test_the_advice_for_odd_sizes_works(here):
     assert invoke("user_nets.py:Odd", "--example", "1x1x8H+1x8").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*legacy Torch:DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("more", [(), ("--no-dynamo",)])
 def test_every_promised_size_is_tried(here, more):
@@ -117,6 +120,7 @@ def test_every_promised_size_is_tried(here, more):
     assert {"1x1x64x96", "1x1x72x104", "1x1x8x8"} <= set(done.stdout.replace(",", "").split())
 
 
+@pytest.mark.slow
 def test_sizes_that_were_not_compared_are_said(here):
     """Sizes that the module does not take are in the report and in the document; its smallest ones are compared."""
     done = invoke("user_nets.py:Net", "--example", "1x1xHx8", "--json")

@@ -85,6 +85,7 @@ def is_long(request, tmp_path, monkeypatch):
     return request.param
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("is_long", "command"),
     [(is_long, command) for is_long in (False, True) for command in COMMANDS if not is_long or command != "bench"],

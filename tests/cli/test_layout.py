@@ -54,6 +54,7 @@ def command(*words):
     return CliRunner().invoke(app, words)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_layout_is_named_and_helps(folder, name):
     """Without the option, the text names it; with it, the command works and says nothing about layouts."""

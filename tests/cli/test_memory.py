@@ -115,6 +115,7 @@ def test_the_limit_holds_for_every_kind_of_output(here):
     assert whole_peak > limited[-1][2][-1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has had at most")
 def test_what_is_loaded_for_a_run_counts(here):
     """The first command of a process keeps the limit that its refusal names, though it loads kernels and zarr."""

@@ -184,6 +184,7 @@ PYTHON_ROWS = [(snippet, module) for snippet, needed in PYTHON.items() for modul
 PYTHON_ROWS += [(MAP_TILES, module) for module in ("dask", "distributed", "zarr", "numcodecs")]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("snippet", "module"), PYTHON_ROWS)
 def test_function_without_its_package(snippet, module, folder, pool):
     """In Python the same line is a MissingExtraError, which names the module."""

@@ -203,6 +203,7 @@ def test_pages_are_a_batch(here, batch, name):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kept", ["tiled", "strips", "deflate", "grey", "one page"])
 def test_pages_in_tiles(here, kept):
     """In windows, and where the file is read whole, pages in tiles have the results of the whole."""

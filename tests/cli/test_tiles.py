@@ -147,6 +147,7 @@ SMALL = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_images_below_the_smallest_input_are_refused(here, name):
     """Whatever the way to the output, the size that is needed stands in the error, and nothing is written."""

@@ -153,6 +153,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("model", "verb"), [(model, verb) for model, said in EXPECTED.items() for verb in said])
 def test_transcript(model, verb, folder, monkeypatch):
     """The exit code, the line that matters, no traceback, and no file where it failed."""
@@ -211,6 +212,7 @@ ALONE = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("words", ALONE)
 def test_words(words, folder, monkeypatch):
     """Verbs without a model, and slips of the keyboard: a code, one line, and no file."""

@@ -134,7 +134,7 @@ def test_a_complete_output_is_not_computed_again(client, session, image, to):
     assert [now.was_complete for now in seen] == [True]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", [{"argmax": True}, {"softmax": True}, {}])
 @pytest.mark.parametrize("suffix", ["zarr", "npy", "tif"])
 def test_a_cluster_writes_what_one_machine_writes(client, session, image, suffix, kind):

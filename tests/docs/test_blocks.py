@@ -73,6 +73,9 @@ INSTALLING = {
 }
 """Pages that say what to install, each with the extras in its lines."""
 
+FRONT = ("README.md", "docs/index.md")
+"""Of these pages, those that the first tier runs, too: each one takes a process of its own."""
+
 MARKED = [(page, one) for page in pages() for one in blocks(page) if one.reason]
 
 
@@ -89,7 +92,9 @@ def test_blocks_print_what_they_say(page, tmp_path, monkeypatch):
     check(page, HERE[page], INSTEAD)
 
 
-@pytest.mark.parametrize("page", INSTALLING)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=() if page in FRONT else pytest.mark.slow) for page in INSTALLING]
+)
 def test_pages_need_what_they_install(page, tmp_path, monkeypatch):
     """The same, in a process that can import nothing else than what the page's own install lines bring.
 

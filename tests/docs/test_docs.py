@@ -39,13 +39,11 @@ def test_first_numbers_are_those_of_the_table(page):
     assert page != "README.md" or f"by {1 / float(least):.2f} times at most" in text
 
 
-@pytest.mark.parametrize("page", pages())
-def test_links_lead_somewhere(page):
+def test_links_lead_somewhere():
     """A relative link names a file of the repository and, after #, one of its headings."""
-    path = ROOT / page
-    targets = [target for target in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in target]
+    links = [(page, link) for page in pages() for link in LINK.findall((ROOT / page).read_text(encoding="utf-8"))]
 
-    assert [target for target in targets if not leads_somewhere(path, target)] == []
+    assert [(page, link) for page, link in links if "://" not in link and not leads_somewhere(ROOT / page, link)] == []
 
 
 def leads_somewhere(page, target):
@@ -90,17 +88,24 @@ def test_readme_table_is_that_of_the_contract(operator):
     assert sorted(types.split(", ")) == sorted(rows[-1].value_types)
 
 
-@pytest.mark.parametrize("page", pages())
-def test_commands_use_options_that_exist(page):
+def test_commands_use_options_that_exist():
     """Every command of `unpool`, in a block or in a line of text, is one that there is, with options that it has."""
     commands = typer.main.get_command(app).commands
+    used = [(page, *words) for page in pages() for words in commands_of(page)]
+
+    assert [(page, name, *words) for page, name, *words in used if name not in commands] == []
+    assert [
+        (page, name, *words) for page, name, *words in used
+        if set(filter(OPTION.match, words)) - options_of(commands[name])
+    ] == []  # fmt: skip
+
+
+def commands_of(page):
+    """The commands of `unpool` on a page, each as a list of words without `unpool`."""
     lines = [line for block in blocks(page) if block.language == "sh" for line in block.code.splitlines()]
     lines += [" ".join(span.split()) for span in SPAN.findall(FENCE.sub("", (ROOT / page).read_text(encoding="utf-8")))]
     parts = [part.removeprefix("unpool ") for line in lines for part in SHELL.split(line) if COMMAND.match(part)]
-    used = [shlex.split(part, comments=True) for part in parts]
-
-    assert {name for name, *_ in used} - set(commands) == set()
-    assert [words for words in used if set(filter(OPTION.match, words)) - options_of(commands[words[0]])] == []
+    return [shlex.split(part, comments=True) for part in parts]
 
 
 def options_of(command):

@@ -250,6 +250,7 @@ def test_every_message_of_an_installed_runtime_is_run():
     assert {message for message, _, _ in ROW.findall(INSTALLED)} == SAID.keys()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("message", SAID)
 def test_the_runtime_says_what_is_quoted(message):
     """Word for word, in the error or in the one behind it."""
@@ -258,6 +259,7 @@ def test_the_runtime_says_what_is_quoted(message):
     assert any(message in text for text in texts(caught.value)), list(texts(caught.value))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("message", SAID)
 def test_what_is_advised_helps(message):
     """The call of the last column ends without an error, and a file that it writes has one MaxUnpool per unpooling."""
@@ -283,6 +285,7 @@ def test_what_was_not_run_has_its_thread():
     assert not {message for message, _, _ in rows} & SAID.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", EXPORTS)
 def test_the_readme_says_what_torch_makes_of_each_export(way):
     """The table at its head: one of the four works in torch alone, and all four do here, with one MaxUnpool each."""

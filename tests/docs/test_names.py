@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,16 @@ def place(path):
     return path.relative_to(SOURCE).with_suffix("").as_posix()
 
 
+@cache
+def tree(path):
+    """The program of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def classes():
     """Every class of the package: the place of its file, and its name."""
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 yield place(path), node.name
 
@@ -83,7 +90,7 @@ def imports():
 
 def imported(path, modules):
     """The modules that the statements at the top of a file import."""
-    for node in at_import(ast.parse(path.read_text(encoding="utf-8")).body):
+    for node in at_import(tree(path).body):
         module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         for alias in node.names:
             parts = f"{module}{alias.name}".split(".")

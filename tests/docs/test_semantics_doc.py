@@ -86,6 +86,7 @@ def evaluate(text: str) -> Any:
     return eval(text, dict(NAMES))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("call", "expected", "error"), EXAMPLE.findall(PAGE))
 def test_example(call: str, expected: str, error: str) -> None:
     """A call on one plane gives what stands behind its arrow, signs of zeros included."""

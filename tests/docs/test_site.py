@@ -75,13 +75,12 @@ def written(requirement):
     return f"{needed.name} {oldest}"
 
 
-@pytest.mark.parametrize("extra", ["", *EXTRAS])
-def test_platforms_have_every_extra(extra):
+def test_platforms_have_every_extra():
     """The table has a row for each extra, and for none, with the packages and their oldest versions."""
-    packages = ", ".join(map(written, EXTRAS[extra] if extra else PROJECT["dependencies"]))
-    name = re.escape(f"`{extra}`" if extra else "(none)")
+    needed = {"(none)": PROJECT["dependencies"]} | {f"`{extra}`": EXTRAS[extra] for extra in EXTRAS}
+    rows = re.findall(r"^\| (\(none\)|`\w+`) \| .+ \| (.+) \|$", PLATFORMS, re.MULTILINE)
 
-    assert re.findall(rf"^\| {name} \| .+ \| (.+) \|$", PLATFORMS, re.MULTILINE) == [packages]
+    assert set(rows) >= {(name, ", ".join(map(written, packages))) for name, packages in needed.items()}
 
 
 def test_extras_that_somebody_is_told_to_install_exist():

@@ -54,6 +54,7 @@ def test_large_tensors_have_places_of_64_bits(tmp_path):
     check(kernels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [401, pytest.param(53, marks=pytest.mark.gpu_interpreter)])
 def test_random_cases(step, tmp_path):
     """Sizes of 1 and what else the random cases have: all of it compiles."""

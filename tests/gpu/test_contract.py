@@ -40,6 +40,7 @@ def agree(seeds: range) -> None:
     assert not wrong, f"{len(wrong)} of {len(seeds)} cases differ:\n" + "\n\n".join(wrong)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("case", CASES[::SAMPLE], ids=lambda case: case.name)
 def test_example(case: Case) -> None:
     """A sample of the contract's examples."""
@@ -53,6 +54,7 @@ def test_every_example(case: Case) -> None:
     check(case, case.expected)
 
 
+@pytest.mark.slow
 def test_random_cases() -> None:
     """A sample of the random cases: every version, type, layout and rank in turn."""
     agree(range(0, CHUNKS * PER_CHUNK, 100 + 1))

@@ -10,6 +10,8 @@ from tests.support.gpu import DEVICE, routed
 from unpool.execute.gpu.gradients import ConvSettings, input_gradient, weight_gradient
 from unpool.kernels.gpu.conv_transpose.weight_gradient import split_positions
 
+pytestmark = pytest.mark.slow
+
 theirs = torch.nn.functional
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

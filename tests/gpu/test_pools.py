@@ -11,6 +11,8 @@ from tests.support.gpu import array, routed, tensor
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu.max_pool import passes
 
+pytestmark = pytest.mark.slow
+
 TYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.uint8)
 
 PASSES = {
@@ -73,7 +75,6 @@ def test_every_way(name):
     check(numbers((1, 3, *sizes), np.float32), named)
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda each: each.__name__)
 def test_every_type(dtype):
     """Two passes, and neighbours read together."""

@@ -76,6 +76,7 @@ NETS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
 @pytest.mark.parametrize("name", NETS)
 def test_networks_give_what_they_give_on_the_cpu(asked, name):
@@ -183,6 +184,7 @@ def test_nothing_leaves_the_gpu_between_steps(stand_in):
     assert noted.moved == ["to the host"]
 
 
+@pytest.mark.slow
 def test_every_step_waits_or_all_are_on_one_stream(stand_in):
     """Torch's stream is waited for around every step; on a stream of the caller's nothing is."""
     x = {"image": models.random(1, 3, 12, 10)}

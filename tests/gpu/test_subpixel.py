@@ -8,6 +8,8 @@ from tests.support.gpu import DEVICE, routed
 from unpool.geometry import Axis, Window
 from unpool.kernels.gpu.conv_transpose import GpuConvProblem
 
+pytestmark = pytest.mark.slow
+
 CASES = {  # shape of x, maps, window, stride, padding, output padding, groups
     "one map": ((2, 9, 12), 1, 8, 4, 3, 2, 1),
     "three maps, as of an image": ((1, 16, 5, 4), 3, 4, 2, 1, 0, 1),

@@ -33,6 +33,7 @@ def gradients(y, *inputs):
     return torch.autograd.grad((y * weights.to(y.dtype)).sum(), inputs, retain_graph=True)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("size", "stride", "padding", "dilation"), [(2, 2, 0, 1), (3, 2, 1, 1), (2, 1, 0, 3)])
 def test_pools_and_their_gradients(size, stride, padding, dilation, memory_format):
@@ -87,6 +88,7 @@ def test_wrong_indices_are_reported_later_or_now():
         gpu_gradients.max_unpool(x, indices, (4,), check="now")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_transposed_convolution(dtype):
     """Values and gradients of a convolution with groups of several channels."""
@@ -137,6 +139,7 @@ def test_a_missing_package_is_named(package):
     assert f"{package} is not installed. In a clone of unpool, run: pip install '.[gpu]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_users_of_the_cpu_import_no_triton():
     """Calls on arrays load nothing of it, and those on tensors of the CPU none of our kernels; torch may load it."""
     code = (

@@ -12,6 +12,8 @@ from unpool.kernels.gpu.elements import BITS
 from unpool.kernels.gpu.max_unpool import GpuUnpoolProblem, cells, launch
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 
+pytestmark = pytest.mark.slow
+
 theirs = torch.nn.functional
 POOLS = {1: theirs.max_pool1d, 2: theirs.max_pool2d, 3: theirs.max_pool3d}
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -29,6 +29,7 @@ def half_unit(y: np.ndarray, bits: int, least: int) -> np.ndarray:
     return np.ldexp(0.5, np.maximum(exponent - bits, least))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", DTYPES)
 def test_errors_are_those_of_float32_sums(name: str) -> None:
     """|y - y64| is at most half a unit of y plus K * 2**-24 * sum |x * w|, and 99 of 100 are the nearest numbers."""

@@ -56,6 +56,7 @@ def case_of(number: int) -> AmxCase:
     return AmxCase(name, True, (x, w, b), attributes, ending, 1 << 19, 1 << 18, int(rng.integers(0, 64)))
 
 
+@pytest.mark.sample(20)
 @needs_amx
 @pytest.mark.parametrize("number", range(CASES))
 def test_integers_are_exact(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

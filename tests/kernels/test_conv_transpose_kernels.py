@@ -55,6 +55,7 @@ def by_router(x, w, b, axes, group, y, threads):
     dispatch.ConvTransposeDispatcher(problem_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("seed", range(CASES))
 def test_phases_and_rows_agree(seed):
     """Tiles and rows add the same products: integers come out equal, in float32 too."""

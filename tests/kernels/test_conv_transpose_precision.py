@@ -102,6 +102,7 @@ def computed(algorithm: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attrib
     return y
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("algorithm", "number"), CASES)
 def test_errors_are_those_of_the_own_window(algorithm: str, number: int) -> None:
     """Over spikes, zeros, denormals, constants and large biases, and over weights that are even or not."""

@@ -48,6 +48,7 @@ def empty(axes: tuple[Axis, Axis], batch: int, maps: int) -> np.ndarray:
     return np.full((batch, maps, *(axis.large for axis in axes)), np.nan, np.float32)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_agrees_with_the_reference(chunk: int) -> None:
     """Small integers are exact with any threads, blocks and chunks, and nothing beside the output is written."""

@@ -185,6 +185,7 @@ def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
         yield alike(made[0]._jobs, products / PRODUCTS)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *CONV_TRANSPOSES], ids=name_of)
 def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The busiest of 1 to 96 threads has at most MAX_IMBALANCE times the mean, where that is worth 200 microseconds."""
@@ -217,12 +218,17 @@ def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPat
             assert (launch._jobs, launch._parts) == (phases_plan._split_of(found, found.block, work).jobs, parts)
 
 
-@pytest.mark.parametrize("count", range(1, MOST + 1))
-def test_enough_is_enough(count: int) -> None:
+def test_enough_is_enough() -> None:
     """From `even_job_count` jobs on shares are even, and one less would not do for all threads."""
-    fewest = jobs.even_job_count(count)
-    assert all(-(-number // count) * count / number <= MAX_IMBALANCE for number in range(fewest, fewest + 2 * count))
-    assert count < 3 or any(-(-number // count) * count / number > MAX_IMBALANCE for number in range(count, fewest))
+
+    def imbalance(number: int, count: int) -> float:
+        return -(-number // count) * count / number
+
+    for count in range(1, MOST + 1):
+        fewest = jobs.even_job_count(count)
+        assert max(imbalance(number, count) for number in range(fewest, fewest + 2 * count)) <= MAX_IMBALANCE, count
+        fewer = range(count, fewest)
+        assert count < 3 or max(imbalance(number, count) for number in fewer) > MAX_IMBALANCE, count
 
 
 def computed(threads: int) -> list[bytes]:

@@ -33,6 +33,7 @@ def differences(cases: list[PoolCase]) -> list[str]:
     return [each for each in found if each]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_agrees_with_the_reference(chunk: int) -> None:
     """Values and indices are right to the bit, and nothing beside them is written."""
@@ -46,7 +47,7 @@ def test_wide_places() -> None:
     assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(4))
 def test_rolling(chunk: int) -> None:
     """Windows whose rows roll through registers; most cases take that way, a window beyond the plane may not."""
@@ -58,6 +59,7 @@ def test_rolling(chunk: int) -> None:
     assert taken.call_count > 0.9 * 4 * len(cases)
 
 
+@pytest.mark.slow
 def test_reads_nothing_beside_x() -> None:
     """With x between protected pages, every kernel comes back."""
     cases = [pool_case(number) for number in range(2 * len(KERNELS))]
@@ -111,6 +113,7 @@ def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
     assert kernel_cases.difference(case, 1) is None
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kernel", ROLLING_KERNELS, ids=str)
 def test_rolling_takes_the_lowest_for_data(kernel: Kernel) -> None:
     """Windows of only -inf have the index of their first element on data, and are not pooled again."""

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not kill a process at a byte that it writes")
 def test_no_version_gets_what_another_one_stored():
     """Wherever writing ended, machine code and choices are those of the sources; a short form of the campaign.

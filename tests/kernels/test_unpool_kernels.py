@@ -85,6 +85,7 @@ def stream(x: np.ndarray, indices: np.ndarray, y: np.ndarray, axes: tuple[Axis, 
     return launch is not None and all(launch(x, indices, y, threads))
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("number", range(CASES))
 def test_streams_own_windows(number: int) -> None:
     """Every cell is x or zero, bit for bit, with any threads, and nothing beside y is written."""

@@ -64,6 +64,7 @@ def arithmetic(name: str, lanes: int):
     return run_integers
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_arithmetic(name: str, lanes: int) -> None:
     """Sums, differences and products wrap as the element type does; bits combine lane by lane."""
@@ -128,6 +129,7 @@ def test_unordered_and_any_of(name: str) -> None:
     assert not run(ones.ctypes.data, ones.ctypes.data, out.ctypes.data)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_lanes_move(name: str, lanes: int) -> None:
     """Every second lane of two vectors from either start, and the lanes repeated."""
@@ -175,6 +177,7 @@ def compared(name: str, lanes: int) -> Iterator[tuple[np.ndarray, np.ndarray, np
         yield x, y, out != 0, chosen
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_comparisons(name: str, lanes: int) -> None:
     """Comparisons are NumPy's: signed or unsigned as the type, false for NaN but for !=."""
@@ -248,6 +251,7 @@ def test_splat_and_count_up(name: str) -> None:
     np.testing.assert_array_equal(out, number(4) + np.arange(0, 15, 3).astype(name))
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_interleave(name: str, lanes: int) -> None:
     """Lanes of both in turn, the first one's first."""
@@ -262,6 +266,7 @@ def test_interleave(name: str, lanes: int) -> None:
     same(out, np.stack([x, y], axis=1))
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_unordered(name: str, lanes: int) -> None:
     """Lanes where either is NaN; never for integers."""

@@ -99,7 +99,7 @@ def operate(
     )
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(7)
 @every_kind
 @pytest.mark.parametrize("gap", [0, 1])
 def test_load_and_store(name: str, lanes: int, gap: int) -> None:
@@ -116,6 +116,7 @@ def test_load_and_store(name: str, lanes: int, gap: int) -> None:
     assert np.all(out[8 + gap + x.nbytes :] == 7)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_load_masked(name: str, lanes: int) -> None:
     """Where the mask is clear the fill stands, also at an odd address."""
@@ -125,6 +126,7 @@ def test_load_masked(name: str, lanes: int) -> None:
     same(out, np.where(mask != 0, x, x.dtype.type(3)))
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_store_masked(name: str, lanes: int) -> None:
     """Where the mask is clear memory keeps what it had."""
@@ -154,7 +156,7 @@ def test_store_past_cache(name: str, count: int) -> None:
     assert np.all(out[64 + x.nbytes :] == 7)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @every_kind
 @pytest.mark.parametrize("apart", [1, 3, 5])
 def test_gather(name: str, lanes: int, apart: int) -> None:
@@ -168,6 +170,7 @@ def test_gather(name: str, lanes: int, apart: int) -> None:
     same(out, np.where(mask != 0, x[last::-apart], x.dtype.type(2)))
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_gather_at(name: str, lanes: int) -> None:
     """Elements at a vector of distances in bytes, in any order and repeated."""
@@ -178,7 +181,7 @@ def test_gather_at(name: str, lanes: int) -> None:
     same(out, np.where(mask != 0, x[places], x.dtype.type(1)))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @every_kind
 @pytest.mark.parametrize("step", STEPS)
 def test_load_every(name: str, lanes: int, step: int) -> None:
@@ -190,7 +193,7 @@ def test_load_every(name: str, lanes: int, step: int) -> None:
     same(out, x[::apart])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @every_kind
 @pytest.mark.parametrize("step", [1, 2, 4])
 def test_load_taps(name: str, lanes: int, step: int) -> None:
@@ -210,6 +213,7 @@ def test_load_taps(name: str, lanes: int, step: int) -> None:
     assert survives(lambda: run(guarded.ctypes.data, out.ctypes.data))
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_what_is_not_asked_for_is_not_touched(name: str, lanes: int) -> None:
     """Beside a protected page, loads end with their last element, and clear lanes and prefetches touch nothing."""
@@ -234,6 +238,7 @@ def test_what_is_not_asked_for_is_not_touched(name: str, lanes: int) -> None:
     assert survives(all_of_them)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_rows(name: str, lanes: int) -> None:
     """Four rows are read and written at their distance, and four numbers fill a row each; nothing else is written."""

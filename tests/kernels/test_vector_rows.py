@@ -69,6 +69,7 @@ def test_store_first(name: str, lanes: int, step: int) -> None:
         same(y, expected[:count])
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_first_lanes(name: str, lanes: int) -> None:
     """Masks of any count; vectors loaded as others are."""

@@ -44,7 +44,7 @@ def reader(name: str, lanes: int, step: int, is_whole: int):
     return read
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @every_float
 @pytest.mark.parametrize("step", [1, 2])
 def test_load_window(name: str, lanes: int, step: int) -> None:
@@ -72,7 +72,7 @@ def test_load_window(name: str, lanes: int, step: int) -> None:
             same(out, np.stack([first[tap : tap + (lanes - 1) * step + 1 : step] for tap in range(TAPS)]))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @every_float
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -142,7 +142,7 @@ def numbers(seed: int, name: str, shape: Any, nan: int) -> np.ndarray:
     return np.random.default_rng(seed).choice(np.array(some, name), shape)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @every_float
 @every_nan
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -167,7 +167,7 @@ def test_first_of_the_largest(name: str, lanes: int, count: int, nan: int) -> No
             assert place[lane] == max(0, start + lane + at)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(13)
 @every_float
 @every_nan
 @pytest.mark.parametrize("taps", [1, 2, 3, 7, 8, 13])
@@ -192,7 +192,7 @@ def test_slide_largest(name: str, lanes: int, taps: int, nan: int) -> None:
             assert place[lane] == at
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(23)
 @every_float
 @every_nan
 @pytest.mark.parametrize("step", [1, 2])

@@ -65,19 +65,23 @@ def has(module, name):
     return True
 
 
-@pytest.fixture(params=["onnxruntime", "unpool", "inside"])
+@pytest.fixture(params=[pytest.param("onnxruntime", marks=pytest.mark.slow), "unpool", "inside"])
 def ort(request):
-    """What a script imports as `ort`."""
+    """What a script imports as `ort`; what onnxruntime does by itself is asked in the second tier."""
     return importlib.import_module({"inside": "tests.onnxruntime_api.inside"}.get(request.param, request.param))
 
 
-@pytest.fixture(params=NETS)
+ONE_FIRST = [pytest.param(name, marks=() if name == "pools" else pytest.mark.slow) for name in NETS]
+"""The first tier has one model for each of these tests."""
+
+
+@pytest.fixture(params=ONE_FIRST)
 def net(request):
     """A model for one image, with what it takes and gives: with operators of unpool and without."""
     return NETS[request.param]()
 
 
-@pytest.fixture(params=NETS)
+@pytest.fixture(params=ONE_FIRST)
 def free_net(request):
     """The same models for any number of images; the values are of three."""
     return NETS[request.param]("N", 3)

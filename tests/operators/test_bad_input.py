@@ -163,6 +163,7 @@ def test_says_what_was_expected_and_what_came(operator: str, given: dict[str, An
     assert re.match(rf"{operator}: {said}", message(operator, given)), message(operator, given)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("operator", "given", "said"), LENGTHS + RANGES)
 def test_names_the_version(operator: str, given: dict[str, Any], said: str) -> None:
     """With an opset the message carries the version that it selects."""

@@ -108,6 +108,7 @@ def under_fire(way: Callable[[np.ndarray, np.ndarray], Any]) -> None:
         writer.join()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_under_fire(way: str) -> None:
     """No call touches memory that is not its own, or raises anything but an IndicesError."""

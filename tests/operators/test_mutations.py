@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 from tests.cases.contract import RULES
 from tests.mutations import MUTATIONS
 from tests.mutations.record import Mutation
@@ -25,9 +23,12 @@ def test_faults_differ() -> None:
     assert len(patches) == len(set(patches))
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.rule}-{mutation.breaks}")
-def test_fault_fits_the_source(mutation: Mutation) -> None:
+def test_faults_fit_the_source() -> None:
     """What a patch replaces occurs exactly once, on one line, and what comes out is still Python."""
-    assert mutation.line(ROOT), f"{mutation.file}: expected exactly once: {mutation.old}"
-    assert "\n" not in mutation.old + mutation.new
-    assert ast.dump(ast.parse(mutation.patched(ROOT))) != ast.dump(ast.parse(mutation.source(ROOT)))
+    assert [(each.file, each.old) for each in MUTATIONS if not each.line(ROOT) or "\n" in each.old + each.new] == []
+    assert [(each.file, each.new) for each in MUTATIONS if changes_nothing(each)] == []
+
+
+def changes_nothing(mutation: Mutation) -> bool:
+    """Whether a patch leaves the same program."""
+    return ast.dump(ast.parse(mutation.patched(ROOT))) == ast.dump(ast.parse(mutation.source(ROOT)))

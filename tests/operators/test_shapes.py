@@ -117,10 +117,12 @@ def open_sizes(model, rng):
     return names
 
 
-def test_sessions_state_the_shapes_that_they_return():
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("part", range(4))
+def test_sessions_state_the_shapes_that_they_return(part):
     """get_outputs of a model with fixed sizes is what run returns; with named sizes it does not contradict it."""
     checked = 0
-    for seed, case, _ in valid(SESSION_SEEDS):
+    for seed, case, _ in valid(SESSION_SEEDS[part::4]):
         if not is_model(case):
             continue
         options = {"compat": case.compat, "index_space": case.index_space}
@@ -133,7 +135,7 @@ def test_sessions_state_the_shapes_that_they_return():
         for info, shape in zip(open_ended.get_outputs(), made, strict=True):
             assert not contradicts(info.shape, shape, names), case.name
         checked += 1
-    assert checked > 300
+    assert checked > 75
 
 
 @pytest.mark.parametrize(

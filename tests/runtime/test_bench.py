@@ -58,6 +58,7 @@ def segnet(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_bench_times_a_model(segnet):
     """Steps are those of the plan and their shares add up; both runtimes are timed and agree; our nodes have peers."""
     plan = unpool.InferenceSession(str(segnet)).plan
@@ -75,6 +76,7 @@ def test_bench_times_a_model(segnet):
     assert 0 < times.operator_share < 1
 
 
+@pytest.mark.slow
 def test_bench_says_that_onnxruntime_refuses(tmp_path):
     """A model that onnxruntime cannot run is timed here alone, with its words."""
     path = tmp_path / "bfloat16.onnx"
@@ -88,6 +90,7 @@ def test_bench_says_that_onnxruntime_refuses(tmp_path):
     assert report_lines(times)[-1] == f"onnxruntime cannot run it: {times.refusal}"
 
 
+@pytest.mark.slow
 def test_bench_command_prints_steps_and_the_whole(segnet):
     """One line per step, then the whole model with both times and who wins."""
     done = CliRunner().invoke(app, ["bench", str(segnet), "--iterations", "2", "--warmup", "0", "--threads", "1"])

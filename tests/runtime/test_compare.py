@@ -364,6 +364,7 @@ def exports(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's exporters warn of themselves
 def test_command_on_both_exports(exports):
     """The two exports of a network are compared by their outputs, and each one with every runtime that runs it."""

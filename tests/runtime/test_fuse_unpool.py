@@ -79,7 +79,7 @@ def assert_all_agree(model, network, x, *more):
         np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", STATIC)
 def test_sessions_raise_what_torch_decomposes(name):
     """One MaxPool, one MaxUnpool and no second pool are left, and the bits are those of torch and onnxruntime."""
@@ -90,7 +90,7 @@ def test_sessions_raise_what_torch_decomposes(name):
     assert_all_agree(model, network, x)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_sessions_raise_dynamic_sizes(name):
     """The same with sizes that are known at run time only, for another size too."""

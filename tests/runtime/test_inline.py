@@ -148,6 +148,7 @@ def calling(nodes, functions):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_function_computes_what_it_computes_in_onnxruntime(name):
     """Defaults, missing values, names, subgraphs and imports."""
@@ -158,6 +159,7 @@ def test_a_function_computes_what_it_computes_in_onnxruntime(name):
     assert got.tobytes() == expected.tobytes()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_no_function_is_left(name):
     """No call, no reference to an attribute; the model that came is not changed."""

@@ -89,6 +89,7 @@ FOUND = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FOUND)
 def test_every_rule_finds_its_form(name):
     """One finding, with the node, the rule, a repair, and words about what is wrong and for whom."""
@@ -158,6 +159,7 @@ CLEAN = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CLEAN)
 def test_no_rule_finds_what_is_read_alike(name):
     """The nearest form that every runtime reads alike gives no finding."""
@@ -183,7 +185,7 @@ def test_sound_models_are_clean(name):
     assert lint(WHOLE[name]()) == ()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SegNet", "ENet"])
 def test_networks_exported_with_our_table_are_clean(name):
     """What the translation table writes needs no repair; what torch writes alone has one finding per unpooling."""
@@ -341,6 +343,7 @@ def test_cli_check_takes_sizes(here):
     assert invoke("check", "missing.onnx").exit_code == UNFIT
 
 
+@pytest.mark.slow
 def test_check_leaves_the_model_as_it_is():
     """Neither sizes nor repairs show up in the model that was checked."""
     model = decomposed.export(decomposed.RoundTrip(2, True, 2), torch.zeros(1, 2, 5, 4), (0, 2, 3))

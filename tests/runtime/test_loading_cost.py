@@ -108,6 +108,7 @@ print(rss() - before)
 """
 
 
+@pytest.mark.slow
 def test_a_session_does_not_keep_the_model(tmp_path):
     """A node that is still a part of the model keeps the memory of all its weights, which are lists of numbers here."""
     nodes = "y, i = MaxPool <kernel_shape = [1]> (x) z = MatMul (y, w)"

@@ -166,6 +166,7 @@ def bits(array):
     return array.dtype, array.shape, np.where(array == 0, np.zeros_like(array), array).tobytes()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "form", "is_open"),
     [(name, form, (at + of) % 2 == 1) for at, name in enumerate(POOLS) for of, form in enumerate(FORMS)],
@@ -252,6 +253,7 @@ def test_sizes_that_the_graph_computes_are_those_of_the_pool():
         lower(halved("Div (h1, two)"), "openvino", index_space="inferred")
 
 
+@pytest.mark.slow
 def test_the_network_of_the_demo_is_lowered():
     """Its sizes are open and halved three times; OpenVINO finds the same coins alone."""
     path = files("unpool") / "data" / "coins.onnx"
@@ -278,6 +280,7 @@ def exact(model):
     return model
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("target", TARGETS)
 def test_segnet_runs_alone_bit_for_bit(target):
     """Convolutions, two pools, two unpoolings, a skip and a ConvTranspose: the bits of unpool in other runtimes."""

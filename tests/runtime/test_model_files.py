@@ -180,6 +180,7 @@ def test_what_protobuf_cannot_count_is_too_large():
         weights.serialize(Huge(), "piece 1")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EXDEV], ids=errno.errorcode.get)
 @pytest.mark.parametrize("output", ["model.onnx", "new.onnx"])
 def test_faults_while_a_model_is_written(here, monkeypatch, number, output):

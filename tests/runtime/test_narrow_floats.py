@@ -140,6 +140,7 @@ def replace_weights(model, name, change):
     return copy
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("target", ["openvino", "any"])
 @pytest.mark.parametrize("size", ["32, 32", "31, 33", "p, q"])
 def test_half_precision_inside_is_lowered(size, target):
@@ -150,6 +151,7 @@ def test_half_precision_inside_is_lowered(size, target):
     assert not {"MaxUnpool", "ScatterElements"} & {node.op_type for node in done.model.graph.node}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("target", ["openvino", "any"])
 @pytest.mark.parametrize("size", [(8, 8), (9, 11), (7, 5), ("p", "q")])
 def test_an_unpooling_in_float16_is_lowered(size, target):
@@ -249,6 +251,7 @@ def test_report_rounds_to_the_type_inside():
     assert all(diff.count < diff.size / 2 for diff in steps)
 
 
+@pytest.mark.slow
 def test_bench_allows_the_rounding_inside(tmp_path):
     """Outputs in float32 that differ by no more than the rounding of float16 are equal."""
     onnx.save(half_inside(WITHOUT_TIES), tmp_path / "half.onnx")

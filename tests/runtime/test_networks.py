@@ -35,6 +35,7 @@ def run(model, x):
     return y, caught
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", networks.BUILDERS)
 def test_float32_networks_give_what_torch_gives(exported, name):
     """Every network of the field runs as exported, without a warning, within 1e-4 of torch."""
@@ -46,6 +47,7 @@ def test_float32_networks_give_what_torch_gives(exported, name):
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", networks.BUILDERS)
 def test_float64_networks_give_what_torch_gives(exported, name):
     """float64, which onnxruntime refuses, runs to 1e-10; the session says once that the reference helps."""

@@ -98,6 +98,7 @@ def one_node(opset, operator, others, attributes, inner=False):
 NEEDS_SHAPES = ("Upsample",)  # which the converter does not infer in bodies
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "inner"),
     [(name, inner) for name in LIFTED for inner in (False, True) if not inner or name not in NEEDS_SHAPES],

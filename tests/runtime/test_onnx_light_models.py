@@ -2,20 +2,14 @@
 
 import re
 import unittest
-import warnings
 
 import pytest
+from onnx.backend.test.loader import load_model_tests
 
+from tests.support.onnx_suite import backend_test
 from unpool.runtime import onnx_backend
 
-with warnings.catch_warnings():
-    # onnx computes its test data at import: some of its own generators divide by zero or overflow there.
-    warnings.simplefilter("ignore", RuntimeWarning)
-    from onnx.backend.test import BackendTest
-    from onnx.backend.test.loader import load_model_tests
-
-    CASES = BackendTest(onnx_backend, __name__).test_cases
-
+CASES = backend_test(onnx_backend, __name__).test_cases
 CATEGORY = "OnnxBackendRealModelTest"
 ALL_NAMES = unittest.defaultTestLoader.getTestCaseNames(CASES[CATEGORY])
 NAMES = [name for name in ALL_NAMES if re.fullmatch(r"test_.*_cpu", name)]
@@ -39,6 +33,7 @@ def test_there_are_nine():
     assert {f"{case.name}_cpu" for case in load_model_tests(kind="real")} == set(NAMES)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", NAMES)
 def test_light_model(name):
     """The session gives the stored output, within onnx's own tolerance."""

@@ -189,6 +189,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", UNFIT)
 def test_other_partitions_stay_with_onnxruntime(name, caplog):
     """Where OpenVINO would answer otherwise, the partition stays where it was; the plan and the log say why."""

@@ -41,6 +41,7 @@ def bits(array):
     return np.ascontiguousarray(array).view(np.uint8).tolist()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_an_ort_value_outlives_its_array(dtype):
     """The caller's array may go; the value still says what it held, and its type."""
@@ -52,6 +53,7 @@ def test_an_ort_value_outlives_its_array(dtype):
     assert held
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", TYPES[: -len(NUMPY_LACKS)])
 def test_an_array_outlives_its_ort_value(dtype):
     """`numpy()` of a value that goes at once is no view of memory that went with it."""

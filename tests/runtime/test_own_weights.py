@@ -135,6 +135,7 @@ def test_long_numbers_and_several_graphs(tmp_path):
         peek.without_weights(twice, "model.onnx", ("key", ""))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 400), st.integers(0, 255), st.integers(0, 1))
 def test_changed_bytes_are_a_value_error_or_the_same_model(tmp_path_factory, place, value, end):

@@ -362,6 +362,7 @@ def operators_run(model):
 SOFTMAX_AXES = [(axis, shape) for shape in ((2, 5, 3, 7), (4, 6), (3, 1, 5)) for axis in range(-len(shape), len(shape))]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("axis", "shape"), SOFTMAX_AXES)
 def test_a_softmax_becomes_one_over_the_last_axis(axis, shape):
     """Its elements are summed in the same order: the results are onnxruntime's bit for bit, NaN and infinities too."""
@@ -559,6 +560,7 @@ OTHER_SIZES = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [*NEAREST, *OTHER_SIZES])
 def test_a_resize_to_nearest_elements_repeats_them(name):
     """Onnxruntime's result bit for bit; other ones are kept."""

@@ -48,6 +48,7 @@ def dotted(uri, shape):
     return {(int(row), int(column)) for row, column in np.argwhere((middles == MARK).all(axis=-1))}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("size", "stride", "begin"), [((303, 61), 2, 0), ((61, 303), 3, 1), ((20, 19), 2, 1)])
 def test_close_ups_show_the_same_windows(size, stride, begin, seed):

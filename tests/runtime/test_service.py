@@ -89,6 +89,7 @@ def odd_tiff():
     return bytes(content)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("content", "status"),
     [
@@ -122,6 +123,7 @@ def counts(client):
     return {line.split('"')[1]: float(line.split()[1]) for line in lines if line.startswith("mask_requests_total")}
 
 
+@pytest.mark.slow
 def test_a_picture_that_takes_too_long_is_refused(load):
     """Its decoder is killed, and another one decodes the next picture."""
     service = load(MAX_DECODE_SECONDS="1", MAX_BYTES=str(8 << 20))
@@ -131,6 +133,7 @@ def test_a_picture_that_takes_too_long_is_refused(load):
         assert client.post("/mask", content=png()).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_decoder_that_dies_is_replaced(service):
     """Whatever kills it, its picture is refused, and the next is answered."""
     with TestClient(service.app) as client:
@@ -140,6 +143,7 @@ def test_a_decoder_that_dies_is_replaced(service):
         assert client.post("/mask", content=png()).status_code == 200
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
 def test_the_largest_picture(load, mode, kind):
@@ -150,6 +154,7 @@ def test_the_largest_picture(load, mode, kind):
         assert client.post("/mask", content=picture.getvalue()).status_code == 200
 
 
+@pytest.mark.slow
 def test_memory_limits_pixels(load):
     """With less memory, smaller pictures are taken; with too little, the service does not start."""
     here = memory.rss()  # other tests ran in this process
@@ -164,6 +169,7 @@ def test_memory_limits_pixels(load):
         service.Segmenter()
 
 
+@pytest.mark.slow
 def test_memory_of_runs_is_given_back(load):
     """After pictures of many sizes, the service holds little more than before the first."""
     service = load(MAX_PIXELS="160000", MAX_MEMORY=str(8 << 30))
@@ -179,6 +185,7 @@ def test_memory_of_runs_is_given_back(load):
 STEPS = {"unpool.input_scale": "1/255", "unpool.input_mean": "0.4", "unpool.input_std": "0.2"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("entries", [{}, STEPS, {"unpool.input_white": "4095"}], ids=["plain", "steps", "white"])
 def test_masks_are_those_of_the_command(load, entries, tmp_path, monkeypatch):
     """What the model's metadata say of its input counts as in `unpool run`."""
@@ -194,6 +201,7 @@ def test_masks_are_those_of_the_command(load, entries, tmp_path, monkeypatch):
     np.testing.assert_array_equal(Image.open(BytesIO(answer.content)), Image.open("a.png"))
 
 
+@pytest.mark.slow
 def test_every_answer_is_counted(service, monkeypatch):
     """Also those of other paths and methods, and faults of the service; not those of health and metrics."""
     with TestClient(service.app, raise_server_exceptions=False) as client:
@@ -222,6 +230,7 @@ def call(service, client, receive):
     return sent[0]["status"], counts(client)
 
 
+@pytest.mark.slow
 def test_a_slow_body_is_refused(service):
     """With 408, after which nothing of it is held."""
     service.MAX_SECONDS = 0.1
@@ -237,6 +246,7 @@ def test_a_slow_body_is_refused(service):
         assert (client.app.state.segmenter.count, client.app.state.segmenter.held) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_is_counted(service):
     """As 499, and without a traceback."""
 
@@ -247,6 +257,7 @@ def test_a_client_that_leaves_is_counted(service):
         assert call(service, client, receive) == (499, {"499": 1})
 
 
+@pytest.mark.slow
 def test_bodies_that_wait_are_bounded(service):
     """Bytes of all bodies together are limited: 503."""
     with TestClient(service.app) as client:
@@ -269,6 +280,7 @@ def test_too_many_requests_are_refused(service):
         assert answer.headers["Retry-After"] == "1"
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_too_long_ends(service, monkeypatch):
     """With 504, and its RunOptions terminate the run."""
     terminated = []

@@ -220,6 +220,7 @@ def assert_as_onnxruntime(model, feed):
             assert_array_equal(ours, theirs, strict=True)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("opset", [12, 17, 21])
 @pytest.mark.parametrize("name", CASES)

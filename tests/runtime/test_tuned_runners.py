@@ -348,6 +348,7 @@ def convolutions(session):
     return {record.node: record.runner for record in session.plan if record.node in ("Conv->a", "Conv->y")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cheap_cuts")
 def test_a_conv_before_indices_is_ours_where_that_is_faster(clock):
     """Only then; with the oracle's pool and unpool behind it, it gives what the kernels give."""

@@ -44,6 +44,7 @@ def clock(monkeypatch, tmp_path):
     return times, asked
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_fastest_way_is_taken_and_computes_the_same(clock, way):
     """Whatever way is the fastest, the plan names it and the oracle agrees with its result."""

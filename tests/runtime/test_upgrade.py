@@ -122,6 +122,7 @@ def test_networks_of_the_oldest_opsets_become_22(opset):
     assert explicit == {"pads": [0, 0, 1, 0], "strides": [2, 2]}
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("asked", [3, 5, 6, 7, 8, 9, 14])
 def test_conv_transpose_1_with_output_shape_becomes_22(mode, asked):
@@ -186,6 +187,7 @@ EXPLICIT = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("given", "kernel", "expected"), EXPLICIT)
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_conv_transpose_with_explicit_pads(given, kernel, expected, kind):
@@ -340,7 +342,7 @@ def test_a_max_pool_read_as_onnxruntime_does(opset):
                 assert np.array_equal(one, other)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(3))
 @FALLBACK
 def test_random_models_become_explicit(chunk):

@@ -42,7 +42,7 @@ def run_node(case: Case) -> Outputs:
     return tuple(onnx_backend.run_node(node_of(case), list(feeds_of(case).values()), opset_version=case.opset))
 
 
-@pytest.mark.sample(PARTS)
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("run", [run_session, run_node], ids=["session", "run_node"])
 @rows
@@ -76,7 +76,7 @@ def test_what_a_row_does_not_have(row):
             assert re.match(rf"{case.operator}\b.* node '", str(caught.value)), (case.name, str(caught.value))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
 @rows
 def test_nodes_in_a_graph(row):

@@ -23,12 +23,14 @@ CELLS = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_what_export_writes_is_lowered_by_comparing(cell):
     """No scatter, nothing for `unpool check` to find, and torch's bits in other runtimes at odd sizes."""
     assert fault(cell) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dynamo", "opset"), [("1-D round trip, any batch and size", True, 18), ("ENet", False, 18)]
 )
@@ -50,6 +52,7 @@ def test_multiples_of_a_dim_need_no_output_size(tmp_path):
     assert "found again by comparing" in change.after
 
 
+@pytest.mark.slow
 def test_offsets_of_the_output_say_where_indices_count():
     """Without output_size, odd sizes are unpooled into smaller planes: a scatter, and no question to the user."""
     case = CASES["2-D round trip without output_size, any batch and size"]
@@ -57,6 +60,7 @@ def test_offsets_of_the_output_say_where_indices_count():
     assert [one.after for one in lowered.changes] == ["ScatterElements into zeros"]
 
 
+@pytest.mark.slow
 def test_fix_agrees_that_nothing_is_wrong(tmp_path):
     """`unpool fix` has nothing to change in a file with open sizes and a fixed batch."""
     path = tmp_path / "open.onnx"

@@ -61,7 +61,7 @@ def test_all_but_old_opsets_and_rare_types_is_equal():
     assert all("dilation" in name or name == "2-D round trip, ceil_mode, any size" for name, _, _ in rest)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(30)
 @pytest.mark.parametrize(("name", "exporter", "opset"), AGAIN, ids=str)
 def test_exported_again(name, exporter, opset):
     """What the page says of a module, an exporter and an opset is so."""

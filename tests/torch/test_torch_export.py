@@ -65,7 +65,7 @@ def assert_runtimes_agree(model, network, x):
         np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES)
 def test_round_trip_is_one_max_pool_and_one_max_unpool(case):
     """A pool with indices is one MaxPool, an unpooling one MaxUnpool, and the results are torch's."""
@@ -78,6 +78,7 @@ def test_round_trip_is_one_max_pool_and_one_max_unpool(case):
     assert_runtimes_agree(model, network, x)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", [name for name in CASES if "indices" not in name])
 def test_static_window_infers_the_output_shape(case):
     """With static sizes MaxUnpool needs no output_shape: its window says it, and onnx infers it."""
@@ -99,7 +100,7 @@ def test_static_window_keeps_the_stride_of_the_pool():
     assert attributes == {"kernel_shape": [1, 2], "strides": [2, 2], "pads": [0, 0, 0, 0]}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("sized", [False, True])
 def test_dynamic_batch_and_sizes(rank, sized):
@@ -113,6 +114,7 @@ def test_dynamic_batch_and_sizes(rank, sized):
     assert_runtimes_agree(model, network, torch.randn(3, 3, *larger[:rank]))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 3, 1), (2, 3, 0)])
 def test_dynamic_sizes_under_ceil_mode(kernel, stride, padding):
     """The window never infers more than the pool's input, which onnxruntime would refuse."""
@@ -123,6 +125,7 @@ def test_dynamic_sizes_under_ceil_mode(kernel, stride, padding):
         assert_runtimes_agree(model, network, x[:, :, :size, : size + 1])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("opset", [18, 20, 22])
 def test_opset_asked_for_is_the_opset_written(opset):
     """The exporter converts the entries to the opset of the call."""

@@ -105,7 +105,7 @@ def model_of(text):
     return parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g ({text}')
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.parametrize("opset", [9, 11, 13, 17])
 def test_older_forms_mean_the_same(name, opset):
@@ -148,13 +148,19 @@ def test_the_model_itself_stays():
     assert ir.to_proto(model).SerializeToString() == before
 
 
-@pytest.mark.parametrize("name", sorted(MIN_OPSET))
-def test_the_table_of_operators_agrees_with_onnx(name):
+def test_the_table_of_operators_agrees_with_onnx():
     """An operator exists at the opset that the table gives, or a form replaces it there."""
+    missing = {name for name, opset in MIN_OPSET.items() if not exists(name, opset)}
+    assert missing <= set(REWRITES)
+
+
+def exists(operator, opset):
+    """True if the opset has the operator."""
     try:
-        onnx.defs.get_schema(name, MIN_OPSET[name], "")
+        onnx.defs.get_schema(operator, opset, "")
     except onnx.defs.SchemaError:
-        assert name in REWRITES
+        return False
+    return True
 
 
 def test_newer_opsets_are_not_made_here():

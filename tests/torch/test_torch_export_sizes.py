@@ -54,6 +54,7 @@ def sizes(value):
     return [size if isinstance(size, int) else size.value for size in value.shape]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("example", [(48, 64), (45, 61)])
 def test_a_dim_stays_open(example):
     """A named Dim gives a file for every size from the model's smallest to its own largest, whatever the example."""
@@ -103,6 +104,7 @@ class Limited(nn.Module):
         return x + torch.arange(9.0)[: x.shape[2]].view(-1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "example", "dims", "advice"),
     [
@@ -126,6 +128,7 @@ def test_the_advice_for_dims_works(model, example, dims, advice):
     assert names == [advice[axis].__name__ if axis in advice else str(example[axis - 2]) for axis in (2, 3)]
 
 
+@pytest.mark.slow
 def test_no_advice_that_does_not_work():
     """Without a form that works, the error names a size that the model does not take."""
     with pytest.raises(unpool.UnsupportedError, match=r"the model does not take 10\. Fix the size\.$"):
@@ -142,6 +145,7 @@ def test_axes_without_a_name_get_a_plain_one():
     assert "x_dim_2" in sizes(program.model.graph.outputs[0])[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_verify_refuses_promises_that_the_module_does_not_keep(dynamo):
     """A name of an axis is a promise of every size; a module that takes multiples of 8 does not keep it."""
@@ -195,6 +199,7 @@ def test_dims_anywhere_in_a_nest():
     assert read_dynamic_shapes(call)[0] == derived
 
 
+@pytest.mark.slow
 def test_verify_runs_the_file_that_was_written(tmp_path, monkeypatch):
     """The file on disk is compared, with its external data, at sizes that are not the example's."""
     seen = []
@@ -227,6 +232,7 @@ def test_verify_finds_sizes_that_were_traced_as_constants():
             export(Baked().eval(), (noise(1, 1, 16, 20),), io.BytesIO(), dynamo=False, verify=True, **names)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_verified(monkeypatch):
     """A file that onnxruntime does not load, one without weights, and no onnxruntime are errors that say so."""
     call = {"model": RoundTrip(2, True, 2).eval(), "args": (noise(1, 1, 4, 4),), "verify": True, "verbose": False}

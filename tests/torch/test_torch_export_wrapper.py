@@ -135,6 +135,7 @@ def test_warnings_for_the_caller_arrive():
         export(RoundTrip(2, True, 2), (noise(1, 2, 5, 6),))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -190,6 +191,7 @@ class Squeezed(nn.Module):
         return nn.functional.max_unpool2d(values.squeeze(2), indices.squeeze(2), 1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("module", "shape"), [(Merged(), (1, 2, 4, 6)), (Squeezed(), (3, 2, 1, 8))])
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_planes_that_become_others_keep_their_indices(module, shape, dynamo, quiet):
@@ -306,6 +308,7 @@ def test_threads_export_one_after_the_other():
     assert registered() == before
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_what_was_trained_with_our_operators_exports(dynamo, tmp_path, quiet):
     """Accelerated modules and our functions are written as torch's own are, in both exporters."""
@@ -335,6 +338,7 @@ def test_what_was_trained_with_our_operators_exports(dynamo, tmp_path, quiet):
         np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_programs_of_accelerated_models_export(is_dynamic, quiet):
     """An ExportedProgram with unpool's operators is written as one with torch's, fixed or dynamic."""

@@ -109,7 +109,7 @@ def check_convolution(info, sample):
     assert all(torch.equal(*pair) for pair in pairs)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("info", "dtype"), cases(accepted))
 def test_samples(info, dtype):
     """Every sample in float32, and a part of them in every other type, gives what torch gives."""
@@ -133,6 +133,7 @@ def test_refused_types(info, dtype):
             function_of(info)(sample.input, *sample.args, **sample.kwargs)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("info", [info for info in INFOS if info.error_inputs_func], ids=lambda info: info.name)
 def test_error_samples(info):
     """What torch's own samples say must fail fails, as the error that torch raises and as an UnpoolError."""

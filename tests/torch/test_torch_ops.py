@@ -63,6 +63,7 @@ def tensors(rank):
     return [x.clone().requires_grad_(), *last, x[:0]]
 
 
+@pytest.mark.sample(3)
 @NOT_A_LEAF
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_opcheck_of_pools_and_unpoolings(rank):
@@ -76,6 +77,7 @@ def test_opcheck_of_pools_and_unpoolings(rank):
         opcheck(OPS.max_unpool_backward, (x, indices))
 
 
+@pytest.mark.sample(3)
 @NOT_A_LEAF
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_opcheck_of_transposed_convolutions(rank):
@@ -406,6 +408,7 @@ def _refused_calls(functions):
     ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("position", range(18))
 @pytest.mark.parametrize("functions", [F, unpool.torch], ids=["torch", "unpool"])
 def test_errors_have_the_words_of_torch(functions, position):

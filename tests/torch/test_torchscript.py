@@ -44,6 +44,7 @@ def accelerated(model):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [lambda model: torch.jit.trace(model, torch.ones(1, 2, 9, 8)), torch.jit.script])
 def test_recorded_models_do_not_need_unpool(record):
     """A traced or scripted model has its own result at other sizes too, and loads where unpool is not installed."""

@@ -99,6 +99,7 @@ def scaled():
     return image
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", HEADERS)
 def test_headers_that_differ_are_one_error(session, name, tmp_path):
     """The file and the way out are named; the folder that is named deleted, the run gives the right result."""
@@ -283,6 +284,7 @@ JOURNALS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", JOURNALS)
 def test_damaged_journals_are_one_error(session, name, tmp_path):
     """What is no journal is named, with the folder to delete; nothing is touched."""

@@ -32,6 +32,7 @@ def test_segnets_give_the_same_bits(drawn, data):
     assert_exact(drawn, data, Tally())
 
 
+@pytest.mark.slow
 @settings(SAMPLE, max_examples=6)
 @given(u_nets(), st.data())
 def test_u_nets_over_three_axes_give_the_same_bits(drawn, data):

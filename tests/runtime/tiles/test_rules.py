@@ -35,6 +35,7 @@ FUSED = ("activation", "activation_params")
 HEAD = "g (float[1, 1, h, w] x) => (float[n, c, a, b] y)"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("operator", sorted(GENERATORS))
 def test_tiles_of_every_operator_are_exact_or_refused(operator):
     """A few models of each operator, in tiles of three sizes, give what the image gives whole, or are refused."""
