@@ -6,6 +6,7 @@ from onnx.reference import ReferenceEvaluator
 
 import unpool
 from tests.support import models
+from unpool.operators import unpool_domain
 from unpool.runtime.onnx_reference import inline_functions, new_ops
 
 
@@ -18,7 +19,8 @@ def test_names_and_domains():
     """The evaluator finds a class by its bare name and its domain."""
     found = {(one.op_domain, one.__name__) for one in new_ops(22)}
     names = {"MaxPool", "MaxUnpool", "ConvTranspose"}
-    assert found == {(domain, name) for domain in ("", models.NHWC) for name in names}
+    own = {("unpool", name) for name in unpool_domain.OPERATORS}
+    assert found == {(domain, name) for domain in ("", models.NHWC) for name in names} | own
 
 
 def test_a_whole_model():

@@ -99,17 +99,40 @@ class PreparedNormalization:
         x, scale, shift, *others = [None if array is None else contiguous(array, self.row) for array in inputs]
         residual, spec = next(iter(others), None), self._spec
         results = allocate_all(self.outputs, out, tuple(array for array in (x, residual) if array is not None))
-        last = Normalization(self._groups, spec.epsilon, require(scale), require(shift), spec.activation)
-        last.run(require(x), residual, results[0][1], threads)
+        factors, y = (require(scale), require(shift)), results[0][1]
+        if require(x).dtype == np.float64:
+            self._write_wide(require(x), *factors, residual, y)
+        else:
+            normalization = Normalization(self._groups, spec.epsilon, *factors, spec.activation)
+            normalization.run(require(x), residual, y, threads)
         return copy_all(results)
 
+    def _write_wide(
+        self, x: AnyArray, scale: AnyArray, shift: AnyArray, residual: AnyArray | None, y: AnyArray
+    ) -> None:
+        """Write y in float64, which no kernel has: reports compare with it."""
+        from unpool.kernels.cpu.activation import activate
+
+        last, per_channel = self._spec.activation, (-1, *[1] * (x.ndim - 2))
+        if not x.size:
+            return
+        groups = x.reshape(x.shape[0], self._groups, -1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            deviation = np.sqrt(groups.var(axis=2, keepdims=True) + self._spec.epsilon)
+            normalized = ((groups - groups.mean(axis=2, keepdims=True)) / deviation).reshape(x.shape)
+            y[...] = normalized * scale.reshape(per_channel) + shift.reshape(per_channel)
+            if residual is not None:
+                y += residual
+        if last is not None:
+            y[...] = activate(y, last.name, last.params)
+
     def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
-        """The step of a plan, None for arrays without elements."""
+        """The step of a plan, None for float64 or arrays without elements."""
         from unpool.kernels.cpu.activation import PLAIN, Epilogue
         from unpool.kernels.cpu.normalization import steps
 
         (x, scale, shift, residual, *_), last = (*inputs, None), self._spec.activation
-        if x is None or scale is None or shift is None or not x.size:
+        if x is None or scale is None or shift is None or x.dtype != np.float32 or not x.size:
             return None
         epilogue = PLAIN if last is None else Epilogue(name=last.name, params=last.params)
         return steps(

@@ -91,18 +91,31 @@ class PreparedSnake:
         x, factors, *residuals = inputs
         arrays = [contiguous(require(array), self.row) for array in (x, *residuals) if array is not None]
         results = allocate_all(self.outputs, out, tuple(arrays))
-        snake = Snake(contiguous(require(factors), self.row), len(self.outputs) == 2)
-        snake.compute(arrays, [buffer for _, buffer in results], threads)
+        buffers = [buffer for _, buffer in results]
+        if arrays[0].dtype == np.float64:
+            _write_wide(arrays, require(factors), buffers)
+        else:
+            Snake(contiguous(require(factors), self.row), len(buffers) == 2).compute(arrays, buffers, threads)
         return copy_all(results)
 
     def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
-        """The step of a plan, None for arrays without elements."""
+        """The step of a plan, None for float64 or arrays without elements."""
         from unpool.kernels.cpu.snake import steps
 
         x, factors, residual, *_ = (*inputs, None)
-        if x is None or factors is None or not x.size:
+        if x is None or factors is None or x.dtype != np.float32 or not x.size:
             return None
         return steps(x, outputs[0], factors, residual=residual, total=outputs[1] if len(outputs) == 2 else None)
+
+
+def _write_wide(arrays: Sequence[AnyArray], factors: AnyArray, buffers: Sequence[AnyArray]) -> None:
+    """Write the outputs in float64, which no kernel has: reports compare with it."""
+    total = arrays[0] if len(arrays) == 1 else arrays[0] + arrays[1]
+    frequency, magnitude = factors.reshape(2, -1, *[1] * (total.ndim - 2))
+    with np.errstate(invalid="ignore", over="ignore"):
+        buffers[0][...] = total + magnitude * np.square(np.sin(frequency * total))
+    for buffer in buffers[1:]:
+        buffer[...] = total
 
 
 def _target(out: AnyArray | None, x: AnyArray) -> AnyArray:

@@ -7,7 +7,7 @@
 const char *const domain_names[DOMAINS] = {"", "com.ms.internal.nhwc", "unpool"};
 const int operator_types[TYPES] = {FLOAT, DOUBLE, FLOAT16, BFLOAT16, INT8, UINT8};
 
-enum { ONNX = 1 << STANDARD | 1 << CHANNELS_LAST, UNPOOL = 1 << OWN, FLOAT_TYPE = 1, FLOAT_TYPES = 4 };
+enum { ONNX = 1 << STANDARD | 1 << CHANNELS_LAST, UNPOOL = 1 << OWN, WIDE_TYPES = 2, FLOAT_TYPES = 4 };
 
 #define WINDOW {"kernel_shape", INT_LIST}, {"strides", INT_LIST}, {"pads", INT_LIST}
 #define POOL WINDOW, {"dilations", INT_LIST}, {"auto_pad", TEXT_VALUE}, {"ceil_mode", INT_VALUE}, {"storage_order", INT_VALUE}
@@ -37,9 +37,9 @@ const Operator operators[OPERATORS] = {
     {"MaxUnpool", UNPOOL, FLOAT_TYPES, "TIs", "T", UNPOOLED, own_unpool},
     {"ConvTranspose", UNPOOL, FLOAT_TYPES, "T*", "T", GROWN, own_grow},
     {"Conv", UNPOOL, FLOAT_TYPES, "T*", "T", CONVOLVED, conv},
-    {"Snake", UNPOOL, FLOAT_TYPE, "TTt", "Tt", OF_X, none},
-    {"InstanceNormalization", UNPOOL, FLOAT_TYPE, "TTTt", "T", OF_X, normalize},
-    {"GroupNormalization", UNPOOL, FLOAT_TYPE, "TTTt", "T", OF_X, normalize},
+    {"Snake", UNPOOL, WIDE_TYPES, "TTt", "Tt", OF_X, none},
+    {"InstanceNormalization", UNPOOL, WIDE_TYPES, "TTTt", "T", OF_X, normalize},
+    {"GroupNormalization", UNPOOL, WIDE_TYPES, "TTTt", "T", OF_X, normalize},
 };
 
 int64_t data_count(const Operator *operator) { return strcspn(operator->inputs, "*"); }

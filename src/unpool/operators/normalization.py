@@ -23,11 +23,11 @@ _ATTRIBUTES = {
     "activation_params": AttributeType.FLOATS,
 }
 INSTANCE_ROW = Row(
-    "InstanceNormalization", "unpool", None, MappingProxyType(_ATTRIBUTES), frozenset(), ("float32",), 3, 4, 1
+    "InstanceNormalization", "unpool", None, MappingProxyType(_ATTRIBUTES), frozenset(), ("float32", "float64"), 3, 4, 1
 )
 GROUP_ROW = Row(
     "GroupNormalization", "unpool", None, MappingProxyType({**_ATTRIBUTES, "num_groups": AttributeType.INT}),
-    frozenset({"num_groups"}), ("float32",), 3, 4, 1,
+    frozenset({"num_groups"}), ("float32", "float64"), 3, 4, 1,
 )  # fmt: skip
 
 

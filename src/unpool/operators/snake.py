@@ -15,7 +15,7 @@ from unpool.operators.attributes import Attributes, check
 from unpool.operators.contract import Row
 from unpool.operators.tensors import Shape, check_like
 
-ROW = Row("Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32",), 2, 3, 2)
+ROW = Row("Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32", "float64"), 2, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
