@@ -472,6 +472,25 @@ def test_what_tools_read(tmp_path):
     assert session.fingerprint() != InferenceSession(with_batch_norm()).fingerprint()
 
 
+def test_an_image_that_is_smaller_than_a_window():
+    """A pool of which nothing is left gives that to an InstanceNormalization, and the process goes on."""
+    session = InferenceSession(
+        models.model(
+            """g (float[1, 3, h, w] x) => (float[n, c, m, p] y, int64[n2, c2, m2, p2] i) {
+                p, i = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (x)
+                t = Tanh (p)
+                y = InstanceNormalization (t, s, b)
+            }""",
+            s=models.random(3),
+            b=models.random(3),
+        )
+    )
+    sizes = {(2, 32): (0, 15), (9, 7): (4, 3)}
+    for size, expected in sizes.items():
+        shapes = [value.shape for value in session.run(None, {"x": models.random(1, 3, *size)})]
+        assert shapes == [(1, 3, *expected)] * 2
+
+
 ENDS = {
     "ConvTranspose": "z = ConvTranspose (x, w)",
     "pool": "z, i = MaxPool <kernel_shape = [2, 2]> (x)",

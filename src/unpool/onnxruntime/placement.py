@@ -5,6 +5,7 @@
 | MaxUnpool; MaxPool with Indices | always |
 | ConvTranspose | where its kernel is faster, by its shapes; always in types other than float32 |
 | MaxPool without Indices | unless it stands among Convs, in the blocked layout of onnxruntime |
+| InstanceNormalization | where a MaxPool of unpool's may have left nothing of an image |
 
 onnxruntime keeps float32 maps of 16, 32, ... channels between Convs in blocks of a vector, in which it pools fast. A
 node of unpool there would cost two changes of the layout. Such a pool is not given away where a rule of the standard
@@ -13,7 +14,7 @@ and onnxruntime differ: pads as large as the window, windows that do not fit.
 
 import logging
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 from itertools import starmap
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads, with_subgraph_nodes, writes
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import strip_initializers
@@ -64,6 +65,7 @@ class Reason(Enum):
     SLOWER = "onnxruntime's kernel is faster for this shape"
     REFUSED = "its attributes are not those of the standard"
     FUSED = "one pass over memory in place of several"
+    EMPTY = "its input may be empty, at which onnxruntime's ends the process"
 
     @property
     def runner(self) -> str:
@@ -78,6 +80,7 @@ class NodePlacement(NamedTuple):
     operator: str
     reason: Reason
     detail: str = ""  # what passes say of it
+    position: int = 0  # among all nodes of the model, each before those in its sub-graphs
 
     @property
     def runner(self) -> str:
@@ -113,10 +116,25 @@ class Placement:
     ) -> None:
         self._semantics, self._types, self._opsets = semantics, types, opsets
         self._sizes = {tensor.name: tuple(tensor.dims) for tensor in constants}
-        self._blocked = _values_in_blocks(nodes)
+        nodes = list(nodes)
+        self._blocked, self._pooled = _values_in_blocks(nodes), _values_behind_pools(nodes)
+
+    def is_own(self, node: onnx.NodeProto) -> bool:
+        """True for a node of the three operators or of unpool's domain, and an InstanceNormalization to guard.
+
+        A pool whose window does not fit gives nothing in the standard, and one element in onnxruntime, whose
+        InstanceNormalization reads the memory of an empty input.
+        """
+        if node.op_type != "InstanceNormalization" or domain(node) != "":
+            return is_unpool_op(node) or node.domain == DOMAIN
+        type_ = self._types.get(node.input[0])
+        is_certain = all(shapes.static_dims(type_) or (None,))
+        return shapes.dtype(type_) == np.float32 and node.input[0] in self._pooled and not is_certain
 
     def reason(self, node: onnx.NodeProto) -> Reason:
         """Why a node of the three operators, or of unpool's domain, runs where it does."""
+        if node.op_type == "InstanceNormalization" and domain(node) == "":
+            return Reason.EMPTY
         if node.domain == DOMAIN:
             return Reason.FASTER if node.op_type == "ConvTranspose" else Reason.FUSED
         try:
@@ -177,15 +195,15 @@ def make_plan(
     model: onnx.ModelProto, semantics: Semantics, details: Mapping[str, str], types: Types | None = None
 ) -> SessionPlan:
     """The plan of a model; `details` has texts by first output, and types of None are inferred."""
-    nodes = list(_own_nodes(model))
-    if not nodes:
+    nodes, graph = list(with_subgraph_nodes(model.graph.node)), model.graph
+    if not any(is_unpool_op(node) or node.domain == DOMAIN for node in nodes):
         return SessionPlan()
-    graph, opsets = model.graph, {entry.domain: entry.version for entry in model.opset_import}
-    known = _types(model) if types is None else types
-    placement = Placement(graph.node, graph.initializer, opsets, semantics, known)
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    placement = Placement(graph.node, graph.initializer, opsets, semantics, _types(model) if types is None else types)
     return SessionPlan(
-        NodePlacement(node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""))
-        for node in nodes
+        NodePlacement(node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""), position)
+        for position, node in enumerate(nodes)
+        if placement.is_own(node)
     )
 
 
@@ -195,10 +213,12 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
     `counts_in_output` are MaxUnpools, by output, whose indices count in the output, however the model is read.
     """
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    for node, row in zip(list(_own_nodes(model)), plan, strict=True):
+    nodes = list(with_subgraph_nodes(model.graph.node))
+    for row in plan:
+        node = nodes[row.position]
         if row.runner != "unpool" or node.domain == DOMAIN:
             continue
-        given: dict[str, Any] = {"opset": opsets[domain(node)]}
+        given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
         if domain(node) == NHWC:
             given |= {"opset": opsets.get("", NEWEST_OPSET), "channels_last": 1}
         if node.output[0] in counts_in_output:
@@ -207,11 +227,6 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
         node.attribute.extend(starmap(onnx.helper.make_attribute, given.items()))
     if DOMAIN not in opsets:
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
-
-
-def _own_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the three operators and of unpool's domain, in sub-graphs, too."""
-    return (node for node in with_subgraph_nodes(model.graph.node) if is_unpool_op(node) or node.domain == DOMAIN)
 
 
 def _types(model: onnx.ModelProto) -> Types:
@@ -232,4 +247,13 @@ def _values_in_blocks(nodes: Iterable[onnx.NodeProto]) -> set[str]:
             node.op_type == "Conv" or (node.op_type in _KEEPS_BLOCKS and not values.isdisjoint(node.input))
         ):
             values.add(node.output[0])
+    return values
+
+
+def _values_behind_pools(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """The values that depend on a MaxPool."""
+    values: set[str] = set()
+    for node in nodes:
+        if (node.op_type == "MaxPool" and domain(node) in ("", NHWC, DOMAIN)) or not values.isdisjoint(reads(node)):
+            values.update(writes(node))
     return values
