@@ -31,7 +31,7 @@ from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import as_input, copy_fields, strip_initializers
 from unpool.runtime.passes.convert_conv import conv_savings, convert_conv, values_before_indices
-from unpool.runtime.passes.fuse_conv_transpose import fold, fuse
+from unpool.runtime.passes.fuse_conv_transpose import DATA_INPUTS, fold, fuse
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_snake import fuse_snake
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
@@ -87,11 +87,16 @@ def _lift_opset(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto
     return model if opset >= TARGET else lift_opset(inline(model), context.semantics)
 
 
-def _on_graph(change: GraphChange) -> Run:
-    """The pass of a function of the graph, which returns the same graph where it has nothing to do."""
+def _on_graph(change: GraphChange, may_fire: Callable[[Graph], bool] = lambda _: True) -> Run:
+    """The pass of a function of the graph, which returns the same graph where it has nothing to do.
+
+    `may_fire` is asked before the types of all values are inferred, which takes most of the time.
+    """
 
     def run(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
         graph = lift_constants(Graph.from_model(model))
+        if not may_fire(graph):
+            return model
         if context.types is None:
             context.types = infer(graph, context.semantics).types
         changed = change(graph, context.types, context)
@@ -102,6 +107,22 @@ def _on_graph(change: GraphChange) -> Run:
         return to_model(prune(with_own_nodes(changed)), model)
 
     return run
+
+
+def _has_volumes(graph: Graph) -> bool:
+    """True if there is a Conv over as many axes as those that are converted."""
+    weights = (graph.constants.get(node.input[1]) for node in graph.nodes if node.op_type == "Conv")
+    return any(tensor is not None and len(tensor.dims) - 2 in CONVERTED_RANKS for tensor in weights)
+
+
+def _has_pairs(first: Collection[str], second: Collection[str]) -> Callable[[Graph], bool]:
+    """True if a node of the second operators reads what one of the first makes."""
+
+    def may_fire(graph: Graph) -> bool:
+        values = {node.output[0] for node in graph.nodes if node.op_type in first and node.output}
+        return any(node.op_type in second and not values.isdisjoint(node.input) for node in graph.nodes)
+
+    return may_fire
 
 
 def _fuse_unpool(graph: Graph, types: Types, context: PassContext) -> Graph:
@@ -180,14 +201,14 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "convert_conv",
-        _on_graph(_convert_conv),
+        _on_graph(_convert_conv, _has_volumes),
         frozenset({"Conv"}),
         "before a fold, which then takes what follows a Conv, too",
         is_exact=False,
     ),
     Pass(
         "fold_batch_norm",
-        _on_graph(_fold_batch_norm),
+        _on_graph(_fold_batch_norm, _has_pairs(("ConvTranspose",), DATA_INPUTS)),
         frozenset({"ConvTranspose"}),
         "before activations, which may stand behind a normalization",
     ),
@@ -209,7 +230,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "fuse_activation",
-        _on_graph(_fuse_activation),
+        _on_graph(_fuse_activation, _has_pairs(("ConvTranspose",), SIMPLE_ACTIVATIONS)),
         frozenset({"ConvTranspose"}),
         "last: no other pass looks for an activation",
         has_own_nodes=True,

@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
-from unpool.images.source import fingerprint_file
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import get_library_path, is_registered, register
@@ -21,6 +20,7 @@ from unpool.runtime.backends.ort_options import (
     DATA_FOLDER,
     clone_private,
     config_entry,
+    has_providers,
     set_config_entry,
     spin_entries,
     thread_budget,
@@ -28,14 +28,13 @@ from unpool.runtime.backends.ort_options import (
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.load import ModelSource, needs_libraries, stable_source
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import PreparedGraph, infer
 from unpool.runtime.graph.weights import restore_initializers, serialize, strip_initializers
 from unpool.runtime.passes.inline import shorten_domains
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.load import has_providers, needs_libraries, stable_source
 
 NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same
 
@@ -242,6 +241,8 @@ class SessionModel:
         """A digest of the model: for a file, of its content and that of its data files."""
         source = self.source
         if isinstance(source, str):
+            from unpool.images.source import fingerprint_file  # loads readers of images
+
             files = (Path(source), *external_files(Path(source)).paths(Path(source)))
             return " ".join(map(fingerprint_file, files))
         assert isinstance(source, bytes | onnx.ModelProto)

@@ -227,6 +227,11 @@ def set_config_entry(options: onnxruntime.SessionOptions, key: str, value: str) 
         options.add_session_config_entry(key, value)
 
 
+def has_providers(options: onnxruntime.SessionOptions) -> bool:
+    """True if providers were added to the options; older releases of onnxruntime cannot add any."""
+    return bool(getattr(options, "has_providers", bool)())
+
+
 def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     """A copy of a caller's options, with only what metadata may set where options are read from models."""
     if reads_model_config():

@@ -14,11 +14,12 @@ from onnx import external_data_helper
 
 from unpool import memory
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
+from unpool.operators.contract import DOMAINS
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph import peek, weights
 from unpool.runtime.graph.errors import LONGEST, short_message, source_name
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
-from unpool.runtime.graph.nodes import sort_nodes, subgraphs, with_subgraph_nodes
+from unpool.runtime.graph.nodes import domain, sort_nodes, subgraphs, with_subgraph_nodes
 from unpool.runtime.graph.peek import FileKind, detect_file_kind
 from unpool.runtime.graph.torch_operators import export_advice
 
@@ -127,6 +128,12 @@ def _where(tensor: onnx.TensorProto, path: Path) -> str:
 
 
 ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
+_BUILT_IN = (
+    *("ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
+    *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "org.pytorch.aten", *DOMAINS),
+)
+"""Domains whose operators need no library that a caller registered."""
+
 MOST_STORED = 2**30  # bytes of weights in files that become part of a model which a command reads
 
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
@@ -302,3 +309,20 @@ def _elements(type_: onnx.TypeProto) -> Iterator[int]:
     elif kind == "map_type":
         yield type_.map_type.key_type
         yield from _elements(type_.map_type.value_type)
+
+
+def stable_source(source: ModelSource) -> ModelSource:
+    """The source in a form that does not change: an absolute path, bytes, or a ModelProto too large for bytes."""
+    if isinstance(source, (str, os.PathLike)):
+        return str(Path(source).absolute())  # link/.. stays: it is not the folder around the link
+    if not isinstance(source, onnx.ModelProto):
+        return bytes(source)
+    content = weights.try_serialize(source)
+    return source if content is None else content
+
+
+def needs_libraries(model: onnx.ModelProto) -> bool:
+    """True if a node is of a domain that neither the model's functions nor onnxruntime itself have."""
+    known = {*_BUILT_IN, *(function.domain for function in model.functions)}
+    nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
+    return any(domain(node) not in known for node in with_subgraph_nodes(nodes))

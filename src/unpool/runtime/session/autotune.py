@@ -43,6 +43,7 @@ from unpool.runtime.backends.openvino_backend import is_installed, package
 from unpool.runtime.backends.ort_options import CPU, OPENVINO, Providers
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.load import stable_source
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import file_stamp, try_serialize
 from unpool.runtime.passes.pipeline import prepare
@@ -50,7 +51,7 @@ from unpool.runtime.plan.placement import NO_PROFIT
 from unpool.runtime.plan.plan import Plan
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.load import SessionConfig, load_model, stable_source
+from unpool.runtime.session.load import SessionConfig, load_model
 from unpool.runtime.session.ort_compat.model_files import save_optimized
 from unpool.runtime.session.ort_compat.profile import Profile
 from unpool.runtime.session.passthrough import OrtModel, Passthrough, open_whole, passthrough_of, whole_key

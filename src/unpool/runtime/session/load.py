@@ -10,26 +10,18 @@ import onnx
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.autotune import SECONDS, Tuner
-from unpool.operators.contract import DOMAINS
 from unpool.runtime.backends import ort_options
 from unpool.runtime.backends.build import LoadOptions
-from unpool.runtime.backends.ort_options import DATA_FOLDER, Providers, config_entry, reads_model_config
+from unpool.runtime.backends.ort_options import DATA_FOLDER, Providers, config_entry, has_providers, reads_model_config
 from unpool.runtime.errors import error_class
 from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load
-from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
+from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load, needs_libraries
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.weights import folder_of, try_serialize, with_data_inside
+from unpool.runtime.graph.weights import folder_of, with_data_inside
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.model_files import to_onnx_format
 from unpool.runtime.session.ort_compat.probes import Overrides, apply_overrides, options_in_metadata, read_overrides
 from unpool.runtime.session.ort_compat.providers import cuda_memory
-
-_BUILT_IN = (
-    *("ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
-    *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "org.pytorch.aten", *DOMAINS),
-)
-"""Domains whose operators need no library that a caller registered."""
 
 _DISABLED = "optimization.disable_specified_optimizers"
 _NO_CPU = "session.disable_cpu_ep_fallback"
@@ -115,16 +107,6 @@ class SessionConfig:
         for key, value in entries.items():
             options.add_session_config_entry(key, value)
         return cls(**{**state, "options": options})
-
-
-def stable_source(source: ModelSource) -> ModelSource:
-    """The source in a form that does not change: an absolute path, bytes, or a ModelProto too large for bytes."""
-    if isinstance(source, (str, os.PathLike)):
-        return str(Path(source).absolute())  # link/.. stays: it is not the folder around the link
-    if not isinstance(source, onnx.ModelProto):
-        return bytes(source)
-    content = try_serialize(source)
-    return source if content is None else content
 
 
 def tuning_seconds(tune: bool | float) -> float:
@@ -250,15 +232,3 @@ def _load_with_overrides(
 
     model = load(source, override, folder, link_folders, leaves_weights=True, leaves_own_weights=True)
     return model, overrides.options if reads_model_config() else options, overrides
-
-
-def has_providers(options: onnxruntime.SessionOptions) -> bool:
-    """True if providers were added to the options; older releases of onnxruntime cannot add any."""
-    return bool(getattr(options, "has_providers", bool)())
-
-
-def needs_libraries(model: onnx.ModelProto) -> bool:
-    """True if a node is of a domain that neither the model's functions nor onnxruntime itself have."""
-    known = {*_BUILT_IN, *(function.domain for function in model.functions)}
-    nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
-    return any(domain(node) not in known for node in with_subgraph_nodes(nodes))

@@ -21,7 +21,7 @@ from unpool.runtime.backends.ort_options import Provider, thread_budget
 from unpool.runtime.backends.step import RunOptions
 from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
 from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.load import ModelSource
+from unpool.runtime.graph.load import ModelSource, stable_source
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import PreparedGraph
@@ -31,7 +31,7 @@ from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.autotune import build_session
 from unpool.runtime.session.executor import Executor
 from unpool.runtime.session.io_binding import IOBinding, PlanBinding
-from unpool.runtime.session.load import SessionConfig, load_model, require_picklable, stable_source, tuning_seconds
+from unpool.runtime.session.load import SessionConfig, load_model, require_picklable, tuning_seconds
 from unpool.runtime.session.ort_compat.providers import select_providers
 from unpool.runtime.session.ort_methods import OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel

@@ -1,0 +1,226 @@
+"""Programs and libraries that patch, subclass, unwrap or feed a session: each in the way that it does it."""
+
+import gc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+from onnxruntime import quantization
+
+from tests.support import models
+from unpool.onnxruntime import InferenceSession
+
+POOL = "kernel_shape = [2, 2], strides = [2, 2]"
+NETWORK = f"""g (float[n, 3, 8, 8] x) => (float[n, 4, 8, 8] z) {{
+    c = Conv <pads = [1, 1, 1, 1]> (x, v)
+    r = Relu (c)
+    y, i = MaxPool <{POOL}> (r)
+    u = MaxUnpool <{POOL}> (y, i)
+    t = ConvTranspose <pads = [1, 1, 1, 1]> (u, w)
+    z = Relu (t)
+}}"""
+
+
+def network():
+    """A Conv, a pool, an unpool and a ConvTranspose."""
+    return models.model(NETWORK, v=models.random(4, 3, 3, 3), w=models.random(4, 4, 3, 3))
+
+
+X = models.random(2, 3, 8, 8)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The network in a file."""
+    onnx.save(network(), tmp_path / "model.onnx")
+    return str(tmp_path / "model.onnx")
+
+
+def expected():
+    """What onnxruntime gives."""
+    return onnxruntime.InferenceSession(network().SerializeToString()).run(None, {"x": X})[0]
+
+
+def assert_close(got):
+    """The result is onnxruntime's but for rounding."""
+    np.testing.assert_allclose(got, expected(), rtol=0, atol=1e-5 * np.abs(expected()).max())
+
+
+@pytest.fixture
+def patched(monkeypatch):
+    """The module onnxruntime with the session of unpool in the place of its own."""
+    monkeypatch.setattr(onnxruntime, "InferenceSession", InferenceSession)
+    return onnxruntime
+
+
+def test_a_script_that_patches_the_module(patched, path):
+    """Sessions made by the patched name are unpool's, several of them, and unpool's own work inside still runs."""
+    first, second = (patched.InferenceSession(path, providers=["CPUExecutionProvider"]) for _ in range(2))
+    assert isinstance(first, InferenceSession)
+    assert_close(first.run(None, {"x": X})[0])
+    assert_close(second.run(["z"], {"x": X})[0])
+
+
+def test_calibration_of_a_quantizer(patched, path, tmp_path):
+    """quantize_static runs the model, with added outputs, on calibration data by the patched name."""
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.feeds = iter([{"x": X}, {"x": 2 * X}])
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    output = tmp_path / "quantized.onnx"
+    quantization.quantize_static(path, str(output), Reader(), op_types_to_quantize=["Conv"])
+    z = InferenceSession(str(output)).run(None, {"x": X})[0]
+    assert np.abs(z - expected()).max() < 0.2 * np.abs(expected()).max()
+
+
+def test_a_runner_that_asks_for_metadata(path):
+    """Polygraphy's runner makes a session by a factory, reads its inputs and outputs, and feeds arrays by name."""
+
+    def session_from(loader, providers=("CPUExecutionProvider",)):
+        return InferenceSession(loader(), providers=list(providers))
+
+    session = session_from(Path(path).read_bytes)
+    metadata = {node.name: (node.type, node.shape) for node in session.get_inputs()}
+    names = [node.name for node in session.get_outputs()]
+    assert metadata == {"x": ("tensor(float)", ["n", 3, 8, 8])}
+    assert_close(dict(zip(names, session.run(names, {"x": X}), strict=True))["z"])
+
+
+class OptimumModel:
+    """A session in the way of optimum's ORTModel: its path, its ends by name, and bindings to memory of its own."""
+
+    def __init__(self, session):
+        self.model = session
+        self.path = Path(session._model_path)
+        self.input_names = {each.name: at for at, each in enumerate(session.get_inputs())}
+        self.output_names = {each.name: at for at, each in enumerate(session.get_outputs())}
+        self.providers, self.options = session.get_providers(), session.get_provider_options()
+
+    def __call__(self, x):
+        binding = self.model.io_binding()
+        z = np.empty((len(x), 4, 8, 8), np.float32)
+        binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+        binding.bind_output("z", "cpu", 0, np.float32, z.shape, z.ctypes.data)
+        self.model.run_with_iobinding(binding)
+        return z
+
+
+def test_a_model_of_optimum(path):
+    """The path of the session is the caller's, and bindings write to the caller's memory."""
+    model = OptimumModel(InferenceSession(path, onnxruntime.SessionOptions(), ["CPUExecutionProvider"], [{}]))
+    assert model.path == Path(path)
+    assert_close(model(X))
+
+
+def test_a_binding_that_keeps_values(path):
+    """OrtValues of one run are the inputs of the next, without NumPy in between."""
+    session = InferenceSession(path)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(X))
+    binding.bind_output("z")
+    session.run_with_iobinding(binding)
+    (value,) = binding.get_outputs()
+    assert value.is_tensor()
+    assert_close(value.numpy())
+
+
+def test_a_wrapper_that_takes_the_session_inside(path):
+    """`_sess` is onnxruntime's own object, which wrappers call directly."""
+    inside = InferenceSession(path)._sess
+    assert type(inside).__module__.startswith("onnxruntime.capi")
+    assert_close(inside.run(["z"], {"x": X}, None)[0])
+
+
+def test_a_subclass_with_arguments_of_its_own(path):
+    """A subclass calls the constructor with some arguments, adds attributes, and overrides run."""
+
+    class Timed(InferenceSession):
+        def __init__(self, path, label, **words):
+            super().__init__(path, **words)
+            self.label, self.count = label, 0
+
+        def run(self, *arguments):
+            self.count += 1
+            return super().run(*arguments)
+
+    session = Timed(path, "mine", exact=True)
+    assert_close(session.run(None, {"x": X})[0])
+    assert (session.label, session.count) == ("mine", 1)
+    session.set_providers(["CPUExecutionProvider"])
+    assert_close(session.run(None, {"x": X})[0])
+
+
+def test_an_adapter(tmp_path):
+    """The parameters of a LoRA adapter take the place of inputs with defaults, in one run."""
+    model = models.model(
+        """g (float[1, 2, 4, 4] x, float[1] a) => (float[1, 2, 8, 8] z) {
+            y = ConvTranspose <strides = [2, 2]> (x, w)
+            z = Mul (y, a)
+        }""",
+        w=models.random(2, 2, 2, 2),
+        a=np.float32([1]),
+    )
+    adapter = onnxruntime.AdapterFormat()
+    adapter.set_parameters({"a": onnxruntime.OrtValue.ortvalue_from_numpy(np.float32([3]))})
+    adapter.export_adapter(str(tmp_path / "a.onnx_adapter"))
+    lora = onnxruntime.LoraAdapter()
+    lora.Load(str(tmp_path / "a.onnx_adapter"))
+    options = onnxruntime.RunOptions()
+    options.add_active_adapter(lora)
+    session, x = InferenceSession(model), models.random(1, 2, 4, 4)
+    (plain,), (adapted,) = session.run(None, {"x": x}), session.run(None, {"x": x}, options)
+    np.testing.assert_allclose(adapted, 3 * plain, rtol=1e-5)
+
+
+def test_a_tool_that_reads_the_optimized_model(path, tmp_path):
+    """A file that a session writes has names of the standard only, and runs in onnxruntime alone."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    InferenceSession(path, options)
+    assert "unpool" not in {node.domain for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+    assert_close(onnxruntime.InferenceSession(tmp_path / "optimized.onnx").run(None, {"x": X})[0])
+
+
+def test_options_with_a_library_of_the_caller(path):
+    """Options that are registered already keep what they have, and serve another session, too."""
+    import unpool.onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    unpool.onnxruntime.register(options)
+    for class_ in (InferenceSession, onnxruntime.InferenceSession, InferenceSession):
+        assert_close(class_(path, options).run(None, {"x": X})[0])
+
+
+def test_a_session_that_goes(path):
+    """Nothing keeps a session that its program has dropped."""
+    session = InferenceSession(path)
+    session.run(None, {"x": X})
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None
+
+
+def test_weights_that_a_program_shares():
+    """Two sessions of one set of weights have those, where a pass would fold them into others."""
+    w = models.random(4, 4, 3, 3, seed=8)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(w)
+    model = network()
+    for tensor in model.graph.initializer:
+        if tensor.name == "w":
+            tensor.CopyFrom(numpy_helper.from_array(w, "w"))
+    (reference,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": X})
+    for _ in range(2):
+        options = onnxruntime.SessionOptions()
+        options.add_initializer("w", value)
+        (z,) = InferenceSession(network(), options).run(None, {"x": X})
+        np.testing.assert_allclose(z, reference, rtol=0, atol=1e-5 * np.abs(reference).max())
