@@ -168,7 +168,7 @@ class KernelPlan:
         self._others: list[Any] = []  # constants, and None for scratch
         for operand in _operands(tuple((step.arrays, step.more) for step in steps)):
             if (operand.kind, operand.number) not in slots:
-                slots[operand.kind, operand.number] = len(slots)
+                slots[operand.kind, operand.number] = len(operands) + len(self._others)
                 self._others.append(operand.value)
         self._steps = [_BoundStep(_bind(each, slots), _CHOICES[each.outcome], each.then, each) for each in steps]
 

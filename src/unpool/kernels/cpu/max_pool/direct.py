@@ -19,8 +19,9 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
-from unpool.kernels.cpu.max_pool.pool import FlaggedBands, PlaneAxes, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import UNFLAGGED, FlaggedBands, PlaneAxes, PoolProblem
 from unpool.kernels.cpu.vector import IGNORED
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
 PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
@@ -42,11 +43,17 @@ class DirectPoolParams(NamedTuple):
     dilation: int  # from tap to tap, in lanes
     listed: int  # maximum number of rows of x in one window
     prefetch_distance: int  # bytes; 0 for no prefetch
-    bands: int  # of a plane, which have flags
-    band_rows: int  # rows of a band
+    flagged: FlaggedBands  # rows that have flags
     nan: int  # FIRST or LAST, the NaN whose index is found
     lowest: Any  # output of a window without data
     infinity: Any  # bits of +infinity, of 16-bit floats
+
+
+@jit_inline
+def is_flagged(flags, bands, row):
+    """True if the band of a row of y has a flag."""
+    band = row // bands.group_rows * bands.in_group + row % bands.group_rows // bands.rows
+    return vec.int64_at(vec.address_of(flags) + 8 * band) != 0
 
 
 class RowWalks(NamedTuple):
@@ -71,7 +78,7 @@ def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
         small=lanes.small, large=lanes.large, begin=lanes.begin,
         window=window.size, stride=window.stride, dilation=window.dilation,
         listed=listed, prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0,
-        bands=bands.in_plane if bands else 0, band_rows=bands.rows if bands else 0, nan=pool.mode.nan,
+        flagged=bands or UNFLAGGED, nan=pool.mode.nan,
         lowest=element.value(element.lowest), infinity=element.value(element.infinity),
     )  # fmt: skip
     is_rare = is_wide and element.size != 2  # planes of 2**31 elements, or such dilations: one kernel for all strides
@@ -81,9 +88,9 @@ def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
     kernel = _make_kernel(element.name, step, pool.has_indices, is_wide, registers)
     rows = pool.outer * plane.rows
     flags = (0,) if bands is None else ()
+    args = record(params, lowest=element.name, infinity=element.name, flagged=record(UNFLAGGED).dtype)
     return Launch(
-        kernel, rows, rows * lanes.small * listed * window.size, *flags,
-        record(params, lowest=element.name, infinity=element.name), RowWalks(steps, table),
+        kernel, rows, rows * lanes.small * listed * window.size, *flags, args, RowWalks(steps, table)
     )  # fmt: skip
 
 
@@ -128,8 +135,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         for job in range(first, stop):
             outer, row = job // rows, job % rows
             if flags != 0:
-                band = outer * params.bands + row // params.band_rows
-                if vec.int64_at(vec.address_of(flags) + 8 * band) == 0:
+                if not is_flagged(flags, params.flagged, job):
                     continue
             count = list_rows(walks.steps, walks.table, row, starts, places)
             done = 0

@@ -20,7 +20,8 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool.pool import FlaggedBands, PoolProblem
+from unpool.kernels.cpu.max_pool.direct import is_flagged
+from unpool.kernels.cpu.max_pool.pool import UNFLAGGED, FlaggedBands, PoolProblem
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 MOST_VISITS = 1 << 10  # visits of an element, on average, up to which windows are walked one by one
@@ -38,7 +39,8 @@ class DoublingParams(NamedTuple):
     plane_places: int  # from one plane to the next
     most: int  # the largest intermediate result
     longest: int  # the longest line
-    bands: int  # of one outer, which have flags
+    rows: int  # of y in one outer
+    flagged: FlaggedBands  # rows that have flags
     nan_last: bool
     infinity: int  # bits of +infinity; 0 for integers
     lowest: int  # bits of the output of a window without data
@@ -97,15 +99,17 @@ def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
     params = DoublingParams(
         large=large, small=math.prod(axis.small for axis in axes), channels=channels,
         plane_places=0 if pool.mode.per_plane else large, most=most, longest=max(axis.large for axis in axes),
-        bands=bands.in_plane if bands else 0, nan_last=pool.mode.nan_last, infinity=elements.infinity,
+        rows=pool.plane.rows, flagged=bands or UNFLAGGED, nan_last=pool.mode.nan_last, infinity=elements.infinity,
         lowest=elements.lowest,
     )  # fmt: skip
     first, count, inverse = (np.concatenate([distinct[number][part] for number in order]) for part in range(3))
     planes, flags = pool.outer * channels, (0,) if bands is None else ()
-    return Launch(
-        _make_kernel(elements.bits, pool.has_indices), planes, planes * _WORK * (work + params.small), *flags,
-        record(params), DoublingTables(np.array(rows, np.int64), first, count, inverse),
-    )  # fmt: skip
+    args, tables = (
+        record(params, flagged=record(UNFLAGGED).dtype),
+        DoublingTables(np.array(rows), first, count, inverse),
+    )
+    kernel, work = _make_kernel(elements.bits, pool.has_indices), planes * _WORK * (work + params.small)
+    return Launch(kernel, planes, work, *flags, args, tables)
 
 
 def _distinct(axis: Axis):
@@ -144,9 +148,9 @@ def _make_kernel(bits: np.dtype[Any], has_indices: bool):
         channels, nan_last, apart = params.channels, params.nan_last, params.channels * size
         for job in range(first, stop):
             outer, channel = job // channels, job % channels
-            is_used = params.bands == 0
-            for band in range(params.bands):
-                is_used |= vec.int64_at(vec.address_of(flags) + 8 * (outer * params.bands + band)) != 0
+            is_used = flags == 0
+            for row in range(outer * params.rows * (flags != 0), (outer + 1) * params.rows * (flags != 0)):
+                is_used |= is_flagged(flags, params.flagged, row)
             if not is_used:
                 continue
             source = vec.address_of(x) + (outer * params.large * channels + channel) * size

@@ -148,7 +148,11 @@ class PoolProblem(NamedTuple):
 
 
 class FlaggedBands(NamedTuple):
-    """The bands of rows of a plane, each of which has a flag, an int64: whether it is pooled."""
+    """Bands of rows of y, each of which has a flag, an int64: whether it is pooled."""
 
-    in_plane: int
-    rows: int  # of y in a band, fewer in the last one
+    rows: int  # of a band, but fewer in the last one of a group
+    in_group: int  # bands
+    group_rows: int  # rows of a group: one plane or several
+
+
+UNFLAGGED = FlaggedBands(1, 1, 1)

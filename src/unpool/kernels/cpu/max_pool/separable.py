@@ -43,7 +43,8 @@ def launch(pool: PoolProblem, walk: Callable[[FlaggedBands], Launch]) -> "Paddin
         _make_kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
         record(params, fill=COMPARE_TYPES[element.name]), tables,
     )  # fmt: skip
-    bands = FlaggedBands(params.strips, params.strip_outputs // plane.lanes.small)
+    lanes = plane.lanes.small
+    bands = FlaggedBands(params.strip_outputs // lanes, params.strips, params.outputs // lanes)
     return PaddingGuard(call, jobs, Launches(pool.work, lambda _: walk(bands)))
 
 
