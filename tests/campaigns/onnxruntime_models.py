@@ -32,6 +32,7 @@ CHUNK = 100
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 PROGRAM = ("-m", "tests.campaigns.onnxruntime_models")
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
+ROUNDING_PASSES = ("fold_batch_norm", "reduce_strength", "convert_conv", "fuse_snake", "fuse_normalization")
 REFUSAL = re.compile(rf"Status Message: ({'|'.join(OPERATORS)})(-\d+)?: ")
 
 
@@ -119,6 +120,19 @@ def by_evaluator(model, settings):
     return lambda feed: evaluator.run(None, feed)
 
 
+def by_session(model, settings):
+    """The model in unpool's session inside onnxruntime, without the passes that round otherwise."""
+    session = unpool.onnxruntime.InferenceSession(
+        model, options_of(settings), exact=settings["exact"], disabled_optimizers=ROUNDING_PASSES
+    )
+    return lambda feed: with_inferred_shapes(session, feed)
+
+
+def by_library(model, settings):
+    """The model in onnxruntime with the library."""
+    return by_onnxruntime(model, settings, has_library=True)
+
+
 def by_onnxruntime(model, settings, *, has_library):
     """The model in onnxruntime."""
     options = options_of(settings)
@@ -191,10 +205,10 @@ def verdict(got, expected, alone):
     return f"outputs {places} differ, shapes {shapes}, onnxruntime alone: {same}", True
 
 
-def trial(seed):
-    """How often what happened with a model, and its faults."""
+def trial(seed, make=by_library):
+    """How often what happened with a model, and its faults; `make` makes the run that is judged."""
     made = case(seed)
-    got, is_unloaded = outcomes(lambda: by_onnxruntime(made.model, made.settings, has_library=True), made.feeds)
+    got, is_unloaded = outcomes(lambda: make(made.model, made.settings), made.feeds)
     expected, _ = outcomes(lambda: by_evaluator(made.model, made.settings), made.feeds)
     tally, faults, others = Counter(), [], []
 

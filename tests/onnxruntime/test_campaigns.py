@@ -6,6 +6,7 @@ import pytest
 
 from tests.campaigns import onnxruntime_calls, onnxruntime_memory, onnxruntime_models
 from tests.campaigns.onnxruntime_model_cases import case, every_node
+from tests.campaigns.onnxruntime_models import by_session
 
 CALLS, MODELS = 60, 25
 
@@ -37,6 +38,16 @@ def test_random_models(chunk):
     """Models of many operators, with bodies and functions, give what onnx's evaluator gives with the functions."""
     first = 7_000_000 + chunk * MODELS
     tally, faults = total(map(onnxruntime_models.trial, range(first, first + MODELS)))
+    assert faults == []
+    assert tally["equal"] > MODELS
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("chunk", range(4))
+def test_random_models_in_the_session(chunk):
+    """The session that changes models gives the same for them, node by node in unpool or in onnxruntime."""
+    first = 8_000_000 + chunk * MODELS
+    tally, faults = total(onnxruntime_models.trial(seed, by_session) for seed in range(first, first + MODELS))
     assert faults == []
     assert tally["equal"] > MODELS
 

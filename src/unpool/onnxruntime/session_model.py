@@ -14,7 +14,7 @@ import onnx
 from unpool.errors import UnpoolError
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
-from unpool.onnxruntime.register import get_library_path, is_registered, register
+from unpool.onnxruntime.register import is_registered, register
 from unpool.onnxruntime.source import data_folder, handed_over, read
 from unpool.runtime.backends.ort_options import (
     DATA_FOLDER,
@@ -87,7 +87,6 @@ class SessionModel:
         self.semantics = semantics
         self._options, self._disabled = options, disabled
         self._threads = thread_budget(None, threads)
-        get_library_path()  # an error where this installation has none
 
     @property
     def source(self) -> ModelSource:
