@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 import unpool.onnxruntime
 from tests.docs.blocks import blocks, check
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.plans import library_file
 
 PAGE = "docs/tasks/without-python.md"
@@ -220,6 +221,13 @@ def test_damaged_and_foreign_plans_are_refused(compiled, change, words):
     attribute.s = change(attribute.s)
     with pytest.raises(Exception, match=words):
         session_of(made, trust_plans=True)
+
+
+def test_a_kernel_that_is_not_shipped_is_refused(monkeypatch):
+    """This process has compiled it, which the program that runs the model cannot."""
+    monkeypatch.setattr(import_module("unpool.onnxruntime.compile_model"), "is_shipped", lambda name, args: False)
+    with pytest.raises(UnsupportedError, match=r"MaxPool b needs the kernel unpool\.kernels\.cpu\..* lacks\. Install"):
+        unpool.onnxruntime.compile(segnet(), shapes={"x": (1, 3, 8, 8)})
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

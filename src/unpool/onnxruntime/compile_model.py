@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from unpool.errors import ModelError, UnpoolError, UnsupportedError
-from unpool.execute.plans import Kind, Operand, OperandView, library_file
+from unpool.execute.plans import Kind, Operand, OperandView, PlanStep, is_shipped, library_file
 from unpool.extras import require
 from unpool.onnxruntime import planner, plans
 from unpool.onnxruntime.register import register
@@ -220,7 +220,9 @@ def _replace(
                 if operand.kind is Kind.CONSTANT and number not in numbers:
                     numbers[number] = len(data) + _number_of(constants, operand.value) if packs_weights else number
         steps = tuple(step._replace(args=_with_inputs(step.args, numbers)) for step in each.plan.steps)
-        blobs[each.key] = plans.encode(each.plan._replace(inputs=MAX_INPUTS, steps=steps), each.key, library).blob
+        encoded = plans.encode(each.plan._replace(inputs=MAX_INPUTS, steps=steps), each.key, library)
+        _check_kernels(label, encoded.kernels, library)
+        blobs[each.key] = encoded.blob
     if len(data) + len(constants) > MAX_INPUTS:
         raise UnsupportedError(f"{label} packs its weights in another way for each shape. Compile it for fewer shapes.")
     for number, value in enumerate(constants):
@@ -233,6 +235,16 @@ def _replace(
     node.input.extend(data)
     node.name, node.domain = old_name, DOMAIN
     node.attribute.append(onnx.helper.make_attribute("plans", b"".join(blobs.values())))
+
+
+def _check_kernels(label: str, steps: Sequence[PlanStep], library: str) -> None:
+    """An UnsupportedError for a kernel that the library lacks: it was compiled in this process."""
+    for step in steps:
+        if not is_shipped(step.kernel.name, step.sample()):
+            raise UnsupportedError(
+                f"{label} needs the kernel {step.kernel.name}, which {library} lacks. Install unpool again, or run "
+                "python -m unpool.build."
+            )
 
 
 def _set_shape(graph: "GraphProto", name: str, outputs: list[Operand]) -> None:

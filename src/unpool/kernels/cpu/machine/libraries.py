@@ -142,6 +142,11 @@ def c_entry(name: str, args: tuple[Any, ...]) -> int | None:
     return _checked_address(c_symbol(name, args), name, args)
 
 
+def is_shipped(name: str, args: tuple[Any, ...]) -> bool:
+    """True if the library has the C entry of a kernel for arguments of these types."""
+    return _address(c_symbol(name, args)) is not None
+
+
 def _checked_address(wanted: str, name: str, args: tuple[Any, ...]) -> int | None:
     result = _address(wanted)
     if result is None:
