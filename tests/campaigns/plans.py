@@ -26,15 +26,20 @@ COUNT = 20_000
 def calls() -> list[tuple[Any, list[Any], int]]:
     """Specs, inputs and numbers of outputs: every kind of plan."""
 
-    def spec(operator: str, **attributes: Any) -> Any:
-        return resolve.spec(operator, attributes, opset=22)
+    def spec(operator: str, domain: str = "", **attributes: Any) -> Any:
+        return resolve.spec(operator, attributes, opset=22, domain=domain)
 
     x, pair = np.zeros((1, 2, 12, 12), np.float32), [2, 2]
     indices = np.zeros((1, 2, 6, 6), np.int64)
     deep, own = np.zeros((1, 64, 12, 12), np.float32), execute.own_weights
     weights = np.random.default_rng(0).standard_normal((64, 64, 4, 4)).astype(np.float32)
+    last = {"domain": "com.ms.internal.nhwc", "activation": "Tanh"}
     return [
         (spec("MaxPool", kernel_shape=pair, strides=pair), [x], 1),
+        (spec("MaxPool", kernel_shape=pair, strides=pair, storage_order=1, **last), [np.moveaxis(x, 1, -1)], 2),
+        (spec("MaxPool", kernel_shape=pair, strides=pair), [x[:0]], 2),
+        (spec("MaxUnpool", kernel_shape=pair, strides=pair, **last), [np.zeros((1, 6, 6, 2), x.dtype), indices], 1),
+        (spec("MaxUnpool", kernel_shape=pair, strides=pair), [x[:0, :, :6, :6], indices[:0]], 1),
         (spec("MaxPool", kernel_shape=[7, 7], dilations=pair), [np.zeros((1, 2, 40, 40), np.float32)], 2),
         (spec("MaxUnpool", kernel_shape=pair, strides=pair), [x[..., :6, :6], indices], 1),
         (spec("MaxUnpool", kernel_shape=pair, strides=pair), [x[..., :6, :6], indices, np.array((1, 2, 14, 14))], 1),
