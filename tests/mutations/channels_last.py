@@ -59,8 +59,8 @@ DOMAIN = (
     Mutation(
         "6.4",
         "execute/max_pool.py",
-        "view = np.moveaxis(places, -1, 1)",
-        "view = np.swapaxes(places, -1, 1)",
+        "indices = np.moveaxis(places, -1, 1)",
+        "indices = np.swapaxes(places, -1, 1)",
         "Indices come with their first and last spatial axes exchanged",
     ),
     Mutation(
@@ -73,7 +73,7 @@ DOMAIN = (
     Mutation(
         "6.4",
         "execute/max_unpool.py",
-        "channels = self._call.small.channels if self.row.is_channels_last else 1",
+        "channels = call.small.channels if self.row.is_channels_last else 1",
         "channels = 1",
         "indices count in memory order",
     ),
@@ -118,18 +118,18 @@ ACTIVATIONS = (
     Mutation(
         "6.5",
         FORMULAS,
-        "np.minimum(np.maximum(values, low), high)",
-        "np.maximum(np.minimum(values, high), low)",
+        "vec.select(x > high, high, x)",
+        "vec.select((x > high) & (low < high), high, x)",
         "min wins over max where they cross",
     ),
-    Mutation("6.5", FORMULAS, "values.dtype.type(1 / 6)", "values.dtype.type(1 / 5)", "HardSwish is steeper"),
+    Mutation("6.5", FORMULAS, "(1 / 6, 0.5, 0.0)", "(1 / 5, 0.5, 0.0)", "HardSwish is steeper"),
     Mutation("6.5", FORMULAS, "np.rint(value)", "np.trunc(value)", "integer bounds are cut instead of rounded"),
     Mutation(
         "6.5",
-        "execute/arrays.py",
-        "wide = buffer.astype(storage.compute, copy=False) if storage.is_float else buffer",
-        "wide = buffer",
-        "16-bit pools are activated in 16 bits",
+        FORMULAS,
+        "x * slope, x)",
+        "x * vec.widen(vec.narrow(slope, value)), x)",
+        "16-bit pools are activated with numbers of 16 bits",
     ),
 )
 

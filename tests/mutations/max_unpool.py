@@ -31,8 +31,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "1.1",
         "execute/max_unpool.py",
-        "return call.inferred if is_inferred else call.large.spatial",
-        "return call.inferred if is_inferred else call.inferred",
+        "planes, (1 + len(steps), 1)),",
+        "planes, (1 + len(steps), 1 + len(steps))),",
         "indices that fit neither shape count in the inferred one",
     ),
     Mutation(
@@ -124,9 +124,9 @@ OUTPUT_SHAPE = (
 INDICES = (
     Mutation(
         "2.1",
-        "execute/max_unpool.py",
-        "if wrong >= 0:",
-        "if wrong > 0:",
+        "kernels/cpu/machine/plan.py",
+        "return 2 if any(each >= 0 for each in results)",
+        "return 2 if any(each > 0 for each in results)",
         "the first index is not checked",
     ),
     Mutation(
@@ -145,9 +145,9 @@ INDICES = (
     ),
     Mutation(
         "2.3",
-        "execute/max_unpool.py",
-        "if wrong >= 0:",
-        "if wrong >= 0 or not is_local:",
+        SCATTER,
+        "then=(1, 1 + len(local), OUT_OF_RANGE)",
+        "then=(1, OUT_OF_RANGE, OUT_OF_RANGE)",
         "an index into another plane is refused",
     ),
     Mutation(
