@@ -34,9 +34,10 @@ RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpo
 """Kernels that are not all shipped: the rolling pool has one for every window, and no library has AMX."""
 
 SLOWEST = (
-    "test_widths.py", "test_kernel_cache.py", "test_pool_kernels.py", "test_leaks.py", "test_torch_alone.py",
-    "test_all_node_tests.py", "test_fuzz.py", "test_cluster.py", "test_fuse_unpool.py", "test_torch_export.py",
-    "test_torch_ops.py", "test_torch_opinfo.py",
+    "test_widths.py", "test_kernel_cache.py", "test_blocks.py", "test_torch_export_wrapper.py",
+    "test_torch_export_sizes.py", "test_leaks.py", "test_torch_alone.py", "test_all_node_tests.py", "test_fuzz.py",
+    "test_cluster.py", "test_pool_kernels.py", "test_fuse_unpool.py", "test_torch_export.py", "test_torch_ops.py",
+    "test_torch_opinfo.py", "test_cli.py", "test_lower.py",
 )  # fmt: skip
 """Files that take long; they come first, so that no worker is left alone with one at the end."""
 
