@@ -24,6 +24,7 @@ from unpool.kernels.cpu.machine import libraries, work_queue
 from unpool.kernels.cpu.machine.jit import Kernel, record
 from unpool.kernels.cpu.max_pool import compare, doubling
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
+from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.normalization import normalize
 from unpool.kernels.cpu.snake import snake
 
@@ -88,7 +89,8 @@ def calls(fill: Fill) -> Calls:
 
 
 def _plans(fill: Fill) -> Calls:
-    """Calls of plans, which Python does in another way."""
+    """Calls of plans that no other call reaches, because every check is told to succeed."""
+    yield partial(_clear, fill((3,), np.int64))
     numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
     yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)
     params = record(TilesParams(FLAT, *[0] * (len(TilesParams._fields) - 1)), depth=record(FLAT).dtype)
@@ -96,6 +98,11 @@ def _plans(fill: Fill) -> Calls:
         x, y = readonly(fill((1,), kind)), fill((1,), kind)
         yield partial(winograd_steps.take_tiles, x, y, readonly(numbers), params, 0, 1)
         yield partial(winograd_steps.put_tiles, y, x, readonly(numbers), params, OwnLines(owned, owned), 0, 1)
+
+
+def _clear(y: Any) -> Any:
+    scatter.clear(id(y), y.nbytes, 0, 1)
+    return y
 
 
 def _pools(fill: Fill) -> Calls:
