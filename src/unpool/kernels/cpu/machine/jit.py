@@ -20,9 +20,9 @@ _FIELD_TYPES = {int: np.int64, bool: np.bool_}
 class Kernel:
     """A kernel, whose machine code is found or made for the types of its arguments."""
 
-    def __init__(self, name: str, make_dispatcher: Callable[[], Any]) -> None:
-        """`name` and the types of arguments identify machine code; `make_dispatcher` gives the kernel to Numba."""
-        self.name = name
+    def __init__(self, name: str, make_dispatcher: Callable[[], Any], function: Any = None) -> None:
+        """`name` and the types of arguments identify machine code; `make_dispatcher` gives the function to Numba."""
+        self.name, self.function = name, function
         self._make_dispatcher = make_dispatcher
         self._dispatcher: Any = None
         self._entry_points: dict[str, Callable[..., Any]] = {}
@@ -96,7 +96,7 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
                 numba_internals.set_cache(dispatcher, numba_cache)
             return dispatcher
 
-        return Kernel(f"{function.__module__}.{function.__qualname__}", make_dispatcher)
+        return Kernel(f"{function.__module__}.{function.__qualname__}", make_dispatcher, function)
 
     return decorate
 
@@ -110,8 +110,14 @@ def specialize(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
     @cache
     @wraps(make)
     def specialized(*constants: Any) -> Kernel:
-        name = f"{make.__module__}.{make.__qualname__}({', '.join(map(str, constants))})"
-        return Kernel(name, lambda: make(*constants).dispatcher)
+        text = f"({', '.join(map(str, constants))})"
+
+        def make_dispatcher() -> Any:
+            kernel = make(*constants)
+            kernel.function.__qualname__ += text  # of its symbols: those of two processes may meet, through the cache
+            return kernel.dispatcher
+
+        return Kernel(f"{make.__module__}.{make.__qualname__}{text}", make_dispatcher)
 
     return specialized
 
