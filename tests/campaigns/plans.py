@@ -34,6 +34,7 @@ def calls() -> list[tuple[Any, list[Any], int]]:
     deep, own = np.zeros((1, 64, 12, 12), np.float32), execute.own_weights
     weights = np.random.default_rng(0).standard_normal((64, 64, 4, 4)).astype(np.float32)
     last = {"domain": "com.ms.internal.nhwc", "activation": "Tanh"}
+    half = weights[:2, :3, :2, :2].astype(np.float16)
     return [
         (spec("MaxPool", kernel_shape=pair, strides=pair), [x], 1),
         (spec("MaxPool", kernel_shape=pair, strides=pair, storage_order=1, **last), [np.moveaxis(x, 1, -1)], 2),
@@ -45,6 +46,9 @@ def calls() -> list[tuple[Any, list[Any], int]]:
         (spec("MaxUnpool", kernel_shape=pair, strides=pair), [x[..., :6, :6], indices, np.array((1, 2, 14, 14))], 1),
         (spec("ConvTranspose", strides=pair, pads=[1] * 4), [deep, own(weights)], 1),
         (spec("ConvTranspose", strides=pair), [x, own(weights[:2, :3, :2, :2])], 1),
+        (spec("ConvTranspose", strides=pair, pads=[1] * 4), [deep, weights], 1),
+        (spec("ConvTranspose", strides=pair, pads=[1] * 4), [deep[..., :1, :1], weights], 1),
+        (spec("ConvTranspose", **last), [np.zeros((1, 6, 6, 2), np.float16), half, half[0, :, 0, 0]], 1),
     ]
 
 
@@ -62,7 +66,7 @@ def encoded(spec: Any, inputs: list[Any], outputs: int) -> bytes:
     prepared = execute.prepare(spec, inputs, outputs)
     kind = Kind
     operands = [Operand(kind.INPUT, number, x.shape, x.dtype) for number, x in enumerate(inputs)]
-    if spec.row.operator == "ConvTranspose":
+    if hasattr(inputs[-1], "packings"):
         operands[1] = Operand(kind.CONSTANT, 1, inputs[1].shape, inputs[1].dtype, inputs[1])
     results = tuple(Operand(kind.OUTPUT, n, each.shape, each.dtype) for n, each in enumerate(prepared.outputs))
     steps = prepared.steps(operands, results)

@@ -17,7 +17,7 @@ import unpool
 from tests.cases import kernel_conv_transpose as conv_transpose_cases
 from tests.cases import kernel_few_channels as direct_cases
 from tests.cases import kernel_pools as kernel_cases
-from tests.cases.kernel_conv_transpose import conv_transpose_case, winograd_case
+from tests.cases.kernel_conv_transpose import conv_transpose_case, inaccurate_tiles, winograd_case
 from tests.cases.kernel_few_channels import direct_case
 from tests.cases.kernel_pools import CANARY, SAMPLE_KERNELS, WIDE_KERNELS, eager_threads, pool_case
 from tests.cases.kernel_tiles import tile_case
@@ -29,7 +29,7 @@ from unpool.execute import max_pool as pooling
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan
-from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds, inaccurate_tiles
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis
 from unpool.kernels.cpu.max_unpool import windows
 

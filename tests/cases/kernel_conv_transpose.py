@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -14,9 +14,10 @@ from tests.cases.kernel_pools import CANARY, eager_threads, given, placed
 from unpool import execute
 from unpool.geometry import Axis
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
-from unpool.kernels.cpu.conv_transpose import phases_plan, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose import phases_plan, steps, winograd, winograd_accuracy, winograd_steps
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, depth_axis, find_tiling, tiling_of
+from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanMemory
 from unpool.operators import resolve
 
 TYPES = (np.float32, np.float64, np.float16, bfloat16)
@@ -60,12 +61,12 @@ class GrowthCase:
         first = ("winograd",) if is_flat and find_tiling(work.axes[-2:]) is not None else ()
         return first + (("phases", "rows") if self.tiled else ("rows",))
 
-    def uneven(
-        self, x: np.ndarray, _: np.ndarray, axes: tuple[Axis, ...], __: int, ___: int, depth: DepthAxis = FLAT
-    ) -> np.ndarray:
-        """Numbers of Winograd's tiles, whatever they hold."""
-        tiles = len(x) * depth.large * math.prod(tiling_of(axes).tiles)
-        return np.flatnonzero(np.random.default_rng(tiles).random(tiles) < self.apart)
+    def check(
+        self, x: Operand, _: Operand, axes: tuple[Axis, ...], __: int, depth: DepthAxis, memory: PlanMemory
+    ) -> tuple[Operand, KernelStep]:
+        """As `check_step`, but marks some of Winograd's tiles, whatever they hold."""
+        flags = memory.scratch((x.shape[0] * depth.large * math.prod(tiling_of(axes).tiles),), np.dtype(np.uint8))
+        return flags, KernelStep(Marks(self.apart), (), (flags.flat(is_writable=True),))
 
     def cut(self, *call: Any) -> phases_plan.Blocking:
         """As `blocking`, but with the line and the tiles of this case."""
@@ -193,6 +194,35 @@ def problem_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int)
     )
 
 
+class Marks(NamedTuple):
+    """A launch that sets flags of tiles at random."""
+
+    share: float
+
+    def run(self, _: tuple[Any, ...], __: int | None, flags: np.ndarray) -> list[Any]:
+        """As `Launch.run`."""
+        flags[np.random.default_rng(flags.size).random(flags.size) < self.share] = 1
+        return [None]
+
+
+def without_thresholds(
+    w: Operand, _: tuple[Axis, ...], __: int, memory: PlanMemory
+) -> tuple[Operand, tuple[KernelStep, ...]]:
+    """As `threshold_steps`, for any weights."""
+    return memory.scratch((1,), winograd_accuracy.thresholds_dtype(w.dtype)), ()
+
+
+def inaccurate_tiles(
+    x: np.ndarray, thresholds: np.ndarray, axes: tuple[Axis, ...], group: int, threads: int, depth: DepthAxis = FLAT
+) -> np.ndarray:
+    """The numbers of Winograd's tiles that the check finds inaccurate."""
+    operands = [Operand(Kind.INPUT, n, each.shape, each.dtype) for n, each in enumerate((x, thresholds))]
+    flags, step = winograd_accuracy.check_step(*operands, axes, group, depth, PlanMemory())
+    found = np.zeros(flags.shape, flags.dtype)
+    KernelPlan((step,), (*operands, flags)).run((x, thresholds, found), threads)
+    return np.flatnonzero(found)
+
+
 @contextmanager
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
@@ -203,9 +233,9 @@ def forced(case: GrowthCase) -> Iterator[None]:
         patch.object(phases_plan, "blocking", lambda *call: case.cut(*call)),
         patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
         patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
-        patch.object(winograd_accuracy, "accuracy_thresholds", lambda *_: np.zeros(3)),
-        patch.object(winograd_accuracy, "inaccurate_tiles", case.uneven),
-        patch.object(kernels, "MAX_INACCURATE", 1),
+        patch.object(winograd_accuracy, "threshold_steps", without_thresholds),
+        patch.object(winograd_steps, "check_step", case.check),
+        patch.object(steps, "MAX_INACCURATE", 1),
         eager_threads(),
     ):
         execute.clear_cache()
@@ -237,4 +267,4 @@ def difference(case: GrowthCase, threads: int) -> str | None:
 
 def by_rows(x: np.ndarray, w: np.ndarray, b: np.ndarray, axes: tuple[Axis, ...], group: int, y: np.ndarray) -> None:
     """Write a transposed convolution to y by its rows, which takes any weights: the reference of the others."""
-    rows.writer(problem_of(x, w, tuple(axes), group))(x, w, b, y, 1)
+    kernels.make_run("rows", problem_of(x, w, tuple(axes), group), x.dtype)(x, w, b, y, 1)

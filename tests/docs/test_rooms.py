@@ -71,7 +71,7 @@ ALLOWED = {
 INNER = {
     "kernels/cpu": (
         "vector", "machine", "fold_axes", "indices", "activation", "normalization", "snake", "weights", "max_pool",
-        "max_unpool", "conv_transpose",
+        "max_unpool", "convert", "copy_rows", "conv_transpose",
     ),
     "kernels/gpu": (
         "elements", "launch", "tiles", "layouts", "max_pool", "max_unpool",

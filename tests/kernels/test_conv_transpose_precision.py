@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import unpool
-from tests.cases.kernel_conv_transpose import problem_of
+from tests.cases.kernel_conv_transpose import inaccurate_tiles, problem_of
 from unpool import calls, execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
-from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds, inaccurate_tiles
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import find_tiling, tiling_of
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve

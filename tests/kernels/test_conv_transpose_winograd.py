@@ -7,17 +7,15 @@ import pytest
 import torch
 
 from tests.cases import kernel_conv_transpose as conv_transpose_cases
-from tests.cases.kernel_conv_transpose import by_rows, problem_of, winograd_case
+from tests.cases.kernel_conv_transpose import by_rows, inaccurate_tiles, problem_of, winograd_case
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.activation import PLAIN
 from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.conv_transpose import winograd, winograd_kernel
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import (
     AccuracyThresholds,
     accuracy_thresholds,
-    inaccurate_tiles,
     thresholds_record,
 )
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, find_tiling, flatten_depth, tiling_of
@@ -216,7 +214,8 @@ def test_results_do_not_depend_on_caches(monkeypatch: pytest.MonkeyPatch) -> Non
         work = ConvTransposeProblem(
             square(3, 40, stride=1), 1, 1, 32, 16, np.dtype(np.float32), is_plain=True, is_cached=True
         )
-        assert router._winograd(work, x.dtype, PLAIN)(x, own_weights(w), b, router_result, 1)
+        run = router.make_run("winograd", work, x.dtype, is_cached=True)
+        assert run(x, own_weights(w), b, router_result, 1)
         made.append(router_result)
 
     np.testing.assert_array_equal(*made)

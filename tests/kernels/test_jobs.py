@@ -16,7 +16,7 @@ from benchmarks.shapes import CHANNELS, CONV_TRANSPOSE, MAX_POOL, MAX_UNPOOL, SI
 from unpool.dtypes import storage_type
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose, max_pool, max_unpool
-from unpool.kernels.cpu.conv_transpose import direct, gemm_1x1, phases, phases_plan, rows, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose import direct, dispatch, phases, phases_plan, winograd, winograd_accuracy
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, tiling_of
 from unpool.kernels.cpu.fold_axes import readonly
@@ -173,15 +173,15 @@ def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
         positions = flat.batch * int(np.prod(tiling_of(flat.axes).tiles))
         yield dealt(found.jobs, last_part(positions, found.block, vector_bytes() // 4))
         shape = (work.batch, work.channels, depth.small, *(axis.small for axis in flat.axes))
-        launch = winograd_accuracy._check(flat.axes, shape, work.dtype, work.group, count, depth)[0]
-        yield alike(launch._jobs, 4 * int(np.prod(shape)) * depth.taps / BYTES)
+        check = winograd_accuracy._check(flat.axes, shape, work.dtype, work.group, depth)
+        yield alike(check.for_threads(count)._jobs, 4 * int(np.prod(shape)) * depth.taps / BYTES)
     elif algorithm == "direct":
         yield alike(direct.launch(work).for_threads(count)._jobs, 4 * products / PRODUCTS)
     else:
         with patch.object(Launch, "run", lambda self, *_: made.append(self)):
             made: list[Launch] = []
             arrays = [np.empty(shape, np.float32) for shape in ((work.batch, work.channels), (1,), (1,), (1,))]
-            {"gemm_1x1": gemm_1x1, "rows": rows}[algorithm].writer(work)(*arrays, count)
+            dispatch.make_run(algorithm, work, work.dtype)(*arrays, count)
         yield alike(made[0]._jobs, products / PRODUCTS)
 
 

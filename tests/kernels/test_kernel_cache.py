@@ -173,3 +173,27 @@ def test_runs_where_nothing_can_be_written(tmp_path: Path, spoil: Callable[[Hous
     said = [line for line in log.splitlines() if "cache" in line.lower()]
     assert len(said) == 1, log
     assert not list(tmp_path.rglob("kernels-*"))
+
+
+ENTRIES = """
+import sys
+import numpy as np
+from unpool.kernels.cpu import convert
+launches = [convert.launch(np.dtype(name), np.dtype(name), 1, 3, 4) for name in sys.argv[1:]]
+for launch in launches:
+    x = np.zeros(12, launch._kernel.name[-8:-1])
+    launch.run((x, np.empty_like(x)), 1)
+print(*{launch._kernel.c_entry((0, 0, *launch._args, 0, 1)) for launch in launches})
+"""
+
+
+def test_kernels_of_two_processes_keep_their_entries(tmp_path: Path) -> None:
+    """Specialisations that two processes compiled, each as its first, are two functions in a third one."""
+    chosen = {"NUMBA_CACHE_DIR": str(tmp_path), "UNPOOL_KERNELS": "compiled"}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", ENTRIES, *names], env=os.environ | chosen, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for names in (["float32"], ["float64"], ["float64", "float32"])
+    ]
+    assert [len(entries) for entries in found] == [1, 1, 2]

@@ -65,6 +65,27 @@ def generator():
     )  # fmt: skip
 
 
+def conversions():
+    """ConvTransposes of 16 bits, of cropped points, channels last, and with weights that are no constants."""
+    return model(
+        """test (float[n, 24, 1, 1] x) => (float[n, 2, h, w] y) {
+        a = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1)
+        s = ReduceMean <keepdims = 0> (x)
+        w = Mul (w2, s)
+        b = Mul (b2, s)
+        c = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (a, w, b)
+        d = Cast <to = 10> (c)
+        e = ConvTranspose <strides = [3, 3]> (d, w3)
+        f = ConvTranspose <strides = [2, 2]> (e, w4)
+        g = Transpose <perm = [0, 2, 3, 1]> (f)
+        h = unpool.ConvTranspose <channels_last = 1, opset = 16, activation = "Tanh"> (g, w4)
+        i = Cast <to = 1> (h)
+        y = Transpose <perm = [0, 3, 1, 2]> (i) }""",
+        w1=array(24, 20, 4, 4), w2=array(20, 16, 4, 4), b2=array(16), w3=array(16, 2, 5, 5).astype(np.float16),
+        w4=array(2, 2, 2, 2).astype(np.float16),
+    )  # fmt: skip
+
+
 def volumes():
     """Three spatial axes."""
     return model(
@@ -91,6 +112,7 @@ def fused():
 MODELS = {
     "segnet": (segnet, [(1, 3, 32, 48), (1, 3, 20, 20)]),
     "generator": (generator, [(1, 100, 1, 1), (3, 100, 1, 1)]),
+    "conversions": (conversions, [(1, 24, 1, 1), (2, 24, 1, 1)]),
     "volumes": (volumes, [(1, 8, 4, 8, 8)]),
     "fused": (fused, [(1, 6, 300), (1, 6, 41)]),
 }
@@ -188,6 +210,17 @@ def test_equal_in_a_c_program(compiled, host, name, tmp_path):
         done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert np.array_equal(np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape), expected)
+
+
+def test_weights_of_another_shape_are_refused():
+    """A plan is for the shapes of all inputs that are no constants."""
+    text = "test (float[1, 3, 4, 4] x, float[3, m, 2, 2] w) => (float[n, m, h, v] y) { y = ConvTranspose (x, w) }"
+    compiled = unpool.onnxruntime.compile(model(text), shapes={"w": (3, 2, 2, 2)})
+    session = session_of(compiled, trust_plans=True)
+    x, w = array(1, 3, 4, 4), array(3, 2, 2, 2)
+    assert np.array_equal(session.run(None, {"x": x, "w": w})[0], unpool.conv_transpose(x, w))
+    with pytest.raises(Exception, match="compiled for other shapes"):
+        session.run(None, {"x": x, "w": array(3, 4, 2, 2)})
 
 
 def test_plans_run_only_if_they_are_trusted(compiled):

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import product
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -12,6 +14,8 @@ import pytest
 import unpool
 import unpool.onnxruntime
 from tests.campaigns import plans
+from tests.support.ort_values import to_numpy, to_value
+from tests.support.runners import bits
 from unpool import execute
 from unpool.onnxruntime import planner
 
@@ -104,6 +108,73 @@ def test_inaccurate_tiles_are_those_of_the_function(without_python, dtype, speci
     asked = len(without_python)
     run(session, x)
     assert len(without_python) == asked
+
+
+CALLS = {
+    "rows": ((2, 2, 2, 2), (2, 3, 5, 5), {"strides": [3, 3]}),
+    "phases": ((2, 16, 5, 4), (16, 9, 3, 3), {"strides": [2, 2], "pads": [1] * 4}),
+    "phases of few channels": ((1, 16, 5, 4), (16, 3, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+    "groups": ((2, 4, 5, 6), (4, 2, 3, 2), {"strides": [2, 1], "group": 2}),
+    "direct": ((2, 3, 9, 8), (3, 1, 2, 2), {"strides": [2, 2]}),
+    "winograd": ((1, 64, 16, 12), (64, 40, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+    "winograd in slices": ((1, 64, 4, 12, 12), (64, 40, 3, 3, 3), {"pads": [1] * 6}),
+    "points": ((3, 24, 1, 1), (24, 70, 3, 3), {}),
+    "points of few outputs": ((3, 24, 1, 1), (24, 3, 2, 2), {}),
+    "points, cropped": ((1, 24, 1, 1), (24, 20, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
+    "points, of which little is wanted": ((40, 2, 1, 1), (2, 3, 31, 33), {"output_shape": [2, 3]}),
+    "points, none of which is met": ((2, 2, 1, 1), (2, 3, 1, 2), {"strides": [4, 4], "output_shape": [4, 4]}),
+    "without positions": ((2, 3, 0, 4), (3, 2, 3, 3), {"strides": [2, 2], "output_shape": [2, 3]}),
+    "without channels": ((1, 0, 3, 4), (0, 2, 2, 2), {}),
+    "to nothing": ((0, 3, 3, 4), (3, 2, 3, 3), {}),
+}
+"""Shapes of x and w, and attributes."""
+
+FORMS = {
+    "channels first": {}, "channels last": {"layout": "NHWC"}, "Tanh": {"layout": "NHWC", "activation": "Tanh"},
+    "LeakyRelu": {"layout": "NHWC", "activation": "LeakyRelu", "activation_params": [0.25]},
+}  # fmt: skip
+"""Layouts and activations."""
+
+
+def results(arrays, given, layout="NCHW", **attributes):
+    """What a session gives for a ConvTranspose of arrays by name, in two runs that pass those that are given."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(arrays["x"].dtype)
+    domain = "com.ms.internal.nhwc" if layout == "NHWC" else ""
+    node = onnx.helper.make_node("ConvTranspose", list(arrays), ["y"], domain=domain, **attributes)
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, [None] * arrays[name].ndim) for name in given]
+    constants = [onnx.numpy_helper.from_array(x, name) for name, x in arrays.items() if name not in given]
+    outputs = [onnx.helper.make_tensor_value_info("y", kind, None)]
+    imports = [onnx.helper.make_opsetid(each, OPSET) for each in {"", domain}]
+    graph = onnx.helper.make_graph([node], "test", inputs, outputs, constants)
+    options = onnxruntime.SessionOptions()
+    unpool.onnxruntime.register(options, opset=OPSET)
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    feeds = {name: to_value(arrays[name]) for name in given}
+    return [to_numpy(session.run_with_ort_values(["y"], feeds)[0]) for _ in range(2)]
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize(("form", "dtype"), [
+    ("channels first", ml_dtypes.bfloat16), *product(FORMS, (np.float32, np.float64, np.float16))
+])  # fmt: skip
+@pytest.mark.parametrize("given", ["x", "xb", "xw"])
+@pytest.mark.parametrize("call", CALLS)
+def test_every_transposed_convolution_has_a_plan(without_python, dtype, given, form, call):
+    """Of every algorithm, type and layout, with weights and biases that are constants or inputs, and with NaN."""
+    shape, weights, attributes = CALLS[call]
+    x, w = random(*shape, dtype=dtype), (random(*weights, seed=1) / 16).astype(dtype)
+    b = random(weights[1] * attributes.get("group", 1), dtype=dtype, seed=2)
+    options = attributes | FORMS[form]
+    if "layout" in options:
+        x = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    for turn, special in enumerate((None, np.nan, np.inf)):
+        if special is not None:
+            w.reshape(-1)[w.size // 2 : w.size // 2 + 1] = special
+        expected = unpool.conv_transpose(x, w if "w" in given else execute.own_weights(w), b, opset=OPSET, **options)
+        for y in results({"x": x, "w": w, "b": b}, given, **options):
+            assert bits(y) == bits(expected)
+        assert len(without_python) == turn + 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8])

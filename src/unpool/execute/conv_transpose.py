@@ -53,18 +53,16 @@ class PreparedConvTranspose:
             y[...] = buffer
         return (y,)
 
-    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
-        """The steps of a plan for weights that are a constant from `own_weights`; None where there is none."""
+    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...]:
+        """The steps of a plan; constant weights are from `own_weights`."""
         x, w, *rest = inputs
+        assert x is not None, "required inputs were checked"
+        assert w is not None, "required inputs were checked"
         b = rest[0] if rest else None
-        if x is None or w is None or w.value is None or self._dispatcher.is_empty:
-            return None
         if b is None or b.value is not None:
             value = self._zeros if b is None else contiguous(b.value, self.row, self._storage.compute)
             b = Operand(Kind.CONSTANT, 0, value.shape, value.dtype, value)
-        if b.dtype != self._storage.compute:
-            return None
-        return self._dispatcher.steps(x, w.value, b, outputs[0])
+        return tuple(step.resolve() for step in self._dispatcher.steps(x, w, b, outputs[0]))
 
     @property
     def nbytes(self) -> int:

@@ -203,26 +203,28 @@ def _replace(
     label = f"compile: {node.op_type} {old_name or node.output[0]}"
     if not recorded:
         raise UnsupportedError(f"{label} did not run on zeros, so no plan of it is known. Move it out of the branch.")
-    packs_weights = OPERATORS[node.op_type].packs_weights
-    data = list(node.input[:1] if packs_weights else node.input)
+    packs_weights, kept = OPERATORS[node.op_type].packs_weights, recorded[0].inputs
+    data = [node.input[number] for number in kept]
     constants: list[Any] = []
-    blobs: dict[tuple[int, ...], bytes] = {}
+    found: dict[tuple[int, ...], plans.NodePlan] = {}
     for each in recorded:
         if each.plan is None:
-            raise UnsupportedError(
-                f"{label} has no plan: its weights are no constants, or its layout, type or activation is one that "
-                "only Python computes."
-            )
-        numbers: dict[int, int] = {}
-        for step in each.plan.steps:
-            for operand in step.operands():
-                number = operand.number
-                if operand.kind is Kind.CONSTANT and number not in numbers:
-                    numbers[number] = len(data) + _number_of(constants, operand.value) if packs_weights else number
-        steps = tuple(step._replace(args=_with_inputs(step.args, numbers)) for step in each.plan.steps)
-        encoded = plans.encode(each.plan._replace(inputs=MAX_INPUTS, steps=steps), each.key, library)
-        _check_kernels(label, encoded.kernels, library)
-        blobs[each.key] = encoded.blob
+            raise UnsupportedError(f"{label} has no plan: its weights are no constants.")
+        numbers = {(Kind.INPUT, old): new for new, old in enumerate(kept)}
+        for operand in (operand for step in each.plan.steps for operand in step.operands()):
+            origin = operand.kind, operand.number
+            if operand.kind is Kind.CONSTANT and origin not in numbers and not _is_record(operand):
+                number = len(data) + _number_of(constants, operand.value) if packs_weights else operand.number
+                numbers[origin] = number
+        found[each.key] = _renumber(each.plan, numbers)
+    key_of_constants = [
+        part
+        for value in constants
+        for part in (onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.ndim, *value.shape)
+    ]
+    encoded = [plans.encode(plan, (*key, *key_of_constants), library) for key, plan in found.items()]
+    for plan_bytes in encoded:
+        _check_kernels(label, plan_bytes.kernels, library)
     if len(data) + len(constants) > MAX_INPUTS:
         raise UnsupportedError(f"{label} packs its weights in another way for each shape. Compile it for fewer shapes.")
     for number, value in enumerate(constants):
@@ -234,7 +236,16 @@ def _replace(
     del node.input[:], node.attribute[:]
     node.input.extend(data)
     node.name, node.domain = old_name, DOMAIN
-    node.attribute.append(onnx.helper.make_attribute("plans", b"".join(blobs.values())))
+    node.attribute.append(onnx.helper.make_attribute("plans", b"".join(each.blob for each in encoded)))
+
+
+def _renumber(plan: plans.NodePlan, numbers: dict[tuple[Kind, int], int]) -> plans.NodePlan:
+    """The plan of a compiled node, whose inputs have these numbers."""
+    steps = tuple(
+        step._replace(args=_with_inputs(step.args, numbers), indices=_with_inputs(step.indices, numbers))
+        for step in plan.steps
+    )
+    return plan._replace(inputs=MAX_INPUTS, steps=steps)
 
 
 def _check_kernels(label: str, steps: Sequence[PlanStep], library: str) -> None:
@@ -270,10 +281,17 @@ def _number_of(constants: list[Any], value: Any) -> int:
     return len(constants) - 1
 
 
-def _with_inputs(arg: Any, numbers: dict[int, int]) -> Any:
-    """Arguments in which constants are inputs of the node."""
-    if isinstance(arg, Operand) and arg.kind is Kind.CONSTANT:
-        return Operand(Kind.INPUT, numbers[arg.number], arg.shape, arg.dtype)
+def _is_record(operand: Operand) -> bool:
+    """True for a constant of a few numbers, which a plan holds."""
+    return operand.value is not None and operand.dtype.names is not None
+
+
+def _with_inputs(arg: Any, numbers: dict[tuple[Kind, int], int]) -> Any:
+    """Arguments in which constants are inputs of the node, by their new numbers, or part of the plan."""
+    if isinstance(arg, Operand) and (arg.kind, arg.number) in numbers:
+        return Operand(Kind.INPUT, numbers[arg.kind, arg.number], arg.shape, arg.dtype)
+    if isinstance(arg, OperandView) and _is_record(arg.operand):
+        return arg.operand.value
     if isinstance(arg, OperandView):
         return arg._replace(operand=_with_inputs(arg.operand, numbers))
     if isinstance(arg, tuple):

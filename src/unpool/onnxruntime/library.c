@@ -348,7 +348,6 @@ static int64_t key_of(const Kernel *kernel, const Call *call, int64_t *key) {
     int64_t count = 0;
     for (int64_t i = 0; i < call->inputs; i++) {
         const Tensor *tensor = &call->tensors[i];
-        if (kernel->is_compiled && i >= data_count(kernel->operator)) break;
         key[count++] = tensor->data == NULL ? -1 : tensor->type;
         key[count++] = tensor->data == NULL ? 0 : tensor->rank;
         for (int64_t axis = 0; tensor->data != NULL && axis < tensor->rank; axis++) key[count++] = tensor->dims[axis];

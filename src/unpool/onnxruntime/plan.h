@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLAN_ABI = 1, MAX_OPERANDS = 16 };
+enum { PLAN_ABI = 1, MAX_OPERANDS = 32 };
 
 typedef struct Plan Plan;
 

@@ -96,7 +96,8 @@ _FORGET = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 class PlanRecord(NamedTuple):
     """What the planner was asked for a node."""
 
-    key: tuple[int, ...]  # that describes its inputs, all of them
+    inputs: tuple[int, ...]  # numbers of those that its compiled node keeps: all but constants that are packed
+    key: tuple[int, ...]  # that describes these
     plan: plans.NodePlan | None
 
 
@@ -211,17 +212,20 @@ def _inputs(node: Node, call: Any) -> list[AnyArray | None]:
     ]
 
 
-def _key(spec: Spec, inputs: Sequence[AnyArray | None]) -> tuple[int, ...]:
-    """What `key_of` in library.c writes for the inputs of a compiled node."""
+def _record(node: Node, inputs: Sequence[AnyArray | None], plan: plans.NodePlan | None) -> PlanRecord:
+    """The inputs of the compiled node, with what `key_of` in library.c writes for them."""
+    is_packed = isinstance(node.spec, (ConvTransposeSpec, ConvSpec))
+    kept = [number for number, x in enumerate(inputs) if not (is_packed and (x is None or number in node.constants))]
     key: list[int] = []
-    for number, x in enumerate(inputs[:1] if isinstance(spec, (ConvTransposeSpec, ConvSpec)) else inputs):
+    for number in kept:
+        x = inputs[number]
         if x is None:
             key += [-1, 0]
             continue
         key += [NUMBERS[x.dtype], x.ndim, *x.shape]
-        if isinstance(spec, MaxUnpoolSpec) and number == 2:
+        if isinstance(node.spec, MaxUnpoolSpec) and number == 2:
             key += x.tolist()
-    return tuple(key)
+    return PlanRecord(tuple(kept), tuple(key), plan)
 
 
 @contextmanager
@@ -276,7 +280,7 @@ def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...])
     plan = None if steps is None else plans.NodePlan(node.spec.row.label, len(inputs), outputs, steps)
     for recording in _recordings:
         if node.name in recording:
-            recording[node.name].append(PlanRecord(_key(node.spec, inputs), plan))
+            recording[node.name].append(_record(node, inputs, plan))
     if plan is None:
         return None, np.empty(0, np.int64)
     encoded = plans.encode(plan, key)

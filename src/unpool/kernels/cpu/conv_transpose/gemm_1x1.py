@@ -9,25 +9,23 @@ would use threads of its own, which then spin for milliseconds on cores that oth
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import copy_rows
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
-from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
-from unpool.kernels.cpu.machine.plan import Operand, PlanStep
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
-Write = Callable[[Any, Any, Any, Any, int | None], object]  # writes y of (x, w, b, y, threads)
 TILE = (8, 3) if vector_registers() == 32 else (4, 3)  # images, and vectors of columns
 TILE_OF_ONE = (1, 8)  # the same for one image
 CHANNELS_AT_ONCE = 8  # rows of w that are read side by side for one image
@@ -45,28 +43,41 @@ class GemmParams(NamedTuple):
 
 
 def activates(problem: ConvTransposeProblem) -> bool:
-    """True if `writer` can activate: if y consists of whole windows, and of many."""
+    """True if the call can activate: if y consists of whole windows, and of many."""
     return _is_whole(problem) and not _is_narrow(problem, problem.taps)
 
 
-def writer(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Write:
-    """The function that writes y from C-contiguous arrays of one type, activated only where `activates` allows it."""
+def steps(
+    problem: ConvTransposeProblem,
+    epilogue: Epilogue,
+    memory: PlanMemory,
+    x: Operand,
+    w: Operand,
+    b: Operand,
+    y: Operand,
+) -> tuple[KernelStep, ...]:
+    """The steps that write y, from arrays of one type, activated only where `activates` allows it."""
     if _is_whole(problem):
-        return _writer_of_windows(problem, problem.taps, epilogue)
+        return (_multiply(problem, epilogue, problem.taps, x, w, b, y),)
+    channels, planes = problem.channels, problem.batch * problem.maps
     target, source = zip(*(_overlap(axis) for axis in problem.axes), strict=True)
-    before, after = (slice(None),) * len(source), source
-    if problem.batch * problem.taps > _CROP_LIMIT * (problem.batch * problem.large + problem.channels * problem.taps):
-        before, after = after, before
-    sizes = [len(range(axis.window.size)[part]) for axis, part in zip(problem.axes, before, strict=True)]
-    write_windows = _writer_of_windows(problem, math.prod(sizes))
-
-    def write_cropped(x, w, b, y, threads):
-        windows = np.empty((len(x), w.shape[1], *sizes), y.dtype)
-        write_windows(x, np.ascontiguousarray(w[..., *before]), b, windows, threads)
-        y[...] = b.reshape(-1, *[1] * len(problem.axes))
-        y[..., *target] = windows[..., *after]
-
-    return write_cropped
+    met = [part.stop - part.start for part in source]
+    starts = [part.start for part in source]
+    sizes, larges = [axis.window.size for axis in problem.axes], [axis.large for axis in problem.axes]
+    before: tuple[KernelStep, ...] = ()
+    if problem.batch * problem.taps > _CROP_LIMIT * (problem.batch * problem.large + channels * problem.taps):
+        kept = memory.scratch((channels, problem.maps, *met), y.dtype)
+        rows = copy_rows.box_rows((sizes, met), (starts, [0] * len(met)), met)
+        crop = copy_rows.launch(channels * problem.maps, (problem.taps, math.prod(met), met[-1]), rows)
+        before = (KernelStep(crop, (), (w.flat(), kept.flat(is_writable=True), w.flat())),)
+        w, sizes, starts = kept, met, [0] * len(met)
+    windows = memory.scratch((problem.batch, problem.maps, *sizes), y.dtype)
+    rows = copy_rows.box_rows((sizes, larges), (starts, [part.start for part in target]), met)
+    place = copy_rows.launch(planes, (math.prod(sizes), problem.large, met[-1]), rows, problem.maps)
+    placed = KernelStep(place, (), (windows.flat(), y.flat(is_writable=True), b.flat()))
+    if math.prod(met) == 0:
+        return (placed,)
+    return (*before, _multiply(problem, PLAIN, math.prod(sizes), x, w, b, windows), placed)
 
 
 def _is_whole(problem: ConvTransposeProblem) -> bool:
@@ -95,37 +106,21 @@ def _overlap(axis: Axis) -> tuple[slice, slice]:
     return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
 
 
-def _writer_of_windows(problem: ConvTransposeProblem, taps: int, epilogue: Epilogue = PLAIN) -> Write:
-    """The function that writes all windows, of `taps` taps each."""
+def _multiply(
+    problem: ConvTransposeProblem, epilogue: Epilogue, taps: int, x: Operand, w: Operand, b: Operand, windows: Operand
+) -> KernelStep:
+    """The step that writes all windows, of `taps` taps each."""
     columns = problem.maps * taps
     if _is_narrow(problem, taps):
-        by_maps = Launch(multiply_maps, problem.maps, problem.channels * columns)
-
-        def write(x, w, b, y, threads):
-            for image, out in zip(x, y, strict=True):
-                by_maps.run((), threads, readonly(image), readonly(w), readonly(b), out.reshape(-1))
-
-        return write
-    launch = _launch(problem, taps, epilogue)
-    return lambda x, w, b, y, threads: launch.run((x, w, b, y), threads)
-
-
-def _launch(problem: ConvTransposeProblem, taps: int, epilogue: Epilogue) -> Launch:
-    columns = problem.maps * taps
+        launch = Launch(multiply_maps, problem.maps, problem.batch * problem.channels * columns, problem.batch)
+        return KernelStep(launch, (), (x.flat(), w.flat(), b.flat(), windows.flat(is_writable=True)))
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
     params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
     args = record(params, activation=vec.activation_dtype(problem.dtype))
     kernel = _make_kernel_of_one(problem.dtype) if problem.batch == 1 else _make_kernel(problem.dtype)
     parts = 1 if problem.batch == 1 else PARTS_PER_THREAD
     work = problem.split_cost * taps // problem.taps
-    return Launch(kernel, -(-columns // _width(problem)), work, args, parts=parts)
-
-
-def steps(
-    problem: ConvTransposeProblem, epilogue: Epilogue, x: Operand, w: Operand, b: Operand, y: Operand
-) -> tuple[PlanStep, ...]:
-    """The step of a plan that does what `writer` does where `activates` allows it."""
-    return _launch(problem, problem.taps, epilogue).steps((x, w, b, y), None)
+    return KernelStep(Launch(kernel, -(-columns // _width(problem)), work, args, parts=parts), (x, w, b, windows))
 
 
 def _tile(problem: ConvTransposeProblem) -> tuple[int, int]:
@@ -141,28 +136,31 @@ def _is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
 
 
 @jit(fastmath={"contract"})
-def multiply_maps(x, w, b, y, first, stop):
-    """Write some output channels of one image, which stay in the cache.
+def multiply_maps(x, w, b, y, batch, first, stop):
+    """Write some output channels of all images.
 
-    for every part of the input channels, for every channel of it
-        for all columns of these output channels
+    for every image, for every part of the input channels, for every channel of it
+        for all columns of these output channels, which stay in the cache
     """
-    window = y.size // b.size
-    total, part = y[first * window : stop * window], np.empty((stop - first) * window, y.dtype)
-    together = max(TOGETHER, int(np.sqrt(x.size)))
-    total[:] = 0
-    for begin in range(0, x.size, together):
-        part[:] = 0
-        for channel in range(begin, min(x.size, begin + together)):
-            row, factor = w[channel * y.size + first * window :], x[channel]
+    channels, columns = x.size // batch, y.size // batch
+    window = columns // b.size
+    part = np.empty((stop - first) * window, y.dtype)
+    together = max(TOGETHER, int(np.sqrt(channels)))
+    for image in range(batch):
+        total = y[image * columns + first * window : image * columns + stop * window]
+        total[:] = 0
+        for begin in range(0, channels, together):
+            part[:] = 0
+            for channel in range(begin, min(channels, begin + together)):
+                row, factor = w[channel * columns + first * window :], x[image * channels + channel]
+                for column in range(part.size):
+                    part[column] += factor * row[column]
             for column in range(part.size):
-                part[column] += factor * row[column]
-        for column in range(part.size):
-            total[column] += part[column]
-    for out_map in range(stop - first):
-        bias = b[first + out_map]
-        for column in range(out_map * window, (out_map + 1) * window):
-            total[column] += bias
+                total[column] += part[column]
+        for out_map in range(stop - first):
+            bias = b[first + out_map]
+            for column in range(out_map * window, (out_map + 1) * window):
+                total[column] += bias
 
 
 @specialize

@@ -6,6 +6,7 @@ A row of a tile is a phase and an output channel; zeros fill the last tile. Comp
 tile of all classes, whose taps share memory. NumPy packs few weights in less time than loading that code takes.
 """
 
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.conv_transpose import phases_plan
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
 
 MANY = 1 << 15  # least number of weights for compiled code, where they are packed in every call
@@ -51,10 +53,23 @@ def pack(w: Any, cut: phases_plan.Blocking, group: int, threads: int | None = 1,
 
 def fill(packed: Any, w: Any, cut: phases_plan.Blocking, group: int, threads: int | None) -> None:
     """Write the packed weights in compiled code; the arguments are those of `pack`."""
-    params, tiles, taps = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)
-    jobs = group * -(-int(params[0]["channels"]) // CHANNELS)
-    launch = _launch(w.dtype, phases_plan.TILES[cut.tile][0], jobs, packed.size)
-    launch.run((w, packed), threads, params, tiles, taps)
+    launch, tables = _call(w.shape, w.dtype, cut, group)
+    launch.run((w, packed), threads, *tables)
+
+
+def pack_step(w: Operand, cut: phases_plan.Blocking, group: int, memory: PlanMemory) -> tuple[Operand, KernelStep]:
+    """The packed weights, and the step that packs them."""
+    launch, tables = _call(w.shape, w.dtype, cut, group)
+    packed = memory.scratch((group * int(tables[0]["whole"][0]),), w.dtype)
+    return packed, KernelStep(launch, (w, packed), tables)
+
+
+def _call(shape: tuple[int, ...], dtype: np.dtype[Any], cut: phases_plan.Blocking, group: int):
+    """The call on (w, packed), and what follows these."""
+    tables = _tables(cut, shape[0] // group, shape[1], math.prod(shape[2:]))
+    params = tables[0][0]
+    jobs = group * -(-int(params["channels"]) // CHANNELS)
+    return _launch(dtype, phases_plan.TILES[cut.tile][0], jobs, group * int(params["whole"])), tables
 
 
 @lru_cache(maxsize=64)

@@ -7,16 +7,16 @@ one multiply-add of contiguous vectors, and no product with an inserted zero is 
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
-from unpool.kernels.cpu.fold_axes import list_rows, readonly, row_plan
+from unpool.kernels.cpu.fold_axes import list_rows, row_plan
 from unpool.kernels.cpu.machine.jit import jit, record
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.shape_cache import cached
 
@@ -45,8 +45,8 @@ class RowsTables(NamedTuple):
     spans: Table  # per tap along the lanes its number, the small positions [low, high) it carries, its phase and shift
 
 
-def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int | None], object]:
-    """The function that writes y of C-contiguous (x, w, b, y, threads), all float32 or all float64."""
+def step(problem: ConvTransposeProblem, x: Operand, w: Operand, b: Operand, y: Operand) -> KernelStep:
+    """The step that writes y of (x, w, b), all float32 or all float64."""
     *leading, lanes = problem.axes
     tables, listed, together = _tables(problem.axes)
     rows, channels = math.prod(axis.large for axis in leading), problem.channels // problem.group
@@ -57,7 +57,7 @@ def writer(problem: ConvTransposeProblem) -> Callable[[Any, Any, Any, Any, int |
     jobs = problem.batch * problem.group * problem.maps * rows
     cost = jobs * lanes.large * max(1, channels * listed * lanes.window.size // lanes.window.stride)
     launch = Launch(conv_transpose_rows, jobs, cost, record(params), tables)
-    return lambda x, w, b, y, threads: launch.run((), threads, readonly(x), readonly(w), readonly(b), y.reshape(-1))
+    return KernelStep(launch, (), (x.flat(), w.flat(), b.flat(), y.flat(is_writable=True)))
 
 
 @cached(64)

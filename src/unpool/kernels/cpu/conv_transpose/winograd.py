@@ -40,6 +40,7 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector import BITS
 
@@ -156,20 +157,30 @@ def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:
 
 def pack(w, axes: tuple[Axis, ...], group: int, threads: int | None):
     """The transformed weights: group, tile, entry, channel, row; of finite (C, M/group, k1, k2), summed in float64."""
-    tiling, rows = tiling_of(axes), winograd_kernel.tile_rows()
-    channels, maps = w.shape[0] // group, w.shape[1]
-    tiles, taps = -(-maps // rows), w[0, 0].size
-    starts, summands = list_summands(tiling, tuple(axis.window.size for axis in axes))
-    packed = np.empty((group * tiles, len(tiling.entries), channels, rows), w.dtype)
-    work = packed.size * len(summands) // (len(tiling.entries) * VECTOR_SPEEDUP)
-    params = record(WinogradPackParams(channels, maps, tiles, taps))
-    _packing(w.dtype, group * tiles, work).run((w, packed), threads, params, starts, summands)
-    return packed.reshape(-1)
+    size, launch, tables = _packing(axes, w.shape, w.dtype, group)
+    packed = np.empty(size, w.dtype)
+    launch.run((w, packed), threads, *tables)
+    return packed
+
+
+def pack_step(w: Operand, axes: tuple[Axis, ...], group: int, memory: PlanMemory) -> tuple[Operand, KernelStep]:
+    """The transformed weights, and the step that computes them."""
+    size, launch, tables = _packing(axes, w.shape, w.dtype, group)
+    packed = memory.scratch((size,), w.dtype)
+    return packed, KernelStep(launch, (w, packed), tables)
 
 
 @lru_cache(maxsize=64)
-def _packing(dtype: np.dtype[Any], jobs: int, work: int) -> Launch:
-    return Launch(_make_packing_kernel(dtype, winograd_kernel.tile_rows()), jobs, work, parts=1)
+def _packing(axes: tuple[Axis, ...], shape: tuple[int, ...], dtype: np.dtype[Any], group: int):
+    """The number of transformed weights, the call on (w, packed), and what follows these."""
+    tiling, rows = tiling_of(axes), winograd_kernel.tile_rows()
+    channels, maps = shape[0] // group, shape[1]
+    tiles, taps = -(-maps // rows), math.prod(shape[2:])
+    starts, summands = list_summands(tiling, tuple(axis.window.size for axis in axes))
+    size = group * tiles * len(tiling.entries) * channels * rows
+    work = size * len(summands) // (len(tiling.entries) * VECTOR_SPEEDUP)
+    launch = Launch(_make_packing_kernel(dtype, rows), group * tiles, work, parts=1)
+    return size, launch, (record(WinogradPackParams(channels, maps, tiles, taps)), starts, summands)
 
 
 def launch(

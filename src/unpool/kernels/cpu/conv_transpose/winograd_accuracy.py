@@ -27,14 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradTiling, add_depth, tiling_of
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis, WinogradTiling, tiling_of
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
-from unpool.kernels.cpu.machine.plan import Kind, Operand, PlanStep
-from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, thread_count
+from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand, PlanMemory
+from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
@@ -49,7 +48,6 @@ RANGE = 2.0**40  # root mean squares of weights lie between its inverse and this
 SQUARES = 2.0**100  # the same for T * T
 BAND = 8  # rows of tiles that one job checks
 FITTING_POSITIONS = 2048  # positions whose sums over all channels stay in the first cache
-IMAGES = 8  # inaccurate tiles that are computed again in one call
 
 
 class AccuracyThresholds(NamedTuple):
@@ -92,26 +90,109 @@ def thresholds_record(thresholds: AccuracyThresholds, dtype: npt.DTypeLike) -> n
 
 def accuracy_thresholds(w, axes: tuple[Axis, ...], group: int) -> npt.NDArray[np.void] | None:
     """The thresholds for finite weights (C, M/group, k1, k2), a record; None if no tile can be accurate."""
-    channels, (used, member) = w.shape[0] // group, _met_taps(axes)
-    flat = w.reshape(group, channels, w.shape[1], -1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = np.abs(flat).sum(axis=1), np.abs(flat.sum(axis=1)), np.einsum("gcmt,gcmt->gmt", flat, flat)
+    measure, combine = _measuring(axes, w.shape[0] // group, w.shape[1], group, w.dtype)
+    measures, thresholds = np.empty(3 * group * w.shape[1]), np.empty(1, thresholds_dtype(w.dtype))
+    measure.run((), None, readonly(w), measures)
+    return thresholds if all(combine.run((), None, readonly(measures), thresholds)) else None
+
+
+def threshold_steps(
+    w: Operand, axes: tuple[Axis, ...], group: int, memory: PlanMemory
+) -> tuple[Operand, tuple[KernelStep, ...]]:
+    """The thresholds for finite weights, and the steps that compute them; NOT_MET if no tile can be accurate."""
+    measure, combine = _measuring(axes, w.shape[0] // group, w.shape[1], group, w.dtype)
+    measures = memory.scratch((3 * group * w.shape[1],), np.dtype(np.float64))
+    thresholds = memory.scratch((1,), thresholds_dtype(w.dtype))
+    measured = KernelStep(measure, (), (w.flat(), measures.flat(is_writable=True)))
+    combined = KernelStep(
+        combine, (), (measures.flat(), thresholds.flat(is_writable=True)), Condition.ALL_TRUE, (1, NOT_MET)
+    )  # fmt: skip
+    return thresholds, (measured, combined)
+
+
+def thresholds_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
+    """The type of thresholds for x of a type."""
+    return thresholds_record(AccuracyThresholds(0, 0, 0), dtype).dtype
+
+
+class MeasureParams(NamedTuple):
+    """Arguments of measuring weights."""
+
+    channels: int  # of x, in a group
+    maps: int  # output channels of a group
+    taps: int  # of a window
+
+
+@lru_cache(maxsize=64)
+def _measuring(axes: tuple[Axis, ...], channels: int, maps: int, group: int, _: np.dtype[Any]) -> tuple[Launch, Launch]:
+    """The calls on (weights, measures) and (measures, thresholds)."""
+    used, member = _met_taps(axes)
     share = member / (channels * member.sum(axis=0))
-    sizes, signed, squares = (np.einsum("gmt,tp->gmp", each[..., used], share) for each in sums)
-    tap_squares = sums[2][..., used] / channels
-    is_fine = (squares >= RANGE**-2) & (squares <= RANGE**2)
-    is_live = sizes > 0
-    is_close = tap_squares >= LEAST_TAP**2 * np.einsum("gmp,tp->gmt", squares, member)
-    if not (is_fine[is_live].all() and is_close.all()):
-        return None
-    roots = np.sqrt(squares[is_live])
-    least = float((sizes[is_live] / roots).min(initial=1))
-    aligned = float((signed[is_live] / roots).max(initial=0))
-    if not least >= LEAST_MEAN:
-        return None
-    error = TILE_ERROR * max(1, math.sqrt(channels / 64)) / least
-    spread = DEVIATIONS**2 * (1 - least**2) / least**2
-    return thresholds_record(AccuracyThresholds(spread, error, ALIGNED_ERROR * aligned**2), w.dtype)
+    params = record(MeasureParams(channels, maps, math.prod(axis.window.size for axis in axes)))
+    work = group * maps * channels * len(used) // VECTOR_SPEEDUP
+    measure = Launch(measure_weights, group * maps, work, params, used, share, member.astype(np.float64))
+    return measure, Launch(combine_measures, group * maps, 0, channels)
+
+
+@jit()
+def measure_weights(w, measures, args, used, share, member, first, stop):
+    """Write three numbers for some output channels, of w (C, M/group, taps) flat.
+
+    They are the least mean magnitude of the weights of a phase and the largest magnitude of their mean, relative to
+    their root mean square, and 1 if no weights are out of range, otherwise 0.
+
+    for every output channel
+        for every channel of the group, for every tap: sums of magnitudes, weights and squares
+        for every phase: their means
+    """
+    params = args[0]
+    channels, maps, taps = params.channels, params.maps, params.taps
+    sizes, signed, squares = np.empty(used.size), np.empty(used.size), np.empty(used.size)
+    means = np.empty(share.shape[1])
+    for job in range(first, stop):
+        group, out_map = job // maps, job % maps
+        sizes[:] = 0
+        signed[:] = 0
+        squares[:] = 0
+        for channel in range(channels):
+            begin = ((group * channels + channel) * maps + out_map) * taps
+            for number in range(used.size):
+                weight = np.float64(w[begin + used[number]])
+                sizes[number] += abs(weight)
+                signed[number] += weight
+                squares[number] += weight * weight
+        least, largest, is_fine = 1.0, 0.0, True
+        for phase in range(share.shape[1]):
+            size, mean, square = 0.0, 0.0, 0.0
+            for number in range(used.size):
+                size += sizes[number] * share[number, phase]
+                mean += abs(signed[number]) * share[number, phase]
+                square += squares[number] * share[number, phase]
+            means[phase] = square
+            if size > 0:
+                is_fine = is_fine and RANGE**-2 <= square <= RANGE**2
+                least = min(least, size / np.sqrt(square))
+                largest = max(largest, mean / np.sqrt(square))
+        for number in range(used.size):
+            whole = 0.0
+            for phase in range(share.shape[1]):
+                whole += means[phase] * member[number, phase]
+            is_fine = is_fine and squares[number] / channels >= LEAST_TAP**2 * whole
+        measures[3 * job], measures[3 * job + 1], measures[3 * job + 2] = least, largest, is_fine
+
+
+@jit()
+def combine_measures(measures, thresholds, channels, first, stop):
+    """Write the thresholds from the numbers of all output channels; False if no tile can be accurate."""
+    least, largest = 1.0, 0.0
+    for job in range(first, stop):
+        if not (measures[3 * job + 2] > 0 and measures[3 * job] >= LEAST_MEAN):
+            return False
+        least, largest = min(least, measures[3 * job]), max(largest, measures[3 * job + 1])
+    thresholds[0].spread = DEVIATIONS**2 * (1 - least**2) / least**2
+    thresholds[0].tile = TILE_ERROR * max(1.0, math.sqrt(channels / 64)) / least
+    thresholds[0].aligned = ALIGNED_ERROR * largest**2
+    return True
 
 
 @lru_cache(maxsize=64)
@@ -152,42 +233,37 @@ def _windows_along(axis: Axis, side, tiles: int, outputs: int) -> dict[tuple[int
     return is_start
 
 
-def inaccurate_tiles(x, thresholds, axes: tuple[Axis, ...], group: int, threads: int | None, depth: DepthAxis = FLAT):
-    """The numbers of inaccurate tiles of C-contiguous x (N, C, [slices,] d1, d2), by image, by slice, by row."""
-    count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, threads)
-    bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
-    launch, tiles, *tables = _check(axes, add_depth(bits).shape, bits.dtype, group, count, depth)
-    flags = np.zeros(tiles, np.uint8)
-    launch.run((), count, readonly(bits), flags, thresholds, *tables)
-    return flags.nonzero()[0]
-
-
-def check_steps(
-    x: Operand, thresholds, axes: tuple[Axis, ...], group: int, depth: DepthAxis
-) -> tuple[Operand, tuple[PlanStep, ...]]:
-    """The flags of all tiles, and the steps of a plan that set them."""
-    count = thread_count(x.size * depth.taps // VECTOR_SPEEDUP, None)
+def check_step(
+    x: Operand, thresholds: Operand, axes: tuple[Axis, ...], group: int, depth: DepthAxis, memory: PlanMemory
+) -> tuple[Operand, KernelStep]:
+    """Flags of all tiles of x (N, C, [slices,] d1, d2), by image, slice and row, and the step that sets them."""
     bits = x if x.dtype.itemsize > 2 else x.view(BITS[x.dtype.name])
     shape = x.shape if len(x.shape) == 5 else (*x.shape[:2], 1, *x.shape[2:])
-    launch, tiles, *tables = _check(axes, shape, bits.dtype, group, count, depth)
-    flags = Operand(Kind.SCRATCH, 0, (tiles,), np.dtype(np.uint8))
-    return flags, launch.steps((), count, bits.flat(), flags.flat(is_writable=True), thresholds, *tables)
+    tiles = shape[0] * depth.large * math.prod(tiling_of(axes).tiles)
+    flags = memory.scratch((tiles,), np.dtype(np.uint8))
+    views = bits.flat(), flags.flat(is_writable=True), thresholds.flat(is_writable=True)
+    return flags, KernelStep(_check(axes, shape, bits.dtype, group, depth), (), views)
 
 
 @lru_cache(maxsize=64)
-def _check(axes: tuple[Axis, ...], shape: tuple[int, ...], _, group: int, threads: int, depth: DepthAxis = FLAT):
-    """The launch of the check for a number of threads, the number of tiles, and the arguments of a call."""
+def _check(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], group: int, depth: DepthAxis) -> Launches:
+    """The call on (x, flags, thresholds), x of a shape with slices."""
     tiling, (images, channels), (height, width) = tiling_of(axes), shape[:2], shape[-2:]
     batch, (down, across) = images * depth.large, tiling.tiles
+    work, tables = math.prod(shape) * depth.taps // VECTOR_SPEEDUP, windows_of(axes, tiling)
     splits = [_bands(height, tiling, batch) for height in even_sizes(down, BAND)]
-    bands = choose_split(splits, threads).jobs // batch
-    params = AccuracyParams(
-        depth=depth, groups=group, channels=channels // group, height=height, width=width, bands=bands,
-        tiles_down=down, tiles_across=across, top=tiling.sides[0].first, left=tiling.sides[1].first,
-        outputs=tiling.outputs,
-    )  # fmt: skip
-    launch = Launch(mark_inaccurate, batch * bands, math.prod(shape) * depth.taps // VECTOR_SPEEDUP, parts=1)
-    return launch, batch * down * across, record(params, depth=record(depth).dtype), *windows_of(axes, tiling)
+
+    def for_threads(threads: int) -> Launch:
+        bands = choose_split(splits, threads).jobs // batch
+        params = AccuracyParams(
+            depth=depth, groups=group, channels=channels // group, height=height, width=width, bands=bands,
+            tiles_down=down, tiles_across=across, top=tiling.sides[0].first, left=tiling.sides[1].first,
+            outputs=tiling.outputs,
+        )  # fmt: skip
+        args = record(params, depth=record(depth).dtype)
+        return Launch(mark_inaccurate, batch * bands, work, args, *tables, parts=1)
+
+    return Launches(work, for_threads)
 
 
 def _bands(height: int, tiling: WinogradTiling, batch: int) -> JobSplit:
@@ -341,53 +417,3 @@ class FallbackAxis:
         self.first, self.stride, self.large = side.first, stride, axis.large
         self.own, self.in_image = own, own - low
         self.image = Axis(high - low + 1, 4, axis.window, axis.begin + low)
-
-
-class WinogradFallback:
-    """The tiles of one set of shapes, computed by `build(problem, *args)`; `depth` is the axis before the two."""
-
-    def __init__(self, problem: ConvTransposeProblem, build: Any, args: Any, depth: DepthAxis = FLAT) -> None:
-        tiling = tiling_of(problem.axes)
-        self._depth, self._outputs, self._tiles = depth, tiling.outputs, tiling.tiles
-        self._lines = [FallbackAxis(*each, tiling.outputs) for each in zip(problem.axes, tiling.sides, strict=True)]
-        axes = tuple(line.image for line in self._lines)
-        self._compute = build(problem._replace(axes=axes, batch=IMAGES), *args)
-
-    def recompute(self, numbers: Any, x: Any, w: Any, b: Any, y: Any, threads: int | None) -> bool:
-        """Write the outputs of these tiles, with flat weights; False if the algorithm for them does not write."""
-        x, y = add_depth(x), add_depth(y)
-        for first in range(0, len(numbers), IMAGES):
-            slices, places = np.divmod(numbers[first : first + IMAGES], self._tiles[0] * self._tiles[1])
-            starts = [
-                line.first + self._outputs * place
-                for line, place in zip(self._lines, np.divmod(places, self._tiles[1]), strict=True)
-            ]
-            images = np.zeros((IMAGES, x.shape[1] * self._depth.taps, 4, 4), x.dtype)
-            self._take(images, x, slices, starts)
-            computed = np.empty((IMAGES, y.shape[1], *(line.image.large for line in self._lines)), y.dtype)
-            if not self._compute(images, w, b, computed, threads):
-                return False
-            self._put(y, computed, slices, starts)
-        return True
-
-    def _take(self, images: Any, x: Any, slices: Any, starts: Any) -> None:
-        """Copy the positions of tiles that lie in x, of every slice that they read."""
-        places = [start[:, None] + np.arange(4) for start in starts]
-        inside = [(0 <= each) & (each < size) for each, size in zip(places, x.shape[3:], strict=True)]
-        batch, numbers = np.divmod(slices, self._depth.large)
-        for tap in range(self._depth.taps):
-            met = numbers + self._depth.begin - tap * self._depth.step
-            is_there = (0 <= met) & (met < self._depth.small)
-            tile, row, column = np.nonzero(is_there[:, None, None] & inside[0][:, :, None] & inside[1][:, None, :])
-            values = x[batch[tile], :, met[tile], places[0][tile, row], places[1][tile, column]]
-            images[tile, tap :: self._depth.taps, row, column] = values
-
-    def _put(self, y: Any, computed: Any, slices: Any, starts: Any) -> None:
-        """Copy the outputs that the tiles own to y."""
-        rows, columns = self._lines
-        down, across = starts[0][:, None] * rows.stride + rows.own, starts[1][:, None] * columns.stride + columns.own
-        is_row, is_column = (0 <= down) & (down < rows.large), (0 <= across) & (across < columns.large)
-        tile, row, column = np.nonzero(is_row[:, :, None] & is_column[:, None, :])
-        batch, numbers = np.divmod(slices[tile], self._depth.large)
-        values = computed[tile, :, rows.in_image[row], columns.in_image[column]]
-        y[batch, :, numbers, down[tile, row], across[tile, column]] = values

@@ -1,12 +1,9 @@
-"""The steps of a plan with Winograd's algorithm: inaccurate tiles are computed again, by phases, or all of y is.
+"""The steps of a plan with Winograd's algorithm: inaccurate tiles are computed again, by phases.
 
-    mark        flags of inaccurate tiles
-    list        none: only the first line follows; some: the next four; too many: the last one
-        winograd
-        winograd, take, phases, put
-        the next algorithm
-
-`winograd_accuracy.py` does the same in Python, with the same results.
+mark        flags of inaccurate tiles
+list        none: only the first line follows; some: the second; too many: the plan ends as not met
+winograd
+winograd, take, phases, put
 """
 
 import math
@@ -15,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_accuracy import IMAGES, FallbackAxis, check_steps
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import FallbackAxis, check_step
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis, tiling_of
 from unpool.kernels.cpu.machine.jit import jit, record
-from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Kind, Operand, PlanStep
+from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, KernelStep, Operand, PlanMemory
+from unpool.kernels.cpu.machine.threads import Launch
 
 
 class TilesParams(NamedTuple):
@@ -46,45 +44,33 @@ class OwnLines(NamedTuple):
     columns: Any
 
 
-class WinogradCall(NamedTuple):
-    """A call whose tiles are checked."""
-
-    flat: ConvTransposeProblem  # by slices
-    depth: DepthAxis
-    thresholds: Any  # of the check
-    most: int  # inaccurate tiles that are computed again
-
-
 class TileImages(NamedTuple):
     """How inaccurate tiles are computed again: as small images."""
 
+    most: int  # tiles
     images: Operand
     computed: Operand
-    steps: tuple[PlanStep, ...]  # that compute them
+    steps: tuple[KernelStep, ...]  # that compute them
 
 
 def image_problem(flat: ConvTransposeProblem, most: int) -> ConvTransposeProblem:
-    """The call that computes `most` inaccurate tiles, or a few more, as images."""
+    """The call that computes `most` inaccurate tiles as images."""
     axes = tuple(line.image for line in _lines(flat))
-    return flat._replace(axes=axes, batch=-(-most // IMAGES) * IMAGES)
+    return flat._replace(axes=axes, batch=most)
 
 
 def steps(
-    call: WinogradCall, x: Operand, y: Operand, winograd: tuple[PlanStep, ...], again: TileImages,
-    otherwise: tuple[PlanStep, ...],
-) -> tuple[PlanStep, ...]:  # fmt: skip
-    """All steps; `winograd` computes all tiles, `again` a few, and `otherwise` all of y."""
-    flat, depth, thresholds, most = call
-    flags, marked = check_steps(x, thresholds, flat.axes, flat.group, depth)
-    numbers = Operand(Kind.SCRATCH, 1, (most + 1,), np.dtype(np.int64))
-    after = 2 * len(winograd) + len(again.steps) + 3
-    last = after if otherwise else NOT_MET
-    listed = PlanStep(
-        list_flagged, (flags.flat(), numbers.flat(is_writable=True), most), flags.size, 1, Condition.NUMBER,
-        (1, 1 + len(winograd), last),
+    flat: ConvTransposeProblem, depth: DepthAxis, x: Operand, y: Operand, thresholds: Operand, winograd: KernelStep,
+    again: TileImages, memory: PlanMemory,
+) -> tuple[KernelStep, ...]:  # fmt: skip
+    """All steps, of a call by slices; `winograd` computes all tiles."""
+    flags, marked = check_step(x, thresholds, flat.axes, flat.group, depth, memory)
+    numbers, image = memory.scratch((again.most + 1,), np.dtype(np.int64)), again.images
+    listed = KernelStep(
+        Launch(list_flagged, flags.size, 0, again.most), (), (flags.flat(), numbers.flat(is_writable=True)),
+        Condition.NUMBER, (1, 2, NOT_MET),
     )  # fmt: skip
-    alone = (*winograd[:-1], winograd[-1]._replace(then=(DONE,)))
-    tiling, lines, image = tiling_of(flat.axes), _lines(flat), again.images
+    tiling, lines = tiling_of(flat.axes), _lines(flat)
     bits, kind = {"depth": record(depth).dtype}, f"int{8 * x.dtype.itemsize}"
     params = TilesParams(
         depth=depth, channels=image.shape[1] // depth.taps, height=x.shape[-2], width=x.shape[-1],
@@ -93,13 +79,13 @@ def steps(
         image_height=again.computed.shape[-2], image_width=again.computed.shape[-1],
     )  # fmt: skip
     of_y = params._replace(channels=again.computed.shape[1], height=y.shape[-2], width=y.shape[-1])
-    jobs = image.shape[0]
-    written = image.view(kind).flat(is_writable=True)
-    taken = PlanStep(take_tiles, (x.view(kind).flat(), written, numbers.flat(), record(params, **bits)), jobs, 1)
+    jobs, written = image.shape[0], image.view(kind).flat(is_writable=True)
+    take = Launch(take_tiles, jobs, 0, record(params, **bits))
+    taken = KernelStep(take, (), (x.view(kind).flat(), written, numbers.flat()))
     owned = OwnLines(*(np.stack([line.own, line.in_image], axis=1) for line in lines))
     read, to = again.computed.view(kind).flat(), y.view(kind).flat(is_writable=True)
-    put = PlanStep(put_tiles, (to, read, numbers.flat(), record(of_y, **bits), owned), jobs, 1, then=(DONE,))
-    return (*marked, listed, *alone, *winograd, taken, *again.steps, put, *otherwise)
+    put = KernelStep(Launch(put_tiles, jobs, 0, record(of_y, **bits), owned), (), (to, read, numbers.flat()))
+    return (marked, listed, winograd._replace(then=(DONE,)), winograd, taken, *again.steps, put)
 
 
 def _lines(flat: ConvTransposeProblem) -> list[FallbackAxis]:

@@ -148,8 +148,3 @@ def flatten_weights(w: Any) -> Any:
         return w
     channels, maps, taps, *window = w.shape
     return np.ascontiguousarray(np.moveaxis(w, 2, 1)).reshape(channels * taps, maps, *window)
-
-
-def add_depth(array: Any) -> Any:
-    """X or y, of two or three axes, as an array with slices: (N, C, slices, d1, d2)."""
-    return array.reshape(*array.shape[:2], -1, *array.shape[-2:])

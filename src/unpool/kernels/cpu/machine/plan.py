@@ -46,6 +46,27 @@ class Operand:
         return Operand(self.kind, self.number, self.shape, np.dtype(dtype), self.value)
 
 
+class PlanMemory:
+    """Gives the scratch and the constants of a plan their numbers."""
+
+    def __init__(self) -> None:
+        self._counts = {Kind.CONSTANT: 0, Kind.SCRATCH: 0}
+
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Operand:
+        """New memory of a run."""
+        return self._new(Kind.SCRATCH, shape, dtype)
+
+    def constant(self, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any = None) -> Operand:
+        """A new array of the plan, whose shape and type are those of its value if it has one."""
+        if value is not None:
+            shape, dtype = value.shape, value.dtype
+        return self._new(Kind.CONSTANT, shape, dtype, value)
+
+    def _new(self, kind: Kind, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any = None) -> Operand:
+        self._counts[kind] += 1
+        return Operand(kind, self._counts[kind] - 1, shape, np.dtype(dtype), value)
+
+
 class OperandView(NamedTuple):
     """A flat array in an operand."""
 
@@ -55,17 +76,22 @@ class OperandView(NamedTuple):
     dtype: np.dtype[Any]
     is_writable: bool
 
-    def of(self, array: Any) -> Any:
-        """The flat array in the memory of its operand."""
-        flat = array if array.ndim == 1 else array.reshape(-1)
-        if flat.dtype is not self.dtype:
-            flat = flat.view(self.dtype)
-        if flat.size != self.size:
-            flat = flat[self.first : self.first + self.size]
-        if not self.is_writable:
-            flat = flat[:]
-            flat.flags.writeable = False
-        return flat
+    def taker(self) -> Callable[[Any], Any]:
+        """The function that takes the flat array from the array of its operand."""
+        first, stop, dtype, is_writable = self.first, self.first + self.size, self.dtype, self.is_writable
+        is_whole = (first, stop) == (0, self.operand.size)
+
+        def take(array: Any) -> Any:
+            flat = array.reshape(-1)
+            if flat.dtype is not dtype:
+                flat = flat.view(dtype)
+            if not is_whole:
+                flat = flat[first:stop]
+            if not is_writable:
+                flat.flags.writeable = False
+            return flat
+
+        return take
 
     def sample(self) -> Any:
         """An array of its type."""
@@ -191,30 +217,26 @@ class KernelPlan:
 
 def _bind(step: KernelStep, slots: dict[tuple[Kind, int], int]) -> Callable[[Any, int | None], list[Any]]:
     """The function that computes a step."""
-    launch, places = step.launch, [slots[each.kind, each.number] for each in step.arrays]
+    launch, most, places = step.launch, step.threads, [slots[each.kind, each.number] for each in step.arrays]
     scratch = [
         (slots[each.kind, each.number], each)
         for each in _operands((step.arrays, step.more))
         if each.kind is Kind.SCRATCH
     ]
-    if len(places) == 3 and callable(launch) and not (step.more or scratch) and step.threads is None:
+    if len(places) == 3 and callable(launch) and not (step.more or scratch) and most is None:
         first, second, third = places
         return lambda arrays, threads: launch(arrays[first], arrays[second], arrays[third], threads)
-    views = [
-        (place, slots[each.operand.kind, each.operand.number])
-        for place, each in enumerate(step.more)
-        if isinstance(each, OperandView)
-    ]
+    views = [each for each in step.more if isinstance(each, OperandView)]
+    takers = [(each.taker(), slots[each.operand.kind, each.operand.number]) for each in views]
+    others = step.more[len(views) :]  # views come first
 
     def call(arrays: Any, threads: int | None) -> list[Any]:
         for slot, operand in scratch:
             if arrays[slot] is None:
                 arrays[slot] = np.zeros(operand.shape, operand.dtype)
-        more = list(step.more)
-        for place, slot in views:
-            more[place] = more[place].of(arrays[slot])
         handles = tuple([arrays[place] for place in places])
-        results: list[Any] = launch.run(handles, threads if step.threads is None else step.threads, *more)
+        flat = [take(arrays[slot]) for take, slot in takers]
+        results: list[Any] = launch.run(handles, most if most is not None else threads, *flat, *others)
         return results
 
     return call
