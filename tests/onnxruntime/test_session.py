@@ -545,6 +545,12 @@ def test_wrong_arguments():
             InferenceSession(SEGNET, **words)
 
 
+def test_a_keyword_that_nobody_knows():
+    """It has no effect, as in onnxruntime, and a warning names it and the one that may be meant."""
+    with pytest.warns(UserWarning, match=r"'exakt'.*exact"):
+        InferenceSession(SEGNET, exakt=True)
+
+
 def test_attributes_that_break_the_contract():
     """A node that unpool refuses is left to onnxruntime, which runs it or has its own words."""
     model = models.model("g (float[1, 1, 5, 4] x) => (float[1, 1, a, b] z) { z = MaxPool <kernel_shape = [2, 2]> (x) }")

@@ -1,10 +1,11 @@
 """InferenceSession: onnxruntime's own session, with unpool's operators inside, for a model that passes have changed."""
 
+import inspect
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, suggest_name, warn_caller
 from unpool.onnxruntime.passes import NAMES
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.session_model import Create, SessionModel
@@ -13,6 +14,9 @@ from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import PreparedGraph
 from unpool.runtime.requirements import onnxruntime
+
+_KEYWORDS = frozenset({"enable_fallback", "read_config_from_model"})
+"""Further keywords of onnxruntime's constructor."""
 
 
 class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
@@ -35,7 +39,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
         threads: `intra_op_num_threads`; None for the number of the options.
         disabled_optimizers: names of onnxruntime's optimizers, and of passes: see `unpool.onnxruntime.passes`.
-        others: further keywords of onnxruntime.
+        others: further keywords of onnxruntime. Those that it does not know have no effect; a warning names them.
 
     Raises:
         UnpoolError: a wrong argument, or an installation without the library.
@@ -78,6 +82,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
                 f"InferenceSession: expected sess_options to be onnxruntime.SessionOptions or None, "
                 f"got {type(sess_options).__name__}. Other options go by keyword."
             )
+        for name in others.keys() - _KEYWORDS:
+            known = [*list(inspect.signature(InferenceSession.__init__).parameters)[1:-1], *_KEYWORDS]
+            advice = suggest_name(name, known, "Leave it out.")
+            warn_caller(f"InferenceSession: the keyword {name!r} is unknown and has no effect. {advice}")
         disabled = frozenset(disabled_optimizers or ())
         self._model_path: str | None
         self._model_bytes: Any
