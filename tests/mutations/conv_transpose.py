@@ -241,7 +241,7 @@ REST = (
     ),
     Mutation(
         "4.17",
-        "kernels/cpu/conv_transpose/dispatch.py",
+        "kernels/cpu/conv_transpose/packing.py",
         "if not np.isfinite(wide).all():",
         "if np.isnan(wide).any():",
         "infinite weights are multiplied with padding",
