@@ -19,7 +19,6 @@ LEAST = 20
 UNPOOL_OPSETS = (9, 11, 22)
 
 
-@pytest.mark.sample(4)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_agrees_with_the_oracle(chunk: int) -> None:
     """Outputs and refusals of the public functions are the oracle's, case by case."""
