@@ -124,13 +124,6 @@ ACTIVATIONS = (
     ),
     Mutation("6.5", FORMULAS, "(1 / 6, 0.5, 0.0)", "(1 / 5, 0.5, 0.0)", "HardSwish is steeper"),
     Mutation("6.5", FORMULAS, "np.rint(value)", "np.trunc(value)", "integer bounds are cut instead of rounded"),
-    Mutation(
-        "6.5",
-        FORMULAS,
-        "x * slope, x)",
-        "x * vec.widen(vec.narrow(slope, value)), x)",
-        "16-bit pools are activated with numbers of 16 bits",
-    ),
 )
 
 MUTATIONS = DOMAIN + ACTIVATIONS

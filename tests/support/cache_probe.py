@@ -22,6 +22,7 @@ from unpool.kernels import cpu
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.jit import Kernel
+from unpool.kernels.cpu.max_pool import doubling
 from unpool.kernels.cpu.max_unpool import per_plane
 from unpool.warmup import steps
 
@@ -32,7 +33,7 @@ RARE = ("conv_transpose.amx.",)
 
 
 def pool() -> None:
-    """Max pooling by tiles, directly, axis by axis and with rolling rows."""
+    """Max pooling by tiles, directly, axis by axis, with rolling rows and by doubling, and an activation after it."""
     x = np.arange(2 * 40 * 70, dtype=np.float32).reshape(1, 2, 40, 70)
     y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
     assert np.array_equal(y, x[:, :, 1::2, 1::2])
@@ -42,6 +43,10 @@ def pool() -> None:
     assert np.array_equal(y, x[:, :, 12:, 12:])
     y, _ = unpool.max_pool(np.ones((1, 16, 72, 72), np.float32), kernel_shape=[3, 3], return_indices=True)
     assert y.sum() == 16 * 70 * 70
+    options = {"kernel_shape": [1, 2], "layout": "NHWC", "activation": "Relu"}
+    with patch.object(doubling, "MOST_VISITS", 0):
+        y, _ = unpool.max_pool(-np.ones((1, 3, 4, 3), np.float32), return_indices=True, storage_order=1, **options)
+    assert not y.any()
 
 
 def unpool_again() -> None:
