@@ -206,16 +206,16 @@ VALUES = (
     ),
     Mutation(
         "3.14",
-        "indices.py",
-        "weights = [math.prod(spatial[:number])",
-        "weights = [math.prod(spatial[number + 1 :])",
+        "kernels/cpu/indices.py",
+        "*(math.prod(spatial[:number])",
+        "*(math.prod(spatial[number + 1 :])",
         "storage_order 1 takes the sizes behind an axis",
     ),
     Mutation(
         "3.14",
-        "indices.py",
-        "return base * plane + _weighted_sum(inside, spatial, weights)",
-        "return _weighted_sum(inside, spatial, weights)",
+        "kernels/cpu/indices.py",
+        "weights = [math.prod(spatial), *",
+        "weights = [0, *",
         "storage_order 1 forgets the plane",
     ),
     Mutation(

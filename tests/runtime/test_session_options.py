@@ -106,7 +106,7 @@ def test_partitions_have_the_entries_and_the_level():
         ("1.25.1", {}, ("0", None)),
         ("1.31.1", {SPINNING: "1"}, ("1", None)),
         ("1.31.1", {SPINNING: "0"}, ("0", None)),
-        ("1.31.1", {SPIN_DURATION: "300"}, ("1", "300")),
+        ("1.31.1", {SPIN_DURATION: "300"}, (None, "300")),
     ],
 )
 def test_partitions_spin_for_a_moment(version, asked, expected, monkeypatch):
