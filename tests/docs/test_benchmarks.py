@@ -19,13 +19,14 @@ from benchmarks.architectures import NETWORKS
 from benchmarks.case import FRESH, OWN, POOLED, Call, Goal, Training
 from benchmarks.compare import differences
 from benchmarks.layers import Layers
+from benchmarks.library_tables import latest as latest_library
 from benchmarks.machine import Machine, measured
 from benchmarks.measure import DisagreementError, Request, run
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.pages import BEGIN, END, README_ROWS, TITLES, losses, readme_section, speed_page, write_between
 from benchmarks.pair import TURNS, Pair, Side, pairs, report
 from benchmarks.pictures import draw, drawn
-from benchmarks.rows import MachineRow, Row, ZooRow, best_machine, merged, read, write
+from benchmarks.rows import LibraryRow, MachineRow, Row, ZooRow, best_machine, merged, read, write
 from benchmarks.shapes import CASES, STEADY, SUITES, matching
 from benchmarks.standings import Standings, standing, standings_of
 from benchmarks.steady import TURN, Runs, kept_runs, rows_of, steady
@@ -246,7 +247,8 @@ def test_pages_are_those_of_the_results():
     _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
 
     zoo = latest(read(RESULTS / "zoo.csv", ZooRow))
-    assert page.read_text(encoding="utf-8") == speed_page(standings, page, kept_runs(RESULTS, standings.machine), zoo)
+    library, steady = latest_library(read(RESULTS / "library.csv", LibraryRow)), kept_runs(RESULTS, standings.machine)
+    assert page.read_text(encoding="utf-8") == speed_page(standings, page, steady, zoo, library)
     assert rest.partition(END)[0] == f"\n{readme_section(standings, Path('docs/speed.md'))}\n"
 
 
