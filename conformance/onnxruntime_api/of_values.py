@@ -13,7 +13,7 @@ from tests.onnxruntime_api.nets import pools
 
 OF_THE_PACKAGE = {
     *("contextlib", "cuda_version", "import_capi_exception", "onnxruntime_validation", "package_name", "version"),
-    *("backend", "datasets", "quantization", "tools", "transformers"),  # there once somebody has imported them
+    *("backend", "datasets", "quantization", "tools", "transformers"),  # modules that appear when they are imported
 }
 
 

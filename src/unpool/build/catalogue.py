@@ -90,7 +90,7 @@ def calls(fill: Fill) -> Calls:
 
 
 def _plans(fill: Fill) -> Calls:
-    """Calls of plans that no other call reaches, because every check is told to succeed."""
+    """Kernels that run only after a check has failed: for the other calls, each check succeeds."""
     yield partial(_clear, fill((3,), np.int64))
     numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
     yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)

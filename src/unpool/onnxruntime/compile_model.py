@@ -69,7 +69,7 @@ def compile(
         )
     options = {"exact": exact, "compat": compat, "index_space": index_space}
     settings = _session_options(options)
-    result = _placed(_load(model), options)
+    result = _place_nodes(_load(model), options)
     nodes = _name_nodes(result)
     listed: Sequence[Shapes | None] = [shapes] if shapes is None or isinstance(shapes, Mapping) else shapes
     if not 1 <= len(listed) <= MAX_PLANS:
@@ -95,7 +95,7 @@ def _session_options(options: dict[str, Any]) -> Any:
     return settings
 
 
-def _placed(model: "ModelProto", options: dict[str, Any]) -> "ModelProto":
+def _place_nodes(model: "ModelProto", options: dict[str, Any]) -> "ModelProto":
     """The model after the passes of a session, with the nodes that unpool computes in its domain."""
     from unpool.onnxruntime.passes import PassContext, run_passes
     from unpool.onnxruntime.placement import make_plan, place

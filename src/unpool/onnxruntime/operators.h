@@ -29,7 +29,7 @@ extern const Operator operators[OPERATORS];
 extern const int operator_types[TYPES];
 extern const char *const domain_names[DOMAINS];
 
-/* The number of inputs before the constants of a compiled node, of which there are as many as its plans need. */
+/* The number of inputs that a compiled node has before its constants; its plans say how many constants follow. */
 int64_t data_count(const Operator *operator);
 
 int type_of(char letter, int type); /* of an input or output, of an operator of this type */

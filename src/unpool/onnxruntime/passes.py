@@ -47,7 +47,7 @@ _log = logging.getLogger("unpool")
 
 @dataclass
 class PassContext:
-    """What passes read beside the model, and what they say about nodes."""
+    """The settings that passes read, and the notes that they make about nodes."""
 
     semantics: Semantics
     origins: dict[str, str] = field(default_factory=dict)

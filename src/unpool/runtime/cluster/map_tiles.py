@@ -130,7 +130,7 @@ def map_tiles(  # noqa: PLR0913  keyword-only public options
             .tif or .nii is a file for one output, which this process writes.
         outputs: names of outputs to compute; by default all.
         inputs: names of the inputs to cut; by default all of the highest rank.
-        layout: "NCHW" where inputs have channels before the spatial axes, of which there may be one or more.
+        layout: "NCHW" if channels come before the spatial axes, for any number of these; else "NHWC".
         argmax: write the number of the best class instead of scores, as uint8 up to 256 classes.
         softmax: write probabilities, the softmax over the channels.
         threshold: for one channel of scores: write 1 above it, else 0.
