@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import guard
+from unpool.cli.command import CommandResult, command
 
 if TYPE_CHECKING:
     from unpool.runtime.measure.bench import ModelTimes, StepTime
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
 
 
+@command
 def bench(
     model: options.ModelPath,
     inputs: options.RunInputs = None,
@@ -28,33 +29,31 @@ def bench(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     as_json: options.Json = False,
-) -> None:
+) -> CommandResult:
     """Time a model and each of its steps, next to onnxruntime; each runs in a process of its own.
 
     Example: unpool bench segnet.onnx --size height=360 --size width=480
     """
-    with guard():
-        from unpool.cli import console
-        from unpool.cli.feed import one_feed
-        from unpool.cli.model import open_session, slots
-        from unpool.runtime.measure.bench import bench as time_model
-        from unpool.runtime.measure.timing import Effort
-        from unpool.runtime.session.random_inputs import random_feed
+    from unpool.cli.feed import one_feed
+    from unpool.cli.model import open_session, slots
+    from unpool.runtime.measure.bench import bench as time_model
+    from unpool.runtime.measure.timing import Effort
+    from unpool.runtime.session.random_inputs import random_feed
 
-        arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
-        session, sizes = open_session(model, **arguments), options.parse_sizes(size)
-        feed = one_feed(inputs, slots(session), layout) if inputs else random_feed(session.get_inputs(), sizes)
-        times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), **arguments)
-        is_finite = times.difference is not None and math.isfinite(times.difference)
-        document = {
-            "model": str(model),
-            **asdict(times),
-            "ratio": times.ratio,
-            "ceiling": times.ceiling,
-            "difference": times.difference if is_finite else None,  # JSON has no infinity
-            "is_equal": times.is_equal,
-        }
-        console.say_report(report_lines(times), document, as_json)
+    arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
+    session, sizes = open_session(model, **arguments), options.parse_sizes(size)
+    feed = one_feed(inputs, slots(session), layout) if inputs else random_feed(session.get_inputs(), sizes)
+    times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), **arguments)
+    is_finite = times.difference is not None and math.isfinite(times.difference)
+    document = {
+        "model": str(model),
+        **asdict(times),
+        "ratio": times.ratio,
+        "ceiling": times.ceiling,
+        "difference": times.difference if is_finite else None,  # JSON has no infinity
+        "is_equal": times.is_equal,
+    }
+    return CommandResult(report_lines(times), document)
 
 
 def report_lines(times: "ModelTimes") -> list[str]:

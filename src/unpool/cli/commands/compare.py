@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import FINDINGS, UNSUPPORTED, UsageError, guard
+from unpool.cli.command import CommandResult, command
+from unpool.cli.errors import FINDINGS, OK, UNSUPPORTED, UsageError
 from unpool.errors import suggest_name
 
 OTHER_HELP = "A second ONNX file, to compare with the first."
@@ -24,6 +25,7 @@ TOLERANCE_DEFAULT = "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05"
 SHARE_HELP = "Share of the elements of a value that may exceed the tolerance."
 
 
+@command
 def compare(
     model: options.ModelPath,
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help=OTHER_HELP, show_default=False)] = None,
@@ -39,7 +41,7 @@ def compare(
     exact: options.Exact = False,
     every: Annotated[bool, options.Flag("--all", help="List every value, not only where it begins to differ.")] = False,
     as_json: options.Json = False,
-) -> None:
+) -> CommandResult:
     """Compare a model in several runtimes, or two models: the outputs, the first node that differs, and how far.
 
     Exits with 1 where values differ (of two models, where outputs do), else with 4 where a runtime cannot run it.
@@ -47,28 +49,25 @@ def compare(
 
     Example: unpool compare segnet.onnx --against onnxruntime,openvino
     """
-    with guard():
-        from unpool.cli import console
-        from unpool.cli.feed import one_feed
-        from unpool.cli.model import open_session, slots
-        from unpool.numerics import Tolerance
-        from unpool.runtime.compare.compare import compare as compare_models
+    from unpool.cli.feed import one_feed
+    from unpool.cli.model import open_session, slots
+    from unpool.numerics import Tolerance
+    from unpool.runtime.compare.compare import compare as compare_models
 
-        relative = options.optional(options.number, "--tolerance", tolerance)
-        arguments = options.semantics(compat, index_space, exact=exact)
-        comparison = compare_models(
-            *([model] if other is None else [model, other]),
-            against=None if against is None else runtime_names(against),
-            feed=one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None,
-            sizes=options.parse_sizes(size),
-            tolerance=Tolerance(relative, ulp, share),
-            **arguments,
-        )
-        reports = [{**asdict(report), "differs": report.differs} for report in comparison.reports]
-        document = {**asdict(comparison), "reports": reports, "differs": comparison.differs}
-        console.say_report(comparison.lines(all_values=every), document, as_json)
-    if comparison.differs or comparison.has_unsupported:
-        raise typer.Exit(FINDINGS if comparison.differs else UNSUPPORTED)
+    relative = options.optional(options.number, "--tolerance", tolerance)
+    arguments = options.semantics(compat, index_space, exact=exact)
+    comparison = compare_models(
+        *([model] if other is None else [model, other]),
+        against=None if against is None else runtime_names(against),
+        feed=one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None,
+        sizes=options.parse_sizes(size),
+        tolerance=Tolerance(relative, ulp, share),
+        **arguments,
+    )
+    reports = [{**asdict(report), "differs": report.differs} for report in comparison.reports]
+    document = {**asdict(comparison), "reports": reports, "differs": comparison.differs}
+    code = FINDINGS if comparison.differs else UNSUPPORTED if comparison.has_unsupported else OK
+    return CommandResult(comparison.lines(all_values=every), document, code)
 
 
 def runtime_names(text: str) -> list[str]:

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import UsageError, guard
+from unpool.cli.command import CommandResult, command
+from unpool.cli.errors import UsageError
 
 
+@command
 def compile(
     model: options.ModelPath,
     output: options.ModelOutput,
@@ -22,34 +24,32 @@ def compile(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Write the model for onnxruntime in C, C++, C#, Java or Rust, with the library of unpool.onnxruntime.
 
     Example: unpool compile segnet.onnx --shape image=1,3,480,640 -o segnet-compiled.onnx
     """
-    with guard(quiet=quiet):
-        from unpool.cli import console
-        from unpool.cli.commands.rewrite import data_words, output_file
-        from unpool.onnxruntime import compile as compile_model
-        from unpool.onnxruntime import get_library_path
-        from unpool.runtime.graph.load import load_for_command
+    from unpool.cli.commands.rewrite import data_words, output_file
+    from unpool.onnxruntime import compile as compile_model
+    from unpool.onnxruntime import get_library_path
+    from unpool.runtime.graph.load import load_for_command
 
-        arguments = options.semantics(compat, index_space)
-        writer = output_file(model, output, force)
-        load_for_command(model)
-        compiled = compile_model(model, shapes=shape_sets(shape or ()), exact=exact, **arguments)
-        count = sum(node.domain == "unpool" for node in compiled.graph.node)
-        data = writer.write(compiled)
-        library = get_library_path()
-        lines = [
-            f"{output}{data_words(data)}: {count or 'no'} node{'s' * (count != 1)} of unpool",
-            f"run it with {library} and the configuration entry unpool.trust_plans=1",
-        ]
-        document = {
-            "model": str(model), "output": str(output), "data": list(map(str, data)), "nodes": count,
-            "library": library,
-        }  # fmt: skip
-        console.say_report(lines, document, as_json, quiet)
+    arguments = options.semantics(compat, index_space)
+    writer = output_file(model, output, force)
+    load_for_command(model)
+    compiled = compile_model(model, shapes=shape_sets(shape or ()), exact=exact, **arguments)
+    count = sum(node.domain == "unpool" for node in compiled.graph.node)
+    data = writer.write(compiled)
+    library = get_library_path()
+    lines = [
+        f"{output}{data_words(data)}: {count or 'no'} node{'s' * (count != 1)} of unpool",
+        f"run it with {library} and the configuration entry unpool.trust_plans=1",
+    ]
+    document = {
+        "model": str(model), "output": str(output), "data": list(map(str, data)), "nodes": count,
+        "library": library,
+    }  # fmt: skip
+    return CommandResult(lines, document)
 
 
 def shape_sets(shapes: Sequence[str]) -> list[dict[str, tuple[int, ...]]]:

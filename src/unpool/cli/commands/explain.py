@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import UsageError, guard
+from unpool.cli.command import CommandResult, command
+from unpool.cli.errors import UsageError
 
 _INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
@@ -22,6 +23,7 @@ TO_HELP = "Another opset: what changed up to its version."
 LAYOUT_HELP = "NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc."
 
 
+@command
 def explain(
     operator: Annotated[str, typer.Argument(metavar="OPERATOR", help=OPERATOR_HELP, show_default=False)],
     settings: Annotated[
@@ -32,24 +34,22 @@ def explain(
     layout: Annotated[options.Layout, options.Choice(help=LAYOUT_HELP)] = options.Layout.NCHW,
     compat: options.CompatWord = options.Compat.SPEC,
     as_json: options.Json = False,
-) -> None:
+) -> CommandResult:
     """Print what a version of an operator accepts, what changed between two, or what it does to sizes, as a drawing.
 
     In the drawing # is a tap on an element, o one on padding, or on what is cut off, and - a gap of the window.
 
     Example: unpool explain MaxPool size=7x9 kernel_shape=3 strides=2 pads=1 ceil_mode=1
     """
-    with guard():
-        from unpool.cli import console
-        from unpool.explanation.explain import explain as explain_operator
+    from unpool.explanation.explain import explain as explain_operator
 
-        arguments: dict[str, Any] = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
-        values = parse_settings(settings or ())
-        name = min(values.keys() & arguments.keys(), default=None)
-        if name is not None:
-            raise UsageError(f"unpool explain: {name} is an option, not a setting. Write --{name}.")
-        explanation = explain_operator(operator, **arguments, **values)
-        console.say_report(str(explanation).splitlines(), asdict(explanation), as_json)
+    arguments: dict[str, Any] = {"opset": opset, "to": to, "layout": layout.value.upper(), "compat": compat.value}
+    values = parse_settings(settings or ())
+    name = min(values.keys() & arguments.keys(), default=None)
+    if name is not None:
+        raise UsageError(f"unpool explain: {name} is an option, not a setting. Write --{name}.")
+    explanation = explain_operator(operator, **arguments, **values)
+    return CommandResult(str(explanation).splitlines(), asdict(explanation))
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, Any]:

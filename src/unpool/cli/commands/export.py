@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unpool.cli import options
+from unpool.cli.command import CommandResult, command
 from unpool.cli.commands.rewrite import data_words
-from unpool.cli.errors import UsageError, guard, one_line
+from unpool.cli.errors import UsageError, one_line
 from unpool.cli.options import Flag, text_option
 from unpool.display import format_shape
 from unpool.errors import MissingFileError, UnpoolError
@@ -35,6 +36,7 @@ EXAMPLE_HELP = (
 )
 
 
+@command
 def export(
     module: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help=MODULE_HELP)],
     output: options.ModelOutput,
@@ -52,55 +54,54 @@ def export(
     palette: Annotated[str | None, text_option("COLOURS", "Metadata: one #rrggbb per class.")] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Write a torch module as ONNX with MaxUnpool kept, for any batch, height and width, and compare it with torch.
 
     Example: unpool export nets:segnet -o segnet.onnx --example 1x3xHxW --dynamic --scale 1/255
     """
-    with guard(quiet=quiet):
-        from unpool.cli import console, metadata
-        from unpool.cli.outputs import refuse_stdout
-        from unpool.cli.stages import stages
-        from unpool.extras import require
+    from unpool.cli import metadata
+    from unpool.cli.outputs import refuse_stdout
+    from unpool.cli.stages import stages
+    from unpool.extras import require
 
-        texts = (scale, mean, std, white, palette, classes)
-        entries = metadata.entries(dict(zip(metadata.ENTRIES, texts, strict=True)))
-        refuse_stdout(output)
-        if output.is_dir() or output.suffix != ".onnx":
-            raise UsageError(f"-o {output}: expected a file whose name ends in .onnx.")
-        require("unpool export", "torch", "torch", "onnxscript")
-        from unpool.runtime.graph.load import load
-        from unpool.runtime.graph.save import ModelWriter
-        from unpool.torch.exporting.example import example as example_inputs
-        from unpool.torch.exporting.verify import verify as verify_file
+    texts = (scale, mean, std, white, palette, classes)
+    entries = metadata.entries(dict(zip(metadata.ENTRIES, texts, strict=True)))
+    refuse_stdout(output)
+    if output.is_dir() or output.suffix != ".onnx":
+        raise UsageError(f"-o {output}: expected a file whose name ends in .onnx.")
+    require("unpool export", "torch", "torch", "onnxscript")
+    from unpool.runtime.graph.load import load
+    from unpool.runtime.graph.save import ModelWriter
+    from unpool.torch.exporting.example import example as example_inputs
+    from unpool.torch.exporting.verify import verify as verify_file
 
-        inputs = example_inputs(*example, dynamic=dynamic)
-        with TemporaryDirectory() as folder, stages(quiet) as begin:
-            begin(f"loading {module}")
-            torch_module = load_module(module, weights)
-            draft = Path(folder) / "model.onnx"
-            begin("exporting with torch.export" if dynamo else "exporting by tracing")
-            arguments, program = _export(module, torch_module, inputs, draft, opset, dynamo)
-            begin("comparing the file with the module")
-            verified = verify_file(arguments, draft, program) if verify else None
-            begin(f"writing {output}")
-            writer = ModelWriter(draft, output)
-            model = load(draft)
-            for name, text in entries.items():
-                model.metadata_props.add(key=name, value=text)
-            data = writer.write(model)
-        document = {
-            "module": module,
-            "output": str(output),
-            "data": [str(path) for path in data],
-            "opsets": {opset.domain: opset.version for opset in model.opset_import},
-            "inputs": [shape_words(value) for value in model.graph.input],
-            "outputs": [shape_words(value) for value in model.graph.output],
-            "metadata": entries,
-            "compared": None if verified is None else verified.compared,
-            "left_out": None if verified is None else verified.left_out,
-        }
-        console.say_report(report_lines(document), document, as_json, quiet)
+    inputs = example_inputs(*example, dynamic=dynamic)
+    with TemporaryDirectory() as folder, stages(quiet) as begin:
+        begin(f"loading {module}")
+        torch_module = load_module(module, weights)
+        draft = Path(folder) / "model.onnx"
+        begin("exporting with torch.export" if dynamo else "exporting by tracing")
+        arguments, program = _export(module, torch_module, inputs, draft, opset, dynamo)
+        begin("comparing the file with the module")
+        verified = verify_file(arguments, draft, program) if verify else None
+        begin(f"writing {output}")
+        writer = ModelWriter(draft, output)
+        model = load(draft)
+        for name, text in entries.items():
+            model.metadata_props.add(key=name, value=text)
+        data = writer.write(model)
+    document = {
+        "module": module,
+        "output": str(output),
+        "data": [str(path) for path in data],
+        "opsets": {opset.domain: opset.version for opset in model.opset_import},
+        "inputs": [shape_words(value) for value in model.graph.input],
+        "outputs": [shape_words(value) for value in model.graph.output],
+        "metadata": entries,
+        "compared": None if verified is None else verified.compared,
+        "left_out": None if verified is None else verified.left_out,
+    }
+    return CommandResult(report_lines(document), document)
 
 
 def report_lines(document: Mapping[str, Any]) -> list[str]:

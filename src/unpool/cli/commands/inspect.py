@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from unpool.cli import options
-from unpool.cli.errors import FINDINGS, guard
+from unpool.cli.command import CommandResult, command
+from unpool.cli.errors import FINDINGS, OK
 from unpool.display import format_shape
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ DEFAULT_WIDTH = 160
 COLOURS = {"unpool": "green", "onnxruntime": "default", "openvino": "cyan", "reference": "yellow"}
 
 
+@command
 def inspect(
     model: options.ModelPath,
     size: Annotated[
@@ -39,36 +39,32 @@ def inspect(
 
     Example: unpool inspect segnet.onnx --size height=360 --size width=480
     """
-    with guard():
-        from unpool.cli import console
-        from unpool.cli.model import open_session
+    from unpool.cli import console
+    from unpool.cli.model import open_session
 
-        console.set_up_log(verbose)
-        sizes = options.parse_sizes(size)
-        session = open_session(model, provider=provider, **options.semantics(compat, index_space, exact=exact))
-        document = describe_model(model, session, sizes, layout)
-        if as_json:
-            console.say_json(document)
-        else:
-            print_tables(session.plan, document, shows_all)
+    sizes = options.parse_sizes(size)
+    session = open_session(model, provider=provider, **options.semantics(compat, index_space, exact=exact))
+    document = describe_model(model, session, sizes, layout)
+    if as_json:
+        console.say_json(document)
+    else:
+        print_tables(session.plan, document, shows_all)
 
 
-def check(model: options.ModelPath, size: options.Size = None, as_json: options.Json = False) -> None:
+@command
+def check(model: options.ModelPath, size: options.Size = None, as_json: options.Json = False) -> CommandResult:
     """List nodes that runtimes interpret differently, or that are probably mistakes; exit with 1 if any.
 
     Example: unpool check segnet.onnx
     """
-    with guard():
-        from unpool.cli import console
-        from unpool.runtime.lint.lint import lint
+    from unpool.runtime.lint.lint import lint
 
-        findings = lint(model, sizes=options.parse_sizes(size))
-        count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing found"
-        rules = "; for the rules see docs/semantics.md in the source of unpool" if findings else ""
-        document = {"model": str(model), "findings": [asdict(finding) for finding in findings]}
-        console.say_report([*map(str, findings), f"{model}: {count}{rules}"], document, as_json)
-    if findings:
-        raise typer.Exit(FINDINGS)
+    findings = lint(model, sizes=options.parse_sizes(size))
+    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing found"
+    rules = "; for the rules see docs/semantics.md in the source of unpool" if findings else ""
+    document = {"model": str(model), "findings": [asdict(finding) for finding in findings]}
+    lines = [*map(str, findings), f"{model}: {count}{rules}"]
+    return CommandResult(lines, document, FINDINGS if findings else OK)
 
 
 def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int], layout: str) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import UsageError, guard
+from unpool.cli.command import CommandResult, command
+from unpool.cli.errors import UsageError
 from unpool.errors import MissingFileError
 
 
+@command
 def report(
     model: options.ModelPath,
     output: Annotated[Path, options.OutputOption(help="HTML file to write.")],
@@ -24,34 +26,31 @@ def report(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Write one page about a model: plan, times, accuracy, findings, memory, feature maps and window arithmetic.
 
     Example: unpool report segnet.onnx -i photo.png -o report.html
     """
-    with guard():
-        from unpool.cli import console
-        from unpool.cli.feed import one_feed
-        from unpool.cli.model import open_session, slots
-        from unpool.cli.outputs import refuse_stdout
-        from unpool.files import is_same
-        from unpool.runtime.measure.timing import Effort
-        from unpool.runtime.report.report import ReportOptions
-        from unpool.runtime.report.report import report as report_model
+    from unpool.cli.feed import one_feed
+    from unpool.cli.model import open_session, slots
+    from unpool.cli.outputs import refuse_stdout
+    from unpool.files import is_same
+    from unpool.runtime.measure.timing import Effort
+    from unpool.runtime.report.report import ReportOptions
+    from unpool.runtime.report.report import report as report_model
 
-        refuse_stdout(output)
-        if output.is_dir() or output.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"-o {output}: expected a file for a page such as report.html.")
-        if is_same(output, model):
-            raise UsageError(f"-o {output}: is the model that is read. Choose another file.")
-        if not output.parent.is_dir():
-            raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")
-        arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
-        sizes = options.parse_sizes(size)
-        feed = one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None
-        effort = Effort(2, iterations, seconds=0, limit=math.inf) if iterations else None
-        choice = ReportOptions(effort, accuracy)
-        page = report_model(model, feed, sizes=sizes, layout=layout.upper(), options=choice, **arguments)
-        page.save(output)
-        for line in (*page.lines, f"{output}: written"):
-            console.say(line, quiet)
+    refuse_stdout(output)
+    if output.is_dir() or output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"-o {output}: expected a file for a page such as report.html.")
+    if is_same(output, model):
+        raise UsageError(f"-o {output}: is the model that is read. Choose another file.")
+    if not output.parent.is_dir():
+        raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")
+    arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
+    sizes = options.parse_sizes(size)
+    feed = one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None
+    effort = Effort(2, iterations, seconds=0, limit=math.inf) if iterations else None
+    choice = ReportOptions(effort, accuracy)
+    page = report_model(model, feed, sizes=sizes, layout=layout.upper(), options=choice, **arguments)
+    page.save(output)
+    return CommandResult([*page.lines, f"{output}: written"])

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import UsageError, guard
+from unpool.cli.command import CommandResult, command
+from unpool.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from unpool.runtime.graph.save import ModelWriter
 
 
+@command
 def fix(
     model: options.ModelPath,
     output: Annotated[Path | None, options.OutputOption(help="ONNX file to write.")] = None,
@@ -24,32 +26,31 @@ def fix(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Repair an exported model: ScatterND becomes MaxUnpool, two pools one, and indices count in the right tensor.
 
     Example: unpool fix exported.onnx -o fixed.onnx
     """
-    with guard(quiet=quiet):
-        from unpool.cli import console
-        from unpool.runtime.graph.load import load_for_command
-        from unpool.runtime.graph.save import MIN_SPILLED_BYTES
-        from unpool.runtime.rewrite.fix import fix as fix_model
+    from unpool.runtime.graph.load import load_for_command
+    from unpool.runtime.graph.save import MIN_SPILLED_BYTES
+    from unpool.runtime.rewrite.fix import fix as fix_model
 
-        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
-        if output is None and not dry_run:
-            raise UsageError("unpool fix: needs -o OUTPUT or --dry-run. Add one of them.")
-        writer = None if output is None else output_file(model, output, force or dry_run)
-        fixed = fix_model(load_for_command(model, MIN_SPILLED_BYTES), **arguments)
-        place, document = _write(fixed, None if dry_run else writer, model, output)
-        count = len(fixed.changes)
-        unchanged = "nothing to change" if dry_run else "nothing to change, the model as it was"
-        summary = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else unchanged
-        place = "dry run, nothing written" if dry_run else place
-        lines = [*map(str, (*fixed.changes, *fixed.problems, *fixed.notes)), f"{place}: {summary}"]
-        document |= {"problems": [asdict(problem) for problem in fixed.problems], "notes": list(fixed.notes)}
-        console.say_report(lines, document, as_json, quiet)
+    arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+    if output is None and not dry_run:
+        raise UsageError("unpool fix: needs -o OUTPUT or --dry-run. Add one of them.")
+    writer = None if output is None else output_file(model, output, force or dry_run)
+    fixed = fix_model(load_for_command(model, MIN_SPILLED_BYTES), **arguments)
+    place, document = _write(fixed, None if dry_run else writer, model, output)
+    count = len(fixed.changes)
+    unchanged = "nothing to change" if dry_run else "nothing to change, the model as it was"
+    summary = f"{count} change{'s' * (count > 1)}, verified on random inputs" if count else unchanged
+    place = "dry run, nothing written" if dry_run else place
+    lines = [*map(str, (*fixed.changes, *fixed.problems, *fixed.notes)), f"{place}: {summary}"]
+    document |= {"problems": [asdict(problem) for problem in fixed.problems], "notes": list(fixed.notes)}
+    return CommandResult(lines, document)
 
 
+@command
 def lower(
     model: options.ModelPath,
     target: Annotated[options.TargetName, options.Choice("--for", help="Runtime of the model.", show_default=False)],
@@ -60,32 +61,31 @@ def lower(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Write the model for a runtime without MaxUnpool or Indices, with the same results.
 
     Example: unpool lower segnet.onnx --for openvino -o segnet-openvino.onnx
     """
-    with guard(quiet=quiet):
-        from unpool.cli import console
-        from unpool.runtime.graph.load import load_for_command
-        from unpool.runtime.graph.save import MIN_SPILLED_BYTES
-        from unpool.runtime.lower.lower import lower as lower_model
+    from unpool.runtime.graph.load import load_for_command
+    from unpool.runtime.graph.save import MIN_SPILLED_BYTES
+    from unpool.runtime.lower.lower import lower as lower_model
 
-        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
-        writer = output_file(model, output, force)
-        lowered = lower_model(load_for_command(model, MIN_SPILLED_BYTES), target.value, **arguments)
-        place, document = _write(lowered, writer, model, output)
-        count = len(lowered.changes)
-        summary = f"{count} change{'s' * (count > 1)}" if count else "nothing to change, the model as it was"
-        document |= {
-            "target": lowered.target.name,
-            "problems": [asdict(problem) for problem in lowered.problems],
-            "checks": [asdict(check) for check in lowered.checks],
-        }
-        lines = [*lowered.lines, f"{place}: {summary}, for {lowered.target.title}"]
-        console.say_report(lines, document, as_json, quiet)
+    arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+    writer = output_file(model, output, force)
+    lowered = lower_model(load_for_command(model, MIN_SPILLED_BYTES), target.value, **arguments)
+    place, document = _write(lowered, writer, model, output)
+    count = len(lowered.changes)
+    summary = f"{count} change{'s' * (count > 1)}" if count else "nothing to change, the model as it was"
+    document |= {
+        "target": lowered.target.name,
+        "problems": [asdict(problem) for problem in lowered.problems],
+        "checks": [asdict(check) for check in lowered.checks],
+    }
+    lines = [*lowered.lines, f"{place}: {summary}, for {lowered.target.title}"]
+    return CommandResult(lines, document)
 
 
+@command
 def upgrade(
     model: options.ModelPath,
     opset: Annotated[int, typer.Option(min=1, help="The opset to reach.", show_default=False)],
@@ -96,18 +96,18 @@ def upgrade(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Write the model in a newer opset, with the same results; if that is impossible, say why and write nothing.
 
     Example: unpool upgrade segnet9.onnx --opset 22 -o segnet22.onnx
     """
-    with guard(quiet=quiet):
-        from unpool.runtime.rewrite.upgrade import upgrade as upgrade_model
+    from unpool.runtime.rewrite.upgrade import upgrade as upgrade_model
 
-        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
-        _rewrite(lambda source: upgrade_model(source, opset, **arguments), model, output, force, as_json, quiet)
+    arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+    return _rewrite(lambda source: upgrade_model(source, opset, **arguments), model, output, force)
 
 
+@command
 def canonicalise(
     model: options.ModelPath,
     output: options.ModelOutput,
@@ -117,20 +117,18 @@ def canonicalise(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> CommandResult:
     """Write auto_pad and output_shape of a model as explicit pads, which every runtime reads alike.
 
     Example: unpool canonicalise model.onnx -o explicit.onnx
     """
-    with guard(quiet=quiet):
-        from unpool.runtime.rewrite.canonicalise import canonicalise as canonicalise_model
+    from unpool.runtime.rewrite.canonicalise import canonicalise as canonicalise_model
 
-        arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
-        _rewrite(lambda source: canonicalise_model(source, **arguments), model, output, force, as_json, quiet)
+    arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
+    return _rewrite(lambda source: canonicalise_model(source, **arguments), model, output, force)
 
 
-def _rewrite(change: Any, model: Path, output: Path, force: bool, as_json: bool, quiet: bool) -> None:
-    from unpool.cli import console
+def _rewrite(change: Any, model: Path, output: Path, force: bool) -> CommandResult:
     from unpool.runtime.graph.load import load_for_command
 
     writer = output_file(model, output, force)
@@ -139,7 +137,7 @@ def _rewrite(change: Any, model: Path, output: Path, force: bool, as_json: bool,
     count = len(rewritten.changes)
     nodes = f"{count or 'no'} node{'s' * (count > 1)}"
     lines = [*map(str, rewritten.changes), f"{place}: {nodes} changed, equal results on random inputs"]
-    console.say_report(lines, document, as_json, quiet)
+    return CommandResult(lines, document)
 
 
 def _write(result: Any, writer: "ModelWriter | None", model: Path, output: Path | None) -> tuple[str, dict[str, Any]]:

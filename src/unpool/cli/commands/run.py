@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from unpool.cli import options
-from unpool.cli.errors import FINDINGS, guard
+from unpool.cli.command import command
+from unpool.cli.errors import FINDINGS, OK
 from unpool.cli.options import Choice, Flag, text_option
 from unpool.images.formats import FORMATS
 
@@ -33,6 +34,7 @@ OVERLAP_HELP = "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend)."
 SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, into .zarr, .npy or .tif; needs --tile N."
 
 
+@command
 def run(
     model: options.ModelPath,
     inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)],
@@ -69,23 +71,19 @@ def run(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
-) -> None:
+) -> int:
     """Run a model on arrays or images and write its outputs.
 
     Example: unpool run model.onnx -i photo.png -o mask.png --scale 1/255 --argmax
     """
     given = locals()
-    with guard(quiet=quiet):
-        from unpool.cli import console
-        from unpool.cli.cluster import run as run_on_cluster
-        from unpool.cli.progress import print_outcome, progress
-        from unpool.cli.run import run as run_items
-        from unpool.cli.run_config import RunConfig
+    from unpool.cli.cluster import run as run_on_cluster
+    from unpool.cli.progress import print_outcome, progress
+    from unpool.cli.run import run as run_items
+    from unpool.cli.run_config import RunConfig
 
-        console.set_up_log(verbose)
-        config = RunConfig.of_options(given)
-        display = progress(quiet)
-        outcome = run_items(config, display) if scheduler is None else run_on_cluster(config, scheduler, display)
-        print_outcome(outcome, model, as_json, quiet)
-    if outcome.failed:
-        raise typer.Exit(FINDINGS)
+    config = RunConfig.of_options(given)
+    display = progress(quiet)
+    outcome = run_items(config, display) if scheduler is None else run_on_cluster(config, scheduler, display)
+    print_outcome(outcome, model, as_json, quiet)
+    return FINDINGS if outcome.failed else OK

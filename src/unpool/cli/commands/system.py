@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from typer.completion import show_callback
 
+from unpool.cli.command import CommandResult, command
 from unpool.cli.errors import guard
 from unpool.cli.options import Json, Quiet, Shell, Threads, Verbose
 
@@ -14,14 +15,10 @@ MASK = "coins-mask.png"
 OVERLAY = "coins-overlay.png"
 
 
-def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> None:
+@command
+def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> CommandResult:
     """Find the coins in a photograph: writes coins-mask.png and coins-overlay.png into this folder."""
-    with guard(quiet=quiet):
-        from unpool.cli import console
-
-        console.set_up_log(verbose)
-        for line in run_demo(Path.cwd(), threads):
-            console.say(line, quiet)
+    return CommandResult(run_demo(Path.cwd(), threads))
 
 
 def warmup(
@@ -53,14 +50,13 @@ def warmup(
         say(f"{len(calls)} calls are ready for {', '.join(names)} ({time.perf_counter() - begin:.1f} s)", quiet)
 
 
-def doctor(as_json: Json = False) -> None:
+@command
+def doctor(as_json: Json = False) -> CommandResult:
     """Say what this machine offers: versions, processor, Numba, its cache, extras that are missing, devices."""
-    with guard():
-        from unpool.cli import console
-        from unpool.doctor import examine
+    from unpool.doctor import examine
 
-        diagnosis = examine()
-        console.say_report(diagnosis.lines, diagnosis.document, as_json)
+    diagnosis = examine()
+    return CommandResult(diagnosis.lines, diagnosis.document)
 
 
 def completion(
