@@ -515,12 +515,6 @@ def test_a_gather_of_other_indices_is_kept(name):
     np.testing.assert_array_equal(y, x[..., OTHER_INDICES[name]])
 
 
-def test_a_gather_that_takes_little_time_is_kept():
-    """The model is onnxruntime's whole one."""
-    model, _ = gathered(windows(8, 3), shape=(1, 600, 2000))
-    assert operators_run(model) == ["Conv", "Gather"]
-
-
 def test_a_gather_from_another_axis_is_kept():
     """Whole rows are copied fast."""
     model, _ = gathered(windows(58, 3), axis=1)

@@ -35,7 +35,7 @@ def run(model, feed, without=()):
     """The outputs of a session that goes without some passes, and its plan; passes do not ask what they save."""
     with (
         patch.multiple(pipeline, is_profitable=lambda *_: True, **{name: SKIPS[name] for name in without}),
-        patch.multiple(reduce_strength, LEAST_SIZE=0, LEAST_SHARE=0),
+        patch.multiple(reduce_strength, LEAST_SIZE=0),
         patch.multiple(fuse_snake, LEAST_SIZE=0),
         patch.multiple(fuse_normalization, LEAST_SIZE=0),
     ):

@@ -13,7 +13,6 @@ and onnxruntime differ: pads as large as the window, windows that do not fit.
 """
 
 import logging
-import math
 from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 from itertools import starmap
@@ -24,9 +23,10 @@ import onnx
 
 from unpool.display import table
 from unpool.errors import UnpoolError
-from unpool.execute.conv_transpose import cost
+from unpool.onnxruntime.costs import is_faster_in_unpool
+from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
 from unpool.operators.contract import NHWC
-from unpool.operators.conv_transpose import ConvTransposeSpec, call
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.unpool_domain import DOMAIN, VERSION
@@ -35,8 +35,6 @@ from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_na
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import strip_initializers
-from unpool.runtime.passes.profitability import STORE_COST, is_plain_conv_transpose, time_of_conv_transpose
-from unpool.runtime.plan.placement import shape_difference
 
 NEWEST_OPSET = 22  # of those that change one of the three operators
 BLOCK = 16  # channels of onnxruntime's blocks, on any processor
@@ -165,7 +163,7 @@ class Placement:
         ):
             return Reason.NOT_BLOCKED
         sizes = (*known[:2], *(size or 2**20 for size in known[2:])) if known else None
-        return Reason.DIFFERS if shape_difference(spec, sizes) else Reason.BLOCKED
+        return Reason.DIFFERS if pool_difference(spec, sizes) else Reason.BLOCKED
 
     def _reason_of_conv_transpose(self, node: onnx.NodeProto, spec: Spec) -> Reason:
         assert isinstance(spec, ConvTransposeSpec)
@@ -175,13 +173,9 @@ class Placement:
         if x is None or w is None:
             return Reason.UNKNOWN_SHAPE
         try:
-            y = call(spec, x, w, None).large.in_onnx_order()
-            time = cost(spec, x, w, np.dtype(np.float32))
+            return Reason.FASTER if is_faster_in_unpool(spec, x, w) else Reason.SLOWER
         except UnpoolError:
             return Reason.UNKNOWN_SHAPE
-        if time == math.inf:  # small or unusual calls, whose algorithm has no model: products only
-            time = math.prod(x) * math.prod(w[1:])
-        return Reason.FASTER if time + STORE_COST * math.prod(y) < time_of_conv_transpose(x, w) else Reason.SLOWER
 
     def _known_sizes(self, name: str) -> tuple[int, ...] | None:
         if name in self._sizes:

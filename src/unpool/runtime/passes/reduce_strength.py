@@ -37,7 +37,6 @@ from unpool.runtime.graph.graph import FreshNames, Graph, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, writes
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.profitability import Shapes, time_in_onnxruntime
 
 FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max and Sum
 FIRST_OPSET_OF_WHERE = 9
@@ -47,8 +46,6 @@ FIRST_RESIZE_TO_SIZES = 11
 VOLUME = 5  # axes of a batch of volumes
 LEAST_SIZE = 10_000  # elements that are worth several nodes in place of one
 MOST_TAPS, MOST_WINDOWS = 4, 32  # elements of a window, or windows, that are a Slice each
-LEAST_SHARE = 0.01  # of the time of the model, in which Gather and ReduceSum have to be
-SAVINGS = {"Gather": 300, "ReduceSum": 150}  # multiply-adds at the processor's peak, per element of the result
 LEAST_RUN = 16  # elements of a window that a Concat copies together
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
 
@@ -58,12 +55,11 @@ Sizes: TypeAlias = tuple[int, ...]
 def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) -> tuple[Graph, Types]:
     """The graph, constants lifted, in which such nodes are replaced, and the types; `origins` lists the nodes.
 
-    Nodes that make one of the `excluded` values stay if others may round differently. So does a graph in which little
-    is saved: onnxruntime may then run the model from its file.
+    Nodes that make one of the `excluded` values stay if others may round differently.
     """
     if not any(node.op_type in _REPLACE and domain(node) == "" for node in graph.nodes):
         return graph, types
-    writer, saved = _Writer(graph, types), 0.0
+    writer, is_changed = _Writer(graph, types), False
     for node in graph.nodes:
         replace_node = _REPLACE.get(node.op_type) if domain(node) == "" else None
         is_excluded = node.op_type in ROUNDED and node.output[0] in excluded
@@ -73,11 +69,8 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
             same = "the same result but for rounding" if node.op_type in ROUNDED else "the same result"
             reason = f"replaces {node.op_type} {node_name(node)!r}: faster, with {same}"
             writer.origins[node.output[0]] = reason
-            saved += SAVINGS.get(node.op_type, math.inf) * math.prod(writer.sizes(node.output[0]) or ())
-    if not saved:
-        return graph, types
-    shape_of = Shapes(graph, types)
-    if saved < math.inf and saved < LEAST_SHARE * sum(time_in_onnxruntime(node, shape_of) for node in graph.nodes):
+            is_changed = True
+    if not is_changed:
         return graph, types
     new_graph = replace(graph, nodes=tuple(writer.nodes), constants=writer.constants, origins=writer.origins)
     return new_graph, writer.types
