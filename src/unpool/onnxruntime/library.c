@@ -99,7 +99,7 @@ typedef struct Node { /* a node when its kernel is created */
 
 typedef struct Call { /* one run of a node */
     int64_t id, inputs;
-    Tensor tensors[MAX_INPUTS];
+    Tensor *tensors;
     void *context;
     char *message; /* room for MESSAGE bytes, where a failure says what happened */
 } Call;
@@ -293,6 +293,7 @@ static OrtStatus *describe(const Op *op, const void *info, Node *node, int32_t *
         node->values[node->attributes++] = read_value(info, each->name, each->kind);
     for (int i = 0; i < SETTINGS; i++) node->settings[i] = op->settings->values[i];
     if (status == NULL) status = KernelInfo_GetInputCount(info, &inputs);
+    if (op->operator->sizes == STATED) return status; /* an engine keeps no constants */
     if (status == NULL && inputs > MAX_INPUTS) status = fail(NOT_IMPLEMENTED, "unpool: expected 8 inputs at most.");
     for (size_t i = 1; status == NULL && i < inputs; i++) {
         int found = 0;
@@ -343,9 +344,11 @@ static OrtStatus *create(const Op *op, const void *own_api, const void *info, vo
     return status;
 }
 
-/* The shapes of the inputs that are no constants, and the values of MaxUnpool's `output_shape`; 0 words if it is wrong. */
+/* The shapes of the inputs that are no constants, and the values of MaxUnpool's `output_shape`; 0 words if it is wrong,
+ * and for an engine, which has no plans. */
 static int64_t key_of(const Kernel *kernel, const Call *call, int64_t *key) {
     int64_t count = 0;
+    if (kernel->operator->sizes == STATED) return 0;
     for (int64_t i = 0; i < call->inputs; i++) {
         const Tensor *tensor = &call->tensors[i];
         key[count++] = tensor->data == NULL ? -1 : tensor->type;
@@ -454,47 +457,57 @@ static OrtStatus *compute_compiled(Kernel *kernel, Call *call) {
     return fail(INVALID_ARGUMENT, call->message);
 }
 
-static OrtStatus *compute(void *own, void *context) {
-    char message[MESSAGE] = "";
+static OrtStatus *compute_call(Kernel *kernel, Call *call) {
     int64_t key[MAX_KEY], count = 0;
     int is_done = 0, code = FAIL;
-    size_t inputs = 0;
-    Kernel *kernel = own;
     Shaped *shaped = NULL;
-    Call call;
-    OrtStatus *status = KernelContext_GetInputCount(context, &inputs);
-    call.id = kernel->owned.id, call.inputs = inputs, call.context = context, call.message = message;
-    for (size_t i = 0; status == NULL && i < inputs; i++) {
+    OrtStatus *status = NULL;
+    for (int64_t i = 0; status == NULL && i < call->inputs; i++) {
         const OrtValue *value = NULL;
-        call.tensors[i].data = NULL;
-        if (kernel->is_constant[i]) continue;
-        status = KernelContext_GetInput(context, i, &value);
-        if (status == NULL && value != NULL) status = read_tensor(value, &call.tensors[i]);
+        call->tensors[i].data = NULL;
+        if (i < MAX_INPUTS && kernel->is_constant[i]) continue;
+        status = KernelContext_GetInput(call->context, i, &value);
+        if (status == NULL && value != NULL) status = read_tensor(value, &call->tensors[i]);
     }
     if (status != NULL) return status;
-    if (kernel->is_compiled) return compute_compiled(kernel, &call);
-    count = key_of(kernel, &call, key);
+    if (kernel->is_compiled) return compute_compiled(kernel, call);
+    count = key_of(kernel, call, key);
     if (count != 0) shaped = find(kernel, key, count);
-    if (shaped != NULL && shaped->plan != NULL) status = run(shaped, &call, &is_done);
+    if (shaped != NULL && shaped->plan != NULL) status = run(shaped, call, &is_done);
     if (status == NULL && !is_done) {
         void *before = running;
         const Planner *current = enter();
-        running = context;
+        running = call->context;
         if (current == NULL) {
-            strcpy(message, "unpool: the planner of this process has ended.");
+            strcpy(call->message, "unpool: the planner of this process has ended.");
         } else {
             code = OK;
             if (shaped == NULL && count != 0) {
-                shaped = ask(kernel, &call, key, count, current, &code);
-                if (code == OK && shaped->plan != NULL) status = run(shaped, &call, &is_done);
+                shaped = ask(kernel, call, key, count, current, &code);
+                if (code == OK && shaped->plan != NULL) status = run(shaped, call, &is_done);
             }
-            if (code == OK && status == NULL && !is_done) code = current->compute(&call);
+            if (code == OK && status == NULL && !is_done) code = current->compute(call);
         }
         running = before;
         leave();
-        if (code != OK) status = fail(code, message);
+        if (code != OK) status = fail(code, call->message);
     }
     drop(shaped);
+    return status;
+}
+
+static OrtStatus *compute(void *own, void *context) {
+    char message[MESSAGE] = "";
+    size_t inputs = 0;
+    Tensor few[MAX_INPUTS];
+    Kernel *kernel = own;
+    OrtStatus *status = KernelContext_GetInputCount(context, &inputs);
+    Call call = {.id = kernel->owned.id, .inputs = inputs, .tensors = few, .context = context, .message = message};
+    if (status != NULL) return status;
+    if (inputs > MAX_INPUTS && (call.tensors = malloc(inputs * sizeof(Tensor))) == NULL)
+        return fail(FAIL, "unpool: out of memory.");
+    status = compute_call(kernel, &call);
+    if (call.tensors != few) free(call.tensors);
     return status;
 }
 
@@ -547,7 +560,7 @@ static int output_type(const Op *op, size_t output) { return type_of(op->operato
 static int input_characteristic(const Op *op, size_t input) { return characteristic_of(op->operator->inputs[input]); }
 static int output_characteristic(const Op *op, size_t output) { return characteristic_of(op->operator->outputs[output]); }
 static int memory_type(const Op *op, size_t input) { return (void)op, (void)input, 0; }
-static int one(const Op *op) { return (void)op, 1; }
+static int least_count(const Op *op) { return op->operator->sizes != STATED; }
 static int zero(const Op *op) { return (void)op, 0; }
 static int last_version(const Op *op) { return (void)op, INT32_MAX; }
 
@@ -572,7 +585,7 @@ static OrtStatus *make(const Settings *settings, Registered **result) {
     const Op common = {.version = MIN_API, .create_v1 = create_v1, .name_of = name_of, .provider = provider,
         .input_type = input_type, .input_count = input_count, .output_type = output_type, .output_count = output_count,
         .compute_v1 = compute_v1, .destroy = destroy, .input_characteristic = input_characteristic,
-        .output_characteristic = output_characteristic, .memory_type = memory_type, .variadic = {one, zero, one, one},
+        .output_characteristic = output_characteristic, .memory_type = memory_type, .variadic = {least_count, zero, least_count, zero},
         .create = create, .compute = compute, .infer = infer, .start_version = start_version, .end_version = last_version};
     Registered *made;
     for (made = all_registered; made != NULL; made = made->next)

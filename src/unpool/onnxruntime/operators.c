@@ -28,6 +28,7 @@ static const Attribute conv[] = {WINDOW, {"dilations", INT_LIST}, {"auto_pad", T
                                  ACTIVATION, {"exact", INT_VALUE}, {NULL, 0}};
 static const Attribute none[] = {{NULL, 0}};
 static const Attribute normalize[] = {{"epsilon", FLOAT_VALUE}, {"num_groups", INT_VALUE}, ACTIVATION, {NULL, 0}};
+static const Attribute engine[] = {{"engine", INT_VALUE}, {NULL, 0}};
 
 const Operator operators[OPERATORS] = {
     {"MaxPool", ONNX, TYPES, "T", "Ti", POOLED, pool},
@@ -40,6 +41,7 @@ const Operator operators[OPERATORS] = {
     {"Snake", UNPOOL, WIDE_TYPES, "TTt", "Tt", OF_X, none},
     {"InstanceNormalization", UNPOOL, WIDE_TYPES, "TTTt", "T", OF_X, normalize},
     {"GroupNormalization", UNPOOL, WIDE_TYPES, "TTTt", "T", OF_X, normalize},
+    {"Engine", UNPOOL, 1, "*", "*", STATED, engine},
 };
 
 int64_t data_count(const Operator *operator) { return strcspn(operator->inputs, "*"); }
@@ -198,7 +200,7 @@ void infer_outputs(const Operator *operator, int domain, const char *compat, voi
     const char *symbols[MAX_RANK] = {NULL}, *y_symbols[MAX_RANK];
     char *room, own_compat[WORD];
     size_t inputs = 0, outputs = strlen(operator->outputs);
-    if (release(ShapeInferContext_GetInputCount(context, &inputs)) || inputs == 0) return;
+    if (kind == STATED || release(ShapeInferContext_GetInputCount(context, &inputs)) || inputs == 0) return;
     read_shape(context, 0, &type, &x, symbols);
     if (x.rank < (kind == OF_X ? 1 : 3) || (room = malloc(MAX_RANK * NAME)) == NULL) return;
     if (inputs > 1) read_shape(context, 1, &type_w, &w, NULL);

@@ -4,7 +4,7 @@
 enum Domain { STANDARD, CHANNELS_LAST, OWN, DOMAINS };
 enum Characteristic { REQUIRED, OPTIONAL, VARIADIC };
 enum AttributeKind { INT_VALUE, INT_LIST, FLOAT_VALUE, FLOAT_LIST, TEXT_VALUE };
-enum Sizes { POOLED, UNPOOLED, GROWN, CONVOLVED, OF_X }; /* of outputs */
+enum Sizes { POOLED, UNPOOLED, GROWN, CONVOLVED, OF_X, STATED }; /* of outputs; stated: by the model */
 enum { MAX_INPUTS = 8, MAX_OUTPUTS = 2, MAX_ATTRIBUTES = 24, MAX_RANK = 64 };
 
 typedef struct Attribute {
@@ -23,7 +23,7 @@ typedef struct Operator {
     const Attribute *attributes; /* the last has no name */
 } Operator;
 
-enum { OPERATORS = 10, TYPES = 6 };
+enum { OPERATORS = 11, TYPES = 6 };
 
 extern const Operator operators[OPERATORS];
 extern const int operator_types[TYPES];

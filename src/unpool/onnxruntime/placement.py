@@ -64,10 +64,13 @@ class Reason(Enum):
     REFUSED = "its attributes are not those of the standard"
     FUSED = "one pass over memory in place of several"
     EMPTY = "its input may be empty, at which onnxruntime's ends the process"
+    NO_KERNEL = "onnxruntime refuses it"
 
     @property
     def runner(self) -> str:
-        """Who computes the node, "unpool" or "onnxruntime"."""
+        """Who computes the node: "unpool", "onnxruntime", or "reference" for onnx's ReferenceEvaluator."""
+        if self is Reason.NO_KERNEL:
+            return "reference"
         return "onnxruntime" if self in (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED) else "unpool"
 
 
@@ -82,7 +85,7 @@ class NodePlacement(NamedTuple):
 
     @property
     def runner(self) -> str:
-        """Who computes the node, "unpool" or "onnxruntime"."""
+        """Who computes the node: "unpool", "onnxruntime" or "reference"."""
         return self.reason.runner
 
     @property

@@ -44,6 +44,7 @@ DTYPES = {
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
+_ENGINE = b"Engine"  # the operator of `engine.py`
 _DOMAINS = (*DOMAINS, unpool_domain.DOMAIN)  # as in `operators.h`
 _WRITABLE = 0x200  # PyBUF_WRITE
 _memory_view: Any = ctypes.pythonapi.PyMemoryView_FromMemory
@@ -78,7 +79,7 @@ class _Node(ctypes.Structure):
 
 class _NodeRun(ctypes.Structure):
     _fields_ = [
-        ("id", ctypes.c_int64), ("inputs", ctypes.c_int64), ("tensors", _Tensor * MAX_INPUTS),
+        ("id", ctypes.c_int64), ("inputs", ctypes.c_int64), ("tensors", ctypes.POINTER(_Tensor)),
         ("context", ctypes.c_void_p), ("message", ctypes.c_void_p),
     ]  # fmt: skip
 
@@ -114,6 +115,7 @@ class Node:
 
 _Encoded: TypeAlias = tuple[plans.PlanBytes | None, AnyArray]
 _nodes: dict[int, Node] = {}
+_engines: dict[int, int] = {}  # the number of its engine, by node
 _shared: dict[Hashable, _Encoded] = {}  # by all that the plan of a node without constants depends on
 _recordings: list[dict[str, list[PlanRecord]]] = []
 _plans: dict[int, Any] = {}  # what plans refer to
@@ -165,6 +167,7 @@ def _report(error: BaseException, label: str, message: int) -> int:
 
 def _forget(number: int) -> None:
     _nodes.pop(number, None)
+    _engines.pop(number, None)
     _plans.pop(number, None)
 
 
@@ -184,6 +187,9 @@ def create(node: int, message: int) -> int:
     described = _Node.from_address(node)
     try:
         _library().unpool_forget(_FORGET_NODE)
+        if described.operator == _ENGINE:
+            _engines[described.id] = int(_attributes(described).get("engine", -1))
+            return 0
         exact, compat, index_space, opset, *_ = (text.decode() for text in described.settings)
         settings = unpool_domain.Settings(
             int(opset) if opset else None, compat or "spec", index_space or "auto", exact == "1"
@@ -291,6 +297,8 @@ def compute(run: int) -> int:
     """Compute the outputs of a run without a plan; else as `plan`."""
     call = _NodeRun.from_address(run)
     try:
+        if call.id in _engines:
+            return _compute_engine(run, call)
         node = _nodes[call.id]
         inputs = _inputs(node, call)
         key = tuple([None if x is None else (x.shape, x.dtype) for x in inputs])
@@ -302,16 +310,40 @@ def compute(run: int) -> int:
             node.calls[key] = prepared
         outputs = []
         for number, output in enumerate(prepared.outputs):
-            dims = (ctypes.c_int64 * len(output.shape))(*output.shape)
-            address = _library().unpool_output(run, number, len(output.shape), dims)
-            if not address:
-                return FAIL
-            outputs.append(_view(address, output.shape, output.dtype, RuntimeOutput))
+            outputs.append(_output(run, number, output.shape, output.dtype))
         with use_pool(_session_threads()):
             prepared.run(inputs, outputs, None)
+    except _RefusedOutput:
+        return FAIL
     except BaseException as error:
         return _report(error, "", call.message)
     return 0
+
+
+def _compute_engine(run: int, call: _NodeRun) -> int:
+    """Compute the outputs of a node by its engine."""
+    from unpool.onnxruntime.engine import dtype_of, find_engine  # loads onnx
+
+    engine, inputs = find_engine(_engines[call.id]), []
+    for number in range(call.inputs):
+        tensor = call.tensors[number]
+        array = _view(tensor.data, tuple(tensor.dims[: tensor.rank]), dtype_of(tensor.type), np.ndarray)
+        array.flags.writeable = False
+        inputs.append(array)
+    engine.compute(inputs, lambda number, shape: _output(run, number, shape, engine.output_dtypes[number]))
+    return 0
+
+
+class _RefusedOutput(Exception):  # noqa: N818  no error of its own: the library has written the message
+    """onnxruntime refuses the shape of an output."""
+
+
+def _output(run: int, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
+    """The memory of an output of the running node."""
+    address = _library().unpool_output(run, number, len(shape), (ctypes.c_int64 * len(shape))(*shape))
+    if not address:
+        raise _RefusedOutput
+    return _view(address, shape, dtype, RuntimeOutput)
 
 
 _FORGET_NODE = _FORGET(_forget)

@@ -9,7 +9,7 @@ from unpool.errors import UnpoolError, suggest_name, warn_caller
 from unpool.onnxruntime.passes import NAMES
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.session_model import Create, SessionModel
-from unpool.runtime.errors import error_class
+from unpool.runtime.errors import FallbackWarning, error_class
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import PreparedGraph
@@ -25,7 +25,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
     It differs from `onnxruntime.InferenceSession` in what its constructor does: it reads the model, changes it by
     passes, and registers unpool's library for it. Methods, options, providers, bindings, profiles and errors are those
     of onnxruntime. A model in which nothing changes goes to onnxruntime as it came. So does one that onnxruntime
-    refuses after the changes; the log says so at level WARNING.
+    refuses after the changes; the log says so at level WARNING. Of a model that it refuses as it came, too, onnx's
+    ReferenceEvaluator computes the nodes that it refuses, slowly, with a FallbackWarning.
 
     Args:
         path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`.
@@ -127,6 +128,13 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             self._model_path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
             self._model_bytes = None if isinstance(given, str | os.PathLike) else given
             self._sess_options_initial = self._arguments[0]
+        if self._session_model.refused:
+            (name, reason), *further = self._session_model.refused.items()
+            warn_caller(
+                f"onnxruntime refuses node {name!r}{f' and {len(further)} more' if further else ''}: {reason}. "
+                "onnx's ReferenceEvaluator runs them, slowly; session.plan lists them.",
+                FallbackWarning,
+            )
 
     @property
     def plan(self) -> SessionPlan:

@@ -2,16 +2,18 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
 
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, UnsupportedError
+from unpool.onnxruntime.engine import Engine
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
@@ -25,6 +27,7 @@ from unpool.runtime.backends.ort_options import (
     spin_entries,
     thread_budget,
 )
+from unpool.runtime.errors import error_class
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.runtime.graph.graph import Graph, lift_constants
@@ -32,10 +35,12 @@ from unpool.runtime.graph.load import ModelSource, needs_libraries, stable_sourc
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import PreparedGraph, infer
+from unpool.runtime.graph.torch_operators import export_advice
 from unpool.runtime.graph.weights import restore_initializers, serialize, strip_initializers
-from unpool.runtime.passes.inline import shorten_domains
+from unpool.runtime.passes.inline import inline, shorten_domains
 from unpool.runtime.requirements import onnxruntime
 
+_WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
 NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same
 
 Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions], None]
@@ -51,6 +56,8 @@ class _Candidate(NamedTuple):
     source: str | bytes
     options: onnxruntime.SessionOptions
     plan: SessionPlan = SessionPlan()
+    engines: tuple[Engine, ...] = ()
+    refused: Mapping[str, str] = MappingProxyType({})  # reasons by nodes that engines compute
 
 
 class _ChangedModel(NamedTuple):
@@ -71,7 +78,8 @@ class SessionModel:
     """What a session is made from: the source, the caller's options, and what unpool does with the model.
 
     Candidates are tried one after another, until onnxruntime accepts one: the model after the passes; as it came, with
-    the library; as it came, without.
+    the library; as it came, without; and where it refuses nodes, with onnx's ReferenceEvaluator for these. `refused`
+    has the reasons for which it refuses them, by their names.
     """
 
     def __init__(
@@ -84,9 +92,12 @@ class SessionModel:
     ) -> None:
         self.given = source
         self.plan = SessionPlan()
+        self.refused: Mapping[str, str] = {}
         self.semantics = semantics
         self._options, self._disabled = options, disabled
         self._threads = thread_budget(None, threads)
+        self._nodes: Iterable[onnx.NodeProto] = ()  # of the model
+        self._engines: tuple[Engine, ...] = ()  # of the session
 
     @property
     def source(self) -> ModelSource:
@@ -103,26 +114,34 @@ class SessionModel:
                 except Exception as error:
                     if is_from_signal_handler(error):
                         raise
-                    refusals[candidate.name] = error
+                    refusals.setdefault(candidate.name, error)
                     continue
-                for name, refusal in refusals.items():
+                for name, refusal in refusals.items() if not candidate.refused else ():
                     _log.warning(
                         "%s: onnxruntime refuses the model %s, and gets it %s: %s",
                         source_name(self.given), name, candidate.name, short_message(refusal),
                     )  # fmt: skip
-                self.plan = candidate.plan
+                self.plan, self.refused, self._engines = candidate.plan, candidate.refused, candidate.engines
                 return
+        refusals.pop(_WITH_ENGINES, None)
         errors = list(refusals.values())
         is_unknown = type(errors[-1]).__name__ == "NotImplemented"  # for onnxruntime alone, which says less than unpool
-        raise errors[-2] if is_unknown and len(errors) > 1 else errors[-1]
+        refusal = errors[-2] if is_unknown and len(errors) > 1 else errors[-1]
+        advice = export_advice(self._nodes, "")
+        if advice:
+            kind = error_class(UnsupportedError, type(refusal).__name__)
+            raise kind(f"{short_message(refusal)}. {advice}") from refusal
+        raise refusal
 
     def _candidates(self, stack: ExitStack) -> Iterator[_Candidate]:
         model = self._read()
+        self._nodes = () if model is None else model.graph.node
         options = self._options
         is_copied = options is None or not (model is None or _has_additions(options, model))
         changed = None if model is None else self._change(model)
         if changed is not None and not changed.is_changed and not changed.is_placed:
             yield _Candidate("as it came", self._raw(), self._session_options(is_copied=is_copied), changed.plan)
+            yield from self._engine_candidates(model, stack, is_copied=is_copied)
             return
         if changed is not None and (is_copied or data_folder(changed.model) is None):
             candidate = self._changed_candidate(changed, stack, is_copied=is_copied)
@@ -132,6 +151,30 @@ class SessionModel:
         opset = None if model is None else _opset(model)
         yield _Candidate("as it came", self._raw(), self._registered(opset, is_copied=is_copied), plan)
         yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
+        yield from self._engine_candidates(model, stack, is_copied=is_copied)
+
+    def _engine_candidates(
+        self, model: onnx.ModelProto | None, stack: ExitStack, *, is_copied: bool
+    ) -> Iterator[_Candidate]:
+        """The model with engines for nodes that onnxruntime refuses, if there are such nodes."""
+        if model is None or (self._options is not None and self._options.optimized_model_filepath):
+            return  # a file with an engine would be of this process only
+        from unpool.onnxruntime.reference import with_engines  # loads onnx's evaluator
+
+        try:
+            plain = run_passes(
+                inline(model), PassContext(self.semantics), self._disabled, optimizes=False, has_own_nodes=False
+            )
+            found = with_engines(plain, make_plan(plain, self.semantics, {}), self.semantics, self._threads)
+            if found is None:
+                return
+            source = stack.enter_context(handed_over(found.model))
+        except UnpoolError as error:
+            _log.info("%s: no node runs in onnx's ReferenceEvaluator: %s", source_name(self.given), error)
+            return
+        folder = data_folder(found.model)
+        own = self._registered(_opset(found.model), is_copied=is_copied, folder=folder, domains="unpool")
+        yield _Candidate(_WITH_ENGINES, source, own, found.plan, found.engines, found.refused)
 
     def _changed_candidate(self, changed: _ChangedModel, stack: ExitStack, *, is_copied: bool) -> _Candidate | None:
         """The model after the passes, with nodes of unpool's domain; None if it cannot be written."""

@@ -24,6 +24,10 @@ RUNNING: Mapping[type[UnpoolError], str] = {UnsupportedError: "NotImplemented", 
 _combined: dict[tuple[Any, Any], type[UnpoolError]] = {}
 
 
+class FallbackWarning(UserWarning):
+    """onnxruntime refuses nodes of a model, so onnx's slow ReferenceEvaluator runs them."""
+
+
 def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[UnpoolError]:
     """The class of errors that are both, with unpool's name; `ours` where onnxruntime has no such class.
 

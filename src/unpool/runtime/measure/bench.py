@@ -23,6 +23,7 @@ from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.backends.ort_backend import ort_message
 from unpool.runtime.backends.ort_options import UNPOOL
+from unpool.runtime.errors import FallbackWarning
 from unpool.runtime.graph.load import load_for_command
 from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.nodes import node_name
@@ -32,7 +33,7 @@ from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.ort_compat.model_files import ORT_SUFFIX
 from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE
-from unpool.runtime.session.session import FallbackWarning, InferenceSession
+from unpool.runtime.session.session import InferenceSession
 
 QUIET = 4  # fatal only: what fails comes back as an exception
 CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums

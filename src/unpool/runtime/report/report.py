@@ -22,6 +22,7 @@ import numpy as np
 from unpool.display import display_line
 from unpool.execute import available_cores
 from unpool.files import write
+from unpool.runtime.errors import FallbackWarning
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.weights import serialize
 from unpool.runtime.lint.lint import lint
@@ -35,7 +36,7 @@ from unpool.runtime.report.tracer import MODEL_INPUT, Feed, MemoryUse, StepTrace
 from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset, drawing_context, script, templates
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.session.random_inputs import random_feed
-from unpool.runtime.session.session import FallbackWarning, InferenceSession, executor_of
+from unpool.runtime.session.session import InferenceSession, executor_of
 
 DEFAULT_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)
 MAX_MAPS = 12  # pairs of feature maps on a page

@@ -19,7 +19,7 @@ from unpool.images.source import fingerprint_file
 from unpool.memory import trim_heap
 from unpool.runtime.backends.ort_options import Provider, thread_budget
 from unpool.runtime.backends.step import RunOptions
-from unpool.runtime.errors import LOADING, RUNNING, as_onnxruntime, error_class
+from unpool.runtime.errors import LOADING, RUNNING, FallbackWarning, as_onnxruntime, error_class
 from unpool.runtime.graph.errors import model_errors
 from unpool.runtime.graph.load import ModelSource, stable_source
 from unpool.runtime.graph.save import external_files
@@ -37,10 +37,6 @@ from unpool.runtime.session.ort_methods import OrtSessionMethods, session_errors
 from unpool.runtime.session.passthrough import OrtModel
 
 MAX_ASYNC_RUNS = 4  # asynchronous runs at the same time: each uses several cores itself
-
-
-class FallbackWarning(UserWarning):
-    """onnxruntime refuses nodes of a model, so onnx's slow ReferenceEvaluator runs them."""
 
 
 class InferenceSession(OrtSessionMethods, onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
