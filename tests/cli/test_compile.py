@@ -55,8 +55,9 @@ def test_an_installation_without_kernels_says_so(tmp_path, monkeypatch):
     (("--shape", "other=1,1"), "has no input other; it has image"),
     (("--shape", "image"), "expected NAME=SIZES such as x=1,3,480,640, got 'image'"),
     (("--shape", "image=1,-1,8,8"), "expected NAME=SIZES"),
+    (("--shape", "image=1,1,32,48", "--level", "v3"), "not of 'v3'. Install a wheel"),
 ])  # fmt: skip
-def test_wrong_shapes_are_one_line(tmp_path, options, words):
+def test_wrong_options_are_one_line(tmp_path, options, words):
     """Nothing is written."""
     done = compile(tmp_path, *options)
     assert done.exit_code in (2, 3)

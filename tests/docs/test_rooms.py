@@ -97,7 +97,7 @@ INNER = {
     ),
     "onnxruntime": (
         "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "source", "own_nodes", "differences",
-        "costs", "placement", "reference", "passes", "compile_model", "session_model", "session", "__init__",
+        "costs", "placement", "reference", "passes", "compile_process", "compile_model", "session_model", "session", "__init__",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),

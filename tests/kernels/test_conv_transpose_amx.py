@@ -208,7 +208,7 @@ print(json.dumps([host.has_amx(), host._processor_field("flags").count("amx_bf16
 
 @pytest.mark.parametrize(
     "variables",
-    [{"UNPOOL_BUILD_LEVEL": "x86-64-v4"}, {"UNPOOL_BUILD_LEVEL": "x86-64-v3"}, {"NUMBA_CPU_NAME": "generic"},
+    [{"UNPOOL_LEVEL": "x86-64-v4"}, {"UNPOOL_LEVEL": "x86-64-v3"}, {"NUMBA_CPU_NAME": "generic"},
      {"NUMBA_CPU_NAME": "skylake-avx512", "NUMBA_CPU_FEATURES": "+avx512bw,+avx512vl"}],
 )  # fmt: skip
 def test_no_amx_for_other_processors(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:

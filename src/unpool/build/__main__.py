@@ -98,7 +98,7 @@ def _build_operators(parser: argparse.ArgumentParser, target: Target, output: Pa
 def build_library(target: Target, level: str, path: Path, only: str, jobs: int) -> int:
     """Write the library for a level, of the kernels with `only` in their names; their number, no library if it is 0."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        environment = os.environ | {"UNPOOL_BUILD_LEVEL": level, "UNPOOL_KERNELS": "compiled"}
+        environment = os.environ | {"UNPOOL_LEVEL": level, "UNPOOL_KERNELS": "compiled"}
         compiler = [sys.executable, "-m", "unpool.build.compile", target.name, level, folder, only]
         _run([[*compiler, str(share), str(jobs)] for share in range(jobs)], environment)
         kernels = sorted(map(str, Path(folder).glob("unpool_*.o")))

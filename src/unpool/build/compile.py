@@ -1,4 +1,4 @@
-"""Object files of kernels for one level of processors: run as a program, with UNPOOL_BUILD_LEVEL set.
+"""Object files of kernels for one level of processors: run as a program, with UNPOOL_LEVEL set.
 
 Numba compiles for the processor of this process. Here its code generator gets the target machine of another one, and
 nothing is loaded into this process.

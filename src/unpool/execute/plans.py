@@ -1,7 +1,15 @@
 """What plans of prepared calls are made of, for runtimes whose threads run them; `unpool` itself needs none of it."""
 
 from unpool.kernels.cpu.machine.checked_files import source_digest
-from unpool.kernels.cpu.machine.libraries import c_symbol, is_shipped, library_file, type_names
+from unpool.kernels.cpu.machine.libraries import (
+    c_symbol,
+    is_shipped,
+    library_file,
+    shipped_levels,
+    type_names,
+    usable_levels,
+)
+from unpool.kernels.cpu.machine.libraries import level as kernel_level
 from unpool.kernels.cpu.machine.plan import Kind, Operand, OperandView, PlanStep
 from unpool.kernels.cpu.machine.threads import ForeignPool, use_pool
 
@@ -13,8 +21,11 @@ __all__ = [
     "PlanStep",
     "c_symbol",
     "is_shipped",
+    "kernel_level",
     "library_file",
+    "shipped_levels",
     "source_digest",
     "type_names",
+    "usable_levels",
     "use_pool",
 ]

@@ -10,9 +10,10 @@ from uuid import uuid4
 import numpy as np
 
 from unpool.errors import ModelError, UnpoolError, UnsupportedError
-from unpool.execute.plans import Kind, Operand, OperandView, PlanStep, is_shipped, library_file
+from unpool.execute.plans import Kind, Operand, OperandView, PlanStep, is_shipped, kernel_level, library_file
 from unpool.extras import require
 from unpool.onnxruntime import planner, plans
+from unpool.onnxruntime.compile_process import check_level, compile_in_process
 from unpool.onnxruntime.register import register
 from unpool.operators.unpool_domain import DOMAIN, OPERATORS
 
@@ -29,6 +30,7 @@ def compile(
     model: "str | os.PathLike[str] | bytes | ModelProto",
     *,
     shapes: Shapes | Sequence[Shapes] | None = None,
+    level: str | None = None,
     exact: bool = False,
     compat: str = "spec",
     index_space: str = "auto",
@@ -36,8 +38,9 @@ def compile(
     """The model for onnxruntime in programs without Python, with the library of `get_library_path`.
 
     The passes of `unpool.onnxruntime.InferenceSession` run, and the nodes that unpool computes there become nodes of
-    the domain `unpool`, with packed weights and the plans for some shapes. They run on processors of the level of this
-    one, with the kernels that this release is shipped with.
+    the domain `unpool`, with packed weights and the plans for some shapes. They run with the kernels that this release
+    is shipped with, on processors of one level of instructions, or of a higher one. Of this machine, only the size of
+    the second cache counts beside the level: the tiles of Winograd's algorithm depend on it.
 
     A plan is code. A session loads such a model only if its configuration entry `unpool.trust_plans` is "1".
 
@@ -45,13 +48,16 @@ def compile(
         model: a model, its bytes, or its file.
         shapes: by the name of an input its shape; or several of these, for a model that takes inputs of several shapes.
             Inputs whose shape the model has may be left out.
+        level: the level of instructions of the processors that run the model, such as "x86-64-v3": it is one whose
+            kernels this installation has, and no higher than that of this processor. "native" or None is the highest of
+            them, as `unpool doctor` says.
         exact: as in `register`.
         compat: the same.
         index_space: the same.
 
     Raises:
         UnpoolError: a shape is missing or wrong, a node can't be compiled, or this installation has no kernels that are
-            shipped.
+            shipped, or not for this level.
 
     >>> import onnx
     >>> text = '''<ir_version: 8, opset_import: ["": 16]>
@@ -68,10 +74,13 @@ def compile(
             "kernels, or run python -m unpool.build."
         )
     options = {"exact": exact, "compat": compat, "index_space": index_space}
+    listed: Sequence[Shapes | None] = [shapes] if shapes is None or isinstance(shapes, Mapping) else shapes
+    if level is not None and level not in ("native", kernel_level()):
+        check_level(level)
+        return compile_in_process(_load(model), level, {"shapes": listed, **options})
     settings = _session_options(options)
     result = _place_nodes(_load(model), options)
     nodes = _name_nodes(result)
-    listed: Sequence[Shapes | None] = [shapes] if shapes is None or isinstance(shapes, Mapping) else shapes
     if not 1 <= len(listed) <= MAX_PLANS:
         raise UnpoolError(f"compile: 1 to {MAX_PLANS} sets of shapes are possible, got {len(listed)}.")
     recorded: dict[str, list[planner.PlanRecord]] = {name: [] for name in nodes}

@@ -18,6 +18,10 @@ def compile(
         list[str] | None,
         typer.Option("--shape", metavar="NAME=SIZES", help="Shape of an input, such as x=1,3,480,640; repeatable."),
     ] = None,
+    level: Annotated[
+        str,
+        typer.Option(help="Level of instructions of the processors that run the model, such as x86-64-v3."),
+    ] = "native",
     force: options.Force = False,
     exact: Annotated[bool, options.Flag("--exact", help="No fast algorithms, and every MaxPool by unpool.")] = False,
     compat: options.CompatWord = options.Compat.SPEC,
@@ -37,7 +41,7 @@ def compile(
     arguments = options.semantics(compat, index_space)
     writer = output_file(model, output, force)
     load_for_command(model)
-    compiled = compile_model(model, shapes=shape_sets(shape or ()), exact=exact, **arguments)
+    compiled = compile_model(model, shapes=shape_sets(shape or ()), level=level, exact=exact, **arguments)
     count = sum(node.domain == "unpool" for node in compiled.graph.node)
     data = writer.write(compiled)
     library = get_library_path()

@@ -60,7 +60,7 @@ def level() -> Level:
     Numba uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or NUMBA_CPU_FEATURES is
     set.
     """
-    chosen = os.environ.get("UNPOOL_BUILD_LEVEL") or libraries.level()
+    chosen = os.environ.get("UNPOOL_LEVEL") or libraries.level()
     if chosen is not None:
         return LEVELS[chosen]
     libraries.require_compiler()
@@ -87,7 +87,7 @@ def has_amx() -> bool:
 
     Libraries hold no such kernel, so this is False while they are built, and where nothing can be compiled.
     """
-    if os.environ.get("UNPOOL_BUILD_LEVEL") or not libraries.can_compile() or platform.system() != "Linux":
+    if os.environ.get("UNPOOL_LEVEL") or not libraries.can_compile() or platform.system() != "Linux":
         return False
     if platform.machine() != "x86_64" or level().vector_bytes != LEVELS["x86-64-v4"].vector_bytes:
         return False

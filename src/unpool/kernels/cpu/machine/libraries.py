@@ -217,23 +217,41 @@ def load() -> Library:
         return Library(None, None, "this installation has no libraries")
     if sys.maxsize < 2**32:
         return Library(None, None, "no library is for a Python of 32 bits")
-    levels = [each for each in MACHINE_LEVELS.get(platform.machine().lower(), ()) if each in manifest()["libraries"]]
+    levels = shipped_levels()
     if not levels:
         return Library(None, None, f"no library is for {platform.machine()}")
     try:
-        chosen, library = levels[0], _open(levels[0])
-        if chosen.startswith("x86"):
-            number = library[CPU_LEVEL]()
-            allowed = [each for each in levels if each <= f"x86-64-v{number}"]
-            if not allowed:
-                return Library(None, None, "no library is for this processor")
-            library = library if allowed[-1] == chosen else _open(allowed[-1])
-            chosen = allowed[-1]
+        library = _open(levels[0])
+        allowed = _allowed(levels, library)
+        if not allowed:
+            return Library(None, None, "no library is for this processor")
+        chosen = os.environ.get("UNPOOL_LEVEL") or allowed[-1]
+        if chosen not in allowed:
+            return Library(None, None, f"UNPOOL_LEVEL is {chosen}, and this processor runs the libraries for {allowed}")
+        library = library if chosen == levels[0] else _open(chosen)
     except _BrokenLibraryError as error:
         if _choice() == "auto":
             _logger().warning("kernels: %s, so kernels are compiled. Install unpool again.", error)
         return Library(None, None, str(error), is_broken=True)
     return Library(chosen, library, "")
+
+
+def shipped_levels() -> list[str]:
+    """The levels of the libraries for processors like this one, the lowest first."""
+    libraries = manifest().get("libraries", {})
+    return [each for each in MACHINE_LEVELS.get(platform.machine().lower(), ()) if each in libraries]
+
+
+def usable_levels() -> list[str]:
+    """Those of them whose instructions this processor has; none where kernels are compiled."""
+    library = load().functions
+    return [] if library is None else _allowed(shipped_levels(), library)
+
+
+def _allowed(levels: list[str], library: Any) -> list[str]:
+    """The levels whose instructions this processor has, as a library tells."""
+    is_x86 = levels[0].startswith("x86")
+    return [each for each in levels if each <= f"x86-64-v{library[CPU_LEVEL]()}"] if is_x86 else levels
 
 
 @cache
