@@ -96,8 +96,9 @@ INNER = {
         "io_binding", "ort_methods", "session",
     ),
     "onnxruntime": (
-        "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "source", "own_nodes", "differences",
-        "costs", "placement", "reference", "passes", "compile_process", "compile_model", "session_model", "session", "__init__",
+        "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "source", "own_nodes",
+        "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
+        "session_model", "session", "__init__",
     ),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
