@@ -1,9 +1,11 @@
 /* Runs a compiled model with onnxruntime's C API and the library of unpool; no Python is needed.
  *
- *     run_model LIBRARY MODEL SHAPE INPUT OUTPUT [RUNS [THREADS]]
+ *     run_model [-e NAME=VALUE]... LIBRARY MODEL SHAPE INPUT OUTPUT [RUNS [THREADS]]
  *
  * INPUT has the float32 of an image in row-major order, SHAPE is its shape, such as 1,3,480,640, and OUTPUT gets the
  * float32 of the first output. RUNS runs are made in each of THREADS threads, on one session.
+ *
+ * -e sets an entry of the session's configuration, such as unpool.compat=ort.
  *
  * The only lines that concern unpool are the two marked with it. A program that has the header of onnxruntime includes
  * onnxruntime_c_api.h and calls the functions by name; this one is built without it, by their places in the table. */
@@ -71,7 +73,9 @@ int main(int count, char **arguments) {
     pthread_t threads[64];
     float *values;
     FILE *file;
-    if (count < 6) return fprintf(stderr, "run_model LIBRARY MODEL SHAPE INPUT OUTPUT [RUNS [THREADS]]\n"), 2;
+    char **entries = arguments;
+    while (count > 2 && strcmp(arguments[1], "-e") == 0) count -= 2, arguments += 2;
+    if (count < 6) return fprintf(stderr, "run_model [-e NAME=VALUE]... LIBRARY MODEL SHAPE INPUT OUTPUT [RUNS [THREADS]]\n"), 2;
     runs = count > 6 ? atol(arguments[6]) : 1;
     int thread_count = count > 7 ? atoi(arguments[7]) : 1;
     for (char *part = strtok(arguments[3], ","); part != NULL && rank < 16; part = strtok(NULL, ","))
@@ -85,6 +89,12 @@ int main(int count, char **arguments) {
     check(CreateSessionOptions(&options));
     check(SetIntraOpNumThreads(options, 2));
     check(AddSessionConfigEntry(options, "unpool.trust_plans", "1")); /* unpool: the file is yours */
+    for (; entries < arguments; entries += 2) { /* before the library, which reads them */
+        char *value = strchr(entries[2], '=');
+        if (value == NULL) return fprintf(stderr, "%s: expected NAME=VALUE.\n", entries[2]), 2;
+        *value = 0;
+        check(AddSessionConfigEntry(options, entries[2], value + 1));
+    }
     check(RegisterCustomOpsLibrary(options, arguments[1]));           /* unpool: the operators */
     check(CreateSession(environment, arguments[2], options, &session));
     check(GetAllocatorWithDefaultOptions(&allocator));

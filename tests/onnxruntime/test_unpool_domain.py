@@ -81,7 +81,7 @@ def test_another_word_for_the_domains_is_refused():
     with pytest.raises(unpool.UnpoolError, match="domains is one of all, unpool; got 'onnx'"):
         unpool.onnxruntime.register(options, domains="onnx")
     options.add_session_config_entry("unpool.domains", "onnx")
-    with pytest.raises(Exception, match=r"the entry unpool\.domains is all or unpool"):
+    with pytest.raises(Exception, match=r"the entry unpool\.domains is one of all, unpool"):
         options.register_custom_ops_library(unpool.onnxruntime.get_library_path())
 
 

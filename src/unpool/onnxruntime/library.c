@@ -37,8 +37,11 @@ int api_number;
 
 enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, DOMAIN_NAMES, SETTINGS, SETTING = 16 };
 
-static const char *const entries[SETTINGS] = {"unpool.exact", "unpool.compat", "unpool.index_space", "unpool.opset",
-                                             "unpool.trust_plans", "unpool.domains"};
+static const struct {
+    const char *name, *choices; /* NULL: a number above 0 */
+} entries[SETTINGS] = {{"unpool.exact", "0, 1"},         {"unpool.compat", "spec, ort"},
+                       {"unpool.index_space", "auto, output, inferred"}, {"unpool.opset", NULL},
+                       {"unpool.trust_plans", "0, 1"},   {"unpool.domains", "all, unpool"}};
 
 typedef struct Settings {
     char values[SETTINGS][SETTING]; /* "" where nothing is set */
@@ -331,6 +334,25 @@ static OrtStatus *create_planned(const Op *op, const void *info, Kernel *kernel)
     return status;
 }
 
+/* An entry of the session that was set after the library had read them, which onnxruntime 1.24 and later tell: it would
+ * have no effect, or one on some of the nodes. */
+static OrtStatus *check_settings(const Settings *settings, const void *info) {
+    char message[256];
+    void *pairs = NULL;
+    OrtStatus *status = NULL;
+    if (api_number < TELLS_ENTRIES || release(KernelInfo_GetConfigEntries(info, &pairs)) || pairs == NULL) return NULL;
+    for (int i = 0; status == NULL && i < SETTINGS; i++) {
+        const char *value = GetKeyValue(pairs, entries[i].name);
+        if (value == NULL || strcmp(value, settings->values[i]) == 0) continue;
+        snprintf(message, sizeof message,
+                 "unpool: the entry %s was set to %.32s after the library was registered. Set it before.",
+                 entries[i].name, value);
+        status = fail(INVALID_ARGUMENT, message);
+    }
+    ReleaseKeyValuePairs(pairs);
+    return status;
+}
+
 static OrtStatus *create(const Op *op, const void *own_api, const void *info, void **result) {
     Kernel *kernel = *result = calloc(1, sizeof(Kernel));
     Value blobs = {.count = -1};
@@ -338,6 +360,8 @@ static OrtStatus *create(const Op *op, const void *own_api, const void *info, vo
     (void)own_api;
     if (kernel == NULL) return fail(FAIL, "unpool: out of memory.");
     kernel->operator= op->operator, kernel->owned.id = new_id();
+    status = check_settings(op->settings, info);
+    if (status != NULL) return destroy(kernel), *result = NULL, status;
     if (op->domain == OWN) blobs = read_value(info, "plans", TEXT_VALUE);
     status = blobs.count == -1 ? create_planned(op, info, kernel) : create_compiled(op, blobs, kernel);
     if (status != NULL) destroy(kernel), *result = NULL;
@@ -610,17 +634,30 @@ static OrtStatus *make(const Settings *settings, Registered **result) {
 
 static int is_alone(const Settings *settings) { return strcmp(settings->values[DOMAIN_NAMES], "unpool") == 0; }
 
+static int is_choice(const char *choices, const char *value) {
+    size_t length = strlen(value);
+    if (choices == NULL) return value[0] > '0' && strspn(value, "0123456789") == length;
+    for (const char *at = strstr(choices, value); at != NULL; at = strstr(at + 1, value))
+        if ((at == choices || at[-1] == ' ') && (at[length] == 0 || at[length] == ',')) return 1;
+    return 0;
+}
+
 static OrtStatus *read_settings(const void *options, Settings *settings) {
     memset(settings, 0, sizeof *settings);
     for (int i = 0; i < SETTINGS; i++) {
+        char message[128], *value = settings->values[i];
         size_t size = SETTING;
         int is_set = 0;
-        OrtStatus *status = HasSessionConfigEntry(options, entries[i], &is_set);
-        if (status == NULL && is_set) status = GetSessionConfigEntry(options, entries[i], settings->values[i], &size);
+        OrtStatus *status = HasSessionConfigEntry(options, entries[i].name, &is_set);
         if (status != NULL) return status;
+        if (!is_set) continue;
+        int is_long = release(GetSessionConfigEntry(options, entries[i].name, value, &size));
+        if (!is_long && (value[0] == 0 || is_choice(entries[i].choices, value))) continue;
+        snprintf(message, sizeof message, "unpool: the entry %s is %s%s.", entries[i].name,
+                 entries[i].choices == NULL ? "the number of an opset" : "one of ",
+                 entries[i].choices == NULL ? "" : entries[i].choices);
+        return fail(INVALID_ARGUMENT, message);
     }
-    if (settings->values[DOMAIN_NAMES][0] && strcmp(settings->values[DOMAIN_NAMES], "all") != 0 && !is_alone(settings))
-        return fail(INVALID_ARGUMENT, "unpool: the entry unpool.domains is all or unpool.");
     return NULL;
 }
 

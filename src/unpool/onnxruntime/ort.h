@@ -10,7 +10,8 @@ typedef struct OrtStatus OrtStatus;
 typedef struct OrtValue OrtValue;
 typedef struct OrtShapeInfo OrtShapeInfo; /* OrtTensorTypeAndShapeInfo */
 
-enum { MIN_API = 17, CHECKS_OUTPUT_COUNT = 28 }; /* numbers of the API: shape inference; it refuses absent outputs */
+enum { MIN_API = 17, TELLS_ENTRIES = 24, CHECKS_OUTPUT_COUNT = 28 }; /* of the API: shape inference; entries of the
+                                                                          session; it refuses absent outputs */
 
 extern const void *const *api;
 extern int api_number;
@@ -56,6 +57,9 @@ extern int api_number;
 #define ReadOpAttr ((OrtStatus * (*)(const void *, int, void *, size_t, size_t *)) api[272])
 #define KernelContext_ParallelFor \
     ((OrtStatus * (*)(const void *, void (*)(void *, size_t), size_t, size_t, void *)) api[274])
+#define GetKeyValue ((const char *(*)(const void *, const char *))api[297])
+#define ReleaseKeyValuePairs ((void (*)(void *))api[300])
+#define KernelInfo_GetConfigEntries ((OrtStatus * (*)(const void *, void **)) api[391])
 
 enum { OK, FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 9 }; /* codes of OrtStatus */
 enum Type { ANY, FLOAT = 1, UINT8 = 2, INT8 = 3, INT64 = 7, FLOAT16 = 10, DOUBLE = 11, BFLOAT16 = 16 }; /* onnx.TensorProto */

@@ -1,0 +1,81 @@
+"""Entries of a session's configuration, for programs that cannot call `register`."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import onnx
+import onnxruntime
+import pytest
+
+import unpool.onnxruntime
+from tests.onnxruntime.test_compile import compiled as compiled
+from tests.onnxruntime.test_compile import host as host
+from unpool.execute.plans import library_file
+
+POOL = """<ir_version: 8, opset_import: ["" : 16]>
+test (float[1, 1, 4, 4] x) => (float[1, 1, h, w] y, int64[1, 1, h, w] i) {
+    y, i = MaxPool <kernel_shape = [2, 2]> (x) }"""
+
+
+def session(entries=(), late=()):
+    """A session with entries that were set before the library, and after it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    for name, value in entries:
+        options.add_session_config_entry(f"unpool.{name}", value)
+    options.register_custom_ops_library(unpool.onnxruntime.get_library_path())
+    for name, value in late:
+        options.add_session_config_entry(f"unpool.{name}", value)
+    return onnxruntime.InferenceSession(onnx.parser.parse_model(POOL).SerializeToString(), options)
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("exact", "yes", "0, 1"),
+    ("compat", "onnxruntime", "spec, ort"),
+    ("compat", "or", "spec, ort"),
+    ("index_space", "a_value_of_more_than_16_characters", "auto, output, inferred"),
+    ("trust_plans", "true", "0, 1"),
+    ("domains", "ai.onnx", "all, unpool"),
+])  # fmt: skip
+def test_an_unknown_value_is_refused(name, value, words):
+    """The library says which there are, when it is registered."""
+    with pytest.raises(Exception, match=rf"the entry unpool\.{name} is one of {words}\."):
+        session([(name, value)])
+
+
+@pytest.mark.parametrize("opset", ["0", "-1", "16x"])
+def test_an_opset_is_a_number(opset):
+    """It is 1 or more."""
+    with pytest.raises(Exception, match=r"the entry unpool\.opset is the number of an opset\."):
+        session([("opset", opset)])
+
+
+def test_an_entry_after_the_library_is_refused():
+    """It would have no effect: settings are read when the library is registered."""
+    with pytest.raises(Exception, match=r"unpool\.compat was set to ort after the library was registered\. Set it bef"):
+        session(late=[("compat", "ort")])
+
+
+def test_an_entry_that_changes_nothing_may_come_later():
+    """As when options are configured twice."""
+    assert session([("compat", "ort")], late=[("compat", "ort")])
+
+
+@pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
+@pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+@pytest.mark.parametrize(("entry", "words"), [
+    ("unpool.exact=1", ""),
+    ("unpool.compat=onnx", "unpool: the entry unpool.compat is one of spec, ort."),
+    ("unpool.trust_plans=0", "set the session's configuration entry unpool.trust_plans to 1."),
+])  # fmt: skip
+def test_entries_of_a_c_program(compiled, host, entry, words, tmp_path):
+    """A process without Python has the same entries, and the same refusals."""
+    path, (x,), _ = compiled["volumes"]
+    x.tofile(tmp_path / "x")
+    program, environment = host
+    command = [program, "-e", entry, unpool.onnxruntime.get_library_path(), path, "1,8,4,8,8", "x", "y"]
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == (1 if words else 0), done.stderr
+    assert words in done.stderr
