@@ -21,7 +21,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.plans import library_file
 
 PAGE = "docs/tasks/without-python.md"
-HOST = Path(__file__).parents[2] / "examples" / "onnxruntime" / "run_model.c"
+HOST = Path(__file__).parents[2] / "examples" / "onnxruntime" / "c" / "run_model.c"
 RNG = np.random.default_rng(0)
 
 pytestmark = pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")

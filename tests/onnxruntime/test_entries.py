@@ -62,6 +62,14 @@ def test_an_entry_that_changes_nothing_may_come_later():
     assert session([("compat", "ort")], late=[("compat", "ort")])
 
 
+def test_a_variable_stands_for_an_entry(monkeypatch):
+    """For hosts whose sessions take no entries; an entry counts more."""
+    monkeypatch.setenv("UNPOOL_COMPAT", "onnxruntime")
+    with pytest.raises(Exception, match=r"the variable UNPOOL_COMPAT is one of spec, ort\."):
+        session()
+    assert session([("compat", "ort")])
+
+
 @pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
 @pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")

@@ -38,10 +38,16 @@ int api_number;
 enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, DOMAIN_NAMES, SETTINGS, SETTING = 16 };
 
 static const struct {
-    const char *name, *choices; /* NULL: a number above 0 */
-} entries[SETTINGS] = {{"unpool.exact", "0, 1"},         {"unpool.compat", "spec, ort"},
-                       {"unpool.index_space", "auto, output, inferred"}, {"unpool.opset", NULL},
-                       {"unpool.trust_plans", "0, 1"},   {"unpool.domains", "all, unpool"}};
+    const char *name, *variable; /* of the environment, for hosts whose sessions have no entries */
+    const char *choices;         /* NULL: a number above 0 */
+} entries[SETTINGS] = {
+    {"unpool.exact", "UNPOOL_EXACT", "0, 1"},
+    {"unpool.compat", "UNPOOL_COMPAT", "spec, ort"},
+    {"unpool.index_space", "UNPOOL_INDEX_SPACE", "auto, output, inferred"},
+    {"unpool.opset", "UNPOOL_OPSET", NULL},
+    {"unpool.trust_plans", "UNPOOL_TRUST_PLANS", "0, 1"},
+    {"unpool.domains", "UNPOOL_DOMAINS", "all, unpool"},
+};
 
 typedef struct Settings {
     char values[SETTINGS][SETTING]; /* "" where nothing is set */
@@ -646,16 +652,19 @@ static OrtStatus *read_settings(const void *options, Settings *settings) {
     memset(settings, 0, sizeof *settings);
     for (int i = 0; i < SETTINGS; i++) {
         char message[128], *value = settings->values[i];
+        const char *variable = getenv(entries[i].variable), *choices = entries[i].choices;
         size_t size = SETTING;
-        int is_set = 0;
+        int is_set = 0, is_long = 0;
         OrtStatus *status = HasSessionConfigEntry(options, entries[i].name, &is_set);
         if (status != NULL) return status;
-        if (!is_set) continue;
-        int is_long = release(GetSessionConfigEntry(options, entries[i].name, value, &size));
-        if (!is_long && (value[0] == 0 || is_choice(entries[i].choices, value))) continue;
-        snprintf(message, sizeof message, "unpool: the entry %s is %s%s.", entries[i].name,
-                 entries[i].choices == NULL ? "the number of an opset" : "one of ",
-                 entries[i].choices == NULL ? "" : entries[i].choices);
+        if (is_set)
+            is_long = release(GetSessionConfigEntry(options, entries[i].name, value, &size));
+        else if (variable != NULL)
+            is_long = snprintf(value, SETTING, "%s", variable) >= SETTING;
+        if (!is_long && (value[0] == 0 || is_choice(choices, value))) continue;
+        snprintf(message, sizeof message, "unpool: the %s %s is %s%s.", is_set ? "entry" : "variable",
+                 is_set ? entries[i].name : entries[i].variable, choices ? "one of " : "the number of an opset",
+                 choices ? choices : "");
         return fail(INVALID_ARGUMENT, message);
     }
     return NULL;

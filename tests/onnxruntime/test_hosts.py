@@ -1,0 +1,124 @@
+"""Programs in other languages that run compiled models: examples/onnxruntime; the one in C is in test_compile.py."""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+import unpool.onnxruntime
+from tests.onnxruntime.test_compile import array, volumes
+from unpool.execute.plans import library_file
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "onnxruntime"
+JAR = os.environ.get("ONNXRUNTIME_JAR", "")
+
+pytestmark = [
+    pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the programs are built for Linux"),
+]
+
+
+def check_host(folder, command, environment):
+    """The bits of Python, and the words of the library for a model without plans."""
+    made, x = volumes(), array(1, 8, 4, 8, 8)
+    onnx.save(unpool.onnxruntime.compile(made), folder / "compiled.onnx")
+    x.tofile(folder / "x")
+    library = unpool.onnxruntime.get_library_path()
+    words = [*command, library, str(folder / "compiled.onnx"), "1,8,4,8,8", str(folder / "x"), str(folder / "y")]
+    done = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    options = onnxruntime.SessionOptions()
+    unpool.onnxruntime.register(options)
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, {"x": x})
+    assert np.array_equal(np.fromfile(folder / "y", np.float32).reshape(expected.shape), expected)
+    model = onnx.load(folder / "compiled.onnx")
+    for node in model.graph.node:
+        if node.domain == "unpool":
+            node.attribute[0].s = b"damaged"
+    onnx.save(model, folder / "compiled.onnx")
+    done = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "unpool: this plan is damaged. Compile the model again." in done.stderr
+
+
+@pytest.mark.slow  # zig first compiles C++'s library
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+def test_a_program_in_cpp(tmp_path):
+    """By `zig c++`, with the names of onnxruntime's header."""
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    (tmp_path / "libonnxruntime.so.1").symlink_to(next(capi.glob("libonnxruntime.so.*.*")))
+    command = [sys.executable, "-m", "ziglang", "c++", "-std=c++17", "-O1", "-Wall", "-Wextra"]
+    command += [
+        f"-I{Path(__file__).parents[1] / 'support' / 'onnxruntime_cxx'}",
+        str(EXAMPLES / "cpp" / "run_model.cpp"),
+    ]
+    program = str(tmp_path / "run_model")
+    subprocess.run([*command, str(tmp_path / "libonnxruntime.so.1"), "-o", program], check=True)
+    check_host(tmp_path, [program], {"LD_LIBRARY_PATH": str(tmp_path)})
+
+
+@pytest.mark.skipif(not JAR, reason="ONNXRUNTIME_JAR names no jar of onnxruntime, which the indexes of CI lack")
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
+def test_a_program_in_java(tmp_path):
+    """Java compiles and runs the one file."""
+    check_host(tmp_path, ["java", "-cp", JAR, str(EXAMPLES / "java" / "RunModel.java")], {})
+
+
+def triton_config(text):
+    """A configuration as Triton reads it: the fields of its ModelConfig that the example uses, by their names."""
+    scalar = descriptor_pb2.FieldDescriptorProto
+    kinds = {"string": scalar.TYPE_STRING, "int32": scalar.TYPE_INT32, "int64": scalar.TYPE_INT64}
+    messages = {
+        "Tensor": {"name": "string", "data_type": "DataType", "dims": "repeated int64"},
+        "InstanceGroup": {"kind": "Kind", "count": "int32"},
+        "ModelOperations": {"op_library_filename": "repeated string"},
+        "ModelConfig": {
+            "name": "string", "backend": "string", "max_batch_size": "int32", "input": "repeated Tensor",
+            "output": "repeated Tensor", "instance_group": "repeated InstanceGroup",
+            "model_operations": "ModelOperations",
+        },
+    }  # fmt: skip
+    file = descriptor_pb2.FileDescriptorProto(name="model_config.proto", package="test", syntax="proto3")
+    for name, values in {"DataType": ["TYPE_INVALID", "TYPE_FP32"], "Kind": ["KIND_AUTO", "KIND_CPU"]}.items():
+        enum = file.enum_type.add(name=name)
+        for number, value in enumerate(values):
+            enum.value.add(name=value, number=number)
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for number, (field, words) in enumerate(fields.items(), 1):
+            *repeated, kind = words.split()
+            added = message.field.add(name=field, number=number)
+            added.label = scalar.LABEL_REPEATED if repeated else scalar.LABEL_OPTIONAL
+            if kind in kinds:
+                added.type = kinds[kind]
+            else:
+                added.type = scalar.TYPE_MESSAGE if kind in messages else scalar.TYPE_ENUM
+                added.type_name = f".test.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return text_format.Parse(text, message_factory.GetMessageClass(pool.FindMessageTypeByName("test.ModelConfig"))())
+
+
+def test_the_configuration_for_triton():
+    """It parses, and its tensors are those of the compiled model that it names."""
+    (path,) = (EXAMPLES / "triton" / "models").glob("*/config.pbtxt")
+    config = triton_config(path.read_text())
+    assert (config.name, config.backend, config.max_batch_size) == (path.parent.name, "onnxruntime", 0)
+    assert [Path(each).name for each in config.model_operations.op_library_filename] == ["libunpool.so"]
+    shapes = {each.name: tuple(each.dims) for each in config.input}
+    model = unpool.onnxruntime.compile(str(files("unpool") / "data" / "coins.onnx"), shapes=shapes)
+    options = onnxruntime.SessionOptions()
+    unpool.onnxruntime.register(options, trust_plans=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    arrays = session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+    results = {info.name: array.shape for info, array in zip(session.get_outputs(), arrays, strict=True)}
+    assert {each.name: tuple(each.dims) for each in config.output} == results
