@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,9 @@ from onnx import parser
 
 from unpool.dtypes import AnyArray
 from unpool.runtime.lower.lower import lower
-from unpool.runtime.lower.runtimes import Runtime, runtimes
 from unpool.runtime.lower.targets import OPENVINO
 from unpool.runtime.measure.timing import Effort, measure
+from unpool.runtime.runtimes import Runtime, runtimes
 
 CASES = {
     "SegNet, first level (1,64,360,480) k2 s2": ("1, 64, 360, 480", "kernel_shape = [2, 2], strides = [2, 2]"),
@@ -83,7 +84,7 @@ def _model(shape: str, window: str, indices: str) -> onnx.ModelProto:
 
 def _time(runtime: Runtime, model: onnx.ModelProto, x: AnyArray) -> str:
     try:
-        found = measure(runtime.prepare(model, {"x": x}), EFFORT)
+        found = measure(partial(runtime.open(model), {"x": x}), EFFORT)
     except Exception as error:
         sys.stderr.write(f"{runtime.name}: {error}\n")
         return "–"

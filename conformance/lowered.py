@@ -22,8 +22,8 @@ import unpool
 import unpool.torch
 from tests.support import models, networks
 from unpool.errors import UnsupportedError
-from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.lower.targets import TARGETS
+from unpool.runtime.runtimes import runtimes
 
 NETWORKS = ("SegNet", "ENet")
 DIFFERS = "differs"
@@ -90,7 +90,7 @@ def _run(title: str, model: onnx.ModelProto, feed: dict[str, Any], target: str) 
             say(f"{title}: {runtime.name} refuses what is for {target}: {refusals[runtime.name]}")
             found[f"{runtime.name} refuses"] += 1
         elif not runtime.is_reference:
-            got = runtime.prepare(done.model, feed)()
+            got = runtime.open(done.model)(feed)
             is_equal = all(np.array_equal(one, other) for one, other in zip(expected, got, strict=True))
             if not is_equal:
                 say(f"{title}: {runtime.name} {DIFFERS}, {target}")

@@ -4,8 +4,8 @@ import pytest
 
 import unpool
 from tests.support import models
+from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.report.report import ReportOptions, report
-from unpool.runtime.session.random_inputs import random_feed
 
 pytestmark = pytest.mark.slow
 

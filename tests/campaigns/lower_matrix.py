@@ -25,8 +25,8 @@ from torch.nn import functional
 import unpool
 import unpool.torch
 from unpool.errors import UnpoolError
-from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.lower.targets import TARGETS
+from unpool.runtime.runtimes import runtimes
 
 OPEN = {"none": (), "height": (2,), "width": (3,), "both": (2, 3)}
 OPSETS = (9, 11, 13, 18, 22, 25)
@@ -140,7 +140,7 @@ def fault(cell):
         for x in feeds(cell):
             with torch.no_grad():
                 expected = network(x).numpy()
-            (y,) = runtime.prepare(lowered.model, {"image": x.numpy()})()
+            (y,) = runtime.open(lowered.model)({"image": x.numpy()})
             if y.shape != expected.shape or not np.array_equal(y, expected):
                 return f"{runtime.name}: other numbers at {list(x.shape)}"
     return ""

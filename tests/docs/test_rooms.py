@@ -38,7 +38,17 @@ ALLOWED = {
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
     "onnxruntime": FOUNDATION | {"images", "operators", "execute", "runtime", "onnxruntime"},
-    "runtime": FOUNDATION | {"files", "images", "lazy_names", "operators", "execute", "functional", "runtime"},
+    "runtime": FOUNDATION
+    | {
+        "files",
+        "images",
+        "lazy_names",
+        "operators",
+        "execute",
+        "functional",
+        "onnxruntime",
+        "runtime",
+    },
     "tiles": {"runtime"},
     "streams": {"runtime"},
     "warmup": {"errors", "dtypes", "functional"},
@@ -79,8 +89,8 @@ INNER = {
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
     "runtime": (
-        "requirements", "errors", "graph", "passes", "onnx_reference", "plan", "backends", "session",
-        "onnx_backend", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
+        "requirements", "errors", "graph", "random_inputs", "passes", "onnx_reference", "plan", "backends", "session",
+        "onnx_backend", "runtimes", "trace", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
         "cluster", "report",
     ),
     "images": (
@@ -92,7 +102,7 @@ INNER = {
         "reference_backend", "unpool_backend", "cuda", "control_flow", "build",
     ),
     "runtime/session": (
-        "ort_compat", "signature", "size_check", "random_inputs", "executor", "load", "passthrough", "autotune",
+        "ort_compat", "signature", "size_check", "executor", "load", "passthrough", "autotune",
         "io_binding", "ort_methods", "session",
     ),
     "onnxruntime": (

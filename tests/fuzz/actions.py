@@ -17,10 +17,10 @@ from unpool.operators.contract import OPERATORS
 from unpool.runtime.graph import peek
 from unpool.runtime.graph.nodes import with_subgraph_nodes
 from unpool.runtime.lint.lint import lint
+from unpool.runtime.random_inputs import random_array
 from unpool.runtime.rewrite.canonicalise import canonicalise
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.rewrite.upgrade import upgrade
-from unpool.runtime.session.random_inputs import random_array
 
 LARGEST_INPUT = 100_000  # elements; larger ones are not fed
 OPEN = 5  # size of an axis that the model leaves open

@@ -133,6 +133,13 @@ def test_only_refused_nodes_leave_onnxruntime():
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], -2 * np.maximum(x, 0))
 
 
+def test_a_model_in_bytes_has_engines_too():
+    """A model that unpool has read from bytes is as it came when its refused nodes are looked for."""
+    with pytest.warns(FallbackWarning):
+        session = InferenceSession(models.bfloat16().SerializeToString())
+    assert [row.runner for row in session.plan] == ["unpool", "reference", "unpool"]
+
+
 def test_a_refused_node_in_a_body_leaves_onnxruntime_alone():
     """The If and the other nodes of its bodies stay."""
     model = models.model(

@@ -2,23 +2,22 @@
 
 import json
 import re
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner
 
-import unpool
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.commands.bench import report_lines
 from unpool.errors import UnpoolError
 from unpool.runtime.graph import load
-from unpool.runtime.measure.bench import ModelTimes, StepTime, _named, bench
+from unpool.runtime.measure.bench import ModelTimes, NodeTime, _named, bench
 from unpool.runtime.measure.timing import Effort, Timing, measure, summarize
-from unpool.runtime.session.random_inputs import random_feed
-from unpool.runtime.session.session import FallbackWarning
-from unpool.runtime.session.signature import ValueInfo
+from unpool.runtime.random_inputs import random_feed
+from unpool.runtime.runtimes import open_session
 
 
 def test_summary_is_the_median_and_its_spread():
@@ -58,17 +57,24 @@ def segnet(tmp_path):
     return path
 
 
+class Value(NamedTuple):
+    """An input, as a session has it."""
+
+    name: str
+    shape: list
+    type: str
+
+
 @pytest.mark.slow
 def test_bench_times_a_model(segnet):
-    """Steps are those of the plan and their shares add up; both runtimes are timed and agree; our nodes have peers."""
-    plan = unpool.InferenceSession(str(segnet)).plan
+    """Nodes are those of onnxruntime's profile and their shares add up; both are timed and agree; ours have peers."""
     times = bench(segnet, {"image": models.random(1, 3, 12, 10)}, Effort(1, 3, 0, 60), threads=1)
 
-    assert [step.runner for step in times.steps] == [step.runner for step in plan.steps]
-    assert sum(step.share for step in times.steps) == pytest.approx(1)
-    known = {step.node for step in times.steps if step.onnxruntime is not None}
+    own = [node.node for node in times.nodes if node.runner == "unpool"]
+    assert own == ["MaxPool->p1", "MaxPool->p2", "MaxUnpool->u2", "ConvTranspose->d2", "MaxUnpool->u1"]
+    assert sum(node.share for node in times.nodes) == pytest.approx(1)
+    known = {node.node for node in times.nodes if node.onnxruntime is not None}
     assert {"MaxPool->p1", "MaxPool->p2", "MaxUnpool->u2", "MaxUnpool->u1"} <= known
-    assert "Conv->c1 .. Relu->r1" not in known
     assert times.ratio == times.onnxruntime.median / times.unpool.median
     assert times.unpool.samples == 3
     assert times.difference < 1e-4
@@ -81,9 +87,7 @@ def test_bench_says_that_onnxruntime_refuses(tmp_path):
     """A model that onnxruntime cannot run is timed here alone, with its words."""
     path = tmp_path / "bfloat16.onnx"
     path.write_bytes(models.bfloat16().SerializeToString())
-    with pytest.warns(FallbackWarning):
-        inputs = unpool.InferenceSession(path).get_inputs()
-    times = bench(path, random_feed(inputs, {}), Effort(0, 2, 0, 60))
+    times = bench(path, random_feed(open_session(path).get_inputs(), {}), Effort(0, 2, 0, 60))
 
     assert times.onnxruntime is None
     assert times.ratio is None
@@ -128,9 +132,9 @@ def test_bench_command_asks_for_open_sizes(tmp_path):
 def test_random_feed_has_the_types_of_the_inputs():
     """Shapes come from the model and the given sizes; integers are small enough to be indices."""
     infos = [
-        ValueInfo("a", [1, "n"], "tensor(float16)"),
-        ValueInfo("b", [3], "tensor(int64)"),
-        ValueInfo("c", [], "tensor(bool)"),
+        Value("a", [1, "n"], "tensor(float16)"),
+        Value("b", [3], "tensor(int64)"),
+        Value("c", [], "tensor(bool)"),
     ]
     feed = random_feed(infos, {"n": 5})
 
@@ -141,7 +145,7 @@ def test_random_feed_has_the_types_of_the_inputs():
     }
     assert set(feed["b"]) <= {0, 1}
     with pytest.raises(UnpoolError, match="expected sizes with names or numbers, got one without"):
-        random_feed([ValueInfo("a", [None], "tensor(float)")], {})
+        random_feed([Value("a", [None], "tensor(float)")], {})
 
 
 def test_a_model_too_large_for_a_message_is_timed_by_its_path(tmp_path, monkeypatch):
@@ -158,7 +162,7 @@ def test_a_model_too_large_for_a_message_is_timed_by_its_path(tmp_path, monkeypa
 def test_losses_and_differences_are_printed():
     """A slower model is called slower, and results that differ are not passed over."""
     fast, slow = Timing(1.0, 0.9, 1.1, 1.2, 2.0, 5), Timing(2.0, 1.9, 2.1, 2.2, 3.0, 5)
-    steps = (StepTime("pool", "unpool", 2.0, 1.0, 1.0),)
+    steps = (NodeTime("pool", "unpool", 2.0, 1.0, 1.0),)
     lines = report_lines(ModelTimes(slow, fast, "", 0.5, 2, steps, operator_share=0.2))
 
     assert lines[2].split() == ["pool", "unpool", "2000.000", "100.0%", "1000.000", "0.50"]

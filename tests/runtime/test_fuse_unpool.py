@@ -22,7 +22,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.passes import fuse_unpool
 from unpool.runtime.rewrite.fix import fix
-from unpool.runtime.session.executor import load_as_written
+from unpool.runtime.runtimes import unpool_session
 
 STATIC = {
     "1-D": (RoundTrip(1, True, 2), (2, 3, 7)),
@@ -56,6 +56,11 @@ def exported(name, dynamic=False):
     return network, x, decomposed.export(network, x, axes[0] if axes else None)
 
 
+def written(model, **settings):
+    """A session in which decomposed unpoolings run node by node."""
+    return unpool_session(model, Semantics(**settings), {"fuse_unpool"})
+
+
 def operators(session):
     return Counter(one.operator for one in session.plan)
 
@@ -73,7 +78,10 @@ def whole(model):
 def assert_all_agree(model, network, x, *more):
     """The session, the session of the model as written, onnxruntime and torch give the same bits."""
     expected = network(x).detach().numpy()
-    raised, as_written = unpool.InferenceSession(model, exact=True), load_as_written(model, Semantics(exact=True))
+    raised, as_written = (
+        unpool.InferenceSession(model, exact=True),
+        unpool_session(model, Semantics(exact=True), {"fuse_unpool"}),
+    )
     for session in (raised, as_written, whole(model), *more):
         (y,) = session.run(None, {"x": x.numpy()})
         np.testing.assert_array_equal(y, expected)
@@ -120,7 +128,9 @@ def test_a_segnet_is_raised_at_every_level(dynamic):
     counts = operators(session)
     assert (counts["MaxPool"], counts["MaxUnpool"], counts["ScatterND"]) == (3, 3, 0)
     feed = {"x": x.numpy()}
-    np.testing.assert_array_equal(session.run(None, feed)[0], load_as_written(model, Semantics()).run(None, feed)[0])
+    np.testing.assert_array_equal(
+        session.run(None, feed)[0], unpool_session(model, Semantics(), {"fuse_unpool"}).run(None, feed)[0]
+    )
 
 
 def test_planes_of_another_size_keep_their_offsets():

@@ -26,9 +26,9 @@ from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.lower import checks, emit_unpool
 from unpool.runtime.lower import lower as lower_module
 from unpool.runtime.lower.lower import lower
-from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.lower.targets import TARGETS
 from unpool.runtime.lower.unpooling import lower_unpoolings
+from unpool.runtime.runtimes import runtimes
 
 POOLS = {
     "side by side, odd sizes": ((2, 3, 7, 9), "kernel_shape = [2, 2], strides = [2, 2]"),
@@ -156,7 +156,7 @@ def assert_runs_alone(model, feed, expected, words=("onnxruntime", "openvino")):
     for runtime in installed():
         if runtime.word not in words:
             continue
-        got = runtime.prepare(model, feed)()
+        got = runtime.open(model)(feed)
         for one, other in zip(expected, got, strict=True):
             assert bits(one) == bits(other), runtime.name
 
@@ -263,7 +263,7 @@ def test_the_network_of_the_demo_is_lowered():
     x = np.random.default_rng(2).uniform(0, 255, (1, 1, 45, 51)).astype(np.float32)
     (expected,) = unpool.InferenceSession(path.read_bytes()).run(None, {"image": x})
     for runtime in installed():
-        (got,) = runtime.prepare(done.model, {"image": x})()
+        (got,) = runtime.open(done.model)({"image": x})
         assert (got.argmax(1) == expected.argmax(1)).mean() > 0.99, runtime.name
 
 
@@ -302,7 +302,7 @@ def test_the_channels_last_domain_becomes_onnx():
     done = lower(model, "onnxruntime-web")
     assert {node.domain for node in done.model.graph.node} == {""}
     (expected,) = unpool.InferenceSession(model, exact=True).run(None, feed)
-    (got,) = installed()[0].prepare(done.model, feed)()
+    (got,) = installed()[0].open(done.model)(feed)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 

@@ -16,12 +16,12 @@ from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.lower.lower import lower
-from unpool.runtime.lower.runtimes import runtimes
 from unpool.runtime.measure.bench import bench
 from unpool.runtime.measure.timing import Effort
 from unpool.runtime.report.report import ReportOptions, report
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.rewrite.upgrade import upgrade
+from unpool.runtime.runtimes import runtimes
 
 POOL = models.POOL
 HALF = onnx.TensorProto.FLOAT16
@@ -171,7 +171,7 @@ def test_an_unpooling_in_float16_is_lowered(size, target):
     (expected,) = unpool.InferenceSession(model).run(None, {"x": x})
     for runtime in runtimes():
         if runtime.word != "reference":
-            (actual,) = runtime.prepare(lowered, {"x": x})()
+            (actual,) = runtime.open(lowered)({"x": x})
             assert np.mean((actual != 0) == (expected != 0)) > 0.99, runtime.name
 
 

@@ -17,14 +17,16 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
+from unpool.onnxruntime import InferenceSession
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.measure.bench import ModelTimes, StepTime
+from unpool.runtime.measure.bench import ModelTimes, NodeTime
 from unpool.runtime.measure.timing import Timing
+from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.report import report as reporting
-from unpool.runtime.report.accuracy import AccuracyChecker, evaluate
+from unpool.runtime.report.accuracy import check_accuracy, evaluate
 from unpool.runtime.report.feature_maps import CELL, MARK
 from unpool.runtime.report.report import ReportOptions
-from unpool.runtime.session.random_inputs import random_feed
+from unpool.runtime.trace import trace
 
 QUICK = ReportOptions(effort=None, accuracy=False)
 
@@ -99,24 +101,25 @@ def test_lines_and_volumes_are_drawn(shape):
 
 
 def test_pools_of_onnxruntime_are_drawn_too():
-    """A plain MaxPool that the session leaves to onnxruntime is drawn from a run in which unpool has it."""
+    """A plain MaxPool that the session leaves to onnxruntime is drawn as those of unpool are."""
     model = models.model(
-        """g (float[1, 1, 4, 4] x) => (float[1, 1, h, w] y) {
-            a = Neg (x) b = MaxPool <kernel_shape = [2, 2]> (a) y = Neg (b)
-        }"""
+        """g (float[1, 16, 4, 4] x) => (float[1, 16, h, w] y) {
+            a = Conv (x, w) b = MaxPool <kernel_shape = [2, 2]> (a) y = Neg (b)
+        }""",
+        w=np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1),
     )
-    done = unpool.report(model, {"x": -X}, options=QUICK)
-    assert {one.runner for one in done.plan} == {"onnxruntime"}
+    done = unpool.report(model, {"x": np.repeat(X, 16, axis=1)}, options=QUICK)
+    assert {one.runner for one in done.nodes} == {"onnxruntime"}
     (pair,) = done.maps
     assert (0, 1) in dotted(pair.before.close_up_uri, (4, 4))
     assert [one.kernel for one in done.windows.values()] == [2]
 
 
-def test_accuracy_is_that_of_every_step_alone():
+def test_accuracy_is_that_of_every_node_alone():
     """Pools are exact, sums are off by what float32 rounds, in onnxruntime too; a fused activation is included."""
     model = models.segnet()
-    steps = unpool.report(model, options=ReportOptions(effort=None)).accuracy
-    by_operator = {one.node.partition("->")[0]: one for one in steps}
+    nodes = unpool.report(model, options=ReportOptions(effort=None)).accuracy
+    by_operator = {one.node.partition("->")[0]: one for one in nodes}
     for name in ("MaxPool", "MaxUnpool"):
         assert by_operator[name].float64.count == by_operator[name].onnxruntime.count == 0
         assert by_operator[name].float64.size > 0
@@ -124,13 +127,13 @@ def test_accuracy_is_that_of_every_step_alone():
     assert grown.node == "ConvTranspose->r3"
     assert 0 < grown.float64.error < 1e-6
     assert grown.onnxruntime.error < 1e-6
-    assert all(one.float64_failure == "" for one in steps)
-    assert [one.onnxruntime is None for one in steps] == [one.runner == "onnxruntime" for one in steps]
+    assert all(one.float64_failure == "" for one in nodes)
+    assert [one.onnxruntime is None for one in nodes] == [one.runner == "onnxruntime" for one in nodes]
 
 
 @pytest.mark.parametrize("activation", ["LeakyRelu <alpha = 0.3> (c)", "Clip (c, low, high)"])
 def test_fused_activation_is_evaluated_too(activation):
-    """An activation with numbers of its own, which became part of a step, is part of what the step is held against."""
+    """An activation with numbers of its own, which became part of a node, is part of what the node is held against."""
     model = models.model(
         f"g (float[1, 4, 5, 6] x) => (float[1, 3, h, w] y) {{ c = ConvTranspose (x, w) a = {activation} y = Neg (a) }}",
         w=models.random(4, 3, 3, 3), low=np.float32(-1), high=np.float32(2),
@@ -142,13 +145,11 @@ def test_fused_activation_is_evaluated_too(activation):
 
 
 def test_an_error_is_told():
-    """One wrong element of a step is counted, and measured against the largest value."""
-    session = unpool.InferenceSession(models.model(ROUND_TRIP))
-    checker = AccuracyChecker(session.prepared_graph(), session._model.types, 1)
-    pool, _ = session._model.trace({"x": X})
+    """One wrong element of a node is counted, and measured against the largest value."""
+    pool, _ = trace(InferenceSession(models.model(ROUND_TRIP)), {"x": X})
     wrong = pool.outputs["y"].copy()
     wrong[0, 0, 0, 1] = 6.1
-    found = checker.check(pool._replace(outputs={**pool.outputs, "y": wrong}))
+    found = check_accuracy(pool._replace(outputs={**pool.outputs, "y": wrong}), Semantics(), 1)
     assert (found.float64.count, found.float64.size) == (1, 8)
     assert found.float64.error == pytest.approx(0.1)
     assert found.onnxruntime == found.float64
@@ -178,7 +179,7 @@ def test_conv_in_double_is_that_of_onnxruntime(words):
 
 
 def test_memory_counts_what_is_alive():
-    """A value lives from the step that makes it to the last one that reads it; outputs live to the end."""
+    """A value lives from the node that makes it to the last one that reads it; outputs live to the end."""
     memory = unpool.report(models.model(ROUND_TRIP), {"x": X}, options=QUICK).memory
     assert [(one.name, one.bytes, one.producer, one.last_reader) for one in memory.values] == [
         ("x", 64, -1, 0), ("y", 16, 0, 1), ("i", 32, 0, 1), ("z", 64, 1, 1),
@@ -197,24 +198,24 @@ def test_windows_are_those_of_the_model():
     ]  # fmt: skip
 
 
-def test_times_stand_beside_the_steps(monkeypatch):
-    """Every step has its time and its share, and onnxruntime's where it has one; a refusal is told."""
+def test_times_stand_beside_the_nodes(monkeypatch):
+    """Every node has its time and its share, and onnxruntime's where it has one; a refusal is told."""
     asked = []
 
     def bench(path, feed, effort, **options):
         asked.append((onnx.load(path).graph.name, options["threads"]))
         timing = Timing(0.004, 0.003, 0.005, 0.006, 0.1, 5)
-        steps = StepTime("MaxPool->y", "unpool", 0.001, 0.25, 0.002), StepTime("MaxUnpool->z", "unpool", 0.003, 0.004)
-        return ModelTimes(timing, None, "it has no MaxUnpool", None, 1, steps)
+        nodes = NodeTime("MaxPool->y", "unpool", 0.001, 0.25, 0.002), NodeTime("MaxUnpool->z", "unpool", 0.003, 0.004)
+        return ModelTimes(timing, None, "it has no MaxUnpool", None, 1, nodes)
 
     monkeypatch.setattr(reporting, "bench", bench)
     done = unpool.report(models.model(ROUND_TRIP), {"x": X}, threads=1, options=ReportOptions(accuracy=False))
     assert asked == [("round_trip", 1)]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td.*?</td>", done.html)]
-    assert cells[4:7] == ["1.000", "25 %", "2.000"]
-    assert cells[11:14] == ["3.000", "&lt;1 %", "–"]
+    assert cells[3:6] == ["1.000", "25 %", "2.000"]
+    assert cells[9:12] == ["3.000", "&lt;1 %", "–"]
     assert str(done).splitlines()[1] == "time: 4.000 ms (onnxruntime cannot run it: it has no MaxUnpool)"
-    assert done.html.index("<dt>time</dt>") < done.html.index("<dt>check</dt>") < done.html.index("<dt>steps</dt>")
+    assert done.html.index("<dt>time</dt>") < done.html.index("<dt>check</dt>") < done.html.index("<dt>nodes</dt>")
 
 
 def test_page_is_one_small_file():

@@ -8,10 +8,12 @@ import pytest
 import unpool
 from tests.support import models
 from unpool.errors import UnpoolError
+from unpool.onnxruntime import InferenceSession
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.rewrite.workload import MOST_ELEMENTS, Trials
-from unpool.runtime.session.executor import Executor, load_as_session
+from unpool.runtime.runtimes import unpool_session
+from unpool.runtime.trace import trace
 
 LETTERS = "hwdef"
 
@@ -42,10 +44,10 @@ def elements(feed):
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 def test_a_run_takes_as_many_elements_as_were_counted(rank):
     """The elements of all values that a run makes are those that were counted before it."""
-    loaded = load_as_session(down_and_up(rank), Semantics(exact=True))
+    loaded = unpool_session(down_and_up(rank), Semantics(exact=True))
     size = next(iter(Trials(loaded, {})))
     feed = next(runs(loaded, {}))[0]
-    seen = {name: np.size(value) for step in loaded.trace(feed) for name, value in step.outputs.items()}
+    seen = {name: np.size(value) for step in trace(loaded, feed) for name, value in step.outputs.items()}
     work = Trials(loaded, {}).workload({"x": feed["x"].shape})
     assert work.elements == elements(feed) + sum(seen.values())
     assert feed["x"].shape == (2, 2, *[size] * rank)
@@ -55,14 +57,14 @@ def test_a_run_takes_as_many_elements_as_were_counted(rank):
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_all_runs_of_a_model_take_a_bounded_number_of_elements(rank, monkeypatch):
     """A model that refuses every input is given up before it was fed `MOST_ELEMENTS`, whatever its rank."""
-    loaded = load_as_session(down_and_up(rank, refused=True), Semantics(exact=True))
+    loaded = unpool_session(down_and_up(rank, refused=True), Semantics(exact=True))
     fed = []
 
-    def refuse(_, names, feed):
+    def refuse(_, names, feed, options):
         fed.append(elements(feed))
         raise UnpoolError("no.")
 
-    monkeypatch.setattr(Executor, "run", refuse)
+    monkeypatch.setattr(InferenceSession, "run", refuse)
     with pytest.raises(unpool.UnsupportedError, match="no random inputs to compare it"):
         list(runs(loaded, {}))
     assert len(fed) >= 5
@@ -105,7 +107,7 @@ def with_computed_sizes(nodes):
 @pytest.mark.parametrize("nodes", COMPUTED.values(), ids=COMPUTED)
 def test_sizes_that_a_model_computes_are_counted(nodes):
     """Sizes computed from shapes, in bodies too, and chosen elements are known before a run, which is small enough."""
-    loaded = load_as_session(with_computed_sizes(nodes), Semantics(exact=True))
+    loaded = unpool_session(with_computed_sizes(nodes), Semantics(exact=True))
     trials = Trials(loaded, {})
     assert trials.workload({"x": (2, 2, 32, 32)}).elements > MOST_ELEMENTS
     assert next(iter(trials)) < 32
@@ -113,7 +115,7 @@ def test_sizes_that_a_model_computes_are_counted(nodes):
 
 def test_both_runs_have_sizes_of_their_own():
     """A model is run at a multiple of its total stride, and at an odd size."""
-    loaded = load_as_session(down_and_up(2), Semantics(exact=True))
+    loaded = unpool_session(down_and_up(2), Semantics(exact=True))
     assert [feed["x"].shape for feed, _ in runs(loaded, {})] == [(2, 2, 32, 32), (2, 2, 13, 13)]
 
 
@@ -129,14 +131,14 @@ def test_a_total_stride_that_is_no_power_of_two():
         }""",
         k=models.random(1, 1, 3, 3),
     )
-    loaded = load_as_session(model, Semantics(exact=True))
+    loaded = unpool_session(model, Semantics(exact=True))
     assert [feed["x"].shape[2:] for feed, _ in runs(loaded, {})] == [(42, 42), (21, 21)]
 
 
 def test_a_small_model_that_makes_gigabytes_is_refused_before_it_runs(monkeypatch):
     """A model that repeats its input 4096 times along each axis runs only on sizes that the caller gives."""
     model = down_and_up(2, scale="times")
-    monkeypatch.setattr(Executor, "run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(InferenceSession, "run", lambda *_: pytest.fail("it was run"))
     words = r"a run takes [\d,]+ elements and [\d,]+ products, which is above the limit. Give sizes"
     with pytest.raises(unpool.UnsupportedError, match=words):
         unpool.canonicalise(model)
@@ -147,5 +149,5 @@ def test_a_small_model_that_makes_gigabytes_is_refused_before_it_runs(monkeypatc
 def test_a_size_of_the_caller_and_a_size_of_the_model_have_no_limit():
     """Sizes that are not open are taken as they are."""
     model = models.model("g (float[h, 4, 8, 64] x) => (float[h, 4, 8, 64] y) { y = Relu (x) }")
-    loaded = load_as_session(model, Semantics(exact=True))
+    loaded = unpool_session(model, Semantics(exact=True))
     assert [feed["x"].shape for feed, _ in runs(loaded, {"h": 3})] == [(3, 4, 8, 64)] * 2

@@ -31,7 +31,16 @@ from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads, with_subgraph_nodes, writes
+from unpool.runtime.graph.nodes import (
+    attributes,
+    domain,
+    is_unpool_op,
+    node_name,
+    reads,
+    since_version,
+    with_subgraph_nodes,
+    writes,
+)
 from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import strip_initializers
@@ -82,11 +91,19 @@ class NodePlacement(NamedTuple):
     reason: Reason
     detail: str = ""  # what passes say of it
     position: int = 0  # among all nodes of the model, each before those in its sub-graphs
+    domain: str = ""  # "" for ONNX
+    version: int | None = None  # of the operator, as the model's opset selects it; None in other domains
 
     @property
     def runner(self) -> str:
         """Who computes the node: "unpool", "onnxruntime" or "reference"."""
         return self.reason.runner
+
+    @property
+    def operator_version(self) -> str:
+        """Such as `MaxPool-12` or `Snake (unpool)`."""
+        label = self.operator if self.version is None else f"{self.operator}-{self.version}"
+        return f"{label} ({self.domain})" if self.domain else label
 
     @property
     def text(self) -> str:
@@ -100,7 +117,7 @@ class SessionPlan(tuple[NodePlacement, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        rows = [(row.node, row.operator, row.runner, row.text) for row in self]
+        rows = [(row.node, row.operator_version, row.runner, row.text) for row in self]
         return table(("node", "operator", "runs on", "why"), rows)
 
 
@@ -197,11 +214,17 @@ def make_plan(
         return SessionPlan()
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     placement = Placement(graph.node, graph.initializer, opsets, semantics, _types(model) if types is None else types)
-    return SessionPlan(
-        NodePlacement(node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""), position)
-        for position, node in enumerate(nodes)
-        if placement.is_own(node)
-    )
+
+    def row(position: int, node: onnx.NodeProto) -> NodePlacement:
+        opset = opsets[""] if domain(node) == "" else attributes(node).get("opset")
+        standard = onnx.NodeProto(op_type=node.op_type)
+        version = None if opset is None or domain(node) == NHWC else since_version(standard, opset)
+        return NodePlacement(
+            node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""), position,
+            domain(node), version,
+        )  # fmt: skip
+
+    return SessionPlan(row(position, node) for position, node in enumerate(nodes) if placement.is_own(node))
 
 
 def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container[str]) -> None:

@@ -58,10 +58,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
     >>> session.run(None, {"x": np.float32([[[1, 3, 4, 2]]])})[0].tolist()
     [[[0.0, 3.0, 4.0, 0.0]]]
     >>> print(session.plan)
-    node          operator   runs on  why
-    ------------  ---------  -------  ------------------------------------------
-    MaxPool->y    MaxPool    unpool   unpool computes every MaxPool with Indices
-    MaxUnpool->z  MaxUnpool  unpool   unpool computes every MaxUnpool
+    node          operator      runs on  why
+    ------------  ------------  -------  ------------------------------------------
+    MaxPool->y    MaxPool-12    unpool   unpool computes every MaxPool with Indices
+    MaxUnpool->z  MaxUnpool-11  unpool   unpool computes every MaxUnpool
     """
 
     def __init__(  # noqa: PLR0913  onnxruntime's arguments, and unpool's by keyword only
@@ -155,9 +155,12 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         """A digest of the model: for a file, of its content and that of its data files."""
         return self._session_model.fingerprint()
 
-    def prepared_graph(self) -> PreparedGraph:
-        """The graph after all passes, and the types of its values: the model is read again."""
-        return self._session_model.prepared_graph()
+    def prepared_graph(self, *, has_own_nodes: bool = False) -> PreparedGraph:
+        """The graph after all passes, and the types of its values: the model is read again.
+
+        Without `has_own_nodes`, the passes that make nodes of the domain unpool are left out: all nodes are standard.
+        """
+        return self._session_model.prepared_graph(has_own_nodes=has_own_nodes)
 
     def with_threads(self, threads: int) -> "InferenceSession":
         """A session of the same model and arguments, with so many threads."""

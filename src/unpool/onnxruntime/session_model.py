@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
@@ -151,7 +152,7 @@ class SessionModel:
         opset = None if model is None else _opset(model)
         yield _Candidate("as it came", self._raw(), self._registered(opset, is_copied=is_copied), plan)
         yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
-        yield from self._engine_candidates(model, stack, is_copied=is_copied)
+        yield from self._engine_candidates(self._read(), stack, is_copied=is_copied)  # nodes of `model` are placed
 
     def _engine_candidates(
         self, model: onnx.ModelProto | None, stack: ExitStack, *, is_copied: bool
@@ -209,22 +210,22 @@ class SessionModel:
         plan = make_plan(changed, self.semantics, details | context.origins, context.types)
         return _ChangedModel(changed, plan, changed is not model, context.counts_in_output)
 
-    def _passed(self, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
+    def _passed(self, model: onnx.ModelProto, context: PassContext, *, has_own_nodes: bool = True) -> onnx.ModelProto:
         """The model after the passes, which do not see the data of initializers that options may replace."""
         hidden = set() if self._options is None else _replaceable(self._options, model)
         if not hidden:
-            return self._run_passes(model, context)
+            return self._run_passes(model, context, has_own_nodes)
         skeleton = strip_initializers(model, lambda tensor: tensor.name in hidden)
-        changed = self._run_passes(skeleton, context)
+        changed = self._run_passes(skeleton, context, has_own_nodes)
         if changed is skeleton:
             return model
         return restore_initializers(changed, model, lambda tensor: tensor.name in hidden)
 
-    def _run_passes(self, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
+    def _run_passes(self, model: onnx.ModelProto, context: PassContext, has_own_nodes: bool) -> onnx.ModelProto:
         levels = onnxruntime.GraphOptimizationLevel
         level = levels.ORT_ENABLE_ALL if self._options is None else self._options.graph_optimization_level
         optimizes = level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC)
-        has_own_nodes = self._has_own_nodes
+        has_own_nodes = has_own_nodes and self._has_own_nodes
         return run_passes(model, context, self._disabled, optimizes=optimizes, has_own_nodes=has_own_nodes)
 
     @property
@@ -269,15 +270,17 @@ class SessionModel:
             set_config_entry(options, key, value)
         return options
 
-    def prepared_graph(self) -> PreparedGraph:
-        """The graph after all passes, and the types of its values; the model is read again.
+    def prepared_graph(self, *, has_own_nodes: bool) -> PreparedGraph:
+        """The graph without functions, after all passes, and the types of its values; the model is read again.
 
         Raises:
             UnpoolError: it cannot be read, or its types cannot be inferred.
         """
-        model = self._passed(shorten_domains(read(self.given)), PassContext(self.semantics))
-        graph = lift_constants(Graph.from_model(model))
-        return PreparedGraph(graph, infer(graph, self.semantics).types, self.semantics)
+        context = PassContext(self.semantics)
+        model = self._passed(inline(shorten_domains(read(self.given))), context, has_own_nodes=has_own_nodes)
+        graph = replace(lift_constants(Graph.from_model(model)), origins=context.origins)
+        types = infer(graph, self.semantics).types | (context.types or {})  # it knows no result of unpool's domain
+        return PreparedGraph(graph, types, self.semantics)
 
     def fingerprint(self) -> str:
         """A digest of the model: for a file, of its content and that of its data files."""

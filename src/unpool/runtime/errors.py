@@ -6,9 +6,11 @@ The message is unpool's. The class of onnxruntime is the one that it raises itse
 error is raised or, for all other errors, by the tables here, at the boundary of a session.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from inspect import isfunction
 from typing import Any
+
+import numpy as np
 
 from unpool.errors import FileError, MissingExtraError, MissingFileError, ModelError, UnpoolError, UnsupportedError
 
@@ -20,6 +22,17 @@ LOADING: Mapping[type[UnpoolError], str] = {
     UnpoolError: "Fail",
 }
 RUNNING: Mapping[type[UnpoolError], str] = {UnsupportedError: "NotImplemented", UnpoolError: "InvalidArgument"}
+
+_OWN: Mapping[str, type[UnpoolError]] = {
+    "NoSuchFile": MissingFileError,
+    "NotImplemented": UnsupportedError,
+    "InvalidGraph": ModelError,
+    "InvalidProtobuf": ModelError,
+    "InvalidArgument": ModelError,
+    "RuntimeException": ModelError,
+    "Fail": ModelError,
+}
+"""The class of unpool for an error of onnxruntime while it loads a model, by its class; UnpoolError for others."""
 
 _combined: dict[tuple[Any, Any], type[UnpoolError]] = {}
 
@@ -75,3 +88,38 @@ def _reduce(error: Any) -> tuple[Any, ...]:
 
 def _rebuild(ours: type[UnpoolError], other: type[Exception] | str, args: tuple[Any, ...]) -> UnpoolError:
     return error_class(ours, other)(*args)
+
+
+def ort_message(error: Exception) -> str:
+    """The first line of onnxruntime's message, without the codes in front of it."""
+    text = str(error).strip().splitlines()
+    return _without_codes(text[0].strip()) if text else type(error).__name__
+
+
+def loading_error(error: Exception, source: str, own: UnpoolError | None) -> UnpoolError:
+    """The error of onnxruntime, which cannot load a model, as an UnpoolError too; `own` says why unpool cannot."""
+    if own is not None:
+        return error_class(type(own), type(error))(*own.args)
+    message = ort_message(error)
+    return error_class(_OWN.get(type(error).__name__, UnpoolError), type(error))(
+        message if source in message or not _is_of_onnxruntime(type(error)) else f"{source}: {message}."
+    )
+
+
+def run_session(session: Any, names: Sequence[str] | None, feed: Mapping[str, Any], options: Any = None) -> list[Any]:
+    """The outputs of a run; an error of onnxruntime becomes an UnpoolError too."""
+    try:
+        arrays = {name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in feed.items()}
+        return list(session.run(names, arrays, options))
+    except UnpoolError:
+        raise
+    except Exception as error:
+        if not _is_of_onnxruntime(type(error)) and not isinstance(error, (ValueError, RuntimeError, TypeError)):
+            raise
+        ours = UnsupportedError if type(error).__name__ == "NotImplemented" else UnpoolError
+        raise error_class(ours, type(error))(f"{_without_codes(' '.join(str(error).split()))}.") from error
+
+
+def _without_codes(text: str) -> str:
+    line = text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
+    return line.removesuffix(" node with name ''").rstrip(".")

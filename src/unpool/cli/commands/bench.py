@@ -1,4 +1,4 @@
-"""`unpool bench`: times of a model and of its steps, next to onnxruntime."""
+"""`unpool bench`: times of a model and of its nodes, next to onnxruntime."""
 
 import math
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from unpool.cli import options
 from unpool.cli.command import CommandResult, command
 
 if TYPE_CHECKING:
-    from unpool.runtime.measure.bench import ModelTimes, StepTime
+    from unpool.runtime.measure.bench import ModelTimes, NodeTime
     from unpool.runtime.measure.timing import Timing
 
 TITLES = ("node", "runs on", "ms", "share", "onnxruntime ms", "times faster")
@@ -30,7 +30,7 @@ def bench(
     exact: options.Exact = False,
     as_json: options.Json = False,
 ) -> CommandResult:
-    """Time a model and each of its steps, next to onnxruntime; each runs in a process of its own.
+    """Time a model and each of its nodes, next to onnxruntime; each runs in a process of its own.
 
     Example: unpool bench segnet.onnx --size height=360 --size width=480
     """
@@ -38,7 +38,7 @@ def bench(
     from unpool.cli.model import open_session, slots
     from unpool.runtime.measure.bench import bench as time_model
     from unpool.runtime.measure.timing import Effort
-    from unpool.runtime.session.random_inputs import random_feed
+    from unpool.runtime.random_inputs import random_feed
 
     arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
     session, sizes = open_session(model, **arguments), options.parse_sizes(size)
@@ -57,10 +57,10 @@ def bench(
 
 
 def report_lines(times: "ModelTimes") -> list[str]:
-    """A table of the steps, and lines about the whole model."""
+    """A table of the nodes, and lines about the whole model."""
     from unpool.display import table
 
-    rows = [_row(step) for step in times.steps]
+    rows = [_row(node) for node in times.nodes]
     count = "1 thread" if times.threads == 1 else f"{times.threads} threads"
     lines = [*table(TITLES, rows).splitlines(), "", f"whole model, {count}: unpool {_spread(times.unpool)}"]
     if times.onnxruntime is None or times.ratio is None:
@@ -78,12 +78,12 @@ def report_lines(times: "ModelTimes") -> list[str]:
     return lines
 
 
-def _row(step: "StepTime") -> tuple[str, ...]:
+def _row(node: "NodeTime") -> tuple[str, ...]:
     theirs, ratio = "-", "-"
-    if step.onnxruntime is not None:
-        theirs = f"{step.onnxruntime * 1e3:.3f}"
-        ratio = f"{step.onnxruntime / step.seconds:.2f}" if step.seconds else "-"
-    return step.node, step.runner, f"{step.seconds * 1e3:.3f}", f"{step.share:.1%}", theirs, ratio
+    if node.onnxruntime is not None:
+        theirs = f"{node.onnxruntime * 1e3:.3f}"
+        ratio = f"{node.onnxruntime / node.seconds:.2f}" if node.seconds else "-"
+    return node.node, node.runner, f"{node.seconds * 1e3:.3f}", f"{node.share:.1%}", theirs, ratio
 
 
 def _spread(timing: "Timing") -> str:

@@ -25,7 +25,7 @@ from unpool.runtime.backends.unpool_backend import ComputationStep, UnpoolStep
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.graph import Graph, to_dense
 from unpool.runtime.graph.nodes import is_unpool_op, node_name, reads, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics, spec_of
+from unpool.runtime.graph.semantics import FUSED_UNPOOL, Semantics, spec_of
 from unpool.runtime.graph.shapes import Types, dtype, static_dims
 from unpool.runtime.passes.convert_conv import CONV_RANKS, values_before_indices
 from unpool.runtime.passes.pipeline import PassOptions, run_passes
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 MAX_THREAD_POOLS = 64  # partitions with threads of their own; further ones run in the caller's thread
 SLOW_SUBGRAPHS = "unpool does not run the bodies of this operator"
-
-FUSED_UNPOOL = Semantics("spec", "output")  # the indices of a ScatterND count in its output, however the model is read
 
 
 @dataclass(frozen=True)

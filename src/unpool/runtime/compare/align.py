@@ -18,7 +18,7 @@ from unpool.runtime.graph.errors import source_name
 from unpool.runtime.graph.graph import Graph, prune
 from unpool.runtime.graph.load import ModelSource, load_for_command
 from unpool.runtime.graph.narrow_floats import narrowest_floats
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads, since_version, writes
+from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, operator_version, reads, writes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import is_too_large
@@ -38,8 +38,7 @@ class ComparableModel:
 
     def operator(self, node: onnx.NodeProto) -> str:
         """The operator and its version, such as `MaxPool-12`."""
-        version = since_version(node, self.graph.opsets.get(domain(node), 1))
-        return f"{node.op_type}-{version}" + (f" ({node.domain})" if domain(node) else "")
+        return operator_version(node, self.graph.opsets)
 
     def values(self, count: int | None = None) -> tuple[str, ...]:
         """Names of the tensors that the first `count` nodes make, of all nodes by default."""

@@ -31,9 +31,8 @@ from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import has_subgraphs, node_name
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.lower.runtimes import Feed
 from unpool.runtime.rewrite.verify import runs
-from unpool.runtime.session.executor import load_as_session
+from unpool.runtime.runtimes import Feed, session_run, unpool_session
 
 
 def compare(  # noqa: PLR0913  options by keyword only, those of a session among them
@@ -129,11 +128,11 @@ def _runtime_names(against: Sequence[str] | None, other: ModelSource | None) -> 
 def _run_first(
     model: align.ComparableModel, semantics: Semantics, feed: Feed | None, sizes: Mapping[str, int]
 ) -> tuple[Feed, RuntimeValues]:
-    executor = load_as_session(model.model, semantics)
-    inputs, results = next(runs(executor, sizes)) if feed is None else (feed, executor.run(None, feed))
+    session = unpool_session(model.model, semantics)
+    inputs, results = next(runs(session, sizes)) if feed is None else (feed, session_run(session)(feed))
     outputs = dict(zip((value.name for value in model.model.graph.output), results, strict=True))
     names = model.values()
-    values = load_as_session(model.with_value_outputs(), semantics).run(None, inputs) if names else []
+    values = session_run(unpool_session(model.with_value_outputs(), semantics))(inputs) if names else []
     return inputs, RuntimeValues(outputs, dict(zip(names, values, strict=True)))
 
 

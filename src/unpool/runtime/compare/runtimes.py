@@ -29,8 +29,7 @@ from unpool.runtime.compare.records import RuntimeReport, UnsupportedNode
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import is_unpool_op, node_name
 from unpool.runtime.graph.semantics import Semantics, spec_of
-from unpool.runtime.lower.runtimes import Call, Feed, Runtime, runtimes
-from unpool.runtime.session.executor import load_as_session
+from unpool.runtime.runtimes import Feed, Runtime, runtimes, unpool_runtime
 
 UNPOOL = "unpool"
 TORCH = "torch"
@@ -58,14 +57,7 @@ class RuntimeValues:
 
 def find_runtime(word: str, semantics: Semantics) -> Runtime:
     """The runtime of a name, if it is installed, except torch, which runs no models."""
-
-    def prepare(model: onnx.ModelProto, feed: Feed) -> Call:
-        executor = load_as_session(model, semantics)
-        return lambda: executor.run(None, feed)
-
-    if word == UNPOOL:
-        return Runtime(UNPOOL, f"unpool {version('unpool')}", prepare)
-    known = {runtime.word: runtime for runtime in runtimes()}
+    known = {runtime.word: runtime for runtime in (unpool_runtime(semantics), *runtimes())}
     if word not in known:
         raise missing_extra("compare", word, [word])
     return known[word]
@@ -99,7 +91,7 @@ def _run(runtime: Runtime, model: onnx.ModelProto, feed: Feed) -> tuple[dict[str
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return dict(zip(names, runtime.prepare(model, feed)(), strict=True)), ""
+            return dict(zip(names, runtime.open(model)(feed), strict=True)), ""
     except Exception as error:  # any exception means that the runtime does not run the model
         return None, short_message(UnpoolError(_OPENVINO_NOISE.sub("", " ".join(str(error).split()))))
 

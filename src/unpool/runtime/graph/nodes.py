@@ -2,7 +2,7 @@
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -40,6 +40,12 @@ def since_version(node: onnx.NodeProto, opset: int) -> int:
         return int(onnx.defs.get_schema(node.op_type, opset, domain(node)).since_version)
     except onnx.defs.SchemaError:
         return opset
+
+
+def operator_version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> str:
+    """The operator with its version, such as "MaxPool-12", and the domain where it is not ONNX's own."""
+    label = f"{node.op_type}-{since_version(node, opsets.get(domain(node), 1))}"
+    return f"{label} ({node.domain})" if domain(node) else label
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:

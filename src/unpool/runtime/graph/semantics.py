@@ -37,6 +37,10 @@ class Semantics:
                 raise UnpoolError(f"{name}: {fact}. {suggest_name(value, allowed)}")
 
 
+FUSED_UNPOOL = Semantics("spec", "output")
+"""Of a MaxUnpool that was a ScatterND, whose indices count in its output, however the model is read."""
+
+
 @contextmanager
 def naming(node: onnx.NodeProto) -> Iterator[None]:
     """Adds the name of the node to errors of unpool that are raised inside."""

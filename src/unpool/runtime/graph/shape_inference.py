@@ -33,7 +33,7 @@ from unpool.runtime.graph.nodes import (
     with_subgraph_nodes,
     writes,
 )
-from unpool.runtime.graph.semantics import Semantics, spec_of
+from unpool.runtime.graph.semantics import FUSED_UNPOOL, Semantics, spec_of
 from unpool.runtime.graph.shapes import Dims, Types
 from unpool.runtime.graph.weights import LARGE, as_input, is_large
 
@@ -68,6 +68,10 @@ class PreparedGraph(NamedTuple):
     graph: Graph
     types: Types
     semantics: Semantics
+
+    def semantics_of(self, node: onnx.NodeProto) -> Semantics:
+        """How a node is read; the indices of a decomposed unpooling that became a MaxUnpool count in its output."""
+        return FUSED_UNPOOL if node.op_type == "MaxUnpool" and node.output[0] in self.graph.origins else self.semantics
 
 
 def infer(graph: Graph, semantics: Semantics) -> Inference:

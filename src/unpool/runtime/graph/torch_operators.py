@@ -12,7 +12,7 @@ import onnx
 from unpool.runtime.graph.nodes import attributes, domain, with_subgraph_nodes
 
 ADVICE = "Export the network again with unpool.torch.export, which writes ONNX's own operators"
-_KNOWN = ("ai.onnx", "com.microsoft", "com.ms.")  # beginnings of the domains of ONNX and of onnxruntime
+_KNOWN = ("ai.onnx", "com.microsoft", "com.ms.", "unpool")  # beginnings of the domains of runtimes
 _NAME = re.compile(
     r"(adaptive_|fractional_)?(max|avg|lp)?_?(un)?pool(ing)?_?([123]d)?(_with_indices)?"
     r"|(slow_)?conv(olution)?(_?transposed?)?_?([123]d)?",

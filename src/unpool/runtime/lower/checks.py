@@ -31,12 +31,11 @@ from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.narrow_floats import HALF_NAMES, HALVES, narrowest_floats, widen
 from unpool.runtime.graph.nodes import attributes, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.lower.runtimes import Feed, Runtime, runtimes
 from unpool.runtime.lower.targets import words
 from unpool.runtime.lower.unpooling import LoweredUnpool
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.verify import require_equal, runs
-from unpool.runtime.session.executor import load_as_session
+from unpool.runtime.runtimes import Feed, Runtime, runtimes, session_run, unpool_session
 
 COPYING = words(
     """
@@ -79,7 +78,7 @@ class Baseline:
         editable = open_model(model, exact)
         narrowest = narrowest_floats(editable.graph, editable.inference)
         return cls(
-            list(runs(load_as_session(model, exact), sizes)),
+            list(runs(unpool_session(model, exact), sizes)),
             {name: LOWERING.through(narrowest.get(name, "")) for name in editable.graph.output_names},
             None if set(HALF_NAMES).isdisjoint(narrowest.values()) else partial(_run_in_float32, editable.model, exact),
         )
@@ -87,12 +86,12 @@ class Baseline:
 
 def _run_in_float32(model: onnx.ModelProto, semantics: Semantics, feed: Feed) -> list[Any]:
     """The outputs of a model that computes in float32 instead of float16 and bfloat16, in the types of the model."""
-    executor = load_as_session(widen(model, HALVES, TensorProto.FLOAT), semantics)
+    session = unpool_session(widen(model, HALVES, TensorProto.FLOAT), semantics)
     wide = {name: array.astype(np.float32) if array.dtype.name in HALF_NAMES else array for name, array in feed.items()}
     dtypes = (shapes.dtype(value.type) for value in model.graph.output)
     return [
         output if dtype is None or dtype.name not in HALF_NAMES else output.astype(dtype)
-        for dtype, output in zip(dtypes, executor.run(None, wide), strict=True)
+        for dtype, output in zip(dtypes, session_run(session)(wide), strict=True)
     ]
 
 
@@ -120,8 +119,9 @@ def _check(runtime: Runtime, lowered: onnx.ModelProto, tests: Sequence[TestModel
         return RuntimeCheck(runtime.name, f"it computes {narrow[0]} in another type")
     try:
         for test in tests:
+            run = runtime.open(test.model)
             for feed, output in test.cases:
-                (result,) = runtime.prepare(test.model, feed)()
+                (result,) = run(feed)
                 _require_bits(f"{runtime.name}: {test.node}", output, result)
         _require_results(runtime, lowered, expected)
     except UnpoolError:
@@ -135,7 +135,7 @@ def _require_results(runtime: Runtime, lowered: onnx.ModelProto, expected: Basel
     """Refuse a lowered model that gives other results than the first one."""
     operators = {node.op_type for node in with_subgraph_nodes(lowered.graph.node)}
     for feed, outputs in () if runtime.is_reference and operators & SLOW else expected.runs:
-        results = dict(zip(expected.tolerances, runtime.prepare(lowered, feed)(), strict=True))
+        results = dict(zip(expected.tolerances, runtime.open(lowered)(feed), strict=True))
         if operators <= COPYING:
             for own, (name, result) in zip(outputs, results.items(), strict=True):
                 _require_bits(f"{runtime.name}: {name}", own, result)

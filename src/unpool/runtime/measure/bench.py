@@ -1,11 +1,10 @@
-"""Measures how long a model takes here and in onnxruntime, each in a process of its own, and which steps take it."""
+"""Measures how long a model takes here and in onnxruntime, each in a process of its own, and which nodes take it."""
 
 import json
 import os
 import signal
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.backends.ort_backend import ort_message
-from unpool.runtime.backends.ort_options import UNPOOL
-from unpool.runtime.errors import FallbackWarning
+from unpool.runtime.errors import ort_message
 from unpool.runtime.graph.load import load_for_command
 from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.nodes import node_name
@@ -31,19 +28,30 @@ from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.weights import folder_of, is_too_large
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.ort_compat.model_files import ORT_SUFFIX
-from unpool.runtime.session.ort_compat.profile import KERNEL_TIME, PARTITION_TIME, REFERENCE
-from unpool.runtime.session.session import InferenceSession
+from unpool.runtime.runtimes import open_session, ort_session, session_run
 
-QUIET = 4  # fatal only: what fails comes back as an exception
+ORT_SUFFIX = ".ort"
+KERNEL_TIME = "_kernel_time"  # end of the name of a node's event in a profile of onnxruntime
 CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums
 
 Feed = Mapping[str, AnyArray]
 
 
+class _Sample(NamedTuple):
+    """A node in a profile, with the median of its times."""
+
+    name: str
+    operator: str
+    seconds: float
+    runner: str = "onnxruntime"
+
+
 @dataclass(frozen=True)
-class StepTime:
-    """The median time of one step of the plan, its share, from 0 to 1, and that in onnxruntime, if it has one."""
+class NodeTime:
+    """The median time of one node, its share, from 0 to 1, and its time in onnxruntime alone, if it has one.
+
+    Nodes are those that onnxruntime's profile of the session names: it fuses some of them, and adds changes of layout.
+    """
 
     node: str
     runner: str
@@ -58,7 +66,7 @@ class ModelTimes:
 
     `difference` is the largest between the outputs of the two, over the largest value: None where there is nothing to
     compare, and infinite where shapes, types or NaNs differ. Up to `tolerance` it comes from another order of sums.
-    Steps are in order of execution.
+    Nodes are in order of execution.
     """
 
     unpool: Timing
@@ -66,7 +74,7 @@ class ModelTimes:
     refusal: str
     difference: float | None
     threads: int
-    steps: tuple[StepTime, ...]
+    nodes: tuple[NodeTime, ...]
     tolerance: float = CLOSE
     operator_share: float | None = None  # of the time of onnxruntime's nodes, that of MaxPool, MaxUnpool, ConvTranspose
 
@@ -90,15 +98,19 @@ class ModelTimes:
 def bench(path: str | os.PathLike[str], feed: Feed, effort: Effort, **options: Any) -> ModelTimes:
     """The times of a model in a file, on these inputs; `options` are those of `InferenceSession`."""
     threads = options.get("threads") or available_cores()
-    steps, ours, actual, narrowest = _run_in_process(
+    nodes, ours, actual, narrowest = _run_in_process(
         _time_unpool, str(path), dict(feed), effort, {**options, "threads": threads}
     )
-    theirs, nodes, share, refusal, expected = _run_in_process(_time_onnxruntime, str(path), dict(feed), effort, threads)
-    total = sum(seconds for *_, seconds in steps) or 1.0
+    peers, theirs, expected, refusal = _run_in_process(_time_onnxruntime, str(path), dict(feed), effort, threads)
+    total, seconds = sum(node.seconds for node in nodes) or 1.0, {node.name: node.seconds for node in peers}
+    share = sum(node.seconds for node in peers if node.operator in OPERATORS) / (sum(seconds.values()) or 1.0)
     return ModelTimes(
         ours, theirs, refusal, None if theirs is None else _max_error(expected, actual), threads,
-        tuple(StepTime(name, runner, seconds, seconds / total, nodes.get(name)) for name, runner, seconds in steps),
-        max(CLOSE, ROUNDING_LIMITS.get(narrowest, 0.0)), share,
+        tuple(
+            NodeTime(node.name, node.runner, node.seconds, node.seconds / total, seconds.get(node.name))
+            for node in nodes
+        ),
+        max(CLOSE, ROUNDING_LIMITS.get(narrowest, 0.0)), share if peers else None,
     )  # fmt: skip
 
 
@@ -116,75 +128,54 @@ def _run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _time_unpool(
     path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
-) -> tuple[list[tuple[str, str, float]], Timing, list[Any], str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
-        session = InferenceSession(path, **options)
-        graph, _, semantics = session.prepared_graph()
-        narrowest = narrowest_floats(graph, infer(graph, semantics))
-        timing, outputs = _time_session(session, feed, effort)
-        del session
-        events = _profile(lambda profiling: InferenceSession(path, profiling, **options), feed, timing.samples)
-        kind = narrowest_float(narrowest.get(name, "") for name in graph.output_names)
-        return _step_times(events, timing.samples), timing, outputs, kind
-
-
-def _step_times(events: Sequence[Mapping[str, Any]], runs: int) -> list[tuple[str, str, float]]:
-    """Name, runner and median seconds of every step; only the last `runs` runs count.
-
-    Events of runs, of folded nodes, and of nodes in a partition are none of steps.
-    """
-    steps = [event for event in events if "op_name" in event["args"]]
-    steps = [event for event in steps if "folded_into" not in event["args"] and "node_index" not in event["args"]]
-    first = next((number for number in range(1, len(steps)) if steps[number]["name"] == steps[0]["name"]), None)
-    per_run = first or len(steps)
-    counted, times = steps[-runs * per_run :], []
-    for number, event in enumerate(counted[:per_run]):
-        name = str(event["name"]).removesuffix(KERNEL_TIME).removesuffix(PARTITION_TIME)
-        runner = {UNPOOL: "unpool", REFERENCE: "reference"}.get(event["args"]["provider"], "onnxruntime")
-        times.append((name, runner, median(other["dur"] for other in counted[number::per_run]) * 1e-6))
-    return times
+) -> tuple[list[_Sample], Timing, list[Any], str]:
+    source = _named(path)
+    session = open_session(source, **options)
+    graph, _, semantics = session.prepared_graph()
+    narrowest = narrowest_floats(graph, infer(graph, semantics))
+    timing, outputs = _time_session(session, feed, effort)
+    own = {row.node for row in session.plan if row.runner == "unpool"}
+    del session
+    nodes = _profile(lambda profiling: open_session(source, profiling, **options), feed, timing.samples)
+    kind = narrowest_float(narrowest.get(name, "") for name in graph.output_names)
+    return [node._replace(runner="unpool") if node.name in own else node for node in nodes], timing, outputs, kind
 
 
 def _time_onnxruntime(
     path: str, feed: Feed, effort: Effort, threads: int
-) -> tuple[Timing | None, dict[str, float], float | None, str, list[Any]]:
+) -> tuple[list[_Sample], Timing | None, list[Any], str]:
     try:
         source = _named(path)
-        timing, outputs = _time_session(ort_session(source, onnxruntime.SessionOptions(), threads), feed, effort)
-        events = _profile(lambda profiling: ort_session(source, profiling, threads), feed, timing.samples)
+        timing, outputs = _time_session(ort_session(source, threads=threads), feed, effort)
+        nodes = _profile(lambda profiling: ort_session(source, profiling, threads), feed, timing.samples)
     except Exception as error:
-        return None, {}, None, ort_message(error), []
-    durations: dict[str, list[int]] = {}
-    operators: dict[str, str] = {}
-    for event in events:
-        if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
-            name = event["name"].removesuffix(KERNEL_TIME)
-            durations.setdefault(name, []).append(event["dur"])
-            operators[name] = event["args"]["op_name"]
-    nodes = {name: median(times[-timing.samples :]) * 1e-6 for name, times in durations.items()}
-    total = sum(nodes.values())
-    share = sum(seconds for name, seconds in nodes.items() if operators[name] in OPERATORS) / total if total else None
-    return timing, nodes, share, "", outputs
+        return [], None, [], ort_message(error)
+    return nodes, timing, outputs, ""
 
 
 def _time_session(session: Any, feed: Feed, effort: Effort) -> tuple[Timing, list[Any]]:
     """The time of a session that does not profile, and its outputs; then the session and its threads are freed."""
-    timing = measure(lambda: session.run(None, feed), effort)
-    return timing, list(session.run(None, feed))
+    run = session_run(session)
+    return measure(lambda: run(feed), effort), run(feed)
 
 
-def _profile(make_session: Callable[[onnxruntime.SessionOptions], Any], feed: Feed, runs: int) -> list[dict[str, Any]]:
-    """The events of a session's profile, of a first run and of `runs` more."""
+def _profile(make_session: Callable[[onnxruntime.SessionOptions], Any], feed: Feed, runs: int) -> list[_Sample]:
+    """The nodes that a session runs, in its order, with the median of the last `runs` runs, of one more."""
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = make_session(options)
+        run = session_run(session)
         for _ in range(runs + 1):
-            session.run(None, feed)
+            run(feed)
         events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-        return events
+    durations: dict[tuple[str, str], list[int]] = {}
+    for event in events:
+        if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
+            node = event["name"].removesuffix(KERNEL_TIME), event["args"]["op_name"]
+            durations.setdefault(node, []).append(event["dur"])
+    return [_Sample(*node, median(times[-runs:]) * 1e-6) for node, times in durations.items()]
 
 
 def _named(path: str) -> str | bytes:
@@ -198,13 +189,6 @@ def _named(path: str) -> str | bytes:
         node.name = node_name(node)
     content: bytes = model.SerializeToString()
     return content
-
-
-def ort_session(source: str | bytes, options: onnxruntime.SessionOptions, threads: int) -> onnxruntime.InferenceSession:
-    """A session of onnxruntime on the CPU, which logs nothing but what ends it."""
-    options.log_severity_level = QUIET
-    options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def _max_error(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:

@@ -1,6 +1,7 @@
-"""The accuracy of every step: against float64, and against onnxruntime, on the values that the step read in the run."""
+"""The accuracy of every node: against float64, and against onnxruntime, on the values that the node read in the run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
@@ -15,22 +16,17 @@ from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.geometry import Axis, upsampled_size
 from unpool.numerics import ROUNDING_LIMITS, ArrayDiff, diff_rounded, sum_diffs
-from unpool.operators import max_pool, resolve
+from unpool.operators import contract, max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
-from unpool.runtime.backends.build import FUSED_UNPOOL
-from unpool.runtime.backends.ort_backend import ort_message
-from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.narrow_floats import HALVES, narrowest_floats, widen
+from unpool.operators.unpool_domain import DOMAIN
+from unpool.runtime.errors import ort_message
+from unpool.runtime.graph.narrow_floats import HALVES, widen
+from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import PreparedGraph, infer
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import with_data_inside
-from unpool.runtime.measure.bench import ort_session
 from unpool.runtime.onnx_reference import new_ops
-from unpool.runtime.passes.fuse_conv_transpose import FIRST_CLIP_WITH_INPUTS
-from unpool.runtime.plan.plan import Step, cut
-from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.executor import StepTrace
+from unpool.runtime.passes.rewrite import set_items
+from unpool.runtime.runtimes import ort_session, session_run
+from unpool.runtime.trace import NodeTrace
 
 _ACTIVATION_INPUT = "/before the activation"  # suffix of the value between a node and a fused activation
 
@@ -39,12 +35,11 @@ FLOAT_DTYPES = tuple(helper.tensor_dtype_to_np_dtype(kind) for kind in FLOATS)
 
 
 @dataclass(frozen=True)
-class StepAccuracy:
-    """The accuracy of one step on the values that it read: its difference from the same step in float64, whose results
-    are rounded to the step's type, and in onnxruntime.
+class NodeAccuracy:
+    """The accuracy of one node on the values that it read: its difference from the same node in float64, whose results
+    are rounded to the node's type, and in onnxruntime.
 
-    Both are None, with the message, where an evaluation fails, and `onnxruntime` is for a step of onnxruntime itself.
-    `node` is the name of the node, or the first and the last one of a partition.
+    Both are None, with the message, where an evaluation fails, and `onnxruntime` is for a node of onnxruntime itself.
     """
 
     node: str
@@ -55,68 +50,56 @@ class StepAccuracy:
     onnxruntime_failure: str = ""
 
 
-class AccuracyChecker:
-    """Compares steps with other evaluations of them."""
+def check_accuracy(trace: NodeTrace, semantics: Semantics, threads: int | None) -> NodeAccuracy:
+    """The accuracy of a node that has run."""
+    exact = _diff(trace, lambda: evaluate(trace.model, trace.inputs, semantics))
+    if trace.runner == "onnxruntime":
+        return NodeAccuracy(trace.name, trace.runner, *exact)
 
-    def __init__(self, prepared: PreparedGraph, types: Types, threads: int | None) -> None:
-        self._graph, _, self._semantics = prepared
-        self._types, self._threads = types, threads or available_cores()
+    def run_onnxruntime() -> list[Any]:
+        content = _standard_model(trace.model).SerializeToString()
+        session = ort_session(content, threads=threads or available_cores())
+        return session_run(session)(trace.inputs)
 
-    def check(self, trace: StepTrace) -> StepAccuracy:
-        """The accuracy of a step that has run."""
-        step = trace.entry.step
-        model = _step_model(self._graph, step, self._types)
-        is_fused = any(name in self._graph.origins for name in step.outputs)
-        semantics = FUSED_UNPOOL if is_fused else self._semantics
-        graph = Graph.from_model(model)
-        narrowest = narrowest_floats(graph, infer(graph, semantics))
-        exact = _diff(trace, narrowest, lambda: evaluate(model, trace.inputs, semantics))
-        if step.runner == "onnxruntime":
-            return StepAccuracy(trace.entry.name, step.runner, *exact)
-
-        def run_onnxruntime() -> list[Any]:
-            session = ort_session(model.SerializeToString(), onnxruntime.SessionOptions(), self._threads)
-            return list(session.run(None, dict(trace.inputs)))
-
-        return StepAccuracy(trace.entry.name, step.runner, *exact, *_diff(trace, narrowest, run_onnxruntime))
+    return NodeAccuracy(trace.name, trace.runner, *exact, *_diff(trace, run_onnxruntime))
 
 
-def _step_model(graph: Graph, step: Step, types: Types) -> onnx.ModelProto:
-    """A step as a model of its own, with all its tensors; an activation that was fused into it is a node again."""
-    model = cut(graph, step, types, with_data_inside)
-    for node in list(model.graph.node):
-        activation = graph.activations.get(node.output[0]) if node.output else None
-        if activation is None:
-            continue
-        name = node.output[0]
-        node.output[0] = name + _ACTIVATION_INPUT
-        attributes: dict[str, Any] = dict(zip(ACTIVATION_PARAMS[activation.name], activation.params, strict=True))
-        inputs = [node.output[0]]
-        if activation.name == "Clip" and graph.opsets[""] >= FIRST_CLIP_WITH_INPUTS:
-            for word in list(attributes):
-                bound = np.array(attributes.pop(word), np.float32)
-                inputs.append(f"{name}/{word}")
-                model.graph.initializer.append(numpy_helper.from_array(bound, inputs[-1]))
-        model.graph.node.append(helper.make_node(activation.name, inputs, [name], **attributes))
-    return model
+def _standard_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model of one node, as onnxruntime knows it: a fused activation is a node again."""
+    own = model.graph.node[0]
+    if own.domain != DOMAIN or own.op_type not in contract.OPERATORS:
+        return model
+    given, name = attributes(own), own.output[0]
+    row = contract.row(own.op_type, "", given.pop("opset"))
+    activation, params = given.pop("activation").decode(), given.pop("activation_params", ())
+    standard = {word: value for word, value in given.items() if word in row.attributes}
+    words = dict(zip(ACTIVATION_PARAMS[activation], params, strict=True))
+    inputs = [name + _ACTIVATION_INPUT]
+    copy = deepcopy(model)
+    if activation == "Clip":
+        bounds = {f"{name}/{word}": np.array(words.pop(word), np.float32) for word in list(words)}
+        tensors = [numpy_helper.from_array(bound, word) for word, bound in bounds.items()]
+        copy.graph.initializer.extend(tensors)
+        inputs += [tensor.name for tensor in tensors]
+    nodes = [
+        helper.make_node(own.op_type, own.input, inputs[:1], **standard),
+        helper.make_node(activation, inputs, [name], **words),
+    ]
+    set_items(copy.graph.node, nodes)
+    return copy
 
 
-def _diff(
-    trace: StepTrace, narrowest: Mapping[str, str], evaluation: Callable[[], Sequence[Any]]
-) -> tuple[ArrayDiff | None, str]:
-    """The difference of a step from another evaluation, or None and the reason why there is none.
-
-    Its elements are rounded to the narrowest float type on the way to them.
-    """
+def _diff(trace: NodeTrace, evaluation: Callable[[], Sequence[Any]]) -> tuple[ArrayDiff | None, str]:
+    """The difference of a node from another evaluation, or None and the reason why there is none."""
     try:
         expected = evaluation()
     except Exception as error:  # a failure of the evaluation is part of the report
         return None, ort_message(error)
     diffs = []
-    for (name, actual), exact in zip(trace.outputs.items(), expected, strict=True):
+    for actual, exact in zip(trace.outputs.values(), expected, strict=True):
         if isinstance(actual, np.ndarray) and actual.dtype != object:
             is_float = actual.dtype.name in ROUNDING_LIMITS
-            diffs.append(diff_rounded(exact, actual, np.dtype(narrowest[name]) if is_float else None))
+            diffs.append(diff_rounded(exact, actual, actual.dtype if is_float else None))
     return (sum_diffs(diffs), "") if diffs else (None, "it makes no numbers")
 
 

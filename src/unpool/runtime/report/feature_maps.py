@@ -18,7 +18,6 @@ from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
-from unpool.runtime.backends.build import FUSED_UNPOOL
 from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.semantics import spec_of
 from unpool.runtime.graph.shape_inference import PreparedGraph
@@ -81,8 +80,7 @@ def map_pair(node: onnx.NodeProto, prepared: PreparedGraph, values: Mapping[str,
         return None
     is_pool = node.op_type == "MaxPool"
     large, small = (x, y) if is_pool else (y, x)
-    semantics = FUSED_UNPOOL if node.output[0] in prepared.graph.origins else prepared.semantics
-    spec = spec_of(node, prepared.graph.opsets, semantics)
+    spec = spec_of(node, prepared.graph.opsets, prepared.semantics_of(node))
     channel = int(np.argmax(np.nan_to_num(small[0].astype(np.float64)).reshape(small.shape[1], -1).std(axis=1)))
     if is_pool:
         marks = _argmax_marks(node, x, channel, prepared.semantics.compat)

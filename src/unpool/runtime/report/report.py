@@ -1,6 +1,6 @@
 """A report about a model, as a few lines and as one HTML page that needs no other file and no network.
 
-One run, step by step, gives times, accuracy, findings, memory and feature maps.
+One run, node by node, gives accuracy, memory and feature maps.
 """
 
 import base64
@@ -8,7 +8,6 @@ import hashlib
 import os
 import platform
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,21 +21,19 @@ import numpy as np
 from unpool.display import display_line
 from unpool.execute import available_cores
 from unpool.files import write
-from unpool.runtime.errors import FallbackWarning
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.weights import serialize
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
-from unpool.runtime.plan.plan import Plan, PlanRow
-from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
+from unpool.runtime.random_inputs import random_feed
+from unpool.runtime.report.accuracy import NodeAccuracy
 from unpool.runtime.report.feature_maps import MapPair
-from unpool.runtime.report.tracer import MODEL_INPUT, Feed, MemoryUse, StepTracer, describe, node_title
+from unpool.runtime.report.tracer import MODEL_INPUT, MemoryUse, NodeRow, Tracer, describe, node_title
 from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset, drawing_context, script, templates
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.random_inputs import random_feed
-from unpool.runtime.session.session import InferenceSession, executor_of
+from unpool.runtime.runtimes import Feed, open_session
 
 DEFAULT_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)
 MAX_MAPS = 12  # pairs of feature maps on a page
@@ -47,15 +44,15 @@ class Report:
     """A report about a model and one set of inputs; `print` shows its summary, `save` writes its page.
 
     `inputs` are type and shape by name, `times` None without timing, and `accuracy` empty without the check of every
-    step. `maps` are the first of `map_count` pairs, before and after poolings and unpoolings; `windows` have titles.
+    node. `maps` are the first of `map_count` pairs, before and after poolings and unpoolings; `windows` have titles.
     """
 
     model: str
     opsets: Mapping[str, int]
     inputs: Mapping[str, str]
-    plan: Plan
+    nodes: tuple[NodeRow, ...]
     times: ModelTimes | None
-    accuracy: tuple[StepAccuracy, ...]
+    accuracy: tuple[NodeAccuracy, ...]
     findings: Findings
     memory: MemoryUse
     maps: tuple[MapPair, ...]
@@ -86,7 +83,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The parts of a report that take long: timed runs, None for none, and the accuracy of every step."""
+    """The parts of a report that take long: timed runs, None for none, and the accuracy of every node."""
 
     effort: Effort | None = DEFAULT_EFFORT
     accuracy: bool = True
@@ -104,7 +101,7 @@ def report(  # noqa: PLR0913  options by keyword only, those of a session among 
     threads: int | None = None,
     options: ReportOptions | None = None,
 ) -> Report:
-    """A report about a model, which runs for it: times, accuracy of every step, findings, memory and feature maps.
+    """A report about a model, which runs for it: times, accuracy of every node, findings, memory and feature maps.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
@@ -115,7 +112,7 @@ def report(  # noqa: PLR0913  options by keyword only, those of a session among 
         index_space: in which tensor MaxUnpool's indices count where that is not certain.
         exact: whether unpool runs every MaxPool, and forms every product of a ConvTranspose.
         threads: maximum number of threads of unpool and of onnxruntime; None for all cores.
-        options: the parts that take long; by default the model is timed and every step is evaluated once more.
+        options: the parts that take long; by default the model is timed and every node is evaluated once more.
 
     Raises:
         UnpoolError: the model cannot be read or run, or an input is missing or does not fit.
@@ -131,26 +128,21 @@ def report(  # noqa: PLR0913  options by keyword only, those of a session among 
     >>> print(result)
     a model in memory: opset ai.onnx 17
     check: nothing found
-    memory: about 16.0 MiB (at the peak of a run; 40 bytes of values between steps)
-    steps: 2 (2 on unpool)
+    memory: about 16.0 MiB (at the peak of a run; 40 bytes of values alive)
+    nodes: 2 (2 on unpool)
     >>> result.html[:15]
     '<!doctype html>'
     """
     options = options or ReportOptions()
     settings = {"compat": compat, "index_space": index_space, "exact": exact, "threads": threads}
-    session = _session(source, settings)
+    session = open_session(source, **settings)
     if feed is None:
         inputs: Feed = random_feed(session.get_inputs(), sizes or {})
     else:
         inputs = {name: value if isinstance(value, list) else np.asarray(value) for name, value in feed.items()}
     findings = lint(source)
-    tracer = pools = StepTracer(session, source, inputs)
-    checker = AccuracyChecker(tracer.prepared, executor_of(session).types, threads)
-    tracer.run(checker if options.accuracy else None)
-    if any(record.runner != "unpool" for record in tracer.plan if record.operator == "MaxPool"):
-        # a second run, in which unpool has every MaxPool, so that the input of each can be drawn
-        pools = StepTracer(_session(source, {**settings, "exact": True}), source, inputs)
-        pools.run()
+    tracer = Tracer(session, source, inputs)
+    tracer.run(threads, checks_accuracy=options.accuracy)
     described, count = ((name, describe(value)) for name, value in inputs.items()), threads or available_cores()
     return Report(
         model=Path(source).name if isinstance(source, str | os.PathLike) else "a model in memory",
@@ -159,14 +151,14 @@ def report(  # noqa: PLR0913  options by keyword only, those of a session among 
             name: kind if shape is None else f"{kind} {'×'.join(map(str, shape)) or 'scalar'}"
             for name, (kind, shape, _) in described
         },
-        plan=tracer.plan,
+        nodes=tuple(tracer.rows),
         times=None if options.effort is None else _times(source, inputs, options.effort, settings),
         accuracy=tuple(tracer.accuracy),
         findings=findings,
         memory=tracer.memory(layout),
-        maps=tuple(pools.maps[:MAX_MAPS]),
-        map_count=len(pools.maps),
-        windows=dict(pools.windows),
+        maps=tuple(tracer.maps[:MAX_MAPS]),
+        map_count=len(tracer.maps),
+        windows=dict(tracer.windows),
         machine=(
             f"{platform.system()} {platform.machine()}, {count} thread{'s' * (count > 1)}, unpool {version('unpool')}, "
             f"onnxruntime {onnxruntime.__version__}, Python {platform.python_version()}"
@@ -174,12 +166,6 @@ def report(  # noqa: PLR0913  options by keyword only, those of a session among 
         date=datetime.now().astimezone(),
         has_random_inputs=feed is None,
     )
-
-
-def _session(source: ModelSource, settings: Mapping[str, Any]) -> InferenceSession:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)  # it is in the plan on the page
-        return InferenceSession(source, **settings)
 
 
 def _times(source: ModelSource, feed: Feed, effort: Effort, settings: Mapping[str, Any]) -> ModelTimes:
@@ -211,9 +197,8 @@ def _page(report: Report) -> str:
         report=report,
         facts=list(_summary(report)),
         opsets=_opsets(report),
-        steps=_step_rows(report),
-        has_times=report.times is not None and bool(report.times.steps),
-        other_times=_other_times(report.times),
+        times={} if report.times is None else {time.node: time for time in report.times.nodes},
+        other_times=_other_times(report),
         model_input=MODEL_INPUT,
         style=asset("page.css") + asset("drawing.css"),
         script=script(),
@@ -223,30 +208,17 @@ def _page(report: Report) -> str:
     return html.lstrip() + "\n"
 
 
-def _step_rows(report: Report) -> list[dict[str, Any]]:
-    by_step: dict[int, list[PlanRow]] = {}
-    for row in report.plan:
-        by_step.setdefault(row.step, []).append(row)
-    steps = () if report.times is None else report.times.steps
-    times = steps if len(steps) == len(by_step) else (None,) * len(by_step)
-    table = []
-    for (number, rows), time in zip(by_step.items(), times, strict=True):
-        reasons = "; ".join(dict.fromkeys(row.reason for row in rows if row.reason))
-        table.append({"number": number, "rows": rows, "reasons": reasons, "time": time})
-    return table
-
-
-def _other_times(times: ModelTimes | None) -> str:
-    """The time of the steps that onnxruntime's profile does not name, in both runtimes."""
-    if times is None or times.onnxruntime is None:
+def _other_times(report: Report) -> str:
+    """The time of the nodes that only a profile knows: those that onnxruntime fuses, and its changes of layout."""
+    if report.times is None:
         return ""
-    own = sum(step.seconds for step in times.steps if step.onnxruntime is None)
-    theirs = max(0.0, times.onnxruntime.median - sum(step.onnxruntime or 0 for step in times.steps))
-    return f"All other steps together: unpool {milliseconds(own)} ms, onnxruntime about {milliseconds(theirs)} ms."
+    known = {row.node for row in report.nodes}
+    others = sum(time.seconds for time in report.times.nodes if time.node not in known)
+    return f"Nodes that onnxruntime has made of others take {milliseconds(others)} ms."
 
 
 def _summary(report: Report) -> Iterator[Fact]:
-    """The facts at the beginning of a report: time, ceiling, check, accuracy, memory and steps."""
+    """The facts at the beginning of a report: time, ceiling, check, accuracy, memory and nodes."""
     if report.times is not None:
         yield _speed(report.times)
         if report.times.ceiling is not None:
@@ -256,13 +228,13 @@ def _summary(report: Report) -> Iterator[Fact]:
     yield Fact("check", f"{count} finding{'s' * (count > 1)}" if count else "nothing found")
     if report.accuracy:
         yield _worst_accuracy(report.accuracy)
-    live = f"{format_bytes(max(report.memory.live_bytes, default=0))} of values between steps"
+    live = f"{format_bytes(max(report.memory.live_bytes, default=0))} of values alive"
     peak = report.memory.peak_bytes
     parts = (live,) if peak is None else (f"about {format_bytes(peak)}", f"at the peak of a run; {live}")
     yield Fact("memory", *parts)
-    runners = Counter(step.runner for step in report.plan.steps)
+    runners = Counter(row.runner for row in report.nodes)
     counts = ", ".join(f"{count} on {name}" for name, count in runners.most_common())
-    yield Fact("steps", str(len(report.plan.steps)), counts)
+    yield Fact("nodes", str(len(report.nodes)), counts)
 
 
 def _opsets(report: Report) -> str:
@@ -277,17 +249,17 @@ def _speed(times: ModelTimes) -> Fact:
     return Fact("time", own, f"{ratio} than onnxruntime, {milliseconds(times.onnxruntime.median)} ms")
 
 
-def _worst_accuracy(steps: Sequence[StepAccuracy]) -> Fact:
-    """The largest error of a step, against float64 on the values that the step read."""
-    errors = [(step.float64.error, step.node) for step in steps if step.float64 is not None]
-    failures = len(steps) - len(errors)
-    note = f"{failures} of {len(steps)} steps not evaluated" if failures else ""
+def _worst_accuracy(nodes: Sequence[NodeAccuracy]) -> Fact:
+    """The largest error of a node, against float64 on the values that the node read."""
+    errors = [(node.float64.error, node.node) for node in nodes if node.float64 is not None]
+    failures = len(nodes) - len(errors)
+    note = f"{failures} of {len(nodes)} nodes not evaluated" if failures else ""
     if not errors:
         return Fact("accuracy", "unknown", note)
     error, node = max(errors, key=lambda pair: pair[0])
     if not error:
         return Fact("accuracy", "no element is off", note)
-    where = f"of the largest value, the worst of all steps: {node}"
+    where = f"of the largest value, the worst of all nodes: {node}"
     return Fact("accuracy", scientific(error), "; ".join(filter(None, (where, note))))
 
 

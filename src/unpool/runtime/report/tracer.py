@@ -1,4 +1,4 @@
-"""A run of a model step by step, and the facts about its steps, values, windows and memory."""
+"""A run of a model node by node, and the facts about its nodes, values, windows and memory."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,25 +8,37 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
+from unpool.onnxruntime.session import InferenceSession
+from unpool.operators.contract import OPERATORS
+from unpool.operators.unpool_domain import DOMAIN
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, reads
+from unpool.runtime.graph.nodes import attributes, domain, node_name, operator_version, reads, with_subgraph_nodes
 from unpool.runtime.graph.shape_inference import PreparedGraph
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.report.accuracy import AccuracyChecker, StepAccuracy
+from unpool.runtime.report.accuracy import NodeAccuracy, check_accuracy
 from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings
-from unpool.runtime.session.session import InferenceSession, executor_of
+from unpool.runtime.runtimes import Feed
 from unpool.runtime.tiles.tiler import Tiler
-
-Feed = Mapping[str, Any]
+from unpool.runtime.trace import trace
 
 MODEL_INPUT = -1  # the producer of the inputs of the model
 
 
 @dataclass(frozen=True)
+class NodeRow:
+    """A node of the model after all passes: who computes it, and why that is not onnxruntime."""
+
+    node: str
+    operator: str  # with its version
+    runner: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class ValueLifetime:
-    """A value that one step hands to another, or to the caller, and the positions of the steps that make and last read
-    it: `MODEL_INPUT` makes an input, and the last step of all reads an output.
+    """A value that a node makes, and the positions of the nodes that make and last read it: `MODEL_INPUT` makes an
+    input, and the last node of all reads an output.
     """
 
     name: str
@@ -39,10 +51,9 @@ class ValueLifetime:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The values of a run as they are made, and by step, the bytes of those that are alive, its outputs included.
+    """The values of a run as they are made, and by node, the bytes of those that are alive, its outputs included.
 
-    `peak_bytes` forecasts the peak of a whole run, with the values inside of partitions, without inputs and session;
-    None, with the reason, where that fails.
+    `peak_bytes` forecasts the peak of a whole run, without inputs and session; None, with the reason, where that fails.
     """
 
     values: tuple[ValueLifetime, ...]
@@ -51,36 +62,46 @@ class MemoryUse:
     reason: str = ""
 
 
-class StepTracer:
-    """Runs a model step by step, and collects facts; feature maps and windows are those of nodes that unpool ran."""
+class Tracer:
+    """Runs a model node by node, and collects facts."""
 
     def __init__(self, session: InferenceSession, source: ModelSource, feed: Feed) -> None:
-        self._session, self._feed, self._executor = session, feed, executor_of(session)
-        self.prepared: PreparedGraph = session.prepared_graph()
+        self._session, self._feed = session, feed
+        self.prepared: PreparedGraph = session.prepared_graph(has_own_nodes=True)
         nodes = [node for node in load(source).graph.node if node.input]
         self._conv_inputs = {node.input[0] for node in nodes if node.op_type == "Conv"}
         self._conv_inputs -= {node.input[0] for node in nodes if node.op_type == "ConvTranspose"}
-        self.plan = self._executor.plan
         self.opsets = dict(self.prepared.graph.opsets)
-        self.accuracy: list[StepAccuracy] = []
+        self.accuracy: list[NodeAccuracy] = []
         self.maps: list[MapPair] = []
         self.windows: list[tuple[str, WindowSettings]] = []
         self._values = {name: (MODEL_INPUT, *describe(value)) for name, value in feed.items()}
         self._last_readers, self._count = dict[str, int](), 0
 
-    def run(self, checker: AccuracyChecker | None = None) -> None:
-        """Run the model once, and check every step."""
-        for trace in self._executor.trace(self._feed):
-            self._last_readers |= dict.fromkeys(trace.inputs, self._count)
-            self._values |= {name: (self._count, *describe(value)) for name, value in trace.outputs.items()}
+    @property
+    def rows(self) -> list[NodeRow]:
+        """All nodes of the model after its passes, each before those in its subgraphs."""
+        placed = {row.node: row for row in self._session.plan}
+        rows = []
+        for node in with_subgraph_nodes(self.prepared.graph.nodes):
+            found, name = placed.get(node_name(node)), node_name(node)
+            who = ("onnxruntime", "") if found is None else (found.runner, found.text)
+            rows.append(NodeRow(name, operator_version(node, self.opsets), *who))
+        return rows
+
+    def run(self, threads: int | None, *, checks_accuracy: bool) -> None:
+        """Run the model once, and check the accuracy of every node."""
+        for each in trace(self._session, self._feed):
+            self._last_readers |= dict.fromkeys(each.inputs, self._count)
+            self._values |= {name: (self._count, *describe(value)) for name, value in each.outputs.items()}
             self._count += 1
-            if checker is not None:
-                self.accuracy.append(checker.check(trace))
-            node = self.prepared.graph.nodes[trace.entry.step.nodes[0]]
-            if trace.entry.step.runner == "unpool" and is_unpool_op(node):
+            node, semantics = each.node, self.prepared.semantics_of(each.node)
+            if checks_accuracy:
+                self.accuracy.append(check_accuracy(each, semantics, threads))
+            if node.op_type in OPERATORS and domain(node) in ("", DOMAIN):
                 constants = self.prepared.graph.constants
                 own = {name: array_of(constants[name]) for name in reads(node) if name in constants}
-                values = {**own, **trace.inputs, **trace.outputs}
+                values = {**own, **each.inputs, **each.outputs}
                 pair = map_pair(node, self.prepared, values)
                 self.maps += [] if pair is None else [pair]
                 if node.op_type != "ConvTranspose" or node.input[0] not in self._conv_inputs:
@@ -95,8 +116,8 @@ class StepTracer:
             for name, (producer, kind, shape, size) in self._values.items()
         )
         live_bytes = tuple(
-            sum(value.bytes for value in lifetimes if value.producer <= step <= value.last_reader)
-            for step in range(self._count)
+            sum(value.bytes for value in lifetimes if value.producer <= place <= value.last_reader)
+            for place in range(self._count)
         )
         shapes = {value.name: value.shape for value in lifetimes if value.producer < 0 and value.shape is not None}
         try:
@@ -126,9 +147,9 @@ def node_title(node: str, operator: str) -> str:
 def _window_settings(
     node: onnx.NodeProto, opset: int, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, WindowSettings]]:
-    """The distinct windows along the spatial axes of a node of ONNX's domain, each with a title."""
+    """The distinct windows along the spatial axes of a node, each with a title."""
     x, y = values.get(node.input[0]), values.get(node.output[0])
-    if domain(node) != "" or x is None or y is None:
+    if x is None or y is None:
         return
     settings, rank = attributes(node), x.ndim - 2
     ones, zeros = [1] * rank, [0] * 2 * rank

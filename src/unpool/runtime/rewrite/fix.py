@@ -44,7 +44,9 @@ from unpool.runtime.rewrite.verify import (
     verify_in_onnxruntime,
     verify_offsets,
 )
-from unpool.runtime.session.executor import load_as_written
+from unpool.runtime.runtimes import unpool_session
+
+_AS_WRITTEN = {"fuse_unpool"}  # disabled, so that a decomposed unpooling runs node by node
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class _FixDraft:
         for edits in rounds:
             self._put(edits)
         if rounds:
-            self._feeds = verify(before, self._model, self._semantics, self._sizes, load_as_written)
+            self._feeds = verify(before, self._model, self._semantics, self._sizes, _AS_WRITTEN)
 
     def fit_windows(self) -> None:
         """Give every MaxUnpool a window from which its output_shape follows, where that is possible."""
@@ -154,7 +156,8 @@ class _FixDraft:
 
     def _random_inputs(self) -> Iterator[Feed]:
         """Inputs that the first model accepts; it is not loaded before they are needed."""
-        yield from (feed for feed, _ in runs(load_as_written(self._first, Semantics(exact=True)), self._sizes))
+        session = unpool_session(self._first, Semantics(exact=True), _AS_WRITTEN)
+        yield from (feed for feed, _ in runs(session, self._sizes))
 
     def _put(self, repairs: Iterable[Rewrite | NodeProblem]) -> list[Rewrite]:
         """Apply the edits to a copy of the model and list them; `_before` is the model without them."""

@@ -1,6 +1,6 @@
 """Verification of rewritten models: both models run on random inputs, in unpool and in onnxruntime."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -15,25 +15,22 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.indices import to_onnx
 from unpool.numerics import BITWISE, ROUNDING, Tolerance, diff_arrays
+from unpool.onnxruntime.session import InferenceSession
 from unpool.operators import resolve
-from unpool.runtime.backends.ort_backend import OrtPartition, RefusedError
-from unpool.runtime.backends.ort_options import CPU_ONLY, PartitionOptions
+from unpool.runtime.errors import ort_message
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.narrow_floats import narrowest_floats
 from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import initializers_as_inputs, serialize
 from unpool.runtime.passes.rewrite import set_items
-from unpool.runtime.requirements import onnxruntime
+from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.workload import Trials
-from unpool.runtime.session.executor import Executor, load_as_session
-from unpool.runtime.session.random_inputs import random_feed
+from unpool.runtime.runtimes import ort_runtime, session_run, unpool_session
 
 RUNS = 2
-FATAL = 4  # onnxruntime's log level for fatal errors only
 Feed: TypeAlias = Mapping[str, AnyArray]
 
 
@@ -42,16 +39,16 @@ def verify(
     after: onnx.ModelProto,
     semantics: Semantics,
     sizes: Mapping[str, int],
-    load_first: Callable[[onnx.ModelProto, Semantics], Executor] = load_as_session,
+    disabled: Collection[str] = (),
 ) -> list[Feed]:
     """The random inputs on which all outputs of both models agree, pools and integers bit for bit.
 
-    The rewritten model is read as the standard says. An UnsupportedError if the models differ, or if the first one runs
-    on none of the inputs that were tried.
+    The first model runs without the passes `disabled`, and the rewritten one is read as the standard says. An
+    UnsupportedError if the models differ, or if the first one runs on none of the inputs that were tried.
     """
     space = "output" if semantics.compat == "ort" and semantics.index_space == "auto" else semantics.index_space
-    first = load_first(before, replace(semantics, exact=True))
-    second = load_as_session(after, Semantics("spec", space, exact=True))
+    first = unpool_session(before, replace(semantics, exact=True), disabled)
+    second = unpool_session(after, Semantics("spec", space, exact=True))
     nodes = with_subgraph_nodes(before.graph.node)
     is_exact = all(is_unpool_op(node) and node.op_type != "ConvTranspose" for node in nodes)
     tolerances = output_tolerances(before, semantics, BITWISE if is_exact else ROUNDING)
@@ -59,10 +56,10 @@ def verify(
     for feed, expected in runs(first, sizes):
         feeds.append(feed)
         try:
-            outputs = second.run(None, feed)
+            outputs = session_run(second)(feed)
         except UnpoolError as error:
             raise UnsupportedError(f"the rewritten model does not run as the first one does: {error}") from error
-        for info, own, other in zip(first.signature.outputs, expected, outputs, strict=True):
+        for info, own, other in zip(first.get_outputs(), expected, outputs, strict=True):
             require_equal(info.name, own, other, tolerances[info.name])
     return feeds
 
@@ -74,16 +71,16 @@ def output_tolerances(model: onnx.ModelProto, semantics: Semantics, tolerance: T
     return {name: tolerance.through(narrowest.get(name, "")) for name in editable.graph.output_names}
 
 
-def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
+def runs(session: InferenceSession, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, list[Any]]]:
     """Random inputs that the model accepts, each with its outputs; an UnsupportedError if it accepts none.
 
     Dynamic dimensions without a size in `sizes` get sizes with which a run takes few elements, and which differ between
     two runs.
     """
-    trials, done, reason = Trials(executor, sizes), list[int](), ""
+    trials, done, reason = Trials(session, sizes), list[int](), ""
     for size in trials:
         try:
-            run = _run(executor, sizes, size, seed=RUNS - len(done))
+            run = _run(session, sizes, size, seed=RUNS - len(done))
         except UnpoolError as error:
             reason = reason or f"with {size} for the sizes that it leaves open: {error}"
             continue
@@ -98,12 +95,12 @@ def runs(executor: Executor, sizes: Mapping[str, int]) -> Iterator[tuple[Feed, l
         )
     for seed in range(RUNS - len(done), 0, -1):
         with suppress(UnpoolError):
-            yield _run(executor, sizes, done[0], seed)
+            yield _run(session, sizes, done[0], seed)
 
 
-def _run(executor: Executor, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
-    feed = random_feed(executor.signature.inputs, sizes, open_size=open_size, seed=seed)
-    return feed, executor.run(None, feed)
+def _run(session: InferenceSession, sizes: Mapping[str, int], open_size: int, seed: int) -> tuple[Feed, list[Any]]:
+    feed = random_feed(session.get_inputs(), sizes, open_size=open_size, seed=seed)
+    return feed, session_run(session)(feed)
 
 
 def require_equal(name: str, expected: Any, actual: Any, tolerance: Tolerance) -> None:
@@ -143,7 +140,7 @@ def verify_offsets(
         second = _load_with_outputs(after, [new.input[0], output], types, semantics)
         for feed, (planar,) in runs(first, sizes):
             try:
-                x, y = second.run([new.input[0], output], feed)
+                x, y = session_run(second)(feed)
                 expected = _unpool_plane_indices(after, new, x, planar, y.shape)
             except UnpoolError as error:
                 raise UnsupportedError(
@@ -161,30 +158,30 @@ def verify_in_onnxruntime(
     An UnsupportedError if it runs only the first one, or if an output differs beyond its tolerance; without tolerances,
     results may differ.
     """
+    runtime = ort_runtime()
     try:
-        first, first_weights = _load_in_onnxruntime(before)
-    except RefusedError as error:
-        return short_message(error)
+        first = runtime.open(before)
+    except Exception as error:  # any exception means that it does not load the model
+        return ort_message(error)
     try:
-        second, second_weights = _load_in_onnxruntime(after)
-    except RefusedError as error:
+        second = runtime.open(after)
+    except Exception as error:
         raise UnsupportedError(
-            f"the new model: onnxruntime runs the first one, but not this one: {error}. Keep the first model; "
-            "unpool.InferenceSession fuses decomposed unpoolings while it loads it."
+            f"the new model: onnxruntime runs the first one, but not this one: {ort_message(error)}. Keep the first "
+            "model; unpool.InferenceSession fuses decomposed unpoolings while it loads it."
         ) from error
     messages, count = list[str](), 0
     for feed in feeds:
-        values = list(feed.values())
         try:
-            expected = first.run([*values, *first_weights], None)
+            expected = first(feed)
         except UnpoolError as error:
             messages.append(short_message(error))
             continue
         count += 1
-        outputs = second.run([*values, *second_weights], None)
-        for info, own, other in zip(first.session.get_outputs(), expected, outputs, strict=True):
+        outputs = second(feed)
+        for output, own, other in zip(before.graph.output, expected, outputs, strict=True):
             if tolerances is not None:
-                require_equal(info.name, own, other, tolerances[info.name])
+                require_equal(output.name, own, other, tolerances[output.name])
     return "" if count else messages[0]
 
 
@@ -199,18 +196,11 @@ def _unpool_plane_indices(
     return output
 
 
-def _load_with_outputs(model: onnx.ModelProto, outputs: Sequence[str], types: Types, semantics: Semantics) -> Executor:
+def _load_with_outputs(
+    model: onnx.ModelProto, outputs: Sequence[str], types: Types, semantics: Semantics
+) -> InferenceSession:
     """The model with these values as outputs; a value of unknown type is taken for indices."""
     copy = deepcopy(model)
     elements = {name: shapes.element(types.get(name)) or onnx.TensorProto.INT64 for name in outputs}
     set_items(copy.graph.output, [helper.make_tensor_value_info(*item, None) for item in elements.items()])
-    return load_as_session(copy, replace(semantics, exact=True))
-
-
-def _load_in_onnxruntime(model: onnx.ModelProto) -> tuple[OrtPartition, list[AnyArray]]:
-    """The model in onnxruntime, and the weights that it takes as inputs."""
-    bare, weights = initializers_as_inputs(model)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = FATAL
-    content = serialize(bare, "the model")
-    return OrtPartition(content, "the model", PartitionOptions(options), CPU_ONLY), list(weights.values())
+    return unpool_session(copy, replace(semantics, exact=True))

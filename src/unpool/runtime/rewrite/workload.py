@@ -16,16 +16,16 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.onnxruntime.session import InferenceSession
 from unpool.operators.contract import NHWC
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.dynamic_dims import DimFlow, as_int, as_ints
-from unpool.runtime.graph.graph import Graph, evaluate_node
+from unpool.runtime.graph.graph import Graph, drop_constant_data, evaluate_node
 from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, writes
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import Inference, infer
 from unpool.runtime.graph.weights import LARGE
-from unpool.runtime.session.executor import Executor
-from unpool.runtime.session.random_inputs import feed_shapes
+from unpool.runtime.random_inputs import feed_shapes
 
 MOST_ELEMENTS = 2**25  # of all values, in all runs of one search: 128 MiB of float32
 MOST_PRODUCTS = 2**30  # of windows and matrices with their weights, and taps of pools, in all runs of one search
@@ -68,10 +68,10 @@ class Trials:
     size, which means nothing, and no limit. `refusal` has the reason of the last size that was left out, or "".
     """
 
-    def __init__(self, loaded: Executor, sizes: Mapping[str, int]) -> None:
-        assert loaded.graph is not None
-        self._graph, self._semantics = loaded.graph, loaded.semantics
-        self._inputs, self._sizes = loaded.signature.inputs, sizes
+    def __init__(self, session: InferenceSession, sizes: Mapping[str, int]) -> None:
+        graph, _, self._semantics = session.prepared_graph()
+        self._graph = drop_constant_data(graph)
+        self._inputs, self._sizes = session.get_inputs(), sizes
         self.refusal = ""
 
     def __iter__(self) -> Iterator[int]:

@@ -209,7 +209,7 @@ def build_session(config: SessionConfig) -> BuiltSession:
     configs = {name: each for name, each in configs.items() if _is_useful(name, config, usual)}
     if len(configs) == 1:
         return sessions[USUAL]
-    from unpool.runtime.session.random_inputs import random_feed  # loads NumPy's generators
+    from unpool.runtime.random_inputs import random_feed  # loads NumPy's generators
 
     try:
         feed = random_feed(usual.signature.inputs, {})

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError
+from unpool.runtime.errors import run_session
 from unpool.runtime.tiles.tiling import Slices, per_axis
 from unpool.runtime.tiles.walk import Shape, image_inputs
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -89,7 +90,7 @@ def blend(  # noqa: PLR0913  the words of MONAI, by keyword only
     windows = find_windows({name: array.shape for name, array in arrays.items()}, options, layout)
     accumulator, results = BlendAccumulator(windows, names), dict[str, Array]()
     for batch in progress(list(windows.batches(range(len(windows))))):
-        rows = accumulator.add(batch, session.run(names, {**arrays, **windows.read(arrays, batch)}))
+        rows = accumulator.add(batch, run_session(session, names, {**arrays, **windows.read(arrays, batch)}))
         for name, array in (rows or {}).items():
             bands = accumulator.averages[name].bands
             if name not in results:

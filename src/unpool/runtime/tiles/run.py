@@ -13,13 +13,14 @@ from unpool.display import format_bytes
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.indices import from_part
 from unpool.memory import available, rss
+from unpool.runtime.errors import run_session
 from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling, balance_length
 from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Progress = Callable[[Iterable[Tile]], Iterable[Tile]]
@@ -124,7 +125,7 @@ def compute_tile(
     names = [*tile.crops, *tiling.constant_outputs]
     if not names:  # outputs that end before the image may have no elements in its last corner
         return {}
-    results = dict(zip(names, session.run(names, read, run_options), strict=True))
+    results = dict(zip(names, run_session(session, names, read, run_options), strict=True))
     for name, crop in tile.crops.items():
         array = results[name]
         if array.shape != tile.output_shapes[name]:

@@ -7,16 +7,13 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-import onnx
-
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.memory import pool_limit
+from unpool.operators.unpool_domain import DOMAIN
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.graph import drop_constant_data, prune
-from unpool.runtime.graph.nodes import reads, writes
+from unpool.runtime.graph.nodes import is_unpool_op, reads, writes
 from unpool.runtime.graph.shapes import dtype
-from unpool.runtime.plan.plan import Step
 from unpool.runtime.tiles import tiling as grid
 from unpool.runtime.tiles.links import Strides
 from unpool.runtime.tiles.rules.table import IN_PLACE, apply
@@ -24,7 +21,7 @@ from unpool.runtime.tiles.tiling import AxisCell, AxisGeometry, Extent, Tiling
 from unpool.runtime.tiles.walk import LAYOUTS, SAME, Axes, GraphWalk, Shape, Trace, image_inputs, refusal
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 
 Geometry: TypeAlias = tuple[dict[str, Axes], Trace, tuple[AxisGeometry, ...]]
@@ -135,55 +132,60 @@ class Tiler:
     def run_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
         """Forecast of the peak memory of a run in bytes, without its inputs and the session.
 
-        A partition that onnxruntime runs keeps its memory for its next run, so partitions add up.
-
         Args:
             shapes: of all inputs that are fed.
             tile: shapes of the inputs that are cut; by default the whole ones.
         """
-        return self._run_bytes(*self._value_bytes(self._trace_image(shapes, tile)[1]), pool_limit())
+        return self._run_bytes(self._trace_image(shapes, tile)[1])
 
     def arena_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape]) -> int:
         """Upper bound of the memory of tiles of many shapes in bytes, with their inputs, where the arena keeps freed
-        memory and the pool of unpool none; arguments as for `run_bytes`.
+        memory; arguments as for `run_bytes`.
         """
-        sizes, copies = self._value_bytes(self._trace_image(shapes, tile)[1])
-        return ARENA_GROWTH * self._run_bytes(sizes, copies, 0) + sum(sizes[name] for name in tile)
+        trace = self._trace_image(shapes, tile)[1]
+        return ARENA_GROWTH * self._run_bytes(trace) + self._input_bytes(trace, tile)
 
     def lean_bytes(self, shapes: Mapping[str, Shape], tile: Mapping[str, Shape] | None = None) -> int:
         """Forecast of the peak memory of a run in bytes, with its inputs, in a process that keeps no freed memory;
         arguments as for `run_bytes`.
         """
         tiled, trace = self._trace_image(shapes, tile)
-        sizes, copies = self._value_bytes(trace)
-        steps = self.session.plan.steps
-        last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
-        held: dict[str, int] = {}
-        peak = 0
-        for place, step in enumerate(steps):
-            is_own = step.runner == "unpool"
-            outputs = {name: sizes[name] for name in step.outputs}
-            own = sum(outputs.values()) if is_own else _partition_bytes(self._nodes, step, sizes, copies)
-            peak = max(peak, sum(held.values()) + own)
-            held |= outputs
-            held = {name: size for name, size in held.items() if last_read.get(name, len(steps)) > place}
-        return peak + sum(sizes[name] for name in tiled) + OVERHEAD_BYTES
+        return self._run_bytes(trace) + self._input_bytes(trace, tiled)
 
     def output_bytes(self, tiling: Tiling) -> int:
         """Bytes of all outputs of the image."""
         return sum(prod(tiling.shape(name)) * self._item_bytes(name) for name in tiling.outputs)
 
-    def _run_bytes(self, sizes: Counter[str], copies: Counter[str], pool: int) -> int:
-        steps = self.session.plan.steps
-        others = [step for step in steps if step.runner != "unpool"]
-        partitions = sum(_partition_bytes(self._nodes, step, sizes, copies) for step in others)
-        return partitions + _own_bytes(steps, sizes, pool) + OVERHEAD_BYTES
+    def _run_bytes(self, trace: Trace) -> int:
+        """Forecast of the peak memory of a run in bytes, without its inputs.
 
-    def _value_bytes(self, trace: Trace) -> tuple[Counter[str], Counter[str]]:
-        """Bytes of every value of an image or a tile, and of the copy that a Conv of onnxruntime makes of it."""
-        fields = trace.fields
-        sizes = Counter({name: prod(field.shape) * self._item_bytes(name) for name, field in fields.items()})
-        return sizes, Counter({name: size for name, size in sizes.items() if len(fields[name].shape) == BLOCKED_RANK})
+        Elementwise nodes overwrite their input if no other node reads it. A Conv copies inputs of the graph and results
+        of unpool into its own layout.
+        """
+        sizes = Counter({name: self._value_bytes(trace, name) for name in trace.fields})
+        last_read = {name: place for place, node in enumerate(self._nodes) for name in reads(node)}
+        unblocked = {*trace.fields}.difference(*map(writes, self._nodes))  # the inputs
+        kept = {*unblocked, *self.outputs}
+        alive = peak = 0
+        for place, node in enumerate(self._nodes):
+            written = sum(sizes[name] for name in writes(node))
+            is_copied = node.op_type == "Conv" and node.input[0] in unblocked
+            copied = sizes[node.input[0]] if is_copied and len(trace.fields[node.input[0]].shape) == BLOCKED_RANK else 0
+            freed = sum(sizes[name] for name in reads(node) if last_read[name] == place and name not in kept)
+            reused = min(written, freed) if node.op_type in IN_PLACE else 0
+            peak = max(peak, alive + written - reused + copied)
+            alive += written - freed
+            if is_unpool_op(node) or node.domain == DOMAIN:
+                unblocked.update(writes(node))
+        return peak + OVERHEAD_BYTES
+
+    def _value_bytes(self, trace: Trace, name: str) -> int:
+        """Bytes of a value of an image or a tile."""
+        return prod(trace.fields[name].shape) * self._item_bytes(name)
+
+    def _input_bytes(self, trace: Trace, names: Iterable[str]) -> int:
+        """Bytes of inputs of an image or a tile."""
+        return sum(self._value_bytes(trace, name) for name in names)
 
     def _item_bytes(self, name: str) -> int:
         item_type = dtype(self._types.get(name))
@@ -292,40 +294,6 @@ def _require_same_trace(whole: Trace, part: Trace, expected: Mapping[str, tuple[
 
 def _size_dependent(node: str, why: str) -> UnsupportedError:
     return UnsupportedError(f"tiles: {node} cannot be tiled exactly: it {why}. Run the image whole.")
-
-
-def _partition_bytes(nodes: Sequence[onnx.NodeProto], step: Step, sizes: Counter[str], copies: Counter[str]) -> int:
-    """Peak memory of a partition, with its outputs.
-
-    Elementwise nodes overwrite their input if no other node reads it. A Conv copies inputs from other steps into its
-    own layout, which takes the bytes of `copies`.
-    """
-    own = [nodes[position] for position in step.nodes]
-    last_read = {name: place for place, node in enumerate(own) for name in reads(node)}
-    kept = {*step.inputs, *step.outputs}
-    alive = peak = 0
-    for place, node in enumerate(own):
-        written = sum(sizes[name] for name in writes(node))
-        copied = sum(copies[name] for name in node.input[:1] if node.op_type == "Conv" and name in step.inputs)
-        freed = sum(sizes[name] for name in reads(node) if last_read[name] == place and name not in kept)
-        reused = min(written, freed) if node.op_type in IN_PLACE else 0
-        peak = max(peak, alive + written - reused + copied)
-        alive += written - freed
-    return peak
-
-
-def _own_bytes(steps: Sequence[Step], sizes: Counter[str], pool: int) -> int:
-    """Peak memory of the outputs of unpool's steps that are alive at the same time, with blocks that a pool keeps."""
-    last_read = {name: place for place, step in enumerate(steps) for name in step.inputs}
-    peak = total = 0
-    held: dict[str, int] = {}
-    for place, step in enumerate(steps):
-        if step.runner == "unpool":
-            held |= {name: sizes[name] for name in step.outputs}
-            total += sum(sizes[name] for name in step.outputs)
-        peak = max(peak, sum(held.values()))
-        held = {name: size for name, size in held.items() if last_read.get(name, len(steps)) > place}
-    return min(total, peak + pool)
 
 
 @dataclass(frozen=True)

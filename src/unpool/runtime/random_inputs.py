@@ -1,6 +1,7 @@
 """Random arrays for the inputs of a model, for timing and for comparison with another model."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -8,14 +9,13 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.runtime.graph.dynamic_dims import MULTIPLE
 from unpool.runtime.graph.shapes import check_size_names, dtype, parse_type
-from unpool.runtime.session.signature import ValueInfo
 
 SEED = 7
 MAX_BATCH = 2  # maximum size of the first axis of an input, where it is dynamic
 
 
 def random_feed(
-    inputs: Sequence[ValueInfo], sizes: Mapping[str, int], *, open_size: int | None = None, seed: int = SEED
+    inputs: Sequence[Any], sizes: Mapping[str, int], *, open_size: int | None = None, seed: int = SEED
 ) -> dict[str, AnyArray]:
     """A random array for every input, with `sizes` of dimensions by name; an `open_size` of None refuses others."""
     check_size_names(sizes, [size for info in inputs for size in info.shape])
@@ -26,7 +26,7 @@ def random_feed(
     return {info.name: random_array(info, shapes[info.name], rng) for info in inputs}
 
 
-def feed_shapes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int], open_size: int) -> dict[str, tuple[int, ...]]:
+def feed_shapes(inputs: Sequence[Any], sizes: Mapping[str, int], open_size: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays that `random_feed` makes, by the name of the input."""
     shapes: dict[str, tuple[int, ...]] = {}
     for info in inputs:
@@ -40,7 +40,7 @@ def feed_shapes(inputs: Sequence[ValueInfo], sizes: Mapping[str, int], open_size
     return shapes
 
 
-def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator) -> AnyArray:
+def random_array(info: Any, shape: Sequence[int], rng: np.random.Generator) -> AnyArray:
     """Normal numbers for floats, 0 to 255 for uint8, and 0 or 1 for other integers and booleans."""
     kind = dtype(parse_type(info.type))
     if kind is None or kind == np.dtype(object):
@@ -52,7 +52,7 @@ def random_array(info: ValueInfo, shape: Sequence[int], rng: np.random.Generator
     return rng.standard_normal(shape).astype(kind)
 
 
-def _require_sizes(info: ValueInfo, sizes: Mapping[str, int]) -> None:
+def _require_sizes(info: Any, sizes: Mapping[str, int]) -> None:
     """Refuse dynamic dimensions without a size; the error has them as options of the command and as an argument."""
     missing = [size for size in info.shape if not isinstance(size, int) and size not in sizes]
     named = [size for size in missing if size is not None]
