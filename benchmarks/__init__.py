@@ -1,7 +1,7 @@
 """How fast the three operators and whole models are, next to onnxruntime, PyTorch and OpenVINO.
 
-`python -m benchmarks run` measures, `report` writes docs/speed.md, its pictures and the README's rows from the results,
-`check` holds them against the goals.
+`python -m benchmarks run` measures, `report` writes the pages of speed, their pictures and the README's rows from the
+results, `check` holds them against the goals.
 """
 
 from pathlib import Path

@@ -15,7 +15,7 @@ from benchmarks.case import Case
 from benchmarks.engines import BY_NAME
 from benchmarks.measure import DisagreementError, EngineError, Request, run, say
 from benchmarks.mechanisms import MECHANISMS
-from benchmarks.pages import readme_section, speed_page, write_between
+from benchmarks.pages import NETWORKS_PAGE, networks_page, operators_page, readme_section, write_between
 from benchmarks.rows import (
     GpuDeviceRow,
     GpuRow,
@@ -99,7 +99,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
             help=f"suites ({', '.join(SUITES)}) or patterns of suite/name/type, as 'max_pool/VGG*'; all by default",
         )  # fmt: skip
     report = commands.add_parser(
-        "report", help="write docs/speed.md, its pictures and the README's rows from the results"
+        "report", help="write docs/speed.md, docs/speed-networks.md, pictures and the README's rows"
     )
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
@@ -308,8 +308,10 @@ def _report(standings: Standings, given: argparse.Namespace) -> int:
     steady = kept_runs(given.results or RESULTS, standings.machine)
     zoo = latest(read((given.results or RESULTS) / "zoo.csv", ZooRow))
     library = latest_library(read((given.results or RESULTS) / "library.csv", LibraryRow))
-    write_file(given.page, speed_page(standings, given.page, steady, zoo, library).encode())
-    say(f"wrote {given.page}")
+    networks = given.page.with_name(NETWORKS_PAGE)
+    write_file(given.page, operators_page(standings, given.page).encode())
+    write_file(networks, networks_page(standings, networks, steady, zoo, library).encode())
+    say(f"wrote {given.page}\nwrote {networks}")
     write_between(given.readme, rows)
     say(f"wrote {given.readme}")
     return 0

@@ -1,4 +1,4 @@
-"""Networks in onnxruntime's sessions with unpool's library, as tables for docs/speed.md."""
+"""Networks in onnxruntime's sessions with unpool's library, as tables for docs/speed-networks.md."""
 
 from collections.abc import Mapping, Sequence
 from statistics import geometric_mean

@@ -1,4 +1,4 @@
-"""The pages that show the results: docs/speed.md, which is written whole, and a few rows of it in the README."""
+"""The pages that show the results: docs/speed.md and docs/speed-networks.md, and a few rows of both in the README."""
 
 import os
 from collections.abc import Sequence
@@ -24,6 +24,19 @@ TITLES = {
     "network": "Whole networks",
 }
 """The suites that have a table; the others are drawn only."""
+
+OPERATOR_SUITES = tuple(suite for suite in TITLES if suite != "network")
+NETWORKS_PAGE = "speed-networks.md"  # next to the page of operators
+
+FOR_OPERATORS = f"""\
+For readers who want to know what single operators gain: times of MaxPool, MaxUnpool and ConvTranspose, and of training
+with them, next to onnxruntime, PyTorch and OpenVINO, and where unpool is slower. [Whole networks]({NETWORKS_PAGE})
+have a page of their own. `unpool bench model.onnx` times your model on your machine."""
+
+FOR_NETWORKS = """\
+For readers who want to know what a whole model gains, before they try their own with `unpool bench model.onnx`: times,
+loading and memory of networks in onnxruntime, with unpool's operators inside onnxruntime, in unpool's session, and in
+OpenVINO. [Single operators](speed.md) have a page of their own."""
 
 SHORT_TITLES = {**TITLES, "training": "training", "network": "whole network"}
 
@@ -72,14 +85,30 @@ operator of PyTorch took 32 ms in one round and 78 ms in another.
 """Text about the results of one machine, written by hand."""
 
 
-def speed_page(
+def operators_page(standings: Standings, page: Path) -> str:
+    """The text of docs/speed.md: the conditions, and for each suite its plots, which are files next to it, and a table.
+
+    Args:
+        standings: of one machine.
+        page: the file that the text is for.
+    """
+    parts = [f"# Speed of operators\n\n{FOR_OPERATORS}", _origin(page), f"{source(standings)}.", conditions(standings)]
+    for suite in OPERATOR_SUITES:
+        found = standings.of(suite)
+        if found:
+            pictures = [f"![{words}]({name})" for name, words in drawn(standings, suite).items()]
+            parts += [f"## {TITLES[suite]}", *pictures, f"Milliseconds.\n\n{markdown(found)}"]
+    return "\n\n".join([*parts, "## Where unpool is slower, and why", BOTTLENECKS, ELSEWHERE]) + "\n"
+
+
+def networks_page(
     standings: Standings,
     page: Path,
     steady: Sequence[SteadyRow] = (),
     zoo: Sequence[ZooRow] = (),
     library: Sequence[LibraryRow] = (),
 ) -> str:
-    """The text of docs/speed.md: the conditions, a table per suite, and the plots, which are files next to it.
+    """The text of docs/speed-networks.md: a table per way to run a network.
 
     Args:
         standings: of one machine.
@@ -88,27 +117,22 @@ def speed_page(
         zoo: networks of other libraries, on one machine.
         library: networks in onnxruntime's sessions with unpool's operators, on one machine.
     """
-    results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
-    parts = [
-        f"# Speed\n\nWritten by `python -m benchmarks report` from these [results]({results}). [How to measure]"
-        f"({manual}).",
-        f"{source(standings)}.",
-        conditions(standings),
-    ]
-    for suite, title in TITLES.items():
-        found = standings.of(suite)
-        if found:
-            parts.append(f"## {title}\n\nMilliseconds.\n\n{markdown(found)}")
-    if steady:
-        parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
+    parts = [f"# Speed of networks\n\n{FOR_NETWORKS}", _origin(page)]
     if library:
         parts.append(f"## In onnxruntime's sessions\n\n{markdown_of_library(library)}")
+    networks = standings.of("network")
+    if networks:
+        parts.append(f"## {TITLES['network']}\n\n{source(standings)}. Milliseconds; {BEST}.\n\n{markdown(networks)}")
+    if steady:
+        parts.append(f"## Whole networks, {_runs(steady)}\n\n{STEADY}\n\n{markdown_of_runs(steady)}")
     if zoo:
         parts.append(f"## Networks of other libraries\n\n{markdown_of_zoo(zoo)}")
-    parts += ["## Where unpool is slower, and why", BOTTLENECKS, ELSEWHERE]
-    pictures = [f"![{words}]({name})" for name, words in drawn(standings).items()]
-    parts += ["## Pictures", *pictures] if pictures else []
     return "\n\n".join(parts) + "\n"
+
+
+def _origin(page: Path) -> str:
+    results, manual = (Path(os.path.relpath(path, page.parent)).as_posix() for path in (RESULTS, MANUAL))
+    return f"`python -m benchmarks report` writes this page from the [results]({results}). [How to measure]({manual})."
 
 
 def _runs(steady: Sequence[SteadyRow]) -> str:
@@ -133,10 +157,11 @@ def readme_section(standings: Standings, page: Path) -> str:
 
 
 def losses(standings: Standings, page: Path) -> str:
-    """How many rows of docs/speed.md are slower than the fastest peer, and which one is the slowest."""
+    """How many rows of both pages are slower than the fastest peer, and which one is the slowest."""
     compared = [(one.ratio, one) for suite in TITLES for one in standings.of(suite) if one.ratio is not None]
     lost = [(ratio, one) for ratio, one in compared if ratio < 1]
-    tables = f"[{page.as_posix()}]({page.as_posix()}) has all {len(compared)} rows"
+    pages = " and ".join(f"[{path}]({path})" for path in (page.as_posix(), page.with_name(NETWORKS_PAGE).as_posix()))
+    tables = f"{pages} have all {len(compared)} rows"
     text = f"{tables}; in {len(lost)} of them unpool is slower than the fastest peer"
     if not lost:
         return f"{text}."

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.case import FRESH, Call
+from benchmarks.case import Call
 from benchmarks.engines import ENGINES, UNPOOL
 from benchmarks.standings import Standing, Standings
+from benchmarks.tables import label
 
 COLOURS = {"unpool": "#009E73", "onnxruntime": "#E69F00", "torch": "#D55E00", "openvino": "#0072B2"}
 Law = tuple[Callable[[float], float], str]
@@ -34,12 +35,12 @@ def bars(axes: Any, found: Sequence[Standing]) -> None:
         if one.limit:
             ends = [position - height / 2, position + BAR - height / 2]
             axes.plot([1e3 * one.limit] * 2, ends, color="black", linewidth=1, label="_" if position else "limit")
-    labels = [f"{one.case.name}\n{one.case.title} {one.case.dtype}{' fresh' * (one.outputs == FRESH)}" for one in found]
-    axes.set_yticks([position + (BAR - height) / 2 for position in range(len(found))], labels, fontsize=7)
+    labels = [label(one).replace(one.case.title, f"\n{one.case.title}", 1) for one in found]
+    axes.set_yticks([position + (BAR - height) / 2 for position in range(len(found))], labels, fontsize=9)
     axes.set_xscale("log")
     axes.set_xlabel("milliseconds (log scale, less is better)")
     axes.set_ylim(len(found) - height, -height)
-    axes.legend(fontsize=8, ncols=len(names) + 1, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
+    axes.figure.legend(fontsize=10, ncols=len(names) + 1, loc="outside upper center", frameon=False)
 
 
 def growth(axes: Any, found: Sequence[Standing], value: Callable[[Call], int], law: Law, title: str) -> None:
@@ -66,7 +67,7 @@ def draw_bars(suite: str) -> Callable[[Any, Standings], None]:
 
     def fill(figure: Any, standings: Standings) -> None:
         found = standings.of(suite)
-        figure.set_size_inches(9, 1.2 + 0.5 * len(found))
+        figure.set_size_inches(8, 1.2 + 0.5 * len(found))
         bars(figure.subplots(), found)
 
     return fill
@@ -74,7 +75,7 @@ def draw_bars(suite: str) -> Callable[[Any, Standings], None]:
 
 def draw_growth(figure: Any, standings: Standings) -> None:
     """MaxPool over sizes, and over windows at stride 1."""
-    figure.set_size_inches(10, 4)
+    figure.set_size_inches(8, 4)
     left, right = figure.subplots(1, 2)
     sizes, windows = standings.of("max_pool_sizes"), standings.of("max_pool_windows")
     growth(left, sizes, lambda call: math.prod(call.shape), LINEAR, "elements, window 3, stride 2")
@@ -84,7 +85,7 @@ def draw_growth(figure: Any, standings: Standings) -> None:
 
 def draw_flops(figure: Any, standings: Standings) -> None:
     """GFLOP/s of ConvTranspose over channels and sizes and the machine's peak."""
-    figure.set_size_inches(10, 4)
+    figure.set_size_inches(8, 4)
     for axes, suite in zip(figure.subplots(1, 2, sharey=True), ("conv_transpose_k2", "conv_transpose_k4"), strict=True):
         found = standings.of(suite)
         for size in sorted({one.case.shape[2] for one in found}):
@@ -121,10 +122,17 @@ _DRAWINGS: dict[str, Drawing] = {
 }
 
 
-def drawn(standings: Standings) -> dict[str, str]:
-    """The pictures that `draw` writes for these standings, with what each one shows: those whose suites are there."""
+def drawn(standings: Standings, suite: str = "") -> dict[str, str]:
+    """The pictures that `draw` writes for these standings, with what each one shows: those whose suites are there.
+
+    Args:
+        standings: of one machine.
+        suite: only pictures of this one, and of those whose names begin with its name.
+    """
     return {
-        name: words for name, (_, words, suites) in _DRAWINGS.items() if all(standings.of(suite) for suite in suites)
+        name: words
+        for name, (_, words, suites) in _DRAWINGS.items()
+        if suites[0].startswith(suite) and all(standings.of(each) for each in suites)
     }
 
 

@@ -1,4 +1,4 @@
-"""What many runs of whole networks took, as tables: for the terminal, and for docs/speed.md."""
+"""What many runs of whole networks took, as tables: for the terminal, and for docs/speed-networks.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean

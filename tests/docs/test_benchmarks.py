@@ -23,7 +23,18 @@ from benchmarks.library_tables import latest as latest_library
 from benchmarks.machine import Machine, measured
 from benchmarks.measure import DisagreementError, Request, run
 from benchmarks.mechanisms import MECHANISMS
-from benchmarks.pages import BEGIN, END, README_ROWS, TITLES, losses, readme_section, speed_page, write_between
+from benchmarks.pages import (
+    BEGIN,
+    END,
+    NETWORKS_PAGE,
+    README_ROWS,
+    TITLES,
+    losses,
+    networks_page,
+    operators_page,
+    readme_section,
+    write_between,
+)
 from benchmarks.pair import TURNS, Pair, Side, pairs, report
 from benchmarks.pictures import draw, drawn
 from benchmarks.rows import LibraryRow, MachineRow, Row, ZooRow, best_machine, merged, read, write
@@ -207,16 +218,15 @@ def test_report_rewrites_what_is_between_the_markers(tmp_path):
 def test_speed_page_says_where_its_numbers_are_from(tmp_path):
     """The page has machine, versions and conditions, a table for each suite that was measured, and its picture."""
     standings = stand(ENET, row(ENET, "unpool", 1.0, POOLED), row(ENET, "torch", 2.0))
-    text = speed_page(standings, tmp_path / "docs" / "speed.md")
+    text = operators_page(standings, tmp_path / "docs" / "speed.md")
 
     assert "A CPU, 2 threads, 2030-01-02: unpool 1, PyTorch 1." in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## MaxUnpool",
         "## Where unpool is slower, and why",
-        "## Pictures",
     ]
-    assert "| ENet unpool (1,64,32,32) k2 s2 |" in text
-    assert "](speed-max-unpool.png)" in text
+    assert "## MaxUnpool\n\n![" in text
+    assert text.index("](speed-max-unpool.png)") < text.index("| ENet unpool (1,64,32,32) k2 s2 |")
 
 
 def test_readme_says_how_often_unpool_is_slower(monkeypatch):
@@ -230,7 +240,8 @@ def test_readme_says_how_often_unpool_is_slower(monkeypatch):
         "| MaxPool | VGG-16 pool 1, 8 images (8,64,224,224) k2 s2 | 1000 | 9000 | 9.0× |"
     ]
     assert text.endswith(
-        "[docs/speed.md](docs/speed.md) has all 3 rows; in 1 of them unpool is slower than the fastest peer, "
+        "[docs/speed.md](docs/speed.md) and [docs/speed-networks.md](docs/speed-networks.md) have all 3 rows; "
+        "in 1 of them unpool is slower than the fastest peer, "
         "most of all in MaxUnpool, ENet unpool (1,64,32,32) k2 s2: 0.75×."
     )
     assert losses(Standings(MACHINE, fast), Path("speed.md")).endswith(
@@ -241,14 +252,16 @@ def test_readme_says_how_often_unpool_is_slower(monkeypatch):
 
 
 def test_pages_are_those_of_the_results():
-    """docs/speed.md and the README's rows are what `report` writes from the results in the repository."""
+    """The pages and the README's rows are what `report` writes from the results in the repository."""
     standings = standings_of(RESULTS, read(RESULTS / "machine.csv", MachineRow)[-1].threads)
     page = ROOT / "docs" / "speed.md"
     _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
 
     zoo = latest(read(RESULTS / "zoo.csv", ZooRow))
     library, steady = latest_library(read(RESULTS / "library.csv", LibraryRow)), kept_runs(RESULTS, standings.machine)
-    assert page.read_text(encoding="utf-8") == speed_page(standings, page, steady, zoo, library)
+    networks = page.with_name(NETWORKS_PAGE)
+    assert page.read_text(encoding="utf-8") == operators_page(standings, page)
+    assert networks.read_text(encoding="utf-8") == networks_page(standings, networks, steady, zoo, library)
     assert rest.partition(END)[0] == f"\n{readme_section(standings, Path('docs/speed.md'))}\n"
 
 
@@ -531,7 +544,7 @@ def test_runs_are_kept_and_shown(tmp_path):
     assert [row.engine for row in found] == ["unpool", "unpool_tuned", "onnxruntime", "multiplications"] * 2
     assert kept_runs(tmp_path, replace(MACHINE, threads=3)) == []
     standings = stand(ENET, row(ENET, "unpool", 1.0, POOLED), row(ENET, "torch", 2.0))
-    page = speed_page(standings, tmp_path / "speed.md", found)
+    page = networks_page(standings, tmp_path / "page.md", found)
     assert "## Whole networks, 2 runs of each" in page
     assert f"| {case.name} {case.title} | 20.0 / 20.0 | 10.0 / 10.0 | 40.0 / 49.0 | – | 2.0× | 4.0× |" in page
     assert "| busy: geometric mean |" in page

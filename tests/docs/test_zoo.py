@@ -12,7 +12,7 @@ from onnx import parser
 from benchmarks import RESULTS
 from benchmarks import __main__ as command
 from benchmarks.architectures import segnet
-from benchmarks.pages import speed_page
+from benchmarks.pages import networks_page
 from benchmarks.rows import MachineRow, ZooRow, read
 from benchmarks.standings import standings_of
 from benchmarks.worker import Refused
@@ -252,10 +252,10 @@ def test_page_has_the_machine_that_was_measured_last():
 
 
 def test_report_shows_the_zoo(tmp_path):
-    """docs/speed.md has the tables once there are results."""
+    """The page of networks has the tables once there are results."""
     standings = standings_of(RESULTS, read(RESULTS / "machine.csv", MachineRow)[-1].threads)
 
-    assert "## Networks of other libraries" not in speed_page(standings, tmp_path / "speed.md")
-    assert f"## Networks of other libraries\n\n{tables.markdown(ROWS)}\n\n## Where" in speed_page(
-        standings, tmp_path / "speed.md", zoo=ROWS
+    assert "## Networks of other libraries" not in networks_page(standings, tmp_path / "page.md")
+    assert f"## Networks of other libraries\n\n{tables.markdown(ROWS)}\n" in networks_page(
+        standings, tmp_path / "page.md", zoo=ROWS
     )
