@@ -11,13 +11,12 @@ from unpool.cli.command import CommandResult, command
 from unpool.cli.errors import guard
 from unpool.cli.options import Json, Quiet, Shell, Threads, Verbose
 
-MASK = "coins-mask.png"
-OVERLAY = "coins-overlay.png"
+PHOTOGRAPH, MODEL, MASK, OVERLAY = "coins.png", "coins.onnx", "coins-mask.png", "coins-overlay.png"
 
 
 @command
 def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> CommandResult:
-    """Find the coins in a photograph: writes coins-mask.png and coins-overlay.png into this folder."""
+    """Find the coins in a photograph: writes it, its model, the mask and an overlay into this folder, as coins*."""
     return CommandResult(run_demo(Path.cwd(), threads))
 
 
@@ -73,7 +72,7 @@ def completion(
 
 
 def run_demo(folder: Path, threads: int | None = None) -> list[str]:
-    """Segment scikit-image's photograph of coins, and write the mask and the overlay into `folder`; lines to print."""
+    """Segment scikit-image's photograph of coins; write it, the model, the mask and the overlay; lines to print."""
     from importlib.resources import as_file, files
 
     import numpy as np
@@ -87,14 +86,15 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     from unpool.files import FileSet
     from unpool.images.overlay import ClassView, legend_for, mask_rows, overlay_rows, rows_of
     from unpool.images.pixels import Picture, backdrop
-    from unpool.images.raster import write_rows
+    from unpool.images.raster import write_planes, write_rows
 
     require("unpool demo", "demo", "skimage")
     from skimage.data import coins
 
     photograph = Picture(np.asarray(coins())[..., None], 255)  # type: ignore[no-untyped-call]
     begin = time.perf_counter()
-    with as_file(files("unpool") / "data" / "coins.onnx") as path:
+    model = files("unpool") / "data" / MODEL
+    with as_file(model) as path:
         session = open_session(path, threads=threads)
     (slot,) = slots(session).values()
     batch = to_input(photograph, slot, PixelRule(), "coins")
@@ -106,14 +106,20 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     counts = classes.counts(rows_of(classes.shape))
     metadata = Metadata(session.get_modelmeta().custom_metadata_map, "coins.onnx")
     legend = legend_for(classes.count, metadata.classes())
-    with FileSet() as pictures:
-        with pictures.open(folder / MASK) as stream:
+    with FileSet() as written:
+        with written.open(folder / PHOTOGRAPH) as stream:
+            write_planes(stream, "png", photograph.pixels, PHOTOGRAPH)
+        with written.open(folder / MODEL) as stream:
+            stream.write(model.read_bytes())
+        with written.open(folder / MASK) as stream:
             write_rows(stream, "png", *mask_rows(classes, legend))
-        with pictures.open(folder / OVERLAY) as stream:
+        with written.open(folder / OVERLAY) as stream:
             present = np.flatnonzero(counts).tolist()
             write_rows(stream, "png", *overlay_rows(backdrop(photograph), classes, legend, 0.5, present))
     share = class_shares(counts, legend.names).get(legend.names[1], 0.0)
     return [
         f"wrote {MASK} (the class of every pixel, {format_shape(classes.shape[1:])}) and {OVERLAY} (to look at)",
         f"coins cover {100 * share:.1f} % of the photograph; loading and running took {seconds:.2f} s",
+        f"wrote {PHOTOGRAPH} and {MODEL}, to go on with: unpool inspect {MODEL}; "
+        f"unpool run {MODEL} -i {PHOTOGRAPH} -o mask.png --argmax",
     ]
