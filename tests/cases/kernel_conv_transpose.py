@@ -13,8 +13,9 @@ from ml_dtypes import bfloat16
 from tests.cases.kernel_pools import CANARY, eager_threads, given, placed
 from unpool import execute
 from unpool.geometry import Axis
+from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
-from unpool.kernels.cpu.conv_transpose import phases_plan, steps, winograd, winograd_accuracy, winograd_steps
+from unpool.kernels.cpu.conv_transpose import named, phases_plan, winograd, winograd_accuracy, winograd_steps
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, depth_axis, find_tiling, tiling_of
 from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanMemory
@@ -227,7 +228,7 @@ def inaccurate_tiles(
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
     with (
-        patch.object(kernels, "algorithms", case.algorithms),
+        patch.object(conv_transpose, "algorithms", lambda work: tuple(map(named, case.algorithms(work)))),
         patch.object(phases_plan, "PANEL_BYTES", case.panel_bytes),
         patch.object(phases_plan, "RESULT_BYTES", case.result_bytes),
         patch.object(phases_plan, "blocking", lambda *call: case.cut(*call)),
@@ -235,7 +236,7 @@ def forced(case: GrowthCase) -> Iterator[None]:
         patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
         patch.object(winograd_accuracy, "threshold_steps", without_thresholds),
         patch.object(winograd_steps, "check_step", case.check),
-        patch.object(steps, "MAX_INACCURATE", 1),
+        patch.object(winograd_steps, "MAX_INACCURATE", 1),
         eager_threads(),
     ):
         execute.clear_cache()
@@ -267,4 +268,4 @@ def difference(case: GrowthCase, threads: int) -> str | None:
 
 def by_rows(x: np.ndarray, w: np.ndarray, b: np.ndarray, axes: tuple[Axis, ...], group: int, y: np.ndarray) -> None:
     """Write a transposed convolution to y by its rows, which takes any weights: the reference of the others."""
-    kernels.make_run("rows", problem_of(x, w, tuple(axes), group), x.dtype)(x, w, b, y, 1)
+    kernels.make_run(named("rows"), problem_of(x, w, tuple(axes), group), x.dtype)(x, w, b, y, 1)

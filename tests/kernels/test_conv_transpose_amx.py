@@ -196,7 +196,7 @@ def test_who_takes_amx(shape: tuple[int, ...], maps: int, name: str) -> None:
     }
     assert (chosen[BFLOAT16].algorithm == "amx") == bool(name)
     assert "amx" not in chosen["float16"].algorithms
-    assert "amx" not in chosen[BFLOAT16]._dispatcher.algorithms(is_cached=False)
+    assert amx.ALGORITHM not in chosen[BFLOAT16]._dispatcher.algorithms(is_cached=False)
 
 
 PROBE = """

@@ -10,6 +10,7 @@ from tests.cases.kernel_conv_transpose import by_rows, problem_of
 from tests.cases.kernel_pools import eager_threads
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
 from unpool.kernels.cpu.conv_transpose import phases as conv_transpose_phases
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
@@ -183,5 +184,5 @@ def test_workspace_is_bounded(x, w, strides):
     """A thread needs no more than the documented memory, or the algorithm that needs none is used."""
     axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
     work = ConvTransposeProblem(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_cached=False)
-    if dispatch.algorithms(work)[0] == "phases":
+    if conv_transpose.algorithms(work)[0].name == "phases":
         assert phases_plan.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25

@@ -11,7 +11,7 @@ from tests.cases.kernel_conv_transpose import by_rows, inaccurate_tiles, problem
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import dispatch as router
-from unpool.kernels.cpu.conv_transpose import winograd, winograd_kernel
+from unpool.kernels.cpu.conv_transpose import named, winograd, winograd_kernel
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import (
     AccuracyThresholds,
@@ -135,7 +135,7 @@ def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
     x[1, 5, 2, 6, 4] = value
     w = own_weights(w / 100)
     found = router.ConvTransposeDispatcher(problem_of(x, w, axes, 1), x.dtype)
-    assert found.algorithms(is_cached=True)[0] == "winograd"
+    assert found.algorithms(is_cached=True)[0].name == "winograd"
     y, expected = (np.full(spec_shape, np.nan, np.float32) for spec_shape in [(2, 32, 6, 12, 14)] * 2)
     found(x, w, b, y, 2)
     by_rows(x, w, b, axes, 1, expected)
@@ -214,7 +214,7 @@ def test_results_do_not_depend_on_caches(monkeypatch: pytest.MonkeyPatch) -> Non
         work = ConvTransposeProblem(
             square(3, 40, stride=1), 1, 1, 32, 16, np.dtype(np.float32), is_plain=True, is_cached=True
         )
-        run = router.make_run("winograd", work, x.dtype, is_cached=True)
+        run = router.make_run(named("winograd"), work, x.dtype, is_cached=True)
         assert run(x, own_weights(w), b, router_result, 1)
         made.append(router_result)
 

@@ -158,7 +158,7 @@ def kernels(case: Call, count: int) -> Iterator[Jobs]:
 
 def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
     """The same for a transposed convolution."""
-    algorithm, channels = conv_transpose.algorithms(work)[0], work.channels // work.group
+    algorithm, channels = conv_transpose.algorithms(work)[0].name, work.channels // work.group
     products = work.batch * work.channels * work.maps * work.small * work.taps
     if algorithm == "phases":
         whole = phases_plan.blocking(work.axes, channels, work.maps, 4)
@@ -181,7 +181,7 @@ def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
         with patch.object(Launch, "run", lambda self, *_: made.append(self)):
             made: list[Launch] = []
             arrays = [np.empty(shape, np.float32) for shape in ((work.batch, work.channels), (1,), (1,), (1,))]
-            dispatch.make_run(algorithm, work, work.dtype)(*arrays, count)
+            dispatch.make_run(conv_transpose.named(algorithm), work, work.dtype)(*arrays, count)
         yield alike(made[0]._jobs, products / PRODUCTS)
 
 
@@ -206,7 +206,7 @@ def test_launches_are_cut_as_costs_say(count: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(threads, "available_cores", lambda: MOST)
     for case in CONV_TRANSPOSES:
         work = problem_of(case)
-        algorithm = conv_transpose.algorithms(work)[0]
+        algorithm = conv_transpose.algorithms(work)[0].name
         if algorithm == "winograd":
             flat, depth = flatten_depth(work), depth_axis(work.axes)
             launch = winograd.launch(flat, work.dtype, depth=depth).for_threads(count)

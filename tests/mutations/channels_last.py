@@ -37,16 +37,16 @@ DOMAIN = (
     ),
     Mutation(
         "6.3",
-        "kernels/cpu/conv_transpose/steps.py",
-        "before = _convert(x, first, batch, problem.small, channels)",
-        "before = _convert(x, first, 1, x.size)",
+        "kernels/cpu/conv_transpose/dispatch.py",
+        "before = convert_steps(x, first, batch, problem.small, channels)",
+        "before = convert_steps(x, first, 1, x.size)",
         "X is read as if its channels were first",
     ),
     Mutation(
         "6.3",
-        "kernels/cpu/conv_transpose/steps.py",
-        "after = _convert(sums, y, batch, maps, problem.large)",
-        "after = _convert(sums, y, 1, y.size)",
+        "kernels/cpu/conv_transpose/dispatch.py",
+        "after = convert_steps(sums, y, batch, maps, problem.large)",
+        "after = convert_steps(sums, y, 1, y.size)",
         "Y is written as if its channels were first",
     ),
     Mutation(

@@ -241,9 +241,9 @@ REST = (
     ),
     Mutation(
         "4.17",
-        "kernels/cpu/conv_transpose/packing.py",
-        "if not np.isfinite(wide).all():",
-        "if np.isnan(wide).any():",
+        "kernels/cpu/conv_transpose/algorithm.py",
+        "return wide if np.isfinite(wide).all() else None",
+        "return None if np.isnan(wide).any() else wide",
         "infinite weights are multiplied with padding",
     ),
 )

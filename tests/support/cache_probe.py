@@ -19,7 +19,7 @@ from unpool.execute.normalization import Normalization
 from unpool.execute.snake import Snake
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
-from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack
+from unpool.kernels.cpu.conv_transpose import dispatch, named, phases_pack
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.jit import Kernel
 from unpool.kernels.cpu.max_pool import doubling
@@ -78,7 +78,7 @@ def deconvolve() -> None:
     work = ConvTransposeProblem((axis, axis), 1, 1, 1, 1, np.dtype(np.float32), is_plain=True, is_cached=False)
     y = np.empty((1, 1, 6, 6), np.float32)
     ones = np.ones((1, 1, 3, 3), np.float32)
-    dispatch.make_run("rows", work, work.dtype)(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], y, 1)
+    dispatch.make_run(named("rows"), work, work.dtype)(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], y, 1)
     assert np.all(y == 2)
     y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w)
     assert np.all(y == 32)

@@ -15,8 +15,9 @@ import numpy as np
 
 from unpool import functional, per_plane
 from unpool.geometry import Axis, Window
+from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.activation import activate
-from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan, winograd_steps
+from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan, winograd_steps
 from unpool.kernels.cpu.conv_transpose.winograd_steps import OwnLines, TilesParams
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT
 from unpool.kernels.cpu.fold_axes import readonly
@@ -184,6 +185,7 @@ def _pack(w: Any, cut: phases_plan.Blocking) -> Any:
 
 
 def _conv_transpose(algorithm: str, x: Any, w: Any, strides: tuple[int, int], layout: Any = "NCHW") -> None:
-    with patch.object(dispatch, "algorithms", lambda _: (algorithm,)), patch.object(phases_pack, "MANY_ONCE", 0):
+    only = (conv_transpose.named(algorithm),)
+    with patch.object(conv_transpose, "algorithms", lambda _: only), patch.object(phases_pack, "MANY_ONCE", 0):
         functional.prepare_conv_transpose(w, strides=strides, layout=layout)(x, threads=1)
         functional.conv_transpose(x, w, strides=strides, layout=layout, threads=1)

@@ -60,7 +60,7 @@ class Tuner:
     def tune(self, name: str, trial: Trial) -> ConvTransposeSpec:
         """The spec with the fastest algorithm, or unchanged once time is up; the name of the node is for the log."""
         default = trial.prepare()
-        if len(default.candidates) == 1:
+        if len(default.algorithms) == 1:
             return trial.spec
         key = repr((trial.spec, trial.x_shape, trial.w.shape, trial.w.dtype.name, trial.threads))
         best = find_result(key)
@@ -69,7 +69,7 @@ class Tuner:
                 _log.info("tuning: %s goes by %s, untimed: the time is up.", name, default.algorithm)
                 return trial.spec
             start = time.perf_counter()
-            times = time_calls({algorithm: trial.call(algorithm) for algorithm in default.candidates})
+            times = time_calls({algorithm: trial.call(algorithm) for algorithm in default.algorithms})
             self._seconds_left -= time.perf_counter() - start
             best = fastest(times, default.algorithm)
             _log.info("tuning: %s goes by %s: %s.", name, best, format_times(times))

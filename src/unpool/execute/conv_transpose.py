@@ -1,6 +1,5 @@
 """ConvTranspose between arrays and kernels, and its cost."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,17 +71,12 @@ class PreparedConvTranspose:
     @property
     def algorithm(self) -> str:
         """The algorithm for weights that are finite and constant, such as "phases" or "gemm_1x1"."""
-        return self._dispatcher.algorithms(is_cached=True)[0]
+        return self._dispatcher.algorithms(is_cached=True)[0].name
 
     @property
     def algorithms(self) -> tuple[str, ...]:
         """All algorithms for such weights, without hopeless ones."""
-        return self._dispatcher.supported_algorithms
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        """The algorithms that may be the fastest on some machine."""
-        return self._dispatcher.candidate_algorithms
+        return tuple(each.name for each in self._dispatcher.supported_algorithms)
 
     def pack(self, w: AnyArray) -> None:
         """Pack weights from `own_weights`, so that the first call finds them ready."""
@@ -92,9 +86,7 @@ class PreparedConvTranspose:
 def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
     """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown."""
     from unpool.kernels.cpu import conv_transpose as kernel
-    from unpool.kernels.cpu.conv_transpose import phases_plan, winograd
     from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-    from unpool.kernels.cpu.conv_transpose.winograd_tiling import flatten_depth
 
     axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
     is_last = spec.row.is_channels_last
@@ -103,14 +95,7 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
         axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_cached=True,
         is_channels_last=is_last,
     )  # fmt: skip
-    algorithm, channels, size = kernel.algorithms(problem)[0], problem.channels // problem.group, problem.dtype.itemsize
-    flat = flatten_depth(problem)
-    if algorithm == "winograd" and flat is not None:
-        deep = flat.channels // flat.group
-        return problem.group * winograd.cost(flat.axes, flat.batch, deep, problem.maps, size, is_cached=True)
-    if algorithm == "phases":
-        return problem.group * problem.batch * phases_plan.blocking(problem.axes, channels, problem.maps, size).cost
-    return math.inf
+    return kernel.algorithms(problem)[0].cost(problem)
 
 
 def round_up_to_vectors(count: int, dtype: np.dtype[Any]) -> int:

@@ -24,7 +24,8 @@ import numpy as np
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
-from unpool.kernels.cpu.conv_transpose import phases_plan
+from unpool.kernels.cpu.conv_transpose import phases, phases_plan
+from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, packing
 from unpool.kernels.cpu.conv_transpose.phases import (
     BlockResults,
     PhasesTables,
@@ -37,6 +38,7 @@ from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import has_amx
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches, max_threads
 from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
@@ -52,6 +54,7 @@ BIAS = 127  # of exponents as they are stored
 LEAST_EXPONENTS = 2 * BIAS - 112  # least sum of the exponents of x and w
 LEAST_WEIGHT = BIAS - 66  # least exponent of a weight: x may then hold numbers down to 2**-46
 PAIR, SINGLE = 1 << 13, 3 << 11  # a step of two tiles of rows, or of one, in multiply-adds of float32
+SHARE = 0.7  # of the cost in float32, up to which this is faster
 SETUP = 2  # zeroing and storing sums, in steps
 JOBS_PER_THREAD = 3  # at least, where blocks stay longer than their margin
 LEAST_JOBS = 2  # of a thread, which output channels are split into where there are fewer blocks
@@ -104,7 +107,7 @@ def cost(problem: ConvTransposeProblem) -> float:
     return problem.batch * problem.group * -(-plan.grid.length // STEP) * each
 
 
-def pack(w: Any, problem: ConvTransposeProblem) -> Any:
+def _pack(w: Any, request: PackRequest) -> Any:
     """Weights (C, M/group, k1..kk) in the order of tiles.
 
     HEAD begins with an int64, the bits of the least float32 that x may hold but 0. Then follow
@@ -113,6 +116,7 @@ def pack(w: Any, problem: ConvTransposeProblem) -> Any:
 
     None for weights that are very small, infinite or NaN.
     """
+    problem = request.problem
     plan = plan_of(problem)
     bits = w.view(np.uint16) if w.dtype.name == "bfloat16" else None
     if plan is None or bits is None:
@@ -387,3 +391,33 @@ def load_upper(place, apart, skip, stop, zero):
         return vec.reinterpret(vec.widen(value), types.int32)
 
     return load
+
+
+def _supports(problem: ConvTransposeProblem) -> bool:
+    is_possible = problem.is_amx and problem.is_cached and not problem.is_empty
+    return is_possible and phases_plan.is_listed(problem) and plan_of(problem) is not None
+
+
+def _is_faster(problem: ConvTransposeProblem, other: Algorithm) -> bool:
+    dense = other if other.name == "winograd" else phases.ALGORITHM
+    return cost(problem) < SHARE * dense.cost(problem)
+
+
+def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:
+    assert not isinstance(context.w, Operand), "weights of a run are not packed for AMX"
+    packed = context.w.constant(packing(ALGORITHM, context.problem), (), np.dtype(np.uint16))
+    if packed is None:
+        return None
+    call = launch(context.problem, context.epilogue)
+    return (KernelStep(call, (x, packed, b, y), (), Condition.ALL_TRUE, (1, NOT_MET)),)
+
+
+ALGORITHM = Algorithm(
+    "amx",
+    supports=_supports,
+    is_faster=_is_faster,
+    steps=_steps,
+    fits=lambda problem, epilogue: problem.is_amx and epilogue.is_simple,
+    pack=_pack,
+    cost=cost,
+)

@@ -17,11 +17,13 @@ import numpy.typing as npt
 from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, finite
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import even_job_count
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
@@ -38,7 +40,6 @@ MOST_PRODUCTS = 16
 MOST_PRODUCTS_OF_FEW = 10  # for groups of less than FEW_MAPS output channels: a tile of few rows has less to lay out
 FEW_MAPS = 4
 MOST_PRODUCTS_ALONE = 25  # the same for groups of one output channel, which fill no tile
-FAR = 8  # with this many times these products, other algorithms take half the time or less
 
 STRIDES = (1, 2, 4, 8)  # strides along the lanes, for which phases are interleaved in registers
 NARROW = 2  # vectors of positions that are summed together at the end of a row: with their phases they hide latency
@@ -103,11 +104,6 @@ class RowTerms(NamedTuple):
 def is_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
     """True if this algorithm is the fastest, for channels and maps of a group, and elements of `size` bytes."""
     return _relative_products(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
-
-
-def may_be_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
-    """True if this algorithm may be the fastest on some machine; arguments are those of `is_cheapest`."""
-    return _relative_products(axes, channels, maps, size) <= FAR and fits(axes, channels, size)
 
 
 @lru_cache(maxsize=1024)
@@ -363,3 +359,31 @@ def write_block(out, left, source, sums, activation, static):
         return positions
 
     return write
+
+
+def _supports(problem: ConvTransposeProblem) -> bool:
+    channels, _, size = problem.group_shape
+    return problem.is_plain and not problem.is_empty and fits(problem.axes, channels, size)
+
+
+def _pack(w: Any, request: PackRequest) -> Any:
+    wide = finite(w, request.problem.dtype)
+    return None if wide is None else wide.copy()
+
+
+def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:
+    packed, before = context.packed_weights(ALGORITHM)
+    if packed is None:
+        return None
+    return (*before, KernelStep(launch(context.problem, context.epilogue), (x, packed, b, y)))
+
+
+ALGORITHM = Algorithm(
+    "direct",
+    supports=_supports,
+    is_faster=lambda problem, _: is_cheapest(problem.axes, *problem.group_shape),
+    steps=_steps,
+    fits=lambda problem, epilogue: problem.is_plain and epilogue.is_simple,
+    pack=_pack,
+    packing_key=lambda _: (),
+)

@@ -1,6 +1,6 @@
 """Runs the algorithms that were chosen for a transposed convolution, one after the other until one writes y.
 
-`steps.py` makes the steps of each algorithm, once for a set of shapes and types. A plan consists of the steps of all.
+A plan consists of the steps of all of them.
 """
 
 from collections.abc import Callable
@@ -8,24 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from unpool.kernels.cpu import conv_transpose
+from unpool.kernels.cpu import activation, conv_transpose
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
-from unpool.kernels.cpu.conv_transpose import algorithms, gemm_1x1
-from unpool.kernels.cpu.conv_transpose.packing import Packing, to_compute_type
-from unpool.kernels.cpu.conv_transpose.problem import Algorithm, ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.steps import (
-    NARROW_STORE,
+from unpool.kernels.cpu.conv_transpose.algorithm import (
+    NO_STEPS,
+    Algorithm,
+    CallContext,
     KeptWeights,
     Pack,
-    StepMaker,
     Steps,
+    convert_steps,
+    is_narrow,
+    packing,
+    to_compute_type,
 )
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import has_amx
-from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanMemory
+from unpool.kernels.cpu.machine.plan import NOT_MET, KernelPlan, KernelStep, Kind, Operand, PlanMemory, connect
 from unpool.kernels.cpu.weights import packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
 
-PACKED_BY_STEPS = ("gemm_1x1", "winograd", "phases")  # weights that are not kept: NumPy takes less time for others
 Run = Callable[[Any, Any, Any, Any, int | None], bool]  # runs an algorithm on (x, w, b, y, threads); True if it wrote y
 
 
@@ -33,13 +35,12 @@ class ConvTransposeDispatcher:
     """The transposed convolutions of one set of shapes and types; `storage` is the type of x and y."""
 
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
-        is_narrow = epilogue.is_channels_last and problem.maps < NARROW_STORE
-        is_amx = storage.name == "bfloat16" and epilogue.is_simple and not is_narrow and has_amx()
+        is_amx = storage.name == "bfloat16" and epilogue.is_simple and not is_narrow(problem, epilogue) and has_amx()
         problem = problem._replace(is_amx=is_amx)
         self._problem, self._storage, self._epilogue = problem, storage, epilogue
         self.is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
         self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}  # by `is_cached`, which follows from weights of calls
-        self._runs: dict[tuple[Algorithm, bool], Run] = {}
+        self._runs: dict[tuple[str, bool], Run] = {}
 
     @property
     def nbytes(self) -> int:
@@ -56,7 +57,7 @@ class ConvTransposeDispatcher:
             return
         is_cached = packings_of(w) is not None
         for algorithm in self.algorithms(is_cached=is_cached):
-            run = self._runs.get((algorithm, is_cached)) or self._prepare(algorithm, is_cached)
+            run = self._runs.get((algorithm.name, is_cached)) or self._prepare(algorithm, is_cached)
             if run(x, w, b, y, threads):
                 return
 
@@ -64,7 +65,9 @@ class ConvTransposeDispatcher:
         """The algorithms, the best first, for weights whose packing is kept, or others."""
         chosen = self._algorithms.get(is_cached)
         if chosen is None:
-            chosen = self._algorithms[is_cached] = algorithms(self._problem._replace(is_cached=is_cached))
+            chosen = self._algorithms[is_cached] = conv_transpose.algorithms(
+                self._problem._replace(is_cached=is_cached)
+            )
         return chosen
 
     @property
@@ -72,19 +75,13 @@ class ConvTransposeDispatcher:
         """All algorithms for finite weights."""
         return conv_transpose.supported_algorithms(self._problem)
 
-    @property
-    def candidate_algorithms(self) -> tuple[Algorithm, ...]:
-        """Those that may be the fastest on some machine, for weights whose packing is kept."""
-        return conv_transpose.candidate_algorithms(self._problem._replace(is_cached=True))
-
     def pack(self, w: Any) -> None:
         """Pack weights from `own_weights`, so that calls find them ready."""
         algorithm = self.algorithms(is_cached=True)[0]
         if self.is_empty:
             return
-        is_cut = algorithm == "gemm_1x1" and gemm_1x1.crop_to_met_taps(self._problem).taps < self._problem.taps
-        if is_cut or algorithm in ("direct", "amx", "winograd", "phases"):
-            Packing(algorithm, self._problem).pack(w, None)
+        if algorithm.pack is not None and algorithm.needs_packing(self._problem):
+            packing(algorithm, self._problem)(w, None)
         else:
             to_compute_type(w, self._problem.dtype)
 
@@ -96,13 +93,24 @@ class ConvTransposeDispatcher:
         weights = KeptWeights(memory, w.value) if is_cached else w
         if b.value is not None:
             b = memory.constant((), b.dtype, b.value)
-        maker = StepMaker(self._problem, self._storage, self._epilogue, weights, memory)
-        return maker.steps(self.algorithms(is_cached=is_cached), x, b, y)
+        before, result = NO_STEPS, NO_STEPS
+        if b.dtype != self._problem.dtype:
+            wide = memory.scratch(b.shape, self._problem.dtype)
+            before, b = convert_steps(b, wide, 1, b.size), wide
+        context = CallContext(self._problem, self._storage, self._epilogue, weights, memory)
+        for algorithm in self.algorithms(is_cached=is_cached):
+            steps = _steps_of(algorithm, context, x, b, y)
+            if steps is None:
+                continue
+            result = connect(result, steps, NOT_MET) if result else steps
+            if not any(NOT_MET in step.then for step in steps):
+                break
+        return connect(before, result)
 
     def _prepare(self, algorithm: Algorithm, is_cached: bool) -> Run:
         """The function that runs one algorithm."""
         run = make_run(algorithm, self._problem, self._storage, self._epilogue, is_cached=is_cached)
-        self._runs[algorithm, is_cached] = run
+        self._runs[algorithm.name, is_cached] = run
         count_bytes(nbytes_of(run))
         return run
 
@@ -114,8 +122,8 @@ def make_run(
     """The function that runs the steps of an algorithm; with `is_cached` its weights are from `own_weights`."""
     memory = PlanMemory()
     x, w, b, y = operands(problem, storage, epilogue)
-    weights = w if not is_cached and algorithm in PACKED_BY_STEPS else KeptWeights(memory)
-    steps = StepMaker(problem, storage, epilogue, weights, memory).steps_of(algorithm, x, b, y)
+    weights = w if not is_cached and algorithm.packs_in_steps else KeptWeights(memory)
+    steps = _steps_of(algorithm, CallContext(problem, storage, epilogue, weights, memory), x, b, y)
     assert steps is not None, "the weights are not known yet"
     if isinstance(weights, Operand):
         plan = KernelPlan(steps, (x, w, b, y))
@@ -130,6 +138,27 @@ def make_run(
         return packed is not None and plan.run((x, b, y, *packed), threads) is None
 
     return run
+
+
+def _steps_of(algorithm: Algorithm, context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:
+    """The steps of an algorithm, with conversions around them; None if it cannot take the weights."""
+    problem, epilogue, memory = context.problem, context.epilogue, context.memory
+    if algorithm.fits(problem, epilogue):
+        return algorithm.steps(context, x, b, y)
+    batch, channels, maps = problem.batch, problem.channels, problem.maps * problem.group
+    before, after, first, sums = NO_STEPS, NO_STEPS, x, y
+    if not problem.is_plain:
+        first = memory.scratch((batch, channels, *(axis.small for axis in problem.axes)), problem.dtype)
+        sums = memory.scratch((batch, maps, *(axis.large for axis in problem.axes)), problem.dtype)
+        before, after = convert_steps(x, first, 1, x.size), convert_steps(sums, y, 1, y.size)
+        if epilogue.is_channels_last:
+            before = convert_steps(x, first, batch, problem.small, channels)
+            after = convert_steps(sums, y, batch, maps, problem.large)
+    if epilogue.name is not None:
+        activated = activation.launch(sums.size, sums.dtype, epilogue.name, epilogue.params)
+        after = (KernelStep(activated, (sums,)), *after)
+    steps = algorithm.steps(context.plain(), first, b, sums)
+    return None if steps is None else connect(connect(before, steps), after)
 
 
 def _single(launch: Any, pack: Pack) -> Run:

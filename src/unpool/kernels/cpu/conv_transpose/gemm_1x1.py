@@ -17,6 +17,14 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import copy_rows
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.conv_transpose.algorithm import (
+    Algorithm,
+    CallContext,
+    KeptWeights,
+    PackRequest,
+    Steps,
+    packing,
+)
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
@@ -283,3 +291,36 @@ def sum_tile(images, weights, target, params, static):
                 vec.tile_add_to(total, target, wide * size, rows, vectors)
 
     return sum_up
+
+
+def _is_supported(problem: ConvTransposeProblem) -> bool:
+    is_single_group = problem.group == 1 and problem.batch * problem.channels > 0
+    return is_single_group and all(axis.small == 1 and axis.window.dilation == 1 for axis in problem.axes)
+
+
+def _pack(w: Any, request: PackRequest) -> Any:
+    """The weights of the taps that some output meets."""
+    return np.array(w[..., *met_taps(request.problem)], request.problem.dtype, order="C")
+
+
+def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps:
+    problem, met = context.problem, crop_to_met_taps(context.problem)
+    if isinstance(context.w, KeptWeights) and met.taps < problem.taps:
+        shape = (met.channels, met.maps, *(axis.window.size for axis in met.axes))
+        w = context.w.constant(packing(ALGORITHM, problem), shape, problem.dtype)
+        assert w is not None
+        return steps(met, context.epilogue, context.memory, x, w, b, y)
+    w, before = context.wide_weights()
+    return (*before, *steps(problem, context.epilogue, context.memory, x, w, b, y))
+
+
+ALGORITHM = Algorithm(
+    "gemm_1x1",
+    supports=_is_supported,
+    is_faster=lambda *_: True,
+    steps=_steps,
+    fits=lambda problem, epilogue: problem.is_plain and epilogue.is_simple and activates(problem),
+    pack=_pack,
+    needs_packing=lambda problem: crop_to_met_taps(problem).taps < problem.taps,
+    packs_in_steps=True,
+)

@@ -20,16 +20,27 @@ import numpy.typing as npt
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
-from unpool.kernels.cpu.conv_transpose import phases_plan
+from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan, rows
+from unpool.kernels.cpu.conv_transpose.algorithm import (
+    Algorithm,
+    CallContext,
+    PackRequest,
+    Steps,
+    finite,
+    is_narrow,
+)
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
+from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
 Table = npt.NDArray[np.int64]
+PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
+PACK_CALL = 1 << 20  # least cost of packing in every call, 20 microseconds
 PREFETCH_DISTANCE = 4096  # bytes between what is written and what is fetched to be written soon
 
 
@@ -38,8 +49,7 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
 
     def for_threads(threads: int) -> Launch:
         channels, maps = problem.channels // problem.group, problem.maps
-        whole = phases_plan.blocking(problem.axes, channels, maps, problem.dtype.itemsize)
-        cut, parts = phases_plan.blocking_for_threads(whole, problem, threads)
+        cut, parts = phases_plan.blocking_for_threads(phases_plan.blocking_of(problem), problem, threads)
         plan, lanes = cut.plan, vector_bytes() // problem.dtype.itemsize
         line, pitch = phases_plan.line_pitch(plan, cut.block, lanes)
         params = params_of(problem, epilogue, plan, cut.block, cut.chunk, pitch)._replace(tile=cut.tile)
@@ -436,3 +446,50 @@ def scatter(out, source, places, elements, bias, params, static):
             source += size
 
     return write
+
+
+def cost(problem: ConvTransposeProblem) -> float:
+    """The time in multiply-adds of a filled tile; infinity where tables or memory would be too large."""
+    if not phases_plan.is_listed(problem):
+        return math.inf
+    return problem.group * problem.batch * phases_plan.blocking_of(problem).cost
+
+
+def _is_faster(problem: ConvTransposeProblem, _: Algorithm) -> bool:
+    """True if the phases, and packing in every call, cost less than the rows."""
+    channels, maps, _size = problem.group_shape
+    packing = PACKING * channels * maps * problem.taps + (0 if problem.is_cached else PACK_CALL)
+    return phases_plan.blocking_of(problem).cost + packing / problem.batch < rows.cost(problem)
+
+
+def _pack(w: Any, request: PackRequest) -> Any:
+    problem, wide = request.problem, finite(w, request.problem.dtype)
+    if wide is None:
+        return None
+    cut = phases_plan.blocking_of(problem)
+    return phases_pack.pack(wide, cut, problem.group, request.threads, is_cached=request.is_cached)
+
+
+def pack_step(w: Operand, problem: ConvTransposeProblem, memory: PlanMemory) -> tuple[Operand, KernelStep]:
+    """The packed weights, and the step that packs them."""
+    return phases_pack.pack_step(w, phases_plan.blocking_of(problem), problem.group, memory)
+
+
+def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:
+    packed, before = context.packed_weights(ALGORITHM)
+    if packed is None:
+        return None
+    return (*before, KernelStep(launch(context.problem, context.storage, context.epilogue), (x, packed, b, y)))
+
+
+ALGORITHM = Algorithm(
+    "phases",
+    supports=lambda problem: not problem.is_empty and cost(problem) < math.inf,
+    is_faster=_is_faster,
+    steps=_steps,
+    fits=lambda problem, epilogue: epilogue.is_simple and not is_narrow(problem, epilogue),
+    pack=_pack,
+    pack_step=pack_step,
+    packs_in_steps=True,
+    cost=cost,
+)

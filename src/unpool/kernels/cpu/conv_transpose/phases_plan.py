@@ -34,6 +34,7 @@ PANEL_BYTES = 1 << 20
 RESULT_BYTES = 1 << 18  # results of a block of positions and a chunk of output channels: they fit the second cache, too
 NEAR_BYTES = 3 << 13  # the same with fewer than FEW channels, which take so little time that these fit the first cache
 FEW = 8  # with fewer channels, storing results takes longer than computing them: see NEAR_BYTES
+MOST_TAPS = 1 << 14  # maximum number of phases or taps for tables of them
 WORKSPACE_BYTES = 1 << 25  # of a thread, without inputs, outputs and packed weights; where phases need more, rows run
 
 
@@ -194,6 +195,17 @@ class Blocking(NamedTuple):
 def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blocking:
     """The cheapest blocking; weights are packed for its chunks, so no chunk depends on the threads of a call."""
     return _cheapest(axes, channels, maps, size, max_threads())
+
+
+def is_listed(problem: ConvTransposeProblem) -> bool:
+    """True if tables of all phases and taps have a sensible size."""
+    phases = math.prod(min(axis.window.stride, axis.large) for axis in problem.axes)
+    return max(problem.taps, phases) <= MOST_TAPS
+
+
+def blocking_of(problem: ConvTransposeProblem) -> Blocking:
+    """The cheapest blocking of a call."""
+    return blocking(problem.axes, *problem.group_shape)
 
 
 @cached(256)

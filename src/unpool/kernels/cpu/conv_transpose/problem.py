@@ -1,7 +1,7 @@
 """Description of a transposed convolution, before there are arrays."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 
-Algorithm = Literal["gemm_1x1", "direct", "amx", "winograd", "phases", "rows"]  # `__init__.py` compares them
 TOGETHER = 1 << 6  # products that are summed at once: with more, the input leaves the first cache, and errors grow
 
 
@@ -28,6 +27,17 @@ class ConvTransposeProblem(NamedTuple):
     is_exact: bool = False  # whether every product is formed as written, which Winograd's tiles do not
     is_amx: bool = False  # whether x, w and y are bfloat16, and AMX can multiply them
     algorithm: str | None = None  # chosen by autotuning; used where it is supported
+
+    @property
+    def group_shape(self) -> tuple[int, int, int]:
+        """Channels of x and of y in one group, and bytes of an element."""
+        return self.channels // self.group, self.maps, self.dtype.itemsize
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no products."""
+        sizes = [size for axis in self.axes for size in (axis.small, axis.large)]
+        return math.prod((self.batch, *self.group_shape, *sizes)) == 0
 
     @property
     def small(self) -> int:

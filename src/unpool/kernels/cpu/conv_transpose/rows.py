@@ -13,12 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, tap_spans, upsampling_walk
+from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, Steps
 from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
 from unpool.kernels.cpu.fold_axes import list_rows, row_plan
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.shape_cache import cached
+
+PRODUCT = 5  # a multiply-add, of which every one loads and stores its sum
+CALL = 600  # overhead for each tap of each row, of any length: 10 nanoseconds
 
 Table = npt.NDArray[np.int64]
 
@@ -45,7 +49,19 @@ class RowsTables(NamedTuple):
     spans: Table  # per tap along the lanes its number, the small positions [low, high) it carries, its phase and shift
 
 
-def step(problem: ConvTransposeProblem, x: Operand, w: Operand, b: Operand, y: Operand) -> KernelStep:
+def cost(problem: ConvTransposeProblem) -> float:
+    """The cost of one image and group, in multiply-adds."""
+    channels, maps, _ = problem.group_shape
+    products = channels * maps * math.prod(axis.window.size * axis.small for axis in problem.axes)
+    return products * (PRODUCT + CALL / problem.axes[-1].small)
+
+
+def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps:
+    w, before = context.wide_weights()
+    return (*before, _step(context.problem, x, w, b, y))
+
+
+def _step(problem: ConvTransposeProblem, x: Operand, w: Operand, b: Operand, y: Operand) -> KernelStep:
     """The step that writes y of (x, w, b), all float32 or all float64."""
     *leading, lanes = problem.axes
     tables, listed, together = _tables(problem.axes)
@@ -148,3 +164,6 @@ def _interleave(y, phases, stride, bias):
         line = phases[phase]
         for lane in range((y.size - phase + stride - 1) // stride):
             y[lane * stride + phase] = line[lane] + bias
+
+
+ALGORITHM = Algorithm("rows", supports=lambda _: True, is_faster=lambda *_: False, steps=_steps)

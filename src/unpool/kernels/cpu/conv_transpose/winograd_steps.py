@@ -11,12 +11,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpool.kernels.cpu import copy_rows
+from unpool.kernels.cpu.conv_transpose import phases, winograd, winograd_accuracy
+from unpool.kernels.cpu.conv_transpose.algorithm import (
+    NO_STEPS,
+    Algorithm,
+    CallContext,
+    KeptWeights,
+    PackRequest,
+    Steps,
+    finite,
+    packing,
+)
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import FallbackAxis, check_step
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis, tiling_of
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
+    DepthAxis,
+    depth_axis,
+    flatten_depth,
+    flatten_weights,
+    tiling_of,
+)
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.weights import own_weights, packings_of
+
+MAX_INACCURATE = 1 / 32  # of the tiles: with more of them, the next algorithm takes less time for all tiles
 
 
 class TilesParams(NamedTuple):
@@ -59,11 +80,11 @@ def image_problem(flat: ConvTransposeProblem, most: int) -> ConvTransposeProblem
     return flat._replace(axes=axes, batch=most)
 
 
-def steps(
-    flat: ConvTransposeProblem, depth: DepthAxis, x: Operand, y: Operand, thresholds: Operand, winograd: KernelStep,
+def _tile_steps(
+    flat: ConvTransposeProblem, depth: DepthAxis, x: Operand, y: Operand, thresholds: Operand, compute: KernelStep,
     again: TileImages, memory: PlanMemory,
 ) -> tuple[KernelStep, ...]:  # fmt: skip
-    """All steps, of a call by slices; `winograd` computes all tiles."""
+    """All steps, of a call by slices; `compute` computes all tiles."""
     flags, marked = check_step(x, thresholds, flat.axes, flat.group, depth, memory)
     numbers, image = memory.scratch((again.most + 1,), np.dtype(np.int64)), again.images
     listed = KernelStep(
@@ -85,7 +106,7 @@ def steps(
     owned = OwnLines(*(np.stack([line.own, line.in_image], axis=1) for line in lines))
     read, to = again.computed.view(kind).flat(), y.view(kind).flat(is_writable=True)
     put = KernelStep(Launch(put_tiles, jobs, 0, record(of_y, **bits), owned), (), (to, read, numbers.flat()))
-    return (marked, listed, winograd._replace(then=(DONE,)), winograd, taken, *again.steps, put)
+    return (marked, listed, compute._replace(then=(DONE,)), compute, taken, *again.steps, put)
 
 
 def _lines(flat: ConvTransposeProblem) -> list[FallbackAxis]:
@@ -156,3 +177,110 @@ def put_tiles(y, computed, numbers, args, lines, first, stop):
                         if 0 <= column < params.width:
                             value = computed[(source + rows[line, 1]) * width + columns[cell, 1]]
                             y[(target + row) * params.width + column] = value
+
+
+def _flat(problem: ConvTransposeProblem) -> ConvTransposeProblem:
+    """The call by slices."""
+    flat = flatten_depth(problem)
+    assert flat is not None
+    return flat
+
+
+def _flat_shape(problem: ConvTransposeProblem) -> tuple[Any, ...]:
+    """Arguments of Winograd's costs."""
+    flat = _flat(problem)
+    channels, maps, size = flat.group_shape
+    return flat.axes, flat.batch, channels, maps, size
+
+
+def _cost(problem: ConvTransposeProblem) -> float:
+    return problem.group * winograd.cost(*_flat_shape(problem), is_cached=problem.is_cached)
+
+
+def _supports(problem: ConvTransposeProblem) -> bool:
+    if problem.is_channels_last or problem.is_exact or problem.is_empty or flatten_depth(problem) is None:
+        return False
+    return winograd.cost(*_flat_shape(problem), is_cached=True) < math.inf
+
+
+def _pack(w: Any, request: PackRequest) -> Any:
+    """The transformed weights, and the thresholds of accuracy."""
+    problem, wide = request.problem, finite(w, request.problem.dtype)
+    if wide is None:
+        return None
+    flat, axes = flatten_weights(wide), problem.axes[-2:]
+    thresholds = winograd_accuracy.accuracy_thresholds(flat, axes, problem.group)
+    return None if thresholds is None else (winograd.pack(flat, axes, problem.group, request.threads), thresholds)
+
+
+def _flat_weights(w: Any) -> Any:
+    """Weights of the call by slices; those of `own_weights` are kept."""
+    packings = packings_of(w)
+    if w.ndim == 4 or packings is None:
+        return flatten_weights(w)
+    return packings.find("flat", lambda: own_weights(flatten_weights(np.asarray(w))))
+
+
+def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:
+    problem, memory, flat, depth = (
+        context.problem,
+        context.memory,
+        _flat(context.problem),
+        depth_axis(context.problem.axes),
+    )
+    assert depth is not None
+    most = int(MAX_INACCURATE * flat.batch * math.prod(tiling_of(flat.axes).tiles) + 1)
+    few = image_problem(flat, most)
+    before, pack_again = NO_STEPS, NO_STEPS
+    if isinstance(context.w, KeptWeights):
+        pack, pack_few = packing(ALGORITHM, problem), packing(phases.ALGORITHM, few)
+        packed = context.w.constant(lambda w, threads: _item(pack(w, threads), 0), (), flat.dtype)
+        bounds = winograd_accuracy.thresholds_dtype(flat.dtype)
+        thresholds = context.w.constant(lambda w, threads: _item(pack(w, threads), 1), (1,), bounds)
+        if packed is None or thresholds is None:
+            return None
+        again = context.w.constant(lambda w, threads: pack_few(_flat_weights(w), threads), (), flat.dtype)
+        assert again is not None, "these weights are finite"
+    else:
+        wide, checked = context.finite_weights()
+        w, moved = _move_depth(wide, memory)
+        thresholds, measured = winograd_accuracy.threshold_steps(w, flat.axes, flat.group, memory)
+        packed, pack_all = winograd.pack_step(w, flat.axes, flat.group, memory)
+        again, pack_step = phases.pack_step(w, few, memory)
+        before, pack_again = (*checked, *moved, *measured, pack_all), (pack_step,)
+    images = memory.scratch((few.batch, few.channels, 4, 4), x.dtype)
+    computed = memory.scratch((few.batch, few.maps * few.group, *(axis.large for axis in few.axes)), y.dtype)
+    compute = KernelStep(phases.launch(few, context.storage, context.epilogue), (images, again, b, computed))
+    tiles = TileImages(most, images, computed, (*pack_again, compute))
+    all_tiles = KernelStep(winograd.launch(flat, context.storage, context.epilogue, depth), (x, packed, b, y))
+    return (*before, *_tile_steps(flat, depth, x, y, thresholds, all_tiles, tiles, memory))
+
+
+def _move_depth(w: Operand, memory: PlanMemory) -> tuple[Operand, Steps]:
+    """The weights of the call by slices."""
+    if len(w.shape) == 4:
+        return w, ()
+    channels, maps, taps, *window = w.shape
+    length = math.prod(window)
+    moved = memory.scratch((channels * taps, maps, *window), w.dtype)
+    places = np.arange(maps * taps).reshape(maps, taps)
+    table = np.stack([places.T, np.arange(maps * taps).reshape(taps, maps)], axis=-1).reshape(-1, 2) * length
+    launch = copy_rows.launch(channels, (maps * taps * length, maps * taps * length, length), table)
+    return moved, (KernelStep(launch, (), (w.flat(), moved.flat(is_writable=True), w.flat())),)
+
+
+def _item(pair: Any, number: int) -> Any:
+    return None if pair is None else pair[number]
+
+
+ALGORITHM = Algorithm(
+    "winograd",
+    supports=_supports,
+    is_faster=lambda problem, _: winograd.is_cheapest(*_flat_shape(problem), is_cached=problem.is_cached),
+    steps=_steps,
+    fits=lambda _, epilogue: epilogue.is_simple and not epilogue.is_channels_last,
+    pack=_pack,
+    packing_key=lambda problem: winograd.packing_key(problem.axes[-2:]),
+    packs_in_steps=True,
+    cost=_cost,
+)
