@@ -92,9 +92,14 @@ def test_what_is_published_is_what_was_tested():
     assert RELEASE["build"]["needs"] == "tag"
     for job in ("test", "source", "publish"):
         steps = RELEASE[job]["steps"]
-        (got,) = (number for number, step in enumerate(steps) if "download-artifact" in step.get("uses", ""))
-        assert re.fullmatch(r'python3? packaging/digests.py dist "\$DIGESTS"', steps[got + 1]["run"])
-        assert RELEASE[job]["env"]["DIGESTS"] == "${{ needs.build.outputs.digests }}"
+        folders = ["dist", "archives"] if job == "publish" else ["dist"]
+        for got in (number for number, step in enumerate(steps) if "download-artifact" in step.get("uses", "")):
+            folder = steps[got]["with"]["name"]
+            variable, output = ("DIGESTS", "digests") if folder == "dist" else ("ARCHIVES", "archives")
+            assert re.fullmatch(rf'python3? packaging/digests.py {folder} "\${variable}"', steps[got + 1]["run"])
+            assert RELEASE[job]["env"][variable] == f"${{{{ needs.build.outputs.{output} }}}}"
+            folders.remove(folder)
+        assert not folders
     assert RELEASE["publish"]["needs"] == ["build", "test", "source"]
 
 

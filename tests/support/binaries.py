@@ -1,5 +1,6 @@
 """Libraries as files of ELF, PE and Mach-O: their processor, the names that they export, and what they load."""
 
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,15 +42,19 @@ def symbols_of_mach_o(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 def exports(path: Path) -> set[str]:
     """The names of a library that other programs can look up."""
-    content = path.read_bytes()
-    if path.suffix == ".so":
-        return {name.decode() for name, section in symbols_of_elf(content) if section}
-    if path.suffix == ".dll":
+    return exports_of(path.name, path.read_bytes())
+
+
+def exports_of(name: str, content: bytes) -> set[str]:
+    """The same, for the content of a file with a name."""
+    if name.endswith(".so"):
+        return {symbol.decode() for symbol, section in symbols_of_elf(content) if section}
+    if name.endswith(".dll"):
         return set(exports_of_pe(content))
     defined, external = 0xE, 1  # N_TYPE, N_EXT
     return {
-        name.decode().removeprefix("_")
-        for name, kind in symbols_of_mach_o(content)
+        symbol.decode().removeprefix("_")
+        for symbol, kind in symbols_of_mach_o(content)
         if kind & external and kind & defined and not kind & PRIVATE_EXTERNAL
     }
 
@@ -81,6 +86,11 @@ def needs_of_elf(content: bytes) -> set[str]:
         for tag, value in struct.iter_unpack("<2Q", content[start : start + size])
         if tag == 1  # DT_NEEDED
     }
+
+
+def glibc_versions(content: bytes) -> set[tuple[int, ...]]:
+    """The releases of glibc that symbols of a library are of."""
+    return {tuple(map(int, found.split(b"."))) for found in re.findall(rb"\0GLIBC_([0-9.]+)(?=\0)", content)}
 
 
 def exports_of_pe(content: bytes) -> Iterator[str]:

@@ -12,6 +12,7 @@
 #define _POSIX_C_SOURCE 200112L
 #include "kernels.h"
 #include "operators.h"
+#include "unpool.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -41,12 +42,12 @@ static const struct {
     const char *name, *variable; /* of the environment, for hosts whose sessions have no entries */
     const char *choices;         /* NULL: a number above 0 */
 } entries[SETTINGS] = {
-    {"unpool.exact", "UNPOOL_EXACT", "0, 1"},
-    {"unpool.compat", "UNPOOL_COMPAT", "spec, ort"},
-    {"unpool.index_space", "UNPOOL_INDEX_SPACE", "auto, output, inferred"},
-    {"unpool.opset", "UNPOOL_OPSET", NULL},
-    {"unpool.trust_plans", "UNPOOL_TRUST_PLANS", "0, 1"},
-    {"unpool.domains", "UNPOOL_DOMAINS", "all, unpool"},
+    {UNPOOL_EXACT, "UNPOOL_EXACT", "0, 1"},
+    {UNPOOL_COMPAT, "UNPOOL_COMPAT", "spec, ort"},
+    {UNPOOL_INDEX_SPACE, "UNPOOL_INDEX_SPACE", "auto, output, inferred"},
+    {UNPOOL_OPSET, "UNPOOL_OPSET", NULL},
+    {UNPOOL_TRUST_PLANS, "UNPOOL_TRUST_PLANS", "0, 1"},
+    {UNPOOL_DOMAINS, "UNPOOL_DOMAINS", "all, unpool"},
 };
 
 typedef struct Settings {
@@ -670,12 +671,12 @@ static OrtStatus *read_settings(const void *options, Settings *settings) {
     return NULL;
 }
 
-typedef struct ApiBase {
+struct OrtApiBase {
     const void *const *(*get)(uint32_t);
     const char *(*version)(void);
-} ApiBase;
+};
 
-EXPORT OrtStatus *RegisterCustomOps(void *options, const ApiBase *base) {
+EXPORT OrtStatus *RegisterCustomOps(struct OrtSessionOptions *options, const struct OrtApiBase *base) {
     static int lock;
     Settings settings;
     Registered *made = NULL;
