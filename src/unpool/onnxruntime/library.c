@@ -12,7 +12,6 @@
 #define _POSIX_C_SOURCE 200112L
 #include "kernels.h"
 #include "operators.h"
-#include "unpool.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -28,6 +27,9 @@ static void pause_thread(void) { Sleep(1); }
 #define EXPORT __attribute__((visibility("default")))
 static void pause_thread(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
 #endif
+
+#define UNPOOL_API EXPORT
+#include "unpool.h"
 
 const void *const *api;
 int api_number;

@@ -19,13 +19,17 @@
 extern "C" {
 #endif
 
+#ifndef UNPOOL_API
+#define UNPOOL_API
+#endif
+
 struct OrtStatus;
 struct OrtSessionOptions;
 struct OrtApiBase;
 
 /* What onnxruntime calls. A program that links the library passes it to onnxruntime, or calls it itself. The library
  * exports some more functions, whose names begin with unpool_: they are for the Python package of the same release. */
-struct OrtStatus *RegisterCustomOps(struct OrtSessionOptions *options, const struct OrtApiBase *base);
+UNPOOL_API struct OrtStatus *RegisterCustomOps(struct OrtSessionOptions *options, const struct OrtApiBase *base);
 
 #ifdef __cplusplus
 }
