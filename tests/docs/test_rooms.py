@@ -37,7 +37,8 @@ ALLOWED = {
     "per_plane": FOUNDATION | {"operators", "kernels", "execute"},
     "dask": FOUNDATION | {"operators", "execute", "calls", "functional", "dask"},
     "torch": FOUNDATION | {"files", "operators", "execute", "functional", "per_plane", "torch"},
-    "onnxruntime": FOUNDATION | {"images", "operators", "execute", "runtime", "onnxruntime"},
+    "openvino": FOUNDATION | {"operators", "execute", "runtime", "openvino"},
+    "onnxruntime": FOUNDATION | {"images", "operators", "execute", "runtime", "openvino", "onnxruntime"},
     "runtime": FOUNDATION
     | {
         "files",
@@ -110,6 +111,7 @@ INNER = {
         "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
         "session_model", "session", "__init__",
     ),
+    "openvino": ("package", "operators", "conversion", "__init__"),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "register", "eager_fallback", "tensors", "max_unpool", "max_pool", "conv_transpose"),
@@ -128,7 +130,7 @@ MOST_PARAMETERS = 8
 FREE_IN_PARAMETERS = ("kernels/cpu/vector", "cli")
 """The words of the vector language take one value per word, and the command line one parameter per option."""
 
-HEAVY = ("numpy", "numba", "torch", "triton", "dask", "onnx", "onnxruntime", "typer", "rich", "PIL")
+HEAVY = ("numpy", "numba", "torch", "triton", "dask", "onnx", "onnxruntime", "openvino", "typer", "rich", "PIL")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
