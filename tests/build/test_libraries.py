@@ -81,6 +81,15 @@ def test_the_library_of_the_processor_is_loaded(folder):
     assert done.stdout.strip() == level(), done.stderr
 
 
+def test_a_lower_level_can_be_chosen(folder):
+    """By a variable, as compiling a model for other processors does; a level that is none is named."""
+    lowest = min(manifest(folder))
+    assert run(folder, "print(libraries.level())", UNPOOL_LEVEL=lowest).stdout.strip() == lowest
+    refused = run(folder, POOL, UNPOOL_LEVEL="v2").stderr.splitlines()[-1]
+    assert refused.startswith("unpool.errors.UnpoolError: UNPOOL_LEVEL: expected one of x86-64-v2, ")
+    assert refused.endswith("; got 'v2'.")
+
+
 def test_a_verified_library_is_not_read_again(folder, tmp_path):
     """A note says which file was verified; in one that was changed since, with the same size and time, it is wrong."""
     cache = tmp_path / "cache"

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from unpool.errors import UnpoolError
 from unpool.kernels.cpu.machine import libraries
 from unpool.memory import cgroup_folders, read_text
 
@@ -61,6 +62,8 @@ def level() -> Level:
     set.
     """
     chosen = os.environ.get("UNPOOL_LEVEL") or libraries.level()
+    if chosen is not None and chosen not in LEVELS:
+        raise UnpoolError(f"UNPOOL_LEVEL: expected one of {', '.join(LEVELS)}; got {chosen!r}.")
     if chosen is not None:
         return LEVELS[chosen]
     libraries.require_compiler()
