@@ -14,7 +14,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from tests.support.binaries import exports_of, glibc_versions, needs_of_elf
+from tests.support.binaries import exports_of, glibc_versions, machine_of, needs_of_elf
 
 README = Path(__file__).parent / "library" / "README.md"
 ENTRY = "RegisterCustomOps"
@@ -45,6 +45,9 @@ def problem(found: dict[str, bytes]) -> str:
     operators = [name for name in libraries if ENTRY in exports_of(name, libraries[name])]
     if len(operators) != 1 or len(libraries) < 2:
         return f"a library of operators and its kernels are wanted, got {', '.join(sorted(libraries)) or 'none'}"
+    machines = {(Path(name).suffix, machine_of(content, Path(name).suffix)) for name, content in libraries.items()}
+    if len(machines) != 1:
+        return f"libraries of several platforms: {', '.join(sorted(libraries))}"
     if missing := {"README.md", "LICENSE", "include/unpool.h"} - found.keys():
         return f"{', '.join(sorted(missing))} is missing"
     for name, content in libraries.items():

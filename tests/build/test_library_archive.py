@@ -86,6 +86,16 @@ def test_other_names_are_refused(function, words, tmp_path):
         library_archive.write_archive(wheel, tmp_path)
 
 
+def test_libraries_of_several_platforms_are_refused(tmp_path):
+    """As a wheel has them that is built from a folder with libraries of its own."""
+    target, other = TARGETS["x86_64-linux-gnu.2.17"], TARGETS["aarch64-linux-gnu.2.17"]
+    operators = tmp_path / "libunpool.so"
+    library.compile_library(target.name, target.system, operators)
+    wheel = make_wheel(tmp_path, target, operators, make_kernels(tmp_path, other, "unpool_kernel"))
+    with pytest.raises(SystemExit, match=r"libraries of several platforms: lib/libunpool\.so, lib/unpool_level\.so"):
+        library_archive.write_archive(wheel, tmp_path)
+
+
 def test_a_library_for_a_newer_glibc_is_refused(tmp_path):
     """A wheel says which one it needs."""
     target = TARGETS["x86_64-linux-gnu.2.17"]
