@@ -32,6 +32,7 @@ DETAIL = re.compile(r"(\(\d+\))? node with name '[^']*'|->\S+|of opset \d+ ")
 HEAD = """\
 # Export matrix
 
+For users of `unpool.torch.export`: find the module that is most like yours, and see which exporter and opset write it.
 Written by `python -m conformance.export_matrix` on {date} with {versions}, Python {python}.
 
 `unpool.torch.export` exports each of {cases} modules with both exporters of torch, for these opsets.

@@ -11,6 +11,7 @@ NAMES = {"": "ONNX (`ai.onnx`)", "com.ms.internal.nhwc": "ONNX Runtime's channel
 HEAD = """\
 # Versions
 
+What each version of MaxPool, MaxUnpool and ConvTranspose accepts, for readers who write models or choose an opset.
 `python docs/versions.py` writes this page from the tables in `operators/contract.py` and `operators/unpool_domain.py`,
 which the package itself uses.
 
