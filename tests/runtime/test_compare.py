@@ -424,3 +424,19 @@ def test_command_refuses_in_one_line(tmp_path):
         assert out == []
         assert line.startswith("error: ")
         assert said in line
+
+
+def test_the_pass_that_changes_an_output_is_named():
+    """A folded normalization rounds in other places; pooling alone has no pass that changes it."""
+    model = models.model(
+        """g (float[1, 4, 5, 6] x) => (float[1, 3, h, w] y) {
+            c = ConvTranspose (x, w) y = BatchNormalization (c, ns, nb, nm, nv)
+        }""",
+        w=models.random(4, 3, 3, 3), **models.batch_norm("n", 3),
+    )  # fmt: skip
+    found = unpool.compare(model, bisect_passes=True)
+    assert [(change.name, change.output, 0 < change.diff.error < 1e-5) for change in found.passes] == [
+        ("fold_batch_norm", "y", True)
+    ]
+    assert str(found).splitlines()[-1].startswith("  fold_batch_norm changes y by ")
+    assert unpool.compare(models.plain_pools(), bisect_passes=True).passes == ()

@@ -22,6 +22,7 @@ TOLERANCE_HELP = (
     "the way to it. Integers must be equal."
 )
 TOLERANCE_DEFAULT = "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05"
+BISECT_HELP = "Also run the model with one pass of unpool more each time, and name those that change an output."
 SHARE_HELP = "Share of the elements of a value that may exceed the tolerance."
 
 
@@ -39,6 +40,7 @@ def compare(
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
+    bisect_passes: Annotated[bool, options.Flag("--bisect-passes", help=BISECT_HELP)] = False,
     every: Annotated[bool, options.Flag("--all", help="List every value, not only where it begins to differ.")] = False,
     as_json: options.Json = False,
 ) -> CommandResult:
@@ -62,6 +64,7 @@ def compare(
         feed=one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None,
         sizes=options.parse_sizes(size),
         tolerance=Tolerance(relative, ulp, share),
+        bisect_passes=bisect_passes,
         **arguments,
     )
     reports = [{**asdict(report), "differs": report.differs} for report in comparison.reports]

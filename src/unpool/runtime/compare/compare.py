@@ -21,7 +21,7 @@ import numpy as np
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, suggest_name
 from unpool.numerics import ROUNDING, Tolerance, narrowest_float
-from unpool.runtime.compare import align
+from unpool.runtime.compare import align, bisect
 from unpool.runtime.compare.records import Comparison, RuntimeReport, ValueDiff
 from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, run_nodes
 from unpool.runtime.graph import shapes
@@ -46,6 +46,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
     compat: str = "spec",
     index_space: str = "auto",
     exact: bool = False,
+    bisect_passes: bool = False,
 ) -> Comparison:
     """Run a model in unpool, and the same or another model in other runtimes, and compare every value.
 
@@ -67,6 +68,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
         compat: how unpool reads the model where the standard's text and onnxruntime differ.
         index_space: in which tensor MaxUnpool's indices count, for unpool.
         exact: makes unpool run every MaxPool, and form every product as it is written.
+        bisect_passes: also run the first model with one pass more each time, to find those that change an output.
 
     Returns:
         a report for each runtime; a node that it does not run is part of its report.
@@ -108,6 +110,7 @@ def compare(  # noqa: PLR0913  options by keyword only, those of a session among
         tuple(described),
         tuple(reports[name] for name in names),
         (f"as one node each, whatever is inside: {', '.join(subgraphs)}",) if subgraphs else (),
+        tuple(bisect.bisect_passes(first, semantics, inputs)) if bisect_passes else None,
     )
 
 

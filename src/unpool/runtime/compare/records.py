@@ -138,14 +138,32 @@ class RuntimeReport:
 
 
 @dataclass(frozen=True)
+class PassChange:
+    """A pass of unpool's session that changes outputs of a model, and the output that it changes most."""
+
+    name: str
+    output: str
+    diff: ArrayDiff
+
+    def __str__(self) -> str:
+        is_number = 0 < self.diff.error < float("inf")
+        amount = f"by {self.diff.error:.1e} of the largest element" if is_number else f"in its {self.diff.kind}"
+        return f"  {self.name} changes {self.output} {amount}"
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """One or two models in a first runtime and in others; `notes` name the parts that were not compared."""
+    """One or two models in a first runtime and in others; `notes` name the parts that were not compared.
+
+    `passes` are those of unpool's session that change an output of the first model; None if they were not tried.
+    """
 
     models: tuple[str, ...]
     runtime: str
     inputs: tuple[str, ...]
     reports: tuple[RuntimeReport, ...]
     notes: tuple[str, ...] = ()
+    passes: tuple[PassChange, ...] | None = None
 
     @property
     def differs(self) -> bool:
@@ -166,3 +184,6 @@ class Comparison:
         yield from self.notes
         for report in self.reports:
             yield from report.lines(all_values=all_values)
+        if self.passes is not None:
+            yield "passes that change an output:" if self.passes else "no pass changes an output"
+            yield from map(str, self.passes)

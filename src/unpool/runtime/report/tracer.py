@@ -71,7 +71,7 @@ class Tracer:
         nodes = [node for node in load(source).graph.node if node.input]
         self._conv_inputs = {node.input[0] for node in nodes if node.op_type == "Conv"}
         self._conv_inputs -= {node.input[0] for node in nodes if node.op_type == "ConvTranspose"}
-        self.opsets = dict(self.prepared.graph.opsets)
+        self.opsets = {name: version for name, version in self.prepared.graph.opsets.items() if name != DOMAIN}
         self.accuracy: list[NodeAccuracy] = []
         self.maps: list[MapPair] = []
         self.windows: list[tuple[str, WindowSettings]] = []
@@ -85,8 +85,10 @@ class Tracer:
         rows = []
         for node in with_subgraph_nodes(self.prepared.graph.nodes):
             found, name = placed.get(node_name(node)), node_name(node)
-            who = ("onnxruntime", "") if found is None else (found.runner, found.text)
-            rows.append(NodeRow(name, operator_version(node, self.opsets), *who))
+            if found is None:
+                rows.append(NodeRow(name, operator_version(node, self.opsets), "onnxruntime", ""))
+            else:
+                rows.append(NodeRow(name, found.operator_version, found.runner, found.text))
         return rows
 
     def run(self, threads: int | None, *, checks_accuracy: bool) -> None:
