@@ -109,9 +109,9 @@ INNER = {
     "onnxruntime": (
         "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "source", "own_nodes",
         "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
-        "session_model", "session", "__init__",
+        "openvino_engine", "tuning", "session_model", "session", "__init__",
     ),
-    "openvino": ("package", "operators", "conversion", "__init__"),
+    "openvino": ("package", "fit", "operators", "conversion", "__init__"),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),
     "torch": ("compat", "ops", "accelerate", "exporting", "__init__"),
     "torch/ops": ("arguments", "register", "eager_fallback", "tensors", "max_unpool", "max_pool", "conv_transpose"),

@@ -74,12 +74,13 @@ class Reason(Enum):
     FUSED = "one pass over memory in place of several"
     EMPTY = "its input may be empty, at which onnxruntime's ends the process"
     NO_KERNEL = "onnxruntime refuses it"
+    TUNED = "the whole model is faster there, as tuning has measured"
 
     @property
     def runner(self) -> str:
-        """Who computes the node: "unpool", "onnxruntime", or "reference" for onnx's ReferenceEvaluator."""
-        if self is Reason.NO_KERNEL:
-            return "reference"
+        """Who computes the node: "unpool", "onnxruntime", "openvino", or "reference" for onnx's ReferenceEvaluator."""
+        if self in (Reason.NO_KERNEL, Reason.TUNED):
+            return "reference" if self is Reason.NO_KERNEL else "openvino"
         return "onnxruntime" if self in (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED) else "unpool"
 
 
@@ -96,7 +97,7 @@ class NodePlacement(NamedTuple):
 
     @property
     def runner(self) -> str:
-        """Who computes the node: "unpool", "onnxruntime" or "reference"."""
+        """Who computes the node: "unpool", "onnxruntime", "reference" or "openvino"."""
         return self.reason.runner
 
     @property

@@ -9,6 +9,7 @@ from unpool.errors import UnpoolError, suggest_name, warn_caller
 from unpool.onnxruntime.passes import NAMES
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.session_model import Create, SessionModel
+from unpool.onnxruntime.tuning import tuning_seconds
 from unpool.runtime.errors import FallbackWarning, error_class
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.semantics import Semantics
@@ -39,6 +40,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         compat: "spec" follows the standard's text, "ort" onnxruntime where the two differ.
         index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
         threads: `intra_op_num_threads`; None for the number of the options.
+        tune: True, or seconds, times the whole model in OpenVINO, where that is installed, and takes it where it is
+            faster. The choice is stored in the kernel cache, for later sessions with `tune`. Inputs need sizes, of the
+            model or by `SessionOptions.add_free_dimension_override_by_name`; sessions of other providers, and with
+            `exact`, are not tuned. OpenVINO rounds differently.
         disabled_optimizers: names of onnxruntime's optimizers, and of passes: see `unpool.onnxruntime.passes`.
         others: further keywords of onnxruntime. Those that it does not know have no effect; a warning names them.
 
@@ -75,6 +80,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         compat: str = "spec",
         index_space: str = "auto",
         threads: int | None = None,
+        tune: bool | float = False,
         disabled_optimizers: Iterable[str] | None = None,
         **others: Any,
     ) -> None:
@@ -92,7 +98,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         self._model_bytes: Any
         self._arguments = (sess_options, providers, provider_options)
         self._words = {
-            "exact": exact, "compat": compat, "index_space": index_space, "threads": threads,
+            "exact": exact, "compat": compat, "index_space": index_space, "threads": threads, "tune": tune,
             "disabled_optimizers": disabled, **others,
         }  # fmt: skip
         self._session_model = SessionModel(
@@ -104,7 +110,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         def create(source: str | bytes, options: onnxruntime.SessionOptions) -> None:
             super(InferenceSession, self).__init__(source, options, providers, provider_options, **others)
 
-        self._open(create)
+        self._open(create, tuning_seconds(tune))
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[dict[Any, Any]] | None = None
@@ -119,10 +125,12 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
 
         self._open(create)
 
-    def _open(self, create: Create) -> None:
-        """Create the session of the first candidate that onnxruntime accepts."""
+    def _open(self, create: Create, seconds: float = 0) -> None:
+        """Create the session of the first candidate that onnxruntime accepts, and tune it for so many seconds."""
         try:
             self._session_model.create(create)
+            if seconds:
+                self._session_model.tune(self, create, seconds)
         finally:
             given = self._session_model.given
             self._model_path = os.fspath(given) if isinstance(given, str | os.PathLike) else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
 from unpool.onnxruntime.source import data_folder, handed_over, read
+from unpool.onnxruntime.tuning import TuningTrial, fastest_model
 from unpool.runtime.backends.ort_options import (
     DATA_FOLDER,
     clone_private,
@@ -133,6 +134,21 @@ class SessionModel:
             kind = error_class(UnsupportedError, type(refusal).__name__)
             raise kind(f"{short_message(refusal)}. {advice}") from refusal
         raise refusal
+
+    def tune(self, session: Any, create: Create, seconds: float) -> None:
+        """Create the session again, with the whole model in OpenVINO, if that is faster."""
+        options, model = self._options, self._read()
+        has_additions = options is not None and model is not None and _has_additions(options, model)
+        if model is None or has_additions or self._engines or self.semantics.exact or not _is_tunable(session):
+            return
+        if options is not None and (options.optimized_model_filepath or _replaceable(options, model)):
+            return
+        threads = self._threads or (0 if options is None else options.intra_op_num_threads) or None
+        key = repr((self.fingerprint(), sorted(self._disabled)))
+        tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key), seconds)
+        if tuned is not None:
+            create(tuned.content, self._registered(None, is_copied=True, domains="unpool"))
+            self.plan, self._engines = tuned.plan, (tuned.engine,)
 
     def _candidates(self, stack: ExitStack) -> Iterator[_Candidate]:
         model = self._read()
@@ -299,6 +315,11 @@ def _opset(model: onnx.ModelProto) -> int | None:
     """The opset of a model, for the library; None where all nodes mean what they mean in the newest one."""
     opset = next((entry.version for entry in model.opset_import if entry.domain == ""), NEWEST_CONV_TRANSPOSE)
     return opset if opset < NEWEST_CONV_TRANSPOSE else None
+
+
+def _is_tunable(session: Any) -> bool:
+    """True if a session runs on the CPU, and its callers cannot replace weights."""
+    return session.get_providers() == ["CPUExecutionProvider"] and not session.get_overridable_initializers()
 
 
 def _has_additions(options: onnxruntime.SessionOptions, model: onnx.ModelProto) -> bool:

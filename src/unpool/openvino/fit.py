@@ -1,0 +1,80 @@
+"""The models that OpenVINO computes as they are written, as far as a trial of one input cannot show it.
+
+It computes float64 and float16 in float32 and int64 in int32, without a warning, and reads beyond arrays where an index
+is wrong. So what depends on the inputs of a model has to be float32 or bool; integers may only be numbers of elements,
+and no indices but those of a MaxPool, which unpool's MaxUnpool checks. What is the same in every run may be anything: a
+trial compares its results.
+"""
+
+from collections.abc import Container
+
+import numpy as np
+import onnx
+
+from unpool.runtime.graph import shapes
+from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.nodes import domain, node_name, reads, writes
+from unpool.runtime.graph.shapes import Types
+
+
+class UnfitModelError(Exception):
+    """OpenVINO is not to run a model, or does not take it; the message says why."""
+
+
+def require_fit(graph: Graph, types: Types) -> None:
+    """Raise an UnfitModelError for a graph that OpenVINO may compute otherwise than it is written."""
+    fed = {value.name for value in graph.inputs}
+    counts: set[str] = set()
+    for node in graph.nodes:
+        if domain(node) or node.op_type not in OPERATORS:
+            name = ".".join(filter(None, (domain(node), node.op_type)))
+            raise UnfitModelError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
+        if node.op_type in _OF_SIZES or fed.isdisjoint(reads(node)):
+            continue
+        fed.update(writes(node))
+        if node.op_type in _PLACES:
+            counts.update(writes(node))
+        elif node.op_type == "MaxPool":
+            counts.update(node.output[1:])
+        elif node.op_type in _MOVES and node.input[0] in counts:
+            counts.update(writes(node))
+        _require_values(node, types, fed, counts)
+
+
+def _require_values(node: onnx.NodeProto, types: Types, fed: Container[str], counts: Container[str]) -> None:
+    has_indices = node.op_type in _INDEXED and node.input[1] in fed
+    if has_indices or (node.op_type == "Pad" and any(name in fed for name in node.input[1:])):
+        raise UnfitModelError(f"{node_name(node)!r} may differ there: its indices or pads are not checked")
+    for name in (*reads(node), *writes(node)):
+        dtype = shapes.dtype(types.get(name))
+        if name not in fed or dtype in _KEPT or (name in counts and dtype is not None):
+            continue
+        if dtype is None or dtype == np.dtype(object):
+            raise UnfitModelError(f"{name!r} is no tensor of numbers, as far as is known before it runs")
+        if not (node.op_type == "Cast" and dtype in _READ and name in reads(node)):
+            raise UnfitModelError(f"{name!r} is {dtype.name}, which it would compute in another type")
+
+
+_KEPT = tuple(map(np.dtype, ("float32", "bool")))
+_READ = tuple(map(np.dtype, ("uint8", "int8", "int32")))
+_OF_SIZES = ("Shape", "Size")
+_PLACES = ("ArgMax", "ArgMin")
+_MOVES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_INDEXED = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND")
+OPERATORS = frozenset(
+    (
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip",
+        "Concat", "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu",
+        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm",
+        "GlobalAveragePool", "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid",
+        "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization",
+        "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max",
+        "MaxPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu",
+        "Pad", "Pow", "RMSNormalization", "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND",
+        "Selu", "Shape", "Shrink", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+        "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Tile",
+        "Transpose", "Unsqueeze", "Where",
+    )
+)  # fmt: skip
+"""Operators that OpenVINO computes as onnx's own tests of them expect it; unpool computes some for it."""

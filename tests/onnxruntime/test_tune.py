@@ -1,0 +1,145 @@
+"""With `tune` a session is the whole model in OpenVINO where that is faster, and remembers it."""
+
+import logging
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import unpool
+from tests.support import models
+from unpool.execute import autotune
+from unpool.kernels.cpu.machine import measurements
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles
+from unpool.onnxruntime import InferenceSession
+
+X = models.random(1, 3, 12, 10)
+
+
+@pytest.fixture
+def clock(monkeypatch, tmp_path):
+    """The seconds of each candidate, whatever the machine does; the number of trials; nothing is stored yet."""
+    times, trials = {"onnxruntime": 1.0, "openvino": 0.5}, []
+
+    def time_calls(calls, *_):
+        trials.append(tuple(calls))
+        for call in calls.values():
+            call()
+        return times
+
+    monkeypatch.setattr(autotune, "time_calls", time_calls)
+    monkeypatch.setattr(measurements, "_files", lambda: CheckedFiles("results", "these sources", folders=[tmp_path]))
+    return times, trials
+
+
+def runners(session):
+    """Who computes the nodes of the plan."""
+    return {row.runner for row in session.plan}
+
+
+def test_the_faster_one_is_taken_and_computes_the_same(clock):
+    """SegNet is one node, and its inputs and outputs stay."""
+    tuned, plain = InferenceSession(models.segnet(), tune=True), InferenceSession(models.segnet())
+    assert (runners(tuned), runners(plain)) == ({"openvino"}, {"unpool"})
+    assert [str(value) for value in tuned.get_inputs()] == [str(value) for value in plain.get_inputs()]
+    assert [value.name for value in tuned.get_outputs()] == [value.name for value in plain.get_outputs()]
+    (found,), (expected,) = (session.run(None, {"image": X}) for session in (tuned, plain))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_slower_one_is_not_taken(clock):
+    """Nor one that is faster by less than the noise."""
+    clock[0]["openvino"] = 0.98
+    assert runners(InferenceSession(models.segnet(), tune=True)) == {"unpool"}
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_a_later_session_finds_the_choice(clock, seconds):
+    """Without a trial, even without time; a session without tune stays as it is."""
+    times, trials = clock
+    times["openvino"] = seconds
+    first = InferenceSession(models.segnet(), tune=True)
+    assert runners(InferenceSession(models.segnet(), tune=1e-9)) == runners(first)
+    assert len(trials) == 1
+    assert runners(InferenceSession(models.segnet())) == {"unpool"}
+
+
+def test_sizes_may_come_from_the_options(clock, recwarn):
+    """Without sizes there is a warning, and no trial."""
+    model = models.segnet(size="h, w")
+    with pytest.warns(UserWarning, match="tune has no effect"):
+        assert runners(InferenceSession(model, tune=True)) == {"unpool"}
+    options = onnxruntime.SessionOptions()
+    options.add_free_dimension_override_by_name("h", 12)
+    options.add_free_dimension_override_by_name("w", 10)
+    session = InferenceSession(model, options, tune=True)
+    assert runners(session) == {"openvino"}
+    assert session.get_inputs()[0].shape == [1, 3, 12, 10]
+
+
+@pytest.mark.parametrize("other", [{"exact": True}, {"tune": False}])
+def test_sessions_that_are_not_tuned(clock, other):
+    """Those with exact=True, as OpenVINO rounds otherwise."""
+    assert runners(InferenceSession(models.segnet(), **{"tune": True, **other})) == {"unpool"}
+    assert clock[1] == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "why"),
+    [
+        ("g (double[3] x) => (double[3] y) { y = Exp (x) }", "float64"),
+        ("g (float[3] x, int64[2] i) => (float[2] y) { y = Gather (x, i) }", "indices"),
+        ("g (int64[3] x) => (int64[3] y) { y = Add (x, x) }", "int64"),
+        ("g (float[3] x) => (float[3] y, float[3] z) { y = Exp (x) z = Dropout (x) }", ""),
+        ("g (float[3] x) => (int64[1, n] y) { y = NonZero (x) }", "NonZero"),
+    ],
+)
+def test_models_that_openvino_may_compute_otherwise(clock, caplog, graph, why):
+    """They are not timed, and the log says why."""
+    with caplog.at_level(logging.INFO, "unpool"):
+        InferenceSession(models.model(graph), tune=True)
+    assert clock[1] == []
+    (text,) = (text for text in caplog.messages if "does not go by OpenVINO" in text)
+    assert why in text
+
+
+def test_other_results_are_not_taken(clock, caplog):
+    """OpenVINO ignores antialias."""
+    model = models.model(
+        """g (float[1, 1, 9, 9] x) => (float[1, 1, 5, 5] y) {
+            y = Resize <mode = "linear", antialias = 1> (x, , , s) }""",
+        opset=18,
+        s=np.int64([1, 1, 5, 5]),
+    )
+    with caplog.at_level(logging.INFO, "unpool"):
+        session = InferenceSession(model, tune=True)
+    assert runners(session) == set()
+    assert clock[1] == []
+    assert "gives other results" in caplog.text or "does not go by OpenVINO" in caplog.text
+
+
+def test_without_openvino_a_session_is_as_it_is(clock, monkeypatch):
+    """There is nothing to compare."""
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.setattr("unpool.onnxruntime.tuning.is_installed", lambda: False)
+    assert runners(InferenceSession(models.segnet(), tune=True)) == {"unpool"}
+    assert clock[1] == []
+
+
+def test_bindings_write_into_the_callers_memory(clock):
+    """The engine writes to what onnxruntime allocates or gets."""
+    session = InferenceSession(models.segnet(), tune=True)
+    (expected,) = session.run(None, {"image": X})
+    binding, y = session.io_binding(), np.zeros_like(expected)
+    binding.bind_cpu_input("image", X)
+    binding.bind_output(session.get_outputs()[0].name, "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("tune", [-1, float("nan"), float("inf"), "yes", None])
+def test_other_values_are_refused(tune):
+    """What is neither a bool nor a time is an error that names it."""
+    with pytest.raises(unpool.UnpoolError, match="tune: expected True, False or seconds"):
+        InferenceSession(models.segnet(), tune=tune)
