@@ -14,7 +14,7 @@ def test_no_version_gets_what_another_one_stored():
 
     It forks its rounds from a process of its own, whose caches no other test has filled.
     """
-    command = [sys.executable, "-m", "tests.campaigns.stored", "--count", "24", "--seed", "3"]
+    command = [sys.executable, "-m", "tools.campaigns.stored", "--count", "24", "--seed", "3"]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "killed" in run.stdout

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from tests.campaigns import onnxruntime_calls, onnxruntime_memory, onnxruntime_models
-from tests.campaigns.onnxruntime_model_cases import case, every_node
-from tests.campaigns.onnxruntime_models import by_session
+from tools.campaigns import onnxruntime_calls, onnxruntime_memory, onnxruntime_models
+from tools.campaigns.onnxruntime_model_cases import case, every_node
+from tools.campaigns.onnxruntime_models import by_session
 
 CALLS, MODELS = 60, 25
 

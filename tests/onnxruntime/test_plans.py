@@ -13,9 +13,9 @@ import pytest
 
 import unpool
 import unpool.onnxruntime
-from tests.campaigns import plans
 from tests.support.ort_values import to_numpy, to_value
 from tests.support.runners import bits
+from tools.campaigns import plans
 from unpool import execute
 from unpool.onnxruntime import planner
 

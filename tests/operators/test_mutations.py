@@ -1,11 +1,11 @@
-"""The list of deliberate faults is complete and fits the sources; `python -m tests.mutations` tries them."""
+"""The list of deliberate faults is complete and fits the sources; `python -m tools.mutations` tries them."""
 
 import ast
 from pathlib import Path
 
 from tests.cases.contract import RULES
-from tests.mutations import MUTATIONS
-from tests.mutations.record import Mutation
+from tools.mutations import MUTATIONS
+from tools.mutations.record import Mutation
 
 ROOT = Path(__file__).parents[2]
 LEAST = 40

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.actions import ACTIONS, attempt
-from tests.fuzz.watch import watch
+from tools.fuzz.actions import ACTIONS, attempt
+from tools.fuzz.watch import watch
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """Files that `unpool.torch.export` writes are lowered for every target, with torch's numbers.
 
-All cells of the matrix: `python -m tests.campaigns.lower_matrix`.
+All cells of the matrix: `python -m tools.campaigns.lower_matrix`.
 """
 
 import numpy as np
@@ -10,9 +10,9 @@ import torch
 
 import unpool
 import unpool.torch
-from tests.campaigns.lower_matrix import Cell, fault
 from tests.cases.exports import CASES, RoundTrip
 from tests.support.export_judge import exported
+from tools.campaigns.lower_matrix import Cell, fault
 
 CELLS = [
     Cell(1, 2, "both", True, 18, "openvino"),

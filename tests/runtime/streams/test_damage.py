@@ -17,7 +17,7 @@ import zarr
 from numcodecs.abc import Codec
 from onnx import parser
 
-from tests.campaigns.readers import originals, try_case
+from tools.campaigns.readers import originals, try_case
 from unpool import InferenceSession, images, streams
 from unpool.cli.cluster import open_array
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.campaigns import two_writers
-from tests.campaigns.two_writers import FORMATS
 from tests.runtime.streams.test_run import IMAGE, TILE, StoppedError, content, stop_after
 from tests.support import models
+from tools.campaigns import two_writers
+from tools.campaigns.two_writers import FORMATS
 from unpool import InferenceSession, images, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError, lock

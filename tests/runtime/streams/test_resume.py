@@ -11,9 +11,9 @@ import pytest
 import tifffile
 import zarr
 
-from tests.campaigns import resume as campaign
-from tests.campaigns import two_writers
 from tests.runtime.streams.test_run import StoppedError, content, stop_after
+from tools.campaigns import resume as campaign
+from tools.campaigns import two_writers
 from unpool import images, streams
 from unpool.errors import FileError, UnpoolError
 from unpool.files import WriteError

@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 import unpool
-from tests.campaigns import tiles as campaign
-from tests.campaigns.tile_cases import GENERATORS, NEWEST, case
 from tests.support import models
+from tools.campaigns import tiles as campaign
+from tools.campaigns.tile_cases import GENERATORS, NEWEST, case
 from unpool import tiles
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.session.session import FallbackWarning

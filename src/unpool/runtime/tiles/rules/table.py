@@ -80,7 +80,7 @@ _ROWS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (resize.resize, ("Upsample",), ("mode", "scales")),
 )  # fmt: skip
 """Rules, their operators, and the attributes of these that the rule describes; a node with any other is refused.
-`python -m tests.campaigns.tiles` draws every value of each attribute."""
+`python -m tools.campaigns.tiles` draws every value of each attribute."""
 
 RULES: Mapping[str, Rule] = MappingProxyType({name: rule for rule, names, _ in _ROWS for name in names})
 

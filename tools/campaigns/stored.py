@@ -1,6 +1,6 @@
 """Processes of several versions on one cache, killed or out of space while they write: none runs code of another one.
 
-    python -m tests.campaigns.stored --count 2000 --seed 1
+    python -m tools.campaigns.stored --count 2000 --seed 1
 
 Each round is a process of a random version. It calls a kernel whose own source is that of all versions, but which calls
 a function that every version has in another way, and it finds and stores a choice. A fault hits it at a random byte

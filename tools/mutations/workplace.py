@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutations.record import Mutation
+from tools.mutations.record import Mutation
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "docs", "pyproject.toml")
+COPIED = ("src", "tests", "tools", "docs", "pyproject.toml")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--tb=no", "-p", "no:cacheprovider")
 EXAMPLES = "tests/operators/test_semantics.py"
 FILES = (

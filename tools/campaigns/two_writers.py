@@ -1,6 +1,6 @@
 """Processes that write one output at the same moment: each file is the result of one of them, all others are refused.
 
-    python -m tests.campaigns.two_writers --count 200 --seed 1
+    python -m tools.campaigns.two_writers --count 200 --seed 1
 
 Two or three processes wait for each other and begin: in exact tiles or blended, each with an input of its own into a
 place that is free, or with one input into the place of an interrupted run. Some share only the second of two outputs.

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 
 import unpool
-from tests.fuzz.damage import BESIDE
+from tools.fuzz.damage import BESIDE
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.graph import peek
 from unpool.runtime.graph.nodes import with_subgraph_nodes

@@ -4,8 +4,8 @@ A cell of the matrix is a network of so many pools and unpoolings, its batch, th
 exporters, an opset and a target. Weights and inputs are small integers, so that all sums are exact, and every runtime
 has to give torch's bits.
 
-    python -m tests.campaigns.lower_matrix                        all cells, about an hour
-    python -m tests.campaigns.lower_matrix --count 100 --seed 3   so many of them, chosen at random
+    python -m tools.campaigns.lower_matrix                        all cells, about an hour
+    python -m tools.campaigns.lower_matrix --count 100 --seed 3   so many of them, chosen at random
 """
 
 import argparse
@@ -148,7 +148,7 @@ def fault(cell):
 
 def main(arguments=None):
     """Run cells, print what is wrong and a line of counts; 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.lower_matrix")
+    parser = argparse.ArgumentParser(prog="python -m tools.campaigns.lower_matrix")
     parser.add_argument("--count", type=int, help="cells to choose at random; without it, all")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)

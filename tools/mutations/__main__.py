@@ -1,4 +1,4 @@
-"""Applies every fault to a copy of the checkout: `python -m tests.mutations [--only 3.2] [--jobs 2]`."""
+"""Applies every fault to a copy of the checkout: `python -m tools.mutations [--only 3.2] [--jobs 2]`."""
 
 import argparse
 import sys
@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutations import MUTATIONS
-from tests.mutations.record import Mutation
-from tests.mutations.workplace import UntriedError, Verdict, Workplace
+from tools.mutations import MUTATIONS
+from tools.mutations.record import Mutation
+from tools.mutations.workplace import UntriedError, Verdict, Workplace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one row per fault; 1 if one survives or cannot be tried."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.mutations", description=__doc__)
     parser.add_argument("--only", metavar="RULE", help="try only the faults against this rule, such as 3.2")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="how many to try at a time")
     given = parser.parse_args(arguments)
@@ -71,7 +71,7 @@ def row(verdict: Verdict) -> str:
 
 
 def write(line: str) -> None:
-    print(line, flush=True)  # noqa: T201
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

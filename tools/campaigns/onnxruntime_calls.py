@@ -1,6 +1,6 @@
 """Random calls of the contract in sessions of onnxruntime with the library, against the functions, bit for bit.
 
-    python -m tests.campaigns.onnxruntime_calls --count 20000 --seed 1
+    python -m tools.campaigns.onnxruntime_calls --count 20000 --seed 1
 
 Every call is a model of one node, of any version, type and layout, with fixed or open sizes, weights that are constant
 or inputs, and optional inputs that are left out in every way. Its session runs inputs of several sizes, also such as do

@@ -1,6 +1,6 @@
 """One process of a campaign: draws files and tries them; the file in hand lies where the watchdog finds it.
 
-python -m tests.fuzz.worker FOLDER SEED CASES [ACTION FILE]
+python -m tools.fuzz.worker FOLDER SEED CASES [ACTION FILE]
 """
 
 import faulthandler
@@ -15,9 +15,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.actions import ACTIONS, attempt
-from tests.fuzz.damage import files
-from tests.fuzz.graphs import models
+from tools.fuzz.actions import ACTIONS, attempt
+from tools.fuzz.damage import files
+from tools.fuzz.graphs import models
 
 MEMORY = 6 * 2**30
 """Bytes of address space of a worker, its libraries included."""
@@ -79,7 +79,7 @@ def main() -> None:
     if len(sys.argv) > 4:
         begun = time.process_time()
         done = attempt(sys.argv[4], Path(sys.argv[5]).read_bytes())
-        print(done, time.process_time() - begun)  # noqa: T201
+        print(done, time.process_time() - begun)
     else:
         campaign(folder, start, cases)
 

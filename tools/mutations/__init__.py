@@ -1,10 +1,10 @@
 """One-line faults, one or more per rule of the contract: each has to make the tests fail.
 
-`python -m tests.mutations` applies them one by one to a copy of the checkout and says which test notices.
+`python -m tools.mutations` applies them one by one to a copy of the checkout and says which test notices.
 """
 
-from tests.mutations import channels_last, conv_transpose, max_pool, max_unpool
-from tests.mutations.record import Mutation
+from tools.mutations import channels_last, conv_transpose, max_pool, max_unpool
+from tools.mutations.record import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
     *max_unpool.MUTATIONS,

@@ -50,7 +50,7 @@ def again(action: str, path: Path) -> tuple[str, str]:
 
     Seconds are those of the processor, and count only where a second worker needs them too: the first may compile.
     """
-    command = [sys.executable, "-m", "tests.fuzz.worker", str(path.parent), "0", "1", action, str(path)]
+    command = [sys.executable, "-m", "tools.fuzz.worker", str(path.parent), "0", "1", action, str(path)]
     words = ""
     for _ in range(3):
         try:
@@ -71,7 +71,7 @@ def _worker(folder: Path, seed: int, cases: int, end: float) -> str:
     """Run one worker; why it had to end, "" if it was done or the time was over."""
     for name in ("counts.json", "case.json"):
         (folder / name).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.fuzz.worker", str(folder), str(seed), str(cases)]
+    command = [sys.executable, "-m", "tools.fuzz.worker", str(folder), str(seed), str(cases)]
     with open(folder / "stderr.txt", "w") as words:
         process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=words, stderr=words)
         begun = time.time()

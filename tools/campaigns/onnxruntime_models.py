@@ -1,6 +1,6 @@
 """Random small models in sessions of onnxruntime with the library, against onnx's ReferenceEvaluator.
 
-    python -m tests.campaigns.onnxruntime_models --count 5000 --seed 1
+    python -m tools.campaigns.onnxruntime_models --count 5000 --seed 1
 
 The evaluator computes the operators by the Python functions. All sums are exact, so every output has to be equal. What
 the functions refuse is a failed run with the same sentence. A model that onnxruntime refuses or computes otherwise
@@ -24,13 +24,13 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 import unpool.onnxruntime
-from tests.campaigns.onnxruntime_model_cases import case
+from tools.campaigns.onnxruntime_model_cases import case
 from unpool.errors import UnpoolError
 from unpool.runtime.onnx_reference import inline_functions, new_ops
 
 CHUNK = 100
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
-PROGRAM = ("-m", "tests.campaigns.onnxruntime_models")
+PROGRAM = ("-m", "tools.campaigns.onnxruntime_models")
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
 ROUNDING_PASSES = ("fold_batch_norm", "reduce_strength", "convert_conv", "fuse_snake", "fuse_normalization")
 REFUSAL = re.compile(rf"Status Message: ({'|'.join(OPERATORS)})(-\d+)?: ")

@@ -1,6 +1,6 @@
 """Many runs of one session of onnxruntime with the library, over changing shapes: memory does not grow.
 
-    python -m tests.campaigns.onnxruntime_memory --count 100000 --seed 1
+    python -m tools.campaigns.onnxruntime_memory --count 100000 --seed 1
 
 The model has all three operators. A run takes one of SHAPES shapes, more than a node keeps plans for, or the one of the
 run before; some inputs do not fit, and are refused. Other sessions come and go. After WARM of the runs all caches are

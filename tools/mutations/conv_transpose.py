@@ -1,6 +1,6 @@
 """Faults against section 4 of the contract."""
 
-from tests.mutations.record import Mutation
+from tools.mutations.record import Mutation
 
 RESOLVING = "operators/conv_transpose.py"
 

@@ -1,4 +1,4 @@
-"""Damages plans, and reads them in a program with AddressSanitizer: `python -m tests.campaigns.plans`.
+"""Damages plans, and reads them in a program with AddressSanitizer: `python -m tools.campaigns.plans`.
 
 Needs gcc or clang. Prints how many of COUNT damaged plans were refused, and how many were run, with kernels that touch
 no memory; an error of memory ends it.
@@ -81,7 +81,7 @@ def compile_reader(compiler: list[str], path: Path) -> None:
 
 def main() -> None:
     """Run the campaign."""
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.plans", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.campaigns.plans", description=__doc__)
     parser.add_argument("--count", type=int, default=COUNT, help="damaged plans; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Faults against sections 1 and 2 of the contract."""
 
-from tests.mutations.record import Mutation
+from tools.mutations.record import Mutation
 
 RESOLVING = "operators/max_unpool.py"
 

@@ -1,6 +1,6 @@
 """Damaged and hostile files through every reader, in windows and whole: a result or an error of ours, never another.
 
-python -m tests.campaigns.readers --count 20000 --seed 1
+python -m tools.campaigns.readers --count 20000 --seed 1
 
 A case is a file of one format: some of its bytes are changed, or its header or metadata have other values. Workers
 run the cases under a limit on their addresses; one that ends, or takes too long for a case, counts as wrong.
@@ -374,7 +374,7 @@ def run(count: int, seed: int) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     number = 0
     while number < count:
-        command = [sys.executable, "-m", "tests.campaigns.readers", "--worker", str(number)]
+        command = [sys.executable, "-m", "tools.campaigns.readers", "--worker", str(number)]
         command += ["--seed", str(seed), "--count", str(count - number)]
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         why = ""

@@ -1,6 +1,6 @@
 """Faults against section 6 of the contract: the domain com.ms.internal.nhwc and its activations."""
 
-from tests.mutations.record import Mutation
+from tools.mutations.record import Mutation
 
 VERSIONS = "operators/contract.py"
 NAMES = "operators/attributes.py"

@@ -1,7 +1,7 @@
 """Every operator that can be tiled, in tiles beside the whole image, bit for bit, or refused before anything runs.
 
-python -m tests.campaigns.tiles --count 20000 --seed 1
-python -m tests.campaigns.tiles --count 500 --seed 1 --operator Resize --verbose
+python -m tools.campaigns.tiles --count 20000 --seed 1
+python -m tools.campaigns.tiles --count 500 --seed 1 --operator Resize --verbose
 """
 
 import argparse
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import unpool
-from tests.campaigns.tile_cases import GENERATORS, case
+from tools.campaigns.tile_cases import GENERATORS, case
 from unpool import tiles
 from unpool.runtime.tiles.rules.table import ROUNDED
 

@@ -1,14 +1,14 @@
 """A campaign from the command line.
 
-python -m tests.fuzz --minutes 30 --seed 1 --folder findings
-python -m tests.fuzz --again findings/1-77.onnx --action run
+python -m tools.fuzz --minutes 30 --seed 1 --folder findings
+python -m tools.fuzz --again findings/1-77.onnx --action run
 """
 
 import argparse
 import time
 from pathlib import Path
 
-from tests.fuzz.watch import again, watch
+from tools.fuzz.watch import again, watch
 
 
 def main() -> int:
@@ -22,15 +22,15 @@ def main() -> int:
     given = parser.parse_args()
     if given.again:
         why, words = again(given.action, given.again)
-        print(words, why or "nothing wrong")  # noqa: T201
+        print(words, why or "nothing wrong")
         return int(bool(why))
     given.folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     report = watch(given.folder, given.seed, seconds=60 * given.minutes)
     for name, count in sorted(report.counts.items()):
-        print(f"{count:8} {name}")  # noqa: T201
+        print(f"{count:8} {name}")
     seconds = time.monotonic() - begun
-    print(f"{report.tried} files in {seconds:.0f} s, findings in {given.folder}: {report.findings or 'none'}")  # noqa: T201
+    print(f"{report.tried} files in {seconds:.0f} s, findings in {given.folder}: {report.findings or 'none'}")
     return int(bool(report.findings))
 
 

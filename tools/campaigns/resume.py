@@ -1,6 +1,6 @@
 """Interrupted runs whose files are damaged: a resume gives the result of the whole, or one UnpoolError, never another.
 
-    python -m tests.campaigns.resume --count 2000 --seed 1
+    python -m tools.campaigns.resume --count 2000 --seed 1
 
 What an interrupted run left is copied, one to three of its files are damaged, and the copy is resumed: data, tags,
 chunks, zarr.json, journal, record, also between the moments when two outputs get their names. Where the resume is
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.campaigns.two_writers import FORMATS, Job, StoppedError, read, results, run, session
+from tools.campaigns.two_writers import FORMATS, Job, StoppedError, read, results, run, session
 from unpool.errors import UnpoolError
 from unpool.runtime.streams.checkpoint import partial_folder
 

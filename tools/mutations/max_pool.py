@@ -1,6 +1,6 @@
 """Faults against section 3 of the contract."""
 
-from tests.mutations.record import Mutation
+from tools.mutations.record import Mutation
 
 RESOLVING = "operators/max_pool.py"
 ATTRIBUTES = "operators/attributes.py"
