@@ -8,8 +8,7 @@ All sizes are Python ints in elements, so nothing here can overflow.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,8 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError
 
 INT64_MAX = 2**63 - 1
+LARGEST = 2**31 - 1
+"""The largest value of an attribute."""
 
 
 class OddSide(Enum):
@@ -38,7 +39,7 @@ class Window(NamedTuple):
     @property
     def reach(self) -> int:
         """Elements between the first and the last tap, both counted."""
-        return (self.size - 1) * self.dilation + 1
+        return reach(self)
 
 
 class Axis(NamedTuple):
@@ -57,8 +58,7 @@ class Span(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """The (tap, other position) pairs of each position of one axis.
 
     Position p has `count[p]` taps; pair t is tap `tap[p] + t * tap_step` at `other[p] + t * other_step`.
@@ -66,9 +66,14 @@ class Walk:
 
     tap: npt.NDArray[np.int64]
     other: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    count: npt.NDArray[np.int64]  # type: ignore[assignment]  # a tuple has a method of this name
     tap_step: int
     other_step: int
+
+
+def reach(window: Window) -> int:
+    """As `Window.reach`, also in compiled code, which knows no properties."""
+    return (window.size - 1) * window.dilation + 1
 
 
 def pooled_size(large: int, window: Window, begin: int, end: int, *, ceil: bool) -> int:
@@ -91,12 +96,12 @@ def pooled_quotient(window: Window, begin: int, end: int, *, ceil: bool) -> tupl
 
 def ceil_end(window: Window, end: int) -> int:
     """The padding at the end under which `pooled_size` gives without ceil what it gives with ceil, for every size."""
-    return min(end + window.stride - 1, window.reach - 1)
+    return min(end + window.stride - 1, reach(window) - 1)
 
 
 def truncated_pooled_size(large: int, window: Window, begin: int, end: int) -> int:
     """As `pooled_size` without ceil, but dividing toward zero: one window that does not fit may count."""
-    room = large + begin + end - window.reach
+    room = large + begin + end - reach(window)
     return (room // window.stride if room >= 0 else -(-room // window.stride)) + 1
 
 
@@ -105,13 +110,47 @@ def same_pooled_size(large: int, stride: int) -> int:
     return -(-large // stride)
 
 
-def same_pool_begin(large: int, small: int, window: Window, odd: OddSide, *, keep_negative: bool) -> int:
-    """Padding that lets `small` windows cover an axis; a negative total is 0, or halved with `keep_negative`."""
-    total = (small - 1) * window.stride + window.reach - large
-    if total < 0 and not keep_negative:
+def split_pool_padding(total: int, is_upper: bool, keeps_negative: bool) -> int:
+    """Part of the padding of a SAME pool that goes to the beginning; a negative total is 0, or halved."""
+    if total < 0 and not keeps_negative:
         return 0
-    extra = total if odd is OddSide.END else total + 1
+    extra = total if is_upper else total + 1
     return extra // 2 if extra >= 0 else -(-extra // 2)
+
+
+class Padding(IntEnum):
+    """The source of the padding of a pool."""
+
+    EXPLICIT = 0
+    SAME_UPPER = 1
+    SAME_LOWER = 2
+    VALID = 3
+
+
+class PoolRule(NamedTuple):
+    """The rule for the padding and the size of a pool."""
+
+    padding: int  # a Padding
+    ceil: bool
+    is_ort: bool  # as onnxruntime has it, where that differs from the standard
+
+
+def place_pool(large: int, window: Window, pads: tuple[int, int], rule: PoolRule) -> tuple[int, int]:
+    """Padding before the first element of an axis, and the number of windows, negative where none fits.
+
+    >>> place_pool(5, Window(2, 2), (0, 0), PoolRule(Padding.SAME_LOWER, False, False))
+    (1, 3)
+    """
+    if rule.padding == Padding.SAME_UPPER or rule.padding == Padding.SAME_LOWER:
+        small = same_pooled_size(large, window.stride)
+        total = (small - 1) * window.stride + reach(window) - large
+        return split_pool_padding(total, rule.padding == Padding.SAME_UPPER, rule.is_ort), small
+    begin, end, ceil = pads[0], pads[1], rule.ceil
+    if rule.padding == Padding.VALID:
+        begin, end, ceil = 0, 0, rule.ceil and rule.is_ort
+    if rule.is_ort and not ceil:
+        return begin, truncated_pooled_size(large, window, begin, end)
+    return begin, (large + begin + (ceil_end(window, end) if ceil else end) - reach(window)) // window.stride + 1
 
 
 def upsampled_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) -> int:
@@ -239,12 +278,26 @@ def upsampling_walk(axis: Axis) -> Walk:
     tap_step, back = window.stride // common, window.dilation // common
     position = np.arange(axis.large, dtype=np.int64) + axis.begin
     remainder = position % window.stride
-    tap = remainder // common * pow(back, -1, tap_step) % tap_step
+    tap = remainder // common * modular_inverse(back, tap_step) % tap_step
     other = (position - tap * window.dilation) // window.stride
     skipped = np.maximum(0, -((axis.small - 1 - other) // back))
     tap, other = tap + skipped * tap_step, other - skipped * back
     count = np.minimum(-((tap - window.size) // tap_step), other // back + 1)
     return Walk(tap, other, np.where(remainder % common == 0, np.maximum(0, count), 0), tap_step, -back)
+
+
+def modular_inverse(number: int, modulus: int) -> int:
+    """The factor that makes the number 1 more than a multiple of the modulus; the two have no common divisor.
+
+    >>> modular_inverse(3, 7), modular_inverse(1, 1)
+    (5, 0)
+    """
+    rest, last, factor, earlier = number % modulus, modulus, 1, 0
+    while rest > 1:
+        quotient = last // rest
+        rest, last = last - quotient * rest, rest
+        factor, earlier = earlier - quotient * factor, factor
+    return factor % modulus
 
 
 def taps_by_shift(window: Window) -> npt.NDArray[np.int64]:

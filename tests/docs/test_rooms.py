@@ -81,8 +81,8 @@ ALLOWED = {
 }
 INNER = {
     "kernels/cpu": (
-        "vector", "machine", "fold_axes", "indices", "activation", "normalization", "snake", "weights", "max_pool",
-        "max_unpool", "convert", "copy_rows", "conv_transpose",
+        "vector", "machine", "axes", "fold_axes", "indices", "activation", "normalization", "snake", "weights",
+        "max_pool", "max_unpool", "convert", "copy_rows", "conv_transpose",
     ),
     "kernels/gpu": (
         "elements", "launch", "tiles", "layouts", "max_pool", "max_unpool",

@@ -18,7 +18,7 @@ from tests.support.guarded import beside_guard, survives
 from tests.support.kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_pool import direct, rolling
-from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem, is_far
 from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store
 from unpool.kernels.cpu.vector.maximum import keys_of_bits
@@ -196,7 +196,7 @@ def test_routing_knows_both_kernels() -> None:
         axis, float32 = Axis(size, (size - window) // stride + 1, Window(window, stride)), np.dtype(np.int32)
         return PoolProblem(outer, PlaneAxes((axis,), axis, 1), ElementType(float32, 0, 0), has_indices, PoolMode())
 
-    assert pool(64, 13, 1, has_indices=True).is_far
+    assert is_far(pool(64, 13, 1, has_indices=True))
     assert is_cheaper(pool(64, 13, 1, has_indices=True))
     assert not is_cheaper(pool(1024, 2, 2))
     assert not is_cheaper(pool(2, 13, 1, 16))

@@ -117,7 +117,9 @@ def _words(arg: Any, numbers: dict[tuple[Kind, int], int], writer: _PlanWriter) 
     if isinstance(arg, np.ndarray):
         table = np.ascontiguousarray(arg)
         address = _TABLE, writer.add_table(table.tobytes())
-        return _array_words(arg.shape, table.strides, arg.itemsize, address)
+        sizes = [max(1, size) for size in arg.shape]  # NumPy's own steps of an empty array are 0 or more
+        strides = tuple(arg.itemsize * math.prod(sizes[axis:]) for axis in range(1, arg.ndim + 1))
+        return _array_words(arg.shape, strides, arg.itemsize, address)
     if isinstance(arg, tuple):
         return [word for each in arg for word in _words(each, numbers, writer)]
     if isinstance(arg, float):

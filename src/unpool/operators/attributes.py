@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
+from unpool.geometry import LARGEST as LARGEST
 from unpool.operators.contract import AttributeType, Row, row_with
 
 COMPAT = ("spec", "ort")
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-LARGEST = 2**31 - 1
 
 ACTIVATION_PARAMS = {
     "Relu": (),

@@ -9,11 +9,17 @@ from typing import NamedTuple
 from unpool import geometry
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
-from unpool.geometry import Axis, OddSide, Window, element_count, pooled_size
+from unpool.geometry import Axis, Padding, PoolRule, Window, element_count
 from unpool.operators import attributes as read
 from unpool.operators.attributes import Activation, Attributes
 from unpool.operators.contract import Row
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
+
+PADDINGS = {
+    "NOTSET": Padding.EXPLICIT, "SAME_UPPER": Padding.SAME_UPPER, "SAME_LOWER": Padding.SAME_LOWER,
+    "VALID": Padding.VALID,
+}  # fmt: skip
+"""By `auto_pad`."""
 
 
 class MaxPoolSpec(NamedTuple):
@@ -79,27 +85,11 @@ def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
 def axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
     """Spatial axis `number` of a call, from its size in X alone; a negative output size is a ShapeError."""
     window = spec.windows[number]
-    begin, small = _placed(spec, window, large, spec.pads[number])
+    rule = PoolRule(PADDINGS[spec.padding], spec.ceil, spec.compat == "ort")
+    begin, small = geometry.place_pool(large, window, spec.pads[number], rule)
     if small < 0:
         raise ShapeError(
             f"{spec.row.label}: spatial axis {number} needs room for a window of {window.reach}, got {large} elements "
             f"and pads {list(spec.pads[number])}, which gives size {small}. Pad more or use a smaller kernel."
         )
     return Axis(large, small, window, begin)
-
-
-def _placed(spec: MaxPoolSpec, window: Window, large: int, pads: tuple[int, int]) -> tuple[int, int]:
-    """Padding before the first element, and the number of windows."""
-    is_ort = spec.compat == "ort"
-    if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
-        odd = OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN
-        small = geometry.same_pooled_size(large, window.stride)
-        return geometry.same_pool_begin(large, small, window, odd, keep_negative=is_ort), small
-    if spec.padding == "VALID":
-        pads = (0, 0)
-        ceil = spec.ceil and is_ort
-    else:
-        ceil = spec.ceil
-    if is_ort and not ceil:
-        return pads[0], geometry.truncated_pooled_size(large, window, *pads)
-    return pads[0], pooled_size(large, window, *pads, ceil=ceil)

@@ -10,6 +10,7 @@ import numpy as np
 
 from unpool.geometry import Walk
 from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.vector.registration import jit_inline
 
 
 def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], labels, label_weights: Sequence[int]):
@@ -24,15 +25,30 @@ def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], labels, label_
     width   maximum number of rows that one position lists
     """
     steps = np.empty((len(walks), 4), np.int64)
-    parts = [np.empty((0, 3), np.int64)]
+    table = np.empty((sum(len(walk.count) for walk in walks), 3), np.int64)
     first, width = 0, 1
     for number, walk in enumerate(walks):
-        (label, label_step), other, weight = labels[number], other_weights[number], label_weights[number]
-        steps[number] = len(walk.count), walk.other_step * other, label_step * weight, first
-        parts.append(np.stack([walk.other * other, label * weight, walk.count], axis=1))
+        (label, label_step), weights = labels[number], (other_weights[number], label_weights[number])
+        width *= add_walk(steps, table, (number, first), walk, label, label_step, weights)
         first += len(walk.count)
-        width *= max(1, int(walk.count.max(initial=0)))
-    return steps, np.concatenate(parts), width
+    return steps, table, width
+
+
+@jit_inline
+def add_walk(steps, table, at, walk, label, label_step, weights):
+    """Write an axis to the arrays of `row_plan`, at a number and a row; the most pairs of a position, 1 or more."""
+    (number, first), (other, weight), rows = at, weights, walk.count.size
+    steps[number, 0] = rows
+    steps[number, 1] = walk.other_step * other
+    steps[number, 2] = label_step * weight
+    steps[number, 3] = first
+    table[first : first + rows, 0] = walk.other * other
+    table[first : first + rows, 1] = label * weight
+    table[first : first + rows, 2] = walk.count
+    most = 1
+    if rows > 0:
+        most = max(most, int(walk.count.max()))
+    return most
 
 
 def padded_rows(padded: Sequence[int], begins: Sequence[int], sizes: Sequence[int], weights: Sequence[int]):

@@ -8,13 +8,15 @@ the caller may change indices during the call.
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import times
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector.registration import jit_inline
 
 _TOGETHER = 1 << 12  # indices of a job
 _WORK = 4  # of an index and an axis, in elements that are copied
@@ -49,18 +51,37 @@ def rebased(planes: int, source: tuple[int, ...], target: tuple[int, ...]) -> tu
     return tuple(zip((planes, *source), weights, strict=True))
 
 
+class RecountPlan(NamedTuple):
+    """A call."""
+
+    params: RecountParams
+    axes: Any  # int64, sizes and weights
+    jobs: int
+    work: int
+
+
 @lru_cache(maxsize=64)
 def launch(axes: tuple[tuple[int, int], ...], outer: int, channels: int, places: int) -> Launch:
     """The call on flat (source, target), one array or two, of `outer` times `channels` times `places` indices.
 
     With more channels than 1, they are the last axis of the source. The first of the axes has all planes.
     """
+    made = plan(np.array(axes, np.int64), outer, channels, places)
+    return Launch(recount, made.jobs, made.work, made.axes, record(made.params))
+
+
+@jit_inline
+def plan(axes: Any, outer: int, channels: int, places: int) -> RecountPlan:
+    """As `launch`."""
+    is_needed = axes[:, 0] > 1
+    is_needed[0] = True
+    needed, limit = axes[is_needed], 1
+    for number in range(axes.shape[0]):
+        limit *= int(axes[number, 0])
     block = max(1, _TOGETHER // channels)
-    needed = [axes[0], *(axis for axis in axes[1:] if axis[0] > 1)]
-    limit = math.prod(size for size, _ in axes)
-    blocks, work = -(-places // block), outer * channels * places * _WORK * len(needed)
-    args = record(RecountParams(limit, channels, places, block))
-    return Launch(recount, outer * blocks, work, np.array(needed, np.int64), args)
+    work = times(outer * channels * places, _WORK * needed.shape[0])
+    params = RecountParams(limit, channels, places, block)
+    return RecountPlan(params, needed, outer * -(-places // block), work)
 
 
 @jit()

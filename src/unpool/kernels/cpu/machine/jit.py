@@ -134,7 +134,9 @@ def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
     >>> record(Size(4, True))["width"].tolist()
     [4]
     """
-    return np.array([tuple(params)], _record_type(type(params), *field_types.items()))
+    array = np.zeros(1, _record_type(type(params), *field_types.items()))  # a plan has the bytes between fields, too
+    array[0] = tuple(params)
+    return array
 
 
 @cache

@@ -29,6 +29,7 @@ from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.plan import Condition, Operand, PlanStep
 from unpool.kernels.cpu.machine.task import FIRST, RUN_AS_CALLER, SHARED, STOP, WAKES
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import count_bytes, nbytes_of
 
 VECTOR_SPEEDUP = 4  # elements that pools by vectors visit in the time of one as `split` counts work
@@ -267,10 +268,16 @@ def _spread(kernel: Any, jobs: int, work: int, most: int, parts: int, pace: Pace
 
 def thread_count(work: int, threads: int | None) -> int:
     """The number of threads, 1 or more, that some work is worth; `threads` is a maximum, as in `split`."""
-    most = work // _WORTH_A_THREAD
-    if most > 1:
-        most = min(most, available_cores() if threads is None else min(threads, max_threads()))
-    return max(1, most)
+    if work < 2 * _WORTH_A_THREAD:
+        return 1
+    most: int = available_cores() if threads is None else min(threads, max_threads())
+    return thread_count_of(work, most)
+
+
+@jit_inline
+def thread_count_of(work: int, most: int) -> int:
+    """As `thread_count`, of `most` threads."""
+    return max(1, min(work // _WORTH_A_THREAD, most))
 
 
 @cache

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import by_element
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
 
 class RunningMax(NamedTuple):
@@ -55,11 +56,13 @@ def place_type(element: str, *, is_wide: bool):
     return types.int64 if is_wide else getattr(types, f"int{_place_bits(np.dtype(element).itemsize)}")
 
 
+@jit_inline
 def is_wide(count: int, size: int) -> bool:
     """True if `count` places need more bits than usual, next to elements of `size` bytes."""
     return count >= 1 << (_place_bits(size) - 1)
 
 
+@jit_inline
 def _place_bits(size: int) -> int:
     return 16 if size == 2 else 32
 
@@ -68,11 +71,13 @@ def _place_bits(size: int) -> int:
 COMPARE_TYPES = {"float32": "float32", "float64": "float64", "int16": "float32", "int8": "int32", "uint8": "int32"}
 
 
+@by_element
 def compare_size(element: str) -> int:
     """Bytes of an element while it is compared."""
     return np.dtype(COMPARE_TYPES[element]).itemsize
 
 
+@by_element
 def compare_lanes(element: str) -> int:
     """Elements in one register while they are compared."""
     return vector_bytes() // compare_size(element)

@@ -5,21 +5,35 @@
 Any rank, stride, dilation and padding; lanes are positions of the last axis, or channels.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpool.geometry import pooling_walk
+from unpool.geometry import pooling_walk, reach
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.fold_axes import list_rows, row_plan
+from unpool.kernels.cpu.axes import axis_at, large_sizes, times
+from unpool.kernels.cpu.fold_axes import add_walk, list_rows
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
-from unpool.kernels.cpu.max_pool.pool import UNFLAGGED, FlaggedBands, PlaneAxes, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import (
+    UNFLAGGED,
+    FlaggedBands,
+    PlaneAxes,
+    PoolProblem,
+    element_size,
+    has_prefetch,
+    lane_places,
+    nan_of,
+    outer_places,
+    plane_large,
+    plane_rows,
+    pool_size,
+    spatial_axes,
+)
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
@@ -63,45 +77,72 @@ class RowWalks(NamedTuple):
     table: Any
 
 
+class DirectPlan(NamedTuple):
+    """A call, without its tables."""
+
+    params: DirectPoolParams  # `lowest` and `infinity` as bits
+    step: int  # a constant of the kernel, as the next ones
+    is_wide: bool
+    registers: int
+    jobs: int
+    work: int
+
+
 def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
     """The call that pools all planes; with `bands` it takes flags after the indices, and pools those that have one."""
-    plane, element, lanes, window = pool.plane, pool.elements, pool.plane.lanes, pool.plane.lanes.window
-    steps, table, listed = _rows(plane)
-    register, sizes = vector_bytes() // element.size, [axis.large for axis in plane.spatial]
-    weights = [math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
-    places = sum((axis.window.reach - 1) * weight for axis, weight in zip(plane.spatial, weights, strict=True))
-    reach = lanes.large + lanes.begin + register * window.stride + window.reach
-    is_wide = compare.is_wide(reach + places, element.size)
-    params = DirectPoolParams(
-        elements=pool.size, plane=plane.large, rows=plane.rows,
-        outer_places=pool.outer_places, lane_places=pool.lane_places,
-        small=lanes.small, large=lanes.large, begin=lanes.begin,
-        window=window.size, stride=window.stride, dilation=window.dilation,
-        listed=listed, prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0,
-        flagged=bands or UNFLAGGED, nan=pool.mode.nan,
-        lowest=element.value(element.lowest), infinity=element.value(element.infinity),
-    )  # fmt: skip
-    is_rare = is_wide and element.size != 2  # planes of 2**31 elements, or such dilations: one kernel for all strides
-    step = window.stride if window.stride in (1, 2) and not is_rare else 0
-    # two independent registers of 32-bit elements hide each other's latency
-    registers = 2 if element.size == 4 and lanes.small >= 2 * register and not is_rare else 1
-    kernel = _make_kernel(element.name, step, pool.has_indices, is_wide, registers)
-    rows = pool.outer * plane.rows
+    element, (steps, table, listed) = pool.elements, _rows(pool.plane)
+    made = plan(pool, listed, bands or UNFLAGGED)
+    params = made.params._replace(lowest=element.value(element.lowest), infinity=element.value(element.infinity))
     flags = (0,) if bands is None else ()
     args = record(params, lowest=element.name, infinity=element.name, flagged=record(UNFLAGGED).dtype)
-    return Launch(
-        kernel, rows, rows * lanes.small * listed * window.size, *flags, args, RowWalks(steps, table)
+    kernel = _make_kernel(element.name, made.step, pool.has_indices, made.is_wide, made.registers)
+    return Launch(kernel, made.jobs, made.work, *flags, args, RowWalks(steps, table))
+
+
+@jit_inline
+def plan(pool: PoolProblem, listed: int, bands: FlaggedBands) -> DirectPlan:
+    """The call that pools all planes, whose windows have `listed` rows at most."""
+    plane, size, lanes = pool.plane, element_size(pool.elements), pool.plane.lanes
+    register, window = vector_bytes() // size, lanes.window
+    axes, places = spatial_axes(plane), 0
+    for number in range(len(axes)):
+        places += (reach(axis_at(axes, number).window) - 1) * large_sizes(axes, number + 1)
+    read = lanes.large + lanes.begin + register * window.stride + reach(window)
+    is_wide = compare.is_wide(read + places, size)
+    params = DirectPoolParams(
+        pool_size(pool), plane_large(plane), plane_rows(plane), outer_places(pool), lane_places(pool),
+        lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
+        listed, PREFETCH_DISTANCE if has_prefetch(pool) else 0, bands, nan_of(pool.mode),
+        pool.elements.lowest, pool.elements.infinity,
     )  # fmt: skip
+    is_rare = is_wide and size != 2  # planes of 2**31 elements, or such dilations: one kernel for all strides
+    step = window.stride if (window.stride == 1 or window.stride == 2) and not is_rare else 0
+    # two independent registers of 32-bit elements hide each other's latency
+    registers = 2 if size == 4 and lanes.small >= 2 * register and not is_rare else 1
+    rows = pool.outer * plane_rows(plane)
+    work = times(times(times(rows, lanes.small), listed), window.size)
+    return DirectPlan(params, step, is_wide, registers, rows, work)
 
 
-@cached(64)
-def _rows(plane: PlaneAxes):
+@jit_inline
+def row_walks(plane: PlaneAxes) -> Any:
     """The rows of x that each row of y walks, and their places in the plane, for `list_rows`."""
-    sizes = [axis.large for axis in plane.axes]
-    weights = [math.prod(sizes[number + 1 :]) for number in range(len(plane.leading))]
-    walks = [pooling_walk(axis) for axis in plane.leading]
-    places = [weight // plane.unit for weight in weights]
-    return row_plan(walks, weights, [(walk.other, walk.other_step) for walk in walks], places)
+    leading, first, width = plane.leading, 0, 1
+    count = 0
+    for number in range(len(leading)):
+        count += axis_at(leading, number).small
+    steps, table = np.empty((len(leading), 4), np.int64), np.empty((count, 3), np.int64)
+    for number in range(len(leading)):
+        axis = axis_at(leading, number)
+        weight = large_sizes(leading, number + 1) * plane.lanes.large
+        walk = pooling_walk(axis)
+        place = weight // plane.unit
+        width *= add_walk(steps, table, (number, first), walk, walk.other, walk.other_step, (weight, place))
+        first += axis.small
+    return steps, table, width
+
+
+_rows = cached(64)(row_walks)
 
 
 @specialize

@@ -10,23 +10,32 @@ It is for windows that share elements in ways that no other kernel uses, where o
 MOST_VISITS times. It needs about 32 bytes for each element of a plane.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.geometry import Axis, pooling_walk
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import axis_at, large_sizes, small_sizes, sorted_unique, times
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.direct import is_flagged
-from unpool.kernels.cpu.max_pool.pool import UNFLAGGED, FlaggedBands, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import (
+    UNFLAGGED,
+    FlaggedBands,
+    PoolProblem,
+    plane_large,
+    plane_rows,
+    plane_small,
+    spatial_axes,
+)
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 MOST_VISITS = 1 << 10  # visits of an element, on average, up to which windows are walked one by one
 MOST_PLACES = 1 << 32  # places of a plane: more are not worth their memory
 _NAN = 2**63 - 1  # key
+_COLUMNS = 7  # of DoublingAxis
 _WORK = 4  # of a comparison, in elements that are visited
 
 
@@ -67,57 +76,106 @@ class DoublingTables(NamedTuple):
     inverses: Any  # distinct window of every position
 
 
+@jit_inline
 def is_worthwhile(pool: PoolProblem) -> bool:
     """True if a walk of every window visits elements too often."""
-    plane = pool.plane
-    leading = math.prod(min(axis.window.size, -(-axis.large // axis.window.dilation)) for axis in plane.leading)
-    visits = plane.small * leading * plane.lanes.window.size
-    return visits > MOST_VISITS * (plane.large + plane.small) and plane.large < MOST_PLACES
+    plane, large, small = pool.plane, plane_large(pool.plane), plane_small(pool.plane)
+    visits = times(small, plane.lanes.window.size)
+    for number in range(len(plane.leading)):
+        axis = axis_at(plane.leading, number)
+        visits = times(visits, min(axis.window.size, -(-axis.large // axis.window.dilation)))
+    return visits > MOST_VISITS * (large + small) and large < MOST_PLACES
 
 
 def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
-    """The call that writes all planes; with `bands` it takes flags after the indices, and writes those that have one.
+    """The call that writes all planes; with `bands`, those that have one of the flags after the indices."""
+    made, flags = plan(pool, bands or UNFLAGGED), (0,) if bands is None else ()
+    args = record(made.params, flagged=record(UNFLAGGED).dtype)
+    kernel = _make_kernel(pool.elements.bits, pool.has_indices)
+    return Launch(kernel, made.jobs, made.work, *flags, args, made.tables)
 
-    Axes that lose most are pooled first, so that no intermediate result is larger than x and y.
+
+class DoublingPlan(NamedTuple):
+    """A call."""
+
+    params: DoublingParams
+    tables: DoublingTables
+    jobs: int
+    work: int
+
+
+@jit_inline
+def plan(pool: PoolProblem, bands: FlaggedBands) -> DoublingPlan:
+    """The call that writes all planes. Axes that lose most are pooled first, so that no intermediate result is larger
+    than x and y.
     """
-    axes, channels = pool.plane.spatial, pool.plane.unit
-    distinct = [_distinct(axis) for axis in axes]
-    order = sorted(range(len(axes)), key=lambda each: len(distinct[each][0]) / max(1, axes[each].large))
-    sizes, rows, work, windows, positions = [axis.large for axis in axes], [], 0, 0, 0
-    most = math.prod(sizes)
-    for number in order:
-        first, count, inverse = distinct[number]
-        work += math.prod(sizes) * int(count.max(initial=1)).bit_length()
-        rows.append(
-            DoublingAxis(
-                number, axes[number].large, len(first), len(inverse), axes[number].window.dilation, windows, positions
-            )
-        )
-        sizes[number], windows, positions = len(first), windows + len(first), positions + len(inverse)
-        most = max(most, math.prod(sizes))
-    elements, large = pool.elements, math.prod(axis.large for axis in axes)
+    axes, channels = spatial_axes(pool.plane), pool.plane.unit
+    count, total, longest = len(axes), 0, 0
+    for number in range(count):
+        axis = axis_at(axes, number)
+        total += axis.small
+        longest = max(longest, axis.large)
+    rows = np.empty((count, _COLUMNS), np.int64)
+    distinct, inverse = np.empty((2, total), np.int64), np.empty(total, np.int64)
+    first, last = np.empty((2, total), np.int64), np.empty(total, np.int64)
+    begins, kinds, shares = np.zeros(count, np.int64), np.zeros(count, np.int64), np.empty(count, np.float64)
+    begin = 0
+    for number in range(count):
+        axis = axis_at(axes, number)
+        begins[number] = begin
+        kinds[number] = _distinct(axis, first[:, begin:], last[begin:])
+        shares[number] = kinds[number] / max(1, axis.large)
+        begin += axis.small
+    order = np.argsort(shares, kind="mergesort")
+    large = large_sizes(axes, 0)
+    sizes, most, work, windows, positions = np.empty(count, np.int64), large, 0, 0, 0
+    for number in range(count):
+        sizes[number] = axis_at(axes, number).large
+    for place in range(count):
+        number = int(order[place])
+        axis, start, kind = axis_at(axes, number), begins[number], int(kinds[number])
+        distinct[:, windows : windows + kind] = first[:, start : start + kind]
+        inverse[positions : positions + axis.small] = last[start : start + axis.small]
+        longest_run, bits = 1, 0
+        for window in range(kind):
+            longest_run = max(longest_run, int(first[1, start + window]))
+        while longest_run > 0:
+            longest_run, bits = longest_run >> 1, bits + 1
+        work += int(sizes.prod()) * bits
+        rows[place, 0] = number
+        rows[place, 1] = axis.large
+        rows[place, 2] = kind
+        rows[place, 3] = axis.small
+        rows[place, 4] = axis.window.dilation
+        rows[place, 5] = windows
+        rows[place, 6] = positions
+        sizes[number], windows, positions = kind, windows + kind, positions + axis.small
+        most = max(most, int(sizes.prod()))
+    small = small_sizes(axes, 0)
     params = DoublingParams(
-        large=large, small=math.prod(axis.small for axis in axes), channels=channels,
-        plane_places=0 if pool.mode.per_plane else large, most=most, longest=max(axis.large for axis in axes),
-        rows=pool.plane.rows, flagged=bands or UNFLAGGED, nan_last=pool.mode.nan_last, infinity=elements.infinity,
-        lowest=elements.lowest,
+        large, small, channels, 0 if pool.mode.per_plane else large, most, longest, plane_rows(pool.plane), bands,
+        pool.mode.nan_last, pool.elements.infinity, pool.elements.lowest,
     )  # fmt: skip
-    first, count, inverse = (np.concatenate([distinct[number][part] for number in order]) for part in range(3))
-    planes, flags = pool.outer * channels, (0,) if bands is None else ()
-    args, tables = (
-        record(params, flagged=record(UNFLAGGED).dtype),
-        DoublingTables(np.array(rows), first, count, inverse),
-    )
-    kernel, work = _make_kernel(elements.bits, pool.has_indices), planes * _WORK * (work + params.small)
-    return Launch(kernel, planes, work, *flags, args, tables)
+    tables = DoublingTables(rows, distinct[0, :windows].copy(), distinct[1, :windows].copy(), inverse)
+    return DoublingPlan(params, tables, pool.outer * channels, times(pool.outer * channels * _WORK, work + small))
 
 
-def _distinct(axis: Axis):
-    """Per distinct window of an axis its first element on data, and their number; the window of each position."""
+@jit_inline
+def _distinct(axis: Axis, found: Any, inverse: Any) -> int:
+    """Per distinct window of an axis its first element on data, and their number; the window of each position.
+
+    The result is the number of distinct windows.
+    """
     walk = pooling_walk(axis)
-    pairs = np.stack([np.where(walk.count > 0, walk.other, 0), walk.count]).astype(np.int64)
-    found, inverse = np.unique(pairs, axis=1, return_inverse=True)
-    return found[0], found[1], inverse.reshape(-1).astype(np.int64)
+    first = np.where(walk.count > 0, walk.other, 0)
+    firsts, counts = sorted_unique(first), sorted_unique(walk.count)
+    keys = np.searchsorted(firsts, first) * counts.size + np.searchsorted(counts, walk.count)
+    kinds = sorted_unique(keys)
+    for number in range(kinds.size):
+        found[0, number] = firsts[kinds[number] // counts.size]
+        found[1, number] = counts[kinds[number] % counts.size]
+    inverse[: keys.size] = np.searchsorted(kinds, keys)
+    return int(kinds.size)
 
 
 @jit_inline

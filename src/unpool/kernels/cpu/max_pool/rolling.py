@@ -25,16 +25,26 @@ from typing import NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import axis_at
 from unpool.kernels.cpu.machine import libraries, types
 from unpool.kernels.cpu.machine.host import vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.compare import compare_lanes, narrow_element, narrow_marked_nan, widen_element
-from unpool.kernels.cpu.max_pool.pool import PoolProblem
+from unpool.kernels.cpu.max_pool.pool import (
+    PoolProblem,
+    element_name,
+    element_size,
+    has_prefetch,
+    is_far,
+    nan_of,
+    outer_places,
+    pool_size,
+)
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
-MOST_TAPS = {1: 13, 2: 5}  # by stride, the largest width and height of windows that this kernel pools the fastest
+MOST_TAPS = (0, 13, 5)  # by stride, the largest width and height of windows that this kernel pools the fastest
 COMMON_WINDOWS = ((2, 1), (3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (3, 2), (4, 2), (5, 2))
 """Sizes and strides of square windows whose kernels are shipped."""
 
@@ -71,46 +81,72 @@ def is_possible(pool: PoolProblem) -> bool:
     The maxima of the rows above, and their places, have to fit into registers: otherwise each row loads and stores
     them, and pooling axis by axis is faster. No kernel is compiled for the window of a small call, or without Numba.
     """
-    axes = pool.plane.axes
-    if pool.mode.channels_last or len(axes) != 2 or pool.elements.name not in ("float32", "float64", "int16"):
+    if pool.elements.name not in ("float32", "float64", "int16") or len(pool.plane.leading) != 1:
         return False
-    windows = [axis.window for axis in axes]
-    stride = windows[0].stride
-    most = MOST_TAPS.get(stride, 0)
-    queued = (windows[0].size - 1) * (2 if pool.has_indices else 1)
+    return is_rolling(pool) and (libraries.can_compile() or is_common(pool))
+
+
+@jit_inline
+def is_rolling(pool: PoolProblem) -> bool:
+    """True if the windows of planes of floats with two axes are such, whatever is compiled."""
+    if pool.mode.channels_last or len(pool.plane.leading) != 1 or not WORTH_A_KERNEL <= pool_size(pool) < 2**31:
+        return False
+    rows, columns = axis_at(pool.plane.leading, 0), pool.plane.lanes
+    depth, taps, stride = rows.window.size, columns.window.size, rows.window.stride
+    if stride != columns.window.stride or stride > 2:
+        return False
+    most = MOST_TAPS[stride]
+    queued = (depth - 1) * (2 if pool.has_indices else 1)
     return (
-        WORTH_A_KERNEL <= pool.size < 2**31
-        and queued <= vector_registers()
-        and stride == windows[1].stride
-        and all(stride <= window.size <= most and window.dilation == 1 for window in windows)
-        and windows[0].size * windows[1].size > stride**2
-        and all(0 <= axis.begin < axis.window.size for axis in axes)
-        and all((axis.small - 1) * stride - axis.begin < axis.large for axis in axes)
-        and (libraries.can_compile() or (windows[0] == windows[1] and (windows[0].size, stride) in COMMON_WINDOWS))
+        queued <= vector_registers()
+        and stride <= depth <= most
+        and stride <= taps <= most
+        and rows.window.dilation == 1
+        and columns.window.dilation == 1
+        and depth * taps > stride**2
+        and 0 <= rows.begin < depth
+        and 0 <= columns.begin < taps
+        and (rows.small - 1) * stride - rows.begin < rows.large
+        and (columns.small - 1) * stride - columns.begin < columns.large
     )
+
+
+@jit_inline
+def is_common(pool: PoolProblem) -> bool:
+    """True if the kernel for such windows is shipped."""
+    rows, columns = axis_at(pool.plane.leading, 0).window, pool.plane.lanes.window
+    return rows.size == columns.size and (rows.size, rows.stride) in COMMON_WINDOWS
 
 
 def launch(pool: PoolProblem) -> Launch:
     """The call that pools all planes."""
-    (rows, columns), element = pool.plane.axes, pool.elements
-    fitting = BAND_BYTES // max(1, columns.large * element.size * rows.window.stride)
-    count = -(-rows.small // max(1, LEAST_ROWS * (rows.window.size - rows.window.stride), fitting))
+    (rows,), columns, element = pool.plane.leading, pool.plane.lanes, pool.elements
+    params, jobs = plan(pool)
+    kernel = _make_kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
+    return Launch(kernel, jobs, pool.work, record(params))
+
+
+@jit_inline
+def plan(pool: PoolProblem) -> tuple[RollingPoolParams, int]:
+    """The arguments and the number of jobs of the call that pools all planes."""
+    rows, columns = axis_at(pool.plane.leading, 0), pool.plane.lanes
+    size, element = element_size(pool.elements), element_name(pool.elements)
+    fitting = BAND_BYTES // max(1, columns.large * size * rows.window.stride)
+    count = -(-rows.small // max(1, max(LEAST_ROWS * (rows.window.size - rows.window.stride), fitting)))
     height = -(-rows.small // count)
     count = -(-rows.small // height)
-    blocks = -(-columns.small // compare_lanes(element.name))
-    is_non_temporal = pool.is_far and pool.mode.is_recycled and indices_fill_lines(columns.small, element.name)
+    blocks = -(-columns.small // compare_lanes(element))
+    is_non_temporal = is_far(pool) and pool.mode.is_recycled and indices_fill_lines(columns.small, element)
     params = RollingPoolParams(
-        elements=pool.size, height=rows.large, width=columns.large,
-        small_height=rows.small, small_width=columns.small, top=rows.begin, left=columns.begin,
-        bands=count, band_height=height, outer_places=pool.outer_places,
-        prefetch_bytes=rows.window.stride * columns.large * element.size // blocks,
-        has_prefetch=pool.is_far or (pool.has_prefetch and not pool.has_indices),  # indices are stored for longer
-        indices_non_temporal=is_non_temporal, infinity=element.infinity, nan=pool.mode.nan,
+        pool_size(pool), rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin,
+        count, height, outer_places(pool), rows.window.stride * columns.large * size // blocks,
+        is_far(pool) or (has_prefetch(pool) and not pool.has_indices),  # indices are stored for longer
+        is_non_temporal, pool.elements.infinity, nan_of(pool.mode),
     )  # fmt: skip
-    kernel = _make_kernel(element.name, rows.window.size, columns.window.size, rows.window.stride, pool.has_indices)
-    return Launch(kernel, pool.outer * count, pool.work, record(params))
+    return params, pool.outer * count
 
 
+@jit_inline
 def indices_fill_lines(small: int, element: str) -> bool:
     """True if blocks of indices are whole lines of memory, in rows of `small` outputs."""
     in_line, lanes = LINE // 8, compare_lanes(element)

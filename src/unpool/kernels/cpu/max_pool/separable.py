@@ -11,13 +11,14 @@ results of such rows are compared in full (`separable_combine.py`). A maximum th
 the job's flag is set, and a kernel that walks whole windows pools its outputs again.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from unpool.geometry import reach
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import axis_at, times
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import DONE, Condition, KernelStep, Kind, Operand
@@ -25,27 +26,57 @@ from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.max_pool import separable_combine as steps
 from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
-from unpool.kernels.cpu.max_pool.pool import ElementType, FlaggedBands, PoolProblem
-from unpool.kernels.cpu.max_pool.separable_plan import chain, known_stride, padded_size, plan_strips
+from unpool.kernels.cpu.max_pool.pool import (
+    ElementType,
+    FlaggedBands,
+    PoolProblem,
+    element_name,
+    has_prefetch,
+    is_far,
+    nan_of,
+    plane_large,
+    plane_small,
+    pool_size,
+    spatial_axes,
+)
+from unpool.kernels.cpu.max_pool.separable_plan import (
+    SeparablePoolParams,
+    StripParams,
+    chain_form,
+    known_stride,
+    padded_size,
+    plan_strips,
+)
 from unpool.kernels.cpu.vector import IGNORED
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 
 def launch(pool: PoolProblem, walk: Callable[[FlaggedBands], Launch]) -> "PaddingGuard":
     """The call that pools all planes; `walk` makes the one that walks the windows of bands with a flag."""
     element, plane = pool.elements, pool.plane
-    params, tables = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
-    params = params._replace(
-        prefetch_distance=PREFETCH_DISTANCE if pool.has_prefetch else 0, nan=pool.mode.nan, infinity=element.infinity,
-        fill=_fill(element, pool.has_indices),
-    )  # fmt: skip
-    jobs = pool.size // params.plane * params.strips
+    strips, tables = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
+    params, jobs, bands = plan(pool, strips)
+    params = params._replace(fill=_fill(element, pool.has_indices))
+    stride = known_stride(spatial_axes(plane)[-1], plane.unit)
     call = Launch(
-        _make_kernel(element.name, known_stride(plane.spatial[-1], plane.unit), pool.has_indices), jobs, pool.work,
+        _make_kernel(element.name, stride, pool.has_indices), jobs, pool.work,
         record(params, fill=COMPARE_TYPES[element.name]), tables,
     )  # fmt: skip
-    lanes = plane.lanes.small
-    bands = FlaggedBands(params.strip_outputs // lanes, params.strips, params.outputs // lanes)
     return PaddingGuard(call, jobs, Launches(pool.work, lambda _: walk(bands)))
+
+
+@jit_inline
+def plan(pool: PoolProblem, strips: StripParams) -> tuple[SeparablePoolParams, int, FlaggedBands]:
+    """The arguments, without `fill`, and the jobs of the call that pools all planes; the bands that may have a flag."""
+    distance, lanes = PREFETCH_DISTANCE if has_prefetch(pool) else 0, pool.plane.lanes.small
+    params = SeparablePoolParams(
+        strips.plane, strips.outputs, strips.strips, strips.strip_rows, strips.strip_elements, strips.strip_outputs,
+        strips.used_rows, strips.last_used_rows, strips.counts_planes, strips.line_pitch, strips.even, strips.odd,
+        strips.row_elements, strips.row_start, strips.line_rows, strips.line_size, strips.shift, strips.pooled_size,
+        strips.pooled_pitch, strips.has_channels, distance, nan_of(pool.mode), pool.elements.infinity, 0,
+    )  # fmt: skip
+    jobs = pool_size(pool) // strips.plane * strips.strips
+    return params, jobs, FlaggedBands(strips.strip_outputs // lanes, strips.strips, strips.outputs // lanes)
 
 
 class PaddingGuard:
@@ -79,6 +110,27 @@ def _fill(element: ElementType, has_indices: bool):
     if element.name == "int16" and not has_indices:
         return np.int32(element.lowest << 16).view(np.float32)
     return kind(-np.inf)
+
+
+def fill_bits(element: str, lowest: int, has_indices: bool) -> int:
+    """The bits of `_fill`."""
+    raise NotImplementedError
+
+
+@compile_as(fill_bits)
+def _fill_bits(element: Any, lowest: Any, has_indices: Any) -> Callable[..., Any]:
+    lowest32, lowest64 = (
+        int(np.array(-np.inf, kind).view(f"i{kind(0).itemsize}")) for kind in (np.float32, np.float64)
+    )
+
+    def compiled(element, lowest, has_indices):
+        if element >= 3:
+            return lowest - (1 if has_indices else 0)
+        if element == 1:
+            return lowest64
+        return lowest << 16 if element == 2 and not has_indices else lowest32
+
+    return compiled
 
 
 @specialize
@@ -176,33 +228,47 @@ _LONG_LINE = 2  # a line that is the whole plane leaves the first cache
 _FAR = 1.5  # factor of moved elements in memory, whose latency is hidden less than that of taps
 
 
+@jit_inline
 def is_possible(pool: PoolProblem) -> bool:
     """True if places fit their type, channels fill a register, and laid out lines are short, one and all."""
-    plane, size = pool.plane, pool.plane.large
-    padded = [padded_size(axis) * plane.unit ** (axis is plane.spatial[-1]) for axis in plane.spatial]
-    if math.prod(padded) > _MOST_PADDING * (size + plane.small):
+    plane, size = pool.plane, plane_large(pool.plane)
+    axes = spatial_axes(plane)
+    count = len(axes)
+    last = padded_size(axis_at(axes, count - 1)) * plane.unit
+    padded, after = last, last
+    for number in range(count - 1):
+        padded = times(padded, padded_size(axis_at(axes, number)))
+        if number > 0:
+            after = times(after, padded_size(axis_at(axes, number)))
+    if padded > _MOST_PADDING * (size + plane_small(plane)):
         return False
-    window = plane.spatial[0].window.reach if len(padded) > 1 else 1
-    longest = max(padded[-1], window * math.prod(padded[1:]))
-    return 0 < size < 2**31 and longest <= _LINE_ELEMENTS and not 1 < plane.unit < compare_lanes(pool.elements.name)
+    longest = max(last, reach(axis_at(axes, 0).window) * after if count > 1 else 1)
+    is_filled = not 1 < plane.unit < compare_lanes(element_name(pool.elements))
+    return 0 < size < 2**31 and longest <= _LINE_ELEMENTS and is_filled
 
 
+@jit_inline
 def is_cheaper(pool: PoolProblem) -> bool:
     """True if the elements that the separable kernel moves in caches cost less than the taps of all windows."""
-    plane, far = pool.plane, _FAR if pool.has_indices and pool.is_far else 1
-    spatial = plane.spatial
-    now = math.prod(padded_size(axis) for axis in spatial)
+    plane, axes = pool.plane, spatial_axes(pool.plane)
+    far = _FAR if pool.has_indices and is_far(pool) else 1.0
+    now = 1
+    for number in range(len(axes)):
+        now = times(now, padded_size(axis_at(axes, number)))
     moved = now
-    for axis in reversed(spatial):
-        *steps, final = chain(axis.window)
-        moved += now * sum(len(step) + 1 for step in steps)
+    for number in range(len(axes) - 1, -1, -1):
+        axis = axis_at(axes, number)
+        steps, _, taps = chain_form(axis.window)
+        moved += now * (5 * steps)  # four taps and a result
         now = now // max(1, padded_size(axis)) * axis.small
-        moved += now * (len(final) + 1)
-    if len(spatial) == 1:
+        moved += now * (taps + 1)
+    if len(axes) == 1:
         moved = (moved + 2 * now) * _LONG_LINE
-    visits = now * math.prod(axis.window.size for axis in spatial)
-    taps = visits * _TAP
-    lanes = compare_lanes(pool.elements.name)
+    visits = now
+    for number in range(len(axes)):
+        visits = times(visits, axis_at(axes, number).window.size)
+    cost = times(visits, _TAP)
+    lanes = compare_lanes(element_name(pool.elements))
     if plane.unit == 1 and plane.lanes.small < 2 * lanes:
-        taps *= _SHORT if plane.lanes.small >= lanes else _RAGGED
-    return pool.outer * visits * plane.unit >= _WORTH_LAYING_OUT and moved * far < taps
+        cost = times(cost, _SHORT if plane.lanes.small >= lanes else _RAGGED)
+    return times(times(pool.outer, visits), plane.unit) >= _WORTH_LAYING_OUT and moved * far < cost

@@ -6,17 +6,16 @@ A reduction is a maximum over a few taps, of `rows` times `groups` runs of neigh
 A place is a position of x as indices count it.
 """
 
-from collections.abc import Iterable, Iterator
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.fold_axes import padded_rows
+from unpool.geometry import Axis, Window, reach
+from unpool.kernels.cpu.axes import axis_at, large_sizes, prepend, small_sizes
 from unpool.kernels.cpu.max_pool.compare import compare_lanes, compare_size
-from unpool.kernels.cpu.max_pool.pool import PlaneAxes
+from unpool.kernels.cpu.max_pool.pool import PlaneAxes, spatial_axes
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
 STRIP_BYTES = 1 << 18  # pooled rows of one strip of a plane: they stay in the second cache
@@ -52,6 +51,32 @@ class Reduction(NamedTuple):
 
 
 REDUCTION = np.dtype([(name, np.int64) for name in Reduction._fields])
+_FIELDS = len(Reduction._fields)
+
+
+class StripParams(NamedTuple):
+    """Strips of planes. Where small planes are put together, all of them count as one plane."""
+
+    plane: int  # elements of x in a plane
+    outputs: int  # elements of y in a plane
+    strips: int  # of a plane
+    strip_rows: int  # padded rows from one strip to the next
+    strip_elements: int  # elements of x from one strip to the next
+    strip_outputs: int  # elements of y from one strip to the next
+    used_rows: int  # padded rows of a strip
+    last_used_rows: int  # padded rows of the last strip of a plane
+    counts_planes: bool  # whether places count in the whole tensor, rather than inside their own plane
+    line_pitch: int  # elements from one laid out row to the next
+    even: int  # begin of the data in a laid out row; with two phases, of the even elements
+    odd: int  # with two phases, begin of the odd elements
+    row_elements: int  # elements of x in a laid out row
+    row_start: int  # the element of x's row that they begin with
+    line_rows: int  # rows that are laid out at a time
+    line_size: int  # elements of them
+    shift: int  # elements before the first of them, so that data start with a line of the cache
+    pooled_size: int  # elements of the pooled rows of one strip
+    pooled_pitch: int  # elements from one of them to the next
+    has_channels: bool  # whether there are channels
 
 
 class SeparablePoolParams(NamedTuple):
@@ -91,8 +116,8 @@ class SeparablePoolTables(NamedTuple):
     lane_places: Table  # with channels, added to it for each position of a row
     tap_bytes: Table  # distance of each tap in bytes
     tap_places: Table  # added to the place by each tap
-    line_reductions: npt.NDArray[np.void]  # (reductions) along a row
-    plane_reductions: npt.NDArray[np.void]  # (2, reductions) along the other axes, of a strip and of the last one
+    line_reductions: Any  # (reductions) along a row
+    plane_reductions: Any  # (2, reductions) along the other axes, of a strip and of the last one
 
     @property
     def nbytes(self) -> int:
@@ -100,9 +125,10 @@ class SeparablePoolTables(NamedTuple):
         return sum(table.nbytes for table in self)
 
 
+@jit_inline
 def padded_size(axis: Axis) -> int:
     """Elements of an axis with all the padding that a window touches."""
-    return (axis.small - 1) * axis.window.stride + axis.window.reach
+    return (axis.small - 1) * axis.window.stride + reach(axis.window)
 
 
 def chain(window: Window) -> list[list[int]]:
@@ -113,33 +139,32 @@ def chain(window: Window) -> list[list[int]]:
     >>> chain(Window(3)), chain(Window(6)), chain(Window(13))
     ([[0, 1, 2]], [[0, 1, 2, 3], [0, 2]], [[0, 1, 2, 3], [0, 4, 8, 9]])
     """
-    steps, covered = [], 1
-    while -(-window.size // covered) > _MOST_TAPS * min(window.stride, _MOST_STRIDE):
-        steps.append([tap * covered for tap in range(4)])
-        covered *= 4
-    taps = -(-window.size // covered)
+    count, covered, taps = chain_form(window)
+    steps = [[tap * 4**number for tap in range(4)] for number in range(count)]
     return [*steps, [*(tap * covered for tap in range(taps - 1)), window.size - covered]]
 
 
+@jit_inline
+def chain_form(window: Window) -> tuple[int, int, int]:
+    """The number of windows before the last one of a chain, elements that their results cover, and taps of the last.
+
+    Window n has the taps 0, 1, 2 and 3 times 4**n; the last one has neighbouring results, but its last tap ends there.
+
+    >>> chain_form(Window(3)), chain_form(Window(13))
+    ((0, 1, 3), (1, 4, 4))
+    """
+    steps, covered = 0, 1
+    while -(-window.size // covered) > _MOST_TAPS * min(window.stride, _MOST_STRIDE):
+        steps, covered = steps + 1, 4 * covered
+    return steps, covered, -(-window.size // covered)
+
+
+@jit_inline
 def known_stride(axis: Axis, inner: int) -> int:
     """The stride of the last axis for which the kernel is compiled: 1; 2, if one reduction is enough; 0 for any."""
     if inner > 1 or axis.window.stride == 1:
         return 1
-    return 2 if axis.window.stride == 2 and len(chain(axis.window)) == 1 else 0
-
-
-class TapTableBuilder:
-    """Builds the table of taps."""
-
-    def __init__(self, width: int):
-        self.width = width
-        self.rows: list[tuple[int, int]] = []
-
-    def add(self, offsets: Iterable[int], places: Iterable[int]) -> tuple[int, int]:
-        """Add taps at offsets in elements; the range of their rows."""
-        first = len(self.rows)
-        self.rows += [(offset * self.width, place) for offset, place in zip(offsets, places, strict=False)]
-        return first, len(self.rows)
+    return 2 if axis.window.stride == 2 and chain_form(axis.window)[0] == 0 else 0
 
 
 class RowLayout(NamedTuple):
@@ -150,147 +175,229 @@ class RowLayout(NamedTuple):
     odd: int  # where its odd elements do, with two phases
     apart: int  # from even to odd positions of the padded row, with two phases; 0 if all are neighbours
 
-    def place(self, position: int) -> int:
-        """The element of a position of the padded row."""
-        return position // 2 + position % 2 * self.apart if self.apart else position
+
+@jit_inline
+def _place_in(line: RowLayout, position: int) -> int:
+    """The element of a position of the padded row."""
+    return position // 2 + position % 2 * line.apart if line.apart else position
 
 
+@jit_inline
 def _row_layout(padded: int, low: int, count: int, phases: int, whole: int) -> RowLayout:
     """The layout in which even and odd elements begin at the same place of a cache line."""
     if phases == 1:
         return RowLayout(_round_up(padded, whole), low, 0, 0)
     half = _round_up(max(padded, low + 1 + _round_up(count, 2 * whole)) // 2 + 1, whole)
-    line = RowLayout(2 * half + whole, 0, 0, half + low % 2)
-    return line._replace(even=line.place(low), odd=line.place(low + 1))
+    apart = half + low % 2
+    even, odd = low // 2 + low % 2 * apart, (low + 1) // 2 + (low + 1) % 2 * apart
+    return RowLayout(2 * half + whole, even, odd, apart)
 
 
 @cached(256)
-def plan_strips(plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool):
-    """Arguments and tables of a call: planes split into strips, or small planes put together, and the reductions."""
-    spatial, inner, width, lanes = plane.spatial, plane.unit, compare_size(element), compare_lanes(element)
-    channel_places = 0 if per_plane else prod(axis.large for axis in spatial)
-    last, whole = spatial[-1], ALIGNMENT // width
+def plan_strips(
+    plane: PlaneAxes, element: str, has_indices: bool, outer: int, per_plane: bool
+) -> tuple[StripParams, SeparablePoolTables]:
+    """Planes split into strips, or small planes put together, and the tables of a call."""
+    params, tables = make_strips(plane, element, has_indices, outer, per_plane)
+    place = np.int64 if compare_size(element) == 8 else np.int32
+    return params, SeparablePoolTables(
+        tables.starts, tables.row_places.astype(place), tables.lane_places.astype(place),
+        tables.tap_bytes, tables.tap_places,
+        tables.line_reductions.view(REDUCTION)[:, 0], tables.plane_reductions.view(REDUCTION)[:, :, 0],
+    )  # fmt: skip
+
+
+@jit_inline
+def make_strips(plane: PlaneAxes, element: Any, has_indices: bool, outer: int, per_plane: bool) -> Any:
+    """As `plan_strips`, with places as int64, and reductions as rows of numbers."""
+    spatial, inner, width, lanes = spatial_axes(plane), plane.unit, compare_size(element), compare_lanes(element)
+    last, whole, size = axis_at(spatial, len(spatial) - 1), ALIGNMENT // width, large_sizes(spatial, 0)
     pooled = last.small * inner
-    if len(spatial) == 2 and spatial[0].window.stride > 1:
+    if len(spatial) == 2 and axis_at(spatial, 0).window.stride > 1:
         pooled = _round_up(pooled, whole)
-    row_bytes = pooled * width * (1 + has_indices)
-    rows, size = prod(padded_size(axis) for axis in spatial[:-1]), prod(axis.large for axis in spatial)
-    planes = 1 if inner > 1 else _planes(outer, row_bytes * rows, size)
-    axes = spatial if planes == 1 and len(spatial) > 1 else (Axis(planes, planes, Window(1)), *spatial)
-    padded, sizes = [padded_size(axis) for axis in axes], [axis.large for axis in axes]
-    weights = [prod(sizes[number + 1 :]) * inner for number in range(len(axes) - 1)]
-    starts = padded_rows(padded[:-1], [axis.begin for axis in axes[:-1]], sizes[:-1], weights)
-    first, rest, after = axes[0], prod(padded[1:-1]), prod(axis.small for axis in axes[1:]) * inner
-    strips, height = (-(-outer // planes), planes) if planes > 1 else _strips(first, rest * row_bytes)
-    heights = (height, (outer if planes > 1 else first.small) - (strips - 1) * height)
-    depths = [padded_size(Axis(0, each, first.window)) for each in heights]
-    low = min(max(last.begin, 0), padded[-1])
-    count = (max(low, min(last.begin + last.large, padded[-1])) - low) * inner
-    line = _row_layout(padded[-1] * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
-    line_rows = 1 if inner > 1 else min(max(depths) * rest, max(1, LINE_BYTES // (line.pitch * width)))
-    taps, slack = TapTableBuilder(width), 4 * lanes + 2 * whole
-    line_reductions = list(_line_reductions(last, inner, channel_places, (line_rows, pooled, lanes), line, taps))
-    kept_taps, reductions = len(taps.rows), []
-    for each, depth in zip(heights, depths, strict=True):
-        del taps.rows[kept_taps:]
-        reductions.append(list(_plane_reductions(axes, inner, (each, depth, pooled, lanes), taps)))
-    elements, place = prod(sizes[1:]) * inner, np.int64 if width == 8 else np.int32
-    places = (starts % elements if per_plane and planes > 1 else starts) // inner
-    positions = np.arange(padded[-1] if inner > 1 else 0) * (last.window.stride if len(line_reductions) == 1 else 1)
-    params = SeparablePoolParams(
-        plane=(outer if planes > 1 else sizes[0]) * elements, outputs=(outer if planes > 1 else first.small) * after,
-        strips=strips, strip_rows=0 if planes > 1 else height * first.window.stride * rest,
-        strip_elements=planes * elements if planes > 1 else 0, strip_outputs=height * after,
-        used_rows=depths[0] * rest, last_used_rows=depths[1] * rest, counts_planes=not per_plane,
-        line_pitch=line.pitch, even=line.even, odd=line.odd,
-        row_elements=count, row_start=(low - last.begin) * inner,
-        line_rows=line_rows, line_size=line_rows * line.pitch + slack, shift=-line.even % whole,
-        pooled_size=max(depths) * rest * pooled + slack, pooled_pitch=pooled, has_channels=inner > 1,
+    row_bytes = pooled * width * (2 if has_indices else 1)
+    planes = 1 if inner > 1 else _planes(outer, row_bytes * _padded_sizes(spatial, 0), size)
+    axes = spatial
+    if planes > 1 or len(spatial) == 1:
+        axes = prepend(Axis(planes, planes, Window(1, 1, 1), 0), spatial)
+    first, rest, after = axis_at(axes, 0), _padded_sizes(axes, 1), small_sizes(axes, 1) * inner
+    strips, height, heights = -(-outer // planes), planes, outer
+    if planes == 1:
+        strips, height = _strips(first, rest * row_bytes)
+        heights = first.small
+    last_height = heights - (strips - 1) * height
+    depth = (height - 1) * first.window.stride + reach(first.window)
+    last_depth = (last_height - 1) * first.window.stride + reach(first.window)
+    most_depth, padded = max(depth, last_depth), padded_size(last)
+    low = min(max(last.begin, 0), padded)
+    count = (max(low, min(last.begin + last.large, padded)) - low) * inner
+    line = _row_layout(padded * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
+    line_rows = 1 if inner > 1 else min(most_depth * rest, max(1, LINE_BYTES // (line.pitch * width)))
+    slack, most_taps, most_reductions = 4 * lanes + 2 * whole, 0, 0
+    for number in range(len(axes)):
+        steps, _, final = chain_form(axis_at(axes, number).window)
+        most_taps, most_reductions = most_taps + 4 * steps + final, most_reductions + steps + 1
+    taps = np.zeros((most_taps, 2), np.int64)
+    lines = np.zeros((most_reductions, _FIELDS), np.int64)
+    others = np.zeros((2, most_reductions, _FIELDS), np.int64)
+    sizes = line_rows, pooled, lanes
+    line_count, kept = _line_reductions(last, inner, 0 if per_plane else size, sizes, line, taps, lines)
+    strip, last_strip = (height, depth, pooled, lanes), (last_height, last_depth, pooled, lanes)
+    _plane_reductions(axes, inner, strip, taps, kept, others[0])
+    other_count, tap_count = _plane_reductions(axes, inner, last_strip, taps, kept, others[1])
+    starts, elements = _padded_starts(axes, inner), large_sizes(axes, 1) * inner
+    places = starts % elements if per_plane and planes > 1 else starts
+    apart = last.window.stride if line_count == 1 else 1
+    params = StripParams(
+        outer * elements if planes > 1 else first.large * elements, (outer if planes > 1 else first.small) * after,
+        strips, 0 if planes > 1 else height * first.window.stride * rest,
+        planes * elements if planes > 1 else 0, height * after,
+        depth * rest, last_depth * rest, not per_plane, line.pitch, line.even, line.odd,
+        count, (low - last.begin) * inner, line_rows, line_rows * line.pitch + slack, -line.even % whole,
+        most_depth * rest * pooled + slack, pooled, inner > 1,
     )  # fmt: skip
-    tap_bytes, tap_places = np.array(taps.rows, np.int64).T.copy()
-    tables = SeparablePoolTables(
-        starts, (places - last.begin).astype(place), positions.astype(place), tap_bytes, tap_places,
-        np.array(line_reductions, REDUCTION), np.array(reductions, REDUCTION),
+    return params, SeparablePoolTables(
+        starts, places // inner - last.begin, np.arange(padded if inner > 1 else 0) * apart,
+        taps[:tap_count, 0] * width, taps[:tap_count, 1].copy(),
+        lines[:line_count].copy(), others[:, :other_count].copy(),
     )  # fmt: skip
-    return params, tables
 
 
+@jit_inline
+def _padded_sizes(axes: Any, first: int) -> int:
+    """The product of the padded sizes of axes from a number on, without the last one."""
+    product = 1
+    for number in range(first, len(axes) - 1):
+        product *= padded_size(axis_at(axes, number))
+    return product
+
+
+@jit_inline
+def _padded_starts(axes: Any, inner: int) -> Any:
+    """For every position of padded leading axes the element at which its row starts, -1 in the padding."""
+    starts = np.zeros(1, np.int64)
+    for number in range(len(axes) - 1):
+        axis = axis_at(axes, number)
+        position = np.arange(padded_size(axis)) - axis.begin
+        is_data = (position >= 0) & (position < axis.large)
+        offsets = position * (large_sizes(axes, number + 1) * inner)
+        grown = np.empty((starts.size, position.size), np.int64)
+        for row in range(starts.size):
+            grown[row] = np.where(is_data, starts[row] + offsets, -1) if starts[row] >= 0 else np.full_like(offsets, -1)
+        starts = grown.reshape(-1)
+    return starts
+
+
+@jit_inline
 def _planes(outer: int, plane_bytes: int, size: int) -> int:
     """The number of small planes that are pooled together, so that places fit and threads have some parts."""
     return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
 
 
+@jit_inline
 def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
+@jit_inline
 def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
     """The number of strips, and their output positions; at most about half of a strip overlaps the next."""
     window = first.window
-    fitting = (STRIP_BYTES // max(1, row_bytes) - window.reach) // window.stride + 1
-    height = min(first.small, max((window.reach - 1) // window.stride + 1, fitting))
+    fitting = (STRIP_BYTES // max(1, row_bytes) - reach(window)) // window.stride + 1
+    height = min(first.small, max((reach(window) - 1) // window.stride + 1, fitting))
     count = -(-first.small // height)
     height = -(-first.small // count)
     return -(-first.small // height), height
 
 
-def _line_reductions(
-    axis: Axis, inner: int, channel_places: int, sizes, line, taps: TapTableBuilder
-) -> Iterator[Reduction]:
+@jit_inline
+def _put(table: Any, number: int, reduction: Reduction) -> None:
+    """Write a row of a table of reductions."""
+    for field in range(_FIELDS):
+        table[number, field] = reduction[field]
+
+
+@jit_inline
+def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes: Any, line: Any, taps: Any, table: Any) -> Any:
     """From laid out rows to pooled rows; `sizes` are the rows, the pitch of the pooled ones, and lanes of a register.
 
-    With channels a reduction is of one row, and its rows are the positions of that.
+    With channels a reduction is of one row, and its rows are the positions of that. The results are the numbers of
+    reductions and of taps.
     """
     stride, dilation, padded = axis.window.stride, axis.window.dilation, padded_size(axis)
-    (rows, pooled, lanes), small, pitch = sizes, axis.small, line.pitch
-    *steps, final = chain(axis.window)
-    for number, step in enumerate(steps):
-        tap_rows = taps.add((tap * dilation * inner for tap in step), (tap * dilation for tap in step))
-        reach = step[-1] * dilation
+    (rows, pooled, lanes), small, pitch, used = sizes, axis.small, line.pitch, 0
+    count, covered, last = chain_form(axis.window)
+    for number in range(count):
+        distance = 4**number * dilation
+        for tap in range(4):
+            taps[used + tap, 0] = tap * distance * inner
+            taps[used + tap, 1] = tap * distance
+        reached = 3 * distance
         if number > 0:
-            yield _flat(tap_rows, rows * pitch - reach * inner, lanes)._replace(in_place=1)
+            run = rows * pitch - reached * inner
+            _put(table, number, Reduction(used, used + 4, -(-run // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, 0, 1))
         elif inner > 1:
-            yield Reduction(*tap_rows, padded - reach, inner, inner, inner, 1, channel_places)
+            run = padded - reached
+            _put(table, number, Reduction(used, used + 4, run, inner, inner, inner, 1, channel_places, 1, 0, 0, 0, 0))
         else:
-            yield Reduction(*tap_rows, rows, pitch, pitch, padded - reach, 1, 1)
-    tap_rows = taps.add((line.place(tap * dilation * inner) for tap in final), (tap * dilation for tap in final))
+            _put(table, number, Reduction(used, used + 4, rows, pitch, pitch, padded - reached, 1, 1, 1, 0, 0, 0, 0))
+        used += 4
+    for tap in range(last):
+        at = (tap * covered if tap < last - 1 else axis.window.size - covered) * dilation
+        taps[used + tap, 0] = _place_in(line, at * inner)
+        taps[used + tap, 1] = at
+    stop, step = used + last, 1 if line.apart else stride
     if inner > 1:
-        yield Reduction(*tap_rows, small, stride * inner, inner, inner, 1, channel_places)
+        apart = stride * inner
+        _put(table, count, Reduction(used, stop, small, apart, inner, inner, 1, channel_places, 1, 0, 0, 0, 0))
     else:
-        yield Reduction(*tap_rows, rows, pitch, pooled, small, 1 if line.apart else stride, stride)
+        _put(table, count, Reduction(used, stop, rows, pitch, pooled, small, step, stride, 1, 0, 0, 0, 0))
+    return count + 1, stop
 
 
-def _flat(tap_rows: tuple[int, int], run: int, lanes: int) -> Reduction:
-    """One long run, as rows of one register each."""
-    return Reduction(*tap_rows, -(-run // lanes), lanes, lanes, lanes)
+@jit_inline
+def _plane_reductions(axes: Any, inner: int, strip: Any, taps: Any, used: int, table: Any) -> Any:
+    """From pooled rows to outputs; a strip is its pooled and padded positions, a row's pitch, a register's lanes.
 
-
-def _plane_reductions(
-    axes: tuple[Axis, ...], inner: int, strip: tuple[int, ...], taps: TapTableBuilder
-) -> Iterator[Reduction]:
-    """From pooled rows to outputs; a strip is its pooled and padded positions, a row's pitch, a register's lanes."""
-    height, depth, pooled, lanes = strip
-    is_pooled = False
-    padded = [depth, *(padded_size(axis) for axis in axes[1:])]
-    small = [height, *(axis.small for axis in axes[1:])]
+    The results are the numbers of reductions, and of taps including the `used` ones.
+    """
+    (height, depth, pooled, lanes), is_pooled, written = strip, False, 0
     for number in range(len(axes) - 2, -1, -1):
-        window, run = axes[number].window, prod(small[number + 1 :]) * inner
-        pitch = prod(small[number + 1 : -1]) * pooled
-        if window.size == window.stride == 1 and (number > 0 or is_pooled):
+        axis = axis_at(axes, number)
+        window, run = axis.window, small_sizes(axes, number + 1) * inner
+        pitch = pooled
+        for each in range(number + 1, len(axes) - 1):
+            pitch *= axis_at(axes, each).small
+        if window.size == 1 and window.stride == 1 and (number > 0 or is_pooled):
             continue
-        rows, is_pooled = prod(padded[:number]), True
-        *steps, final = chain(window)
-        for step in steps:
-            tap_rows = taps.add((tap * window.dilation * pitch for tap in step), step)
-            run_in_place = (rows * padded[number] - step[-1] * window.dilation) * pitch
-            yield _flat(tap_rows, run_in_place, lanes)._replace(in_place=1)
-        tap_rows = taps.add((tap * window.dilation * pitch for tap in final), final)
-        group_in, group_out = padded[number] * pitch, small[number] * run
+        rows, is_pooled = 1, True
+        for each in range(number):
+            rows *= depth if each == 0 else padded_size(axis_at(axes, each))
+        padded, small = (depth, height) if number == 0 else (padded_size(axis), axis.small)
+        count, covered, last = chain_form(window)
+        for step in range(count):
+            for tap in range(4):
+                taps[used + tap, 0] = tap * 4**step * window.dilation * pitch
+                taps[used + tap, 1] = tap * 4**step
+            there = (rows * padded - 3 * 4**step * window.dilation) * pitch
+            _put(
+                table, written,
+                Reduction(used, used + 4, -(-there // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, 0, 1),
+            )  # fmt: skip
+            used, written = used + 4, written + 1
+        for tap in range(last):
+            at = tap * covered if tap < last - 1 else window.size - covered
+            taps[used + tap, 0] = at * window.dilation * pitch
+            taps[used + tap, 1] = at
+        stop, group_in, group_out = used + last, padded * pitch, small * run
         total = rows * group_out
         if window.stride > 1:
             apart = window.stride * pitch
-            yield Reduction(*tap_rows, small[number], apart, run, run, 1, 0, rows, group_in, group_out, total)
+            made = Reduction(used, stop, small, apart, run, run, 1, 0, rows, group_in, group_out, total, 0)
         elif rows == 1:
-            yield _flat(tap_rows, total, lanes)._replace(total=total)
+            made = Reduction(used, stop, -(-total // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, total, 0)
         else:
-            yield Reduction(*tap_rows, rows, group_in, group_out, group_out, total=total)
+            made = Reduction(used, stop, rows, group_in, group_out, group_out, 1, 0, 1, 0, 0, total, 0)
+        _put(table, written, made)
+        used, written = stop, written + 1
+    return written, used

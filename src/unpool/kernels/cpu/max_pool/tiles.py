@@ -9,23 +9,33 @@ block in which one occurs is compared again in full, and the next block in full 
 stored non-temporally: a plain store reads its line, and displaces x.
 """
 
-import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from unpool.geometry import Axis, pooling_walk
+from unpool.geometry import Axis, pooling_walk, reach
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import axis_at, large_sizes, sorted_unique
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import compare
 from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
-from unpool.kernels.cpu.max_pool.pool import PlaneAxes, PoolProblem
+from unpool.kernels.cpu.max_pool.pool import (
+    PlaneAxes,
+    PoolProblem,
+    element_size,
+    has_prefetch,
+    lane_places,
+    nan_of,
+    outer_places,
+    plane_large,
+    pool_bytes,
+    pool_size,
+)
 from unpool.kernels.cpu.vector import IGNORED
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
 STEPS = (1, 2, 4)  # strides along the lanes, which are the widths of windows
@@ -52,81 +62,135 @@ class TilePoolParams(NamedTuple):
     infinity: Any  # bits of +infinity, of 16-bit floats
 
 
-@dataclass(frozen=True, eq=False)
-class WindowTiling:
+class WindowTiling(NamedTuple):
     """The places where windows begin, and the offsets of their rows."""
 
-    corners: npt.NDArray[np.int64]  # (rows, 3) per row of outputs its first window's element and place, and its list
-    offsets: npt.NDArray[np.int64]  # (lists, rows of a window, 2) elements and places from there; all on data
+    corners: Any  # int64 (rows, 3) per row of outputs its first window's element and place, and its list
+    offsets: Any  # int64 (lists, rows of a window, 2) elements and places from there; all on data
     reach: int  # elements between the first and the last row that are read side by side
     is_disjoint: bool  # whether no element lies in two windows
+    is_there: bool  # False if the windows have no tiling
+
+
+class TilePlan(NamedTuple):
+    """A call, without its tables."""
+
+    params: TilePoolParams  # `lowest` and `infinity` as bits
+    is_wide: bool  # a constant of the kernel, as the next one
+    block: int
+    jobs: int
 
 
 @cached(64)
 def tiling(plane: PlaneAxes) -> WindowTiling | None:
     """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty."""
+    found = find_tiling(plane)
+    return found if found.is_there else None
+
+
+@jit_inline
+def find_tiling(plane: PlaneAxes) -> WindowTiling:
+    """As `tiling`."""
     leading, lanes, unit = plane.leading, plane.lanes, plane.unit
-    window, axes = lanes.window, (*leading, lanes)
-    if window.reach != window.stride or window.stride not in STEPS or window.size != window.stride:
-        return None
-    if lanes.begin or lanes.small * window.stride > lanes.large:
-        return None
-    if not all(pooling_walk(axis).count.all() for axis in leading):
-        return None
-    corners, offsets = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64)
-    for number, axis in enumerate(leading):
-        listed = _rows(axis, MOST_OFFSETS // offsets.size)
-        if listed is None:
-            return None
-        (starts, lists), weight = listed, math.prod(each.large for each in axes[number + 1 :])
-        corners = corners[:, np.newaxis] * (1, len(lists)) + starts * (weight, 1)
-        offsets = offsets[:, np.newaxis, :, np.newaxis] + lists[:, np.newaxis] * weight
-        corners, offsets = corners.reshape(-1, 2), offsets.reshape(-1, math.prod(offsets.shape[2:]))
-    places = np.stack([corners[:, 0], corners[:, 0] // unit, corners[:, 1]], axis=1)
-    is_disjoint = all(axis.window.reach <= axis.window.stride for axis in leading)
-    return WindowTiling(places, np.stack([offsets, offsets // unit], axis=-1), int(offsets[:, -1].max()), is_disjoint)
+    window = lanes.window
+    corners, offsets, none = np.zeros((1, 2), np.int64), np.zeros((1, 1), np.int64), np.zeros((0, 0, 2), np.int64)
+    nothing = WindowTiling(corners, none, 0, False, False)
+    if reach(window) != window.stride or window.size != window.stride or window.stride not in STEPS:
+        return nothing
+    if lanes.begin != 0 or lanes.small * window.stride > lanes.large:
+        return nothing
+    for number in range(len(leading)):
+        if not pooling_walk(axis_at(leading, number)).count.all():
+            return nothing
+    is_disjoint = True
+    for number in range(len(leading)):
+        axis = axis_at(leading, number)
+        is_disjoint = is_disjoint and reach(axis.window) <= axis.window.stride
+        starts, lists = _rows(axis, MOST_OFFSETS // offsets.size)
+        if lists.shape[0] == 0 and axis.small > 0:
+            return nothing
+        weight, count = large_sizes(leading, number + 1) * lanes.large, lists.shape[0]
+        rows, before = starts.shape[0], corners.shape[0]
+        grown = np.empty((before, rows, 2), np.int64)
+        grown[:, :, 0] = corners[:, 0].copy().reshape((before, 1)) + starts[:, 0].copy().reshape((1, rows)) * weight
+        grown[:, :, 1] = corners[:, 1].copy().reshape((before, 1)) * count + starts[:, 1].copy().reshape((1, rows))
+        corners = grown.reshape((before * rows, 2))
+        some, taps = offsets.shape[0], offsets.shape[1]
+        more = np.empty((some, count, taps, lists.shape[1]), np.int64)
+        more[:] = offsets.reshape((some, 1, taps, 1)) + lists.reshape((1, count, 1, lists.shape[1])) * weight
+        offsets = more.reshape((some * count, taps * lists.shape[1]))
+    places = np.empty((corners.shape[0], 3), np.int64)
+    places[:, 0] = corners[:, 0]
+    places[:, 1] = corners[:, 0] // unit
+    places[:, 2] = corners[:, 1]
+    both = np.empty((offsets.shape[0], offsets.shape[1], 2), np.int64)
+    both[:, :, 0] = offsets
+    both[:, :, 1] = offsets // unit
+    furthest = 0
+    for number in range(offsets.shape[0]):
+        furthest = max(furthest, int(offsets[number, offsets.shape[1] - 1]))
+    return WindowTiling(places, both, furthest, is_disjoint, True)
 
 
-def _rows(axis: Axis, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+@jit_inline
+def _rows(axis: Axis, most: int) -> Any:
     """For every position the first of its taps on data and the number of its list; and the lists of taps from there.
 
-    Taps in padding become the nearest one on data, which changes no result. None for lists of more than `most` taps.
+    Taps in padding become the nearest one on data, which changes no result. No lists if they had more than `most` taps.
     """
-    walk = pooling_walk(axis)
-    kinds, number = np.unique(np.stack([walk.tap, walk.count], axis=1), axis=0, return_inverse=True)
-    if len(kinds) * axis.window.size > most:
-        return None
-    taps = np.clip(np.arange(axis.window.size) - kinds[:, :1], 0, kinds[:, 1:] - 1) * axis.window.dilation
-    return np.stack([walk.other, number.reshape(-1)], axis=1), taps
+    walk, size = pooling_walk(axis), axis.window.size
+    keys = walk.tap * (size + 1) + walk.count
+    kinds = sorted_unique(keys)
+    starts = np.empty((keys.size, 2), np.int64)
+    starts[:, 0] = walk.other
+    starts[:, 1] = np.searchsorted(kinds, keys)
+    if kinds.size * size > most:
+        return starts, np.empty((0, size), np.int64)
+    taps = np.empty((kinds.size, size), np.int64)
+    for number in range(kinds.size):
+        first, count = kinds[number] // (size + 1), kinds[number] % (size + 1)
+        taps[number] = np.minimum(np.maximum(np.arange(size) - first, 0), count - 1) * axis.window.dilation
+    return starts, taps
 
 
+@jit_inline
 def is_wide(pool: PoolProblem, tiling: WindowTiling) -> bool:
     """True if places need more bits than usual next to elements of this type."""
-    return compare.is_wide(int(tiling.offsets[..., 1].max()) + pool.plane.lanes.window.size, pool.elements.size)
+    return compare.is_wide(
+        int(tiling.offsets[:, :, 1].max()) + pool.plane.lanes.window.size, element_size(pool.elements)
+    )
 
 
 def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
     """The call that pools planes of such a tiling."""
-    lanes, element = pool.plane.lanes, pool.elements
-    is_non_temporal = pool.mode.is_recycled and pool.nbytes >= NON_TEMPORAL_BYTES
-    block = block_lanes(element.size, lanes.small, is_exact=is_non_temporal)
-    rows = tiling.reach * element.size
-    params = TilePoolParams(
-        elements=pool.size, plane=pool.plane.large, small=lanes.small,
-        outer_places=pool.outer_places, lane_places=pool.lane_places,
-        prefetch_distance=PREFETCH_DISTANCE + rows if pool.has_prefetch and rows <= REACH else 0,
-        y_non_temporal=is_non_temporal and fills_lines(element.size, lanes.small, block),
-        indices_non_temporal=is_non_temporal and pool.has_indices and fills_lines(8, lanes.small, block),
-        nan=pool.mode.nan, lowest=element.value(element.lowest), infinity=element.value(element.infinity),
-    )  # fmt: skip
+    element, made = pool.elements, plan(pool, tiling)
+    params = made.params._replace(lowest=element.value(element.lowest), infinity=element.value(element.infinity))
     return Launch(
-        _make_kernel(element.name, lanes.window.size, pool.has_indices, is_wide(pool, tiling), block),
-        pool.outer * len(tiling.corners), pool.work,
-        record(params, lowest=element.name, infinity=element.name), tiling.corners, tiling.offsets,
+        _make_kernel(element.name, pool.plane.lanes.window.size, pool.has_indices, made.is_wide, made.block),
+        made.jobs, pool.work, record(params, lowest=element.name, infinity=element.name),
+        tiling.corners, tiling.offsets,
     )  # fmt: skip
 
 
-def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
+@jit_inline
+def plan(pool: PoolProblem, tiling: WindowTiling) -> TilePlan:
+    """The call that pools planes of such a tiling."""
+    small, size = pool.plane.lanes.small, element_size(pool.elements)
+    is_non_temporal = pool.mode.is_recycled and pool_bytes(pool) >= NON_TEMPORAL_BYTES
+    block = block_lanes(size, small, is_non_temporal)
+    rows = tiling.reach * size
+    params = TilePoolParams(
+        pool_size(pool), plane_large(pool.plane), small, outer_places(pool), lane_places(pool),
+        PREFETCH_DISTANCE + rows if has_prefetch(pool) and rows <= REACH else 0,
+        is_non_temporal and fills_lines(size, small, block),
+        is_non_temporal and pool.has_indices and fills_lines(8, small, block),
+        nan_of(pool.mode), pool.elements.lowest, pool.elements.infinity,
+    )  # fmt: skip
+    return TilePlan(params, is_wide(pool, tiling), block, pool.outer * tiling.corners.shape[0])
+
+
+@jit_inline
+def block_lanes(size: int, small: int, is_exact: bool) -> int:
     """Outputs in one block; with `is_exact`, blocks do not overlap where half a register prevents it."""
     register = vector_bytes() // size
     half = register // 2
@@ -134,6 +198,7 @@ def block_lanes(size: int, small: int, *, is_exact: bool) -> int:
     return half if small <= half or is_exact_in_halves else register
 
 
+@jit_inline
 def fills_lines(size: int, small: int, block: int) -> bool:
     """True if rows of blocks, of elements of `size` bytes, are whole lines of memory if the first begins one."""
     return small % block == 0 and small * size % LINE == 0

@@ -3,9 +3,11 @@
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from unpool.kernels.cpu import vector
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 JIT_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
 """Numba's options for functions that only compiled code calls, which need no wrapper for C."""
@@ -14,10 +16,24 @@ _unregistered: list[Callable[[Any], object]] = []
 """Registrations with Numba of functions that are part of kernels; they wait until it is imported."""
 
 
-def jit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
+def jit_inline(function: Function) -> Function:
     """Decorates a function that becomes part of the kernels that call it, and is not cached on its own."""
     _register(lambda numba: numba.extending.register_jitable(**JIT_OPTIONS)(function))
     return function
+
+
+def compile_as(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a function that takes the Numba types of the arguments of `function`, and returns what is compiled.
+
+    Python calls `function` itself.
+    """
+
+    def decorate(choose: Callable[..., Any]) -> Callable[..., Any]:
+        choose.__annotations__ = {}  # Numba compares them with those of the function that is compiled
+        _register(lambda numba: numba.extending.overload(function, jit_options=JIT_OPTIONS)(choose))
+        return choose
+
+    return decorate
 
 
 def overload_by_type(*, inline: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
