@@ -353,7 +353,17 @@ void *unpool_python[16];
 def test_levels_have_their_registers():
     """As long and as many as LLVM says of such processors."""
     sizes = {name: (each.vector_bytes, each.vector_registers) for name, each in host.LEVELS.items()}
-    assert sizes == {"x86-64-v2": (16, 16), "x86-64-v3": (32, 16), "x86-64-v4": (64, 32), "aarch64": (16, 32)}
+    wide = {"x86-64-v2": (16, 16), "x86-64-v3": (32, 16), "x86-64-v4": (64, 32), "aarch64": (16, 32)}
+    assert sizes == {**wide, "generic": (16, 16)}
+
+
+@pytest.mark.parametrize(("triple", "name"), [("riscv64-unknown-linux-gnu", "generic"), ("arm64-apple", "aarch64")])
+def test_other_processors_have_their_level(triple, name, monkeypatch):
+    """One that is neither x86 nor AArch64 counts on no more registers than any has."""
+    monkeypatch.delenv("UNPOOL_BUILD_LEVEL", raising=False)
+    monkeypatch.setattr(libraries, "level", lambda: None)
+    monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: triple)
+    assert host.level.__wrapped__().name == name
 
 
 @pytest.mark.parametrize("change", [str.upper, str.lower])

@@ -82,7 +82,7 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     y, cut = (np.empty((2, 37, 38, 46), np.float32) for _ in range(2))
     by_phases(x, w, b, axes, 1, y, 1)
     chosen = phases_plan.blocking(axes, 13, 37, 4)
-    forced = chosen._replace(block=block * phases_plan.TILES[chosen.tile][1], chunk=chunk)
+    forced = chosen._replace(block=block * phases_plan.tile_shapes()[chosen.tile][1], chunk=chunk)
     monkeypatch.setattr(phases_plan, "blocking", lambda *_: forced)
     by_phases(x, w, b, axes, 1, cut, 2)
 

@@ -175,7 +175,7 @@ def _conv_transposes(fill: Fill) -> Calls:
     axes = (Axis(34, 16, Window(4, 2)),) * 2
     for dtype in (np.float32, np.float64):  # weights for every shape of tiles
         w = fill((32, 3, 4, 4), dtype)
-        for cut in phases_plan.blockings(axes, 32, 3, w.itemsize, 1)[: len(phases_plan.TILES)]:
+        for cut in phases_plan.blockings(axes, 32, 3, w.itemsize, 1)[: len(phases_plan.tile_shapes())]:
             yield partial(_pack, w, cut)
 
 

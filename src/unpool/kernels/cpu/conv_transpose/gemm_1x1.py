@@ -34,7 +34,7 @@ from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
-TILE = (8, 3) if vector_registers() == 32 else (4, 3)  # images, and vectors of columns
+TILES = {16: (4, 3), 32: (8, 3)}  # by the number of vector registers: images, and vectors of columns
 TILE_OF_ONE = (1, 8)  # the same for one image
 CHANNELS_AT_ONCE = 8  # rows of w that are read side by side for one image
 _CROP_LIMIT = 2  # windows of up to this many times the elements of y and w are cropped; of larger ones, the weights
@@ -132,7 +132,7 @@ def _multiply(
 
 
 def _tile(problem: ConvTransposeProblem) -> tuple[int, int]:
-    return TILE_OF_ONE if problem.batch == 1 else TILE
+    return TILE_OF_ONE if problem.batch == 1 else TILES[vector_registers()]
 
 
 def _width(problem: ConvTransposeProblem) -> int:
@@ -228,7 +228,7 @@ def _make_kernel_of_one(dtype: np.dtype[Any]):
 
 @specialize
 def _make_kernel(dtype: np.dtype[Any]):
-    (rows, vectors), element, size = TILE, getattr(types, dtype.name), dtype.itemsize
+    (rows, vectors), element, size = TILES[vector_registers()], getattr(types, dtype.name), dtype.itemsize
     lanes = vector_bytes() // size
     static, wide = vec.StaticArgs(element=element, lanes=lanes, rows=rows, vectors=vectors), vectors * lanes
 

@@ -106,7 +106,7 @@ def class_tables(plan: phases_plan.PhaseGrid, channels: int, line: int):
 
 def _chunk_sizes(cut: phases_plan.Blocking, channels: int, maps: int):
     """The weights before each chunk of output channels, and their number."""
-    rows, sizes = phases_plan.TILES[cut.tile][0], []
+    rows, sizes = phases_plan.tile_shapes()[cut.tile][0], []
     for first in range(0, maps, cut.chunk):
         chunk = min(cut.chunk, maps - first)
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in cut.plan.classes]
@@ -181,9 +181,9 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
     lanes = vector_bytes() // size
     static = vec.StaticArgs(element=element, stored=getattr(types, storage.name), lanes=lanes)
     first_tile, second_tile, third_tile, fourth_tile = (
-        static.replace(rows=rows, vectors=wide) for rows, wide in phases_plan.TILES
+        static.replace(rows=rows, vectors=wide) for rows, wide in phases_plan.tile_shapes()
     )
-    heights = tuple(rows for rows, _ in phases_plan.TILES)
+    heights = tuple(rows for rows, _ in phases_plan.tile_shapes())
 
     @jit()
     def conv_transpose_phases(x, packed, b, y, args, tables, first, stop):

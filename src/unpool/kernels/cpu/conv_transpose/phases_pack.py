@@ -69,7 +69,7 @@ def _call(shape: tuple[int, ...], dtype: np.dtype[Any], cut: phases_plan.Blockin
     tables = _tables(cut, shape[0] // group, shape[1], math.prod(shape[2:]))
     params = tables[0][0]
     jobs = group * -(-int(params["channels"]) // CHANNELS)
-    return _launch(dtype, phases_plan.TILES[cut.tile][0], jobs, group * int(params["whole"])), tables
+    return _launch(dtype, phases_plan.tile_shapes()[cut.tile][0], jobs, group * int(params["whole"])), tables
 
 
 @lru_cache(maxsize=64)
@@ -80,7 +80,7 @@ def _launch(dtype: np.dtype[Any], rows: int, jobs: int, work: int) -> Launch:
 @lru_cache(maxsize=64)
 def _tables(cut: phases_plan.Blocking, channels: int, maps: int, taps: int):
     """The record, the tiles of a group in the order of their output channels, and the taps of all classes."""
-    rows, tiles, listed, begin = phases_plan.TILES[cut.tile][0], [], [], 0
+    rows, tiles, listed, begin = phases_plan.tile_shapes()[cut.tile][0], [], [], 0
     starts = np.cumsum([0, *(len(kind.phases) * len(kind.offsets) for kind in cut.plan.classes)])
     for kind in cut.plan.classes:
         listed += [tap for phase in kind.taps for tap in phase]
@@ -148,7 +148,7 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
 
 def _pack_by_numpy(w: Any, cut: phases_plan.Blocking, group: int) -> Any:
     channels, maps = w.shape[0] // group, w.shape[1]
-    flat, rows = w.reshape(group, channels, maps, -1), phases_plan.TILES[cut.tile][0]
+    flat, rows = w.reshape(group, channels, maps, -1), phases_plan.tile_shapes()[cut.tile][0]
     parts: list[Any] = []
     for first in range(0, maps, cut.chunk):
         part = flat[:, :, first : first + cut.chunk]

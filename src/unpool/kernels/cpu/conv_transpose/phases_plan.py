@@ -176,8 +176,14 @@ def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
     return np.stack(targets)
 
 
-# shapes of a tile: rows, and vectors of positions; their sums stay in registers, enough of them to hide latency
-TILES = ((8, 3), (16, 1), (4, 5), (1, 8)) if vector_registers() == 32 else ((4, 3), (6, 2), (2, 5), (1, 8))
+TILES = {16: ((4, 3), (6, 2), (2, 5), (1, 8)), 32: ((8, 3), (16, 1), (4, 5), (1, 8))}
+"""By the number of vector registers, shapes of a tile: rows, and vectors of positions. Their sums stay in registers,
+enough of them to hide latency."""
+
+
+def tile_shapes() -> tuple[tuple[int, int], ...]:
+    """The shapes of tiles on this processor."""
+    return TILES[vector_registers()]
 
 
 class Blocking(NamedTuple):
@@ -186,7 +192,7 @@ class Blocking(NamedTuple):
     plan: PhaseGrid  # the line
     block: int  # positions per block, whole tiles
     chunk: int  # output channels per chunk
-    tile: int  # number of the shape of tiles in TILES
+    tile: int  # number of the shape of tiles in `tile_shapes`
     step: int  # positions of a tile
     workspace: int  # bytes that a thread needs, roughly
     cost: float  # multiply-adds of one group and one element of the batch, those of unfilled tiles included
@@ -217,7 +223,7 @@ def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores
     """The candidates of `blocking`."""
     lanes = vector_bytes() // size
     plans = [phase_grid(axes), phase_grid(axes, is_spread=True), phase_grid(axes, is_spread=True, whole=lanes)]
-    return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(TILES))]
+    return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(tile_shapes()))]
 
 
 def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, cores: int) -> Blocking:
@@ -225,7 +231,7 @@ def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, 
 
     A chunk for each core is enough, unless it is very large: all tiles of a chunk share the input in the first cache.
     """
-    rows, vectors = TILES[tile]
+    rows, vectors = tile_shapes()[tile]
     step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
     size = vector_bytes() // lanes
     room = NEAR_BYTES if channels < FEW else RESULT_BYTES
@@ -263,11 +269,11 @@ def blocking_for_threads(base: Blocking, problem: ConvTransposeProblem, threads:
 
 def _split_of(base: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
     """Cost of jobs with blocks of `block` positions, in multiply-adds."""
-    plan, rows, channels = base.plan, TILES[base.tile][0], problem.channels // problem.group
+    plan, rows, channels = base.plan, tile_shapes()[base.tile][0], problem.channels // problem.group
     planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // base.chunk)
     columns, stores = -(-plan.length // base.step) * base.step, math.prod(plan.phases) * STORING
     last = plan.padded[-1]
-    vectors = -(-(block + plan.margin) // last) * -(-last * TILES[base.tile][1] // base.step)
+    vectors = -(-(block + plan.margin) // last) * -(-last * tile_shapes()[base.tile][1] // base.step)
     some, every = (channels * _filled(plan, maps, rows) for maps in (base.chunk, problem.maps))
     return JobSplit(
         jobs=planes * blocks * chunks,

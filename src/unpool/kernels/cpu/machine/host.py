@@ -25,7 +25,8 @@ class Level(NamedTuple):
 LEVELS = {
     level.name: level
     for level in (
-        Level("x86-64-v2", 16, 16), Level("x86-64-v3", 32, 16), Level("x86-64-v4", 64, 32), Level("aarch64", 16, 32)
+        Level("x86-64-v2", 16, 16), Level("x86-64-v3", 32, 16), Level("x86-64-v4", 64, 32), Level("aarch64", 16, 32),
+        Level("generic", 16, 16),
     )
 }  # fmt: skip
 
@@ -70,8 +71,11 @@ def level() -> Level:
     from llvmlite import binding
     from numba import config
 
-    if not binding.get_process_triple().startswith(("x86_64", "i386", "i686")):
+    processor = binding.get_process_triple().partition("-")[0]
+    if processor in ("aarch64", "arm64"):
         return LEVELS["aarch64"]
+    if processor not in ("x86_64", "i386", "i686"):
+        return LEVELS["generic"]
     name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
     if features is None and name != "generic":
         has = {feature for feature, is_there in binding.get_host_cpu_features().items() if is_there}
@@ -129,7 +133,7 @@ def vector_bytes() -> int:
 
 
 def vector_registers() -> int:
-    """The number of vector registers: 16 on x86 without AVX-512, otherwise 32."""
+    """The number of vector registers: 32 with AVX-512 and on AArch64, otherwise 16."""
     return level().vector_registers
 
 
