@@ -17,7 +17,7 @@ import unpool
 from tests.cases import kernel_conv_transpose as conv_transpose_cases
 from tests.cases import kernel_few_channels as direct_cases
 from tests.cases import kernel_pools as kernel_cases
-from tests.cases.kernel_conv_transpose import conv_transpose_case, inaccurate_tiles, winograd_case
+from tests.cases.kernel_conv_transpose import chosen, conv_transpose_case, inaccurate_tiles, winograd_case
 from tests.cases.kernel_few_channels import direct_case
 from tests.cases.kernel_pools import CANARY, SAMPLE_KERNELS, WIDE_KERNELS, eager_threads, pool_case
 from tests.cases.kernel_tiles import tile_case
@@ -27,7 +27,6 @@ from unpool import execute, per_plane
 from unpool.execute import arrays
 from unpool.execute import max_pool as pooling
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis
@@ -106,7 +105,7 @@ def computed(number: int, algorithm: str) -> str | None:
 
     @contextmanager
     def forced(_: Any) -> Iterator[None]:
-        with patch.object(router, "algorithms", lambda _: (algorithm,)), eager_threads():
+        with chosen(algorithm), eager_threads():
             execute.clear_cache()
             yield
         execute.clear_cache()

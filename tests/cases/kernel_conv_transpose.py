@@ -244,6 +244,11 @@ def forced(case: GrowthCase) -> Iterator[None]:
     execute.clear_cache()
 
 
+def chosen(*names: str) -> Any:
+    """A context in which these algorithms compute every call, each the fallback of the one before."""
+    return patch.object(conv_transpose, "algorithms", lambda _: tuple(map(named, names)))
+
+
 def difference(case: GrowthCase, threads: int) -> str | None:
     """What is wrong with the case, run on misplaced arrays; None if nothing is."""
     right, x = reference(case), case.inputs[0]

@@ -11,7 +11,6 @@ from tests.cases import kernel_conv_transpose as conv_transpose_cases
 from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, conv_transpose_case
 from tests.cases.kernel_pools import eager_threads
 from unpool import execute
-from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import direct
 
 STRIDES = (1, 2, 4, 8)
@@ -41,7 +40,7 @@ def direct_case(number: int) -> GrowthCase:
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with this kernel, in small bands and pieces, and split the work over threads."""
     with (
-        patch.object(conv_transpose, "algorithms", lambda _: (direct.ALGORITHM,)),
+        conv_transpose_cases.chosen("direct"),
         patch.object(direct, "PANEL_BYTES", case.panel_bytes),
         patch.object(direct, "MOST_STEPS", 64 if case.result_bytes == 1 else 2048),
         eager_threads(),

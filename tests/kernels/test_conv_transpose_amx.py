@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from tests.cases.guarded import guarded
-from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, difference
+from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, chosen, difference
 from unpool import execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
-from unpool.kernels.cpu.conv_transpose import amx, dispatch
+from unpool.kernels.cpu.conv_transpose import amx
 from unpool.kernels.cpu.machine import host, libraries
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import resolve
@@ -87,7 +87,7 @@ def computed(x: np.ndarray, w: np.ndarray, algorithms: tuple[str, ...], threads:
     """The result, NaN where none of the algorithms wrote it."""
     spec = resolve.spec("ConvTranspose", attributes)
     prepared = PreparedConvTranspose(spec, x.shape, x.dtype, (w.shape, w.dtype), None)
-    with patch.object(dispatch, "algorithms", lambda _: algorithms):
+    with chosen(*algorithms):
         size = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], attributes["strides"], w.shape[2:], strict=True)]
         y = np.full((x.shape[0], w.shape[1] * attributes.get("group", 1), *size), np.nan, BFLOAT16)
         prepared.run((x, own_weights(w)), (y,), threads)

@@ -4,14 +4,12 @@
 the least normal one have fewer digits: each product may cost as much as the least one.
 """
 
-from unittest.mock import patch
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 import unpool
-from tests.cases.kernel_conv_transpose import inaccurate_tiles, problem_of
+from tests.cases.kernel_conv_transpose import chosen, inaccurate_tiles, problem_of
 from unpool import calls, execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
@@ -93,7 +91,7 @@ def computed(algorithm: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attrib
         if algorithm != "rows"
         else ("rows",)
     )
-    with patch.object(kernels, "algorithms", lambda _: order):
+    with chosen(*order):
         execute.clear_cache()
         calls._prepared_calls.clear()
         y = unpool.prepare_conv_transpose(w, **attributes)(x, b)

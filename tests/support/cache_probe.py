@@ -19,6 +19,7 @@ from unpool.execute.normalization import Normalization
 from unpool.execute.snake import Snake
 from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
+from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import dispatch, named, phases_pack
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.jit import Kernel
@@ -30,6 +31,11 @@ FOLDER = Path(cpu.__path__[0])
 
 RARE = ("conv_transpose.amx.",)
 """Modules with kernels of processors that few machines have."""
+
+
+def chosen(name: str) -> Any:
+    """A context in which an algorithm computes every transposed convolution."""
+    return patch.object(conv_transpose, "algorithms", lambda _: (named(name),))
 
 
 def pool() -> None:
@@ -62,10 +68,10 @@ def unpool_again() -> None:
 def deconvolve() -> None:
     """Transposed convolution by phases, by Winograd's tiles, directly, by rows and of points."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
-    with patch.object(dispatch, "algorithms", lambda _: ("phases",)), patch.object(phases_pack, "MANY", 0):
+    with chosen("phases"), patch.object(phases_pack, "MANY", 0):
         y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
-    with patch.object(dispatch, "algorithms", lambda _: ("winograd",)):
+    with chosen("winograd"):
         y = unpool.conv_transpose(x[:, :, 1:].copy(), w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w, strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
