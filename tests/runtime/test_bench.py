@@ -169,3 +169,17 @@ def test_losses_and_differences_are_printed():
     assert lines[-3].endswith("unpool is 2.00 times slower")
     assert lines[-2].endswith("20% of onnxruntime's time: without them it would be 1.25 times faster")
     assert "differ by up to 0.5" in lines[-1]
+
+
+@pytest.mark.slow
+def test_bench_tunes_for_the_sizes_of_the_run(tmp_path):
+    """With --tune the session knows the dynamic sizes, so that it is tuned: by its nodes, or the model in OpenVINO."""
+    path = tmp_path / "segnet.onnx"
+    path.write_bytes(models.segnet(size="h, w").SerializeToString())
+    words = ["bench", str(path), "--iterations", "1", "--threads", "1", "--tune", "--json"]
+    done = CliRunner().invoke(app, [*words, "--size", "h=64", "--size", "w=48"])
+
+    assert done.exit_code == 0, done.output
+    runners = {node["runner"] for node in json.loads(done.stdout)["nodes"]}
+    assert runners in ({"unpool", "onnxruntime"}, {"openvino"})
+    assert "tune has no effect" not in done.stderr

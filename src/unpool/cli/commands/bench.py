@@ -28,6 +28,7 @@ def bench(
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
+    tune: Annotated[bool, options.Flag("--tune", help="Choose the fastest runtime first, as tune=True does.")] = False,
     as_json: options.Json = False,
 ) -> CommandResult:
     """Time a model and each of its nodes, next to onnxruntime; each runs in a process of its own.
@@ -43,7 +44,7 @@ def bench(
     arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
     session, sizes = open_session(model, **arguments), options.parse_sizes(size)
     feed = one_feed(inputs, slots(session), layout) if inputs else random_feed(session.get_inputs(), sizes)
-    times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), **arguments)
+    times = time_model(model, feed, Effort(warmup, iterations, seconds=0, limit=math.inf), tune=tune, **arguments)
     is_finite = times.difference is not None and math.isfinite(times.difference)
     document = {
         "model": str(model),

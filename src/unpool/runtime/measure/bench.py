@@ -130,15 +130,28 @@ def _time_unpool(
     path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
 ) -> tuple[list[_Sample], Timing, list[Any], str]:
     source = _named(path)
-    session = open_session(source, **options)
+    sizes = _sizes(open_session(source, **{**options, "tune": False}), feed) if options.get("tune") else {}
+
+    def open_here(settings: onnxruntime.SessionOptions) -> Any:
+        for name, size in sizes.items():
+            settings.add_free_dimension_override_by_name(name, size)
+        return open_session(source, settings, **options)
+
+    session = open_here(onnxruntime.SessionOptions())
     graph, _, semantics = session.prepared_graph()
     narrowest = narrowest_floats(graph, infer(graph, semantics))
     timing, outputs = _time_session(session, feed, effort)
-    own = {row.node for row in session.plan if row.runner == "unpool"}
+    runners = {row.node: row.runner for row in session.plan}
     del session
-    nodes = _profile(lambda profiling: open_session(source, profiling, **options), feed, timing.samples)
+    nodes = _profile(open_here, feed, timing.samples)
     kind = narrowest_float(narrowest.get(name, "") for name in graph.output_names)
-    return [node._replace(runner="unpool") if node.name in own else node for node in nodes], timing, outputs, kind
+    return [node._replace(runner=runners.get(node.name, node.runner)) for node in nodes], timing, outputs, kind
+
+
+def _sizes(session: Any, feed: Feed) -> dict[str, int]:
+    """The sizes of this run by the names of dynamic dimensions: a session with `tune` needs them when it loads."""
+    shapes = ((value.shape or (), feed[value.name].shape) for value in session.get_inputs() if value.name in feed)
+    return {name: size for shape in shapes for name, size in zip(*shape, strict=False) if isinstance(name, str)}
 
 
 def _time_onnxruntime(
