@@ -10,10 +10,12 @@ from benchmarks.engines import operator
 from benchmarks.measure import say
 from benchmarks.tables import in_markdown, milliseconds
 from unpool.dtypes import storage_type
-from unpool.execute.autotune import Trial, time_calls
+from unpool.execute.autotune import time_calls
+from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import max_pool, max_unpool
 from unpool.kernels.cpu.max_pool.pool import ElementType, PoolMode, PoolProblem
+from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import resolve
 from unpool.operators.conv_transpose import ConvTransposeSpec
 
@@ -111,9 +113,18 @@ def _of_conv_transpose(call: Call, threads: int) -> tuple[str, Paths]:
     w = operator(call).arrays(call, np.random.default_rng(0))["W"]
     spec = resolve.spec("ConvTranspose", operator(call).attributes(call))
     assert isinstance(spec, ConvTransposeSpec)
-    trial = Trial(spec, call.shape, w, threads)
-    prepared = trial.prepare()
-    return prepared.algorithm, {name: trial.call(name) for name in prepared.algorithms}
+    x = np.random.default_rng(0).standard_normal(call.shape, np.float32).astype(w.dtype)
+    weights = own_weights(w)
+
+    def prepare(algorithm: str | None) -> PreparedConvTranspose:
+        return PreparedConvTranspose(spec._replace(algorithm=algorithm), call.shape, w.dtype, (w.shape, w.dtype), None)
+
+    def running(algorithm: str) -> Callable[[], object]:
+        prepared = prepare(algorithm)
+        return lambda: prepared.run((x, weights), (None,), threads)
+
+    taken = prepare(None)
+    return taken.algorithm, {name: running(name) for name in taken.algorithms}
 
 
 def _running(run: Callable[..., object], *given: object) -> Callable[[], object]:

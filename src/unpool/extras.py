@@ -16,7 +16,7 @@ EXTRAS: Mapping[str, tuple[str, Sequence[str]]] = {
     "dask": ("arrays larger than memory, clusters", ("dask", "distributed", "zarr", "numcodecs", "bokeh")),
     "formats": ("compressed TIFF, NIfTI, Zarr", ("imagecodecs", "nibabel", "zarr", "numcodecs")),
     "gpu": ("operators on NVIDIA GPUs", ("torch", "triton")),
-    "openvino": ("--provider openvino, checks of unpool lower", ("openvino",)),
+    "openvino": ("operators in OpenVINO, sessions with tune=True, checks of unpool lower", ("openvino",)),
 }
 """Extra -> its purpose, and the modules that it brings."""
 
