@@ -50,6 +50,7 @@ def test_public_modules_are_found():
         "unpool.dask",
         "unpool.images",
         "unpool.onnxruntime",
+        "unpool.openvino",
         "unpool.picture_input",
         "unpool.streams",
         "unpool.tiles",
