@@ -14,12 +14,12 @@ from tests.support.page_files import put_files
 
 ELSEWHERE = {
     ("docs/clusters.md", "sh"): "tests/dask/test_page.py",
-    ("docs/differences/conv-transpose.md", "python"): "tests/docs/test_conformance.py",
-    ("docs/differences/conv-transpose.md", "text"): "tests/docs/test_conformance.py",
-    ("docs/differences/max-pool.md", "python"): "tests/docs/test_conformance.py",
-    ("docs/differences/max-pool.md", "text"): "tests/docs/test_conformance.py",
-    ("docs/differences/max-unpool.md", "python"): "tests/docs/test_conformance.py",
-    ("docs/differences/max-unpool.md", "text"): "tests/docs/test_conformance.py",
+    ("docs/differences/conv-transpose.md", "python"): "tests/conformance/test_conformance.py",
+    ("docs/differences/conv-transpose.md", "text"): "tests/conformance/test_conformance.py",
+    ("docs/differences/max-pool.md", "python"): "tests/conformance/test_conformance.py",
+    ("docs/differences/max-pool.md", "text"): "tests/conformance/test_conformance.py",
+    ("docs/differences/max-unpool.md", "python"): "tests/conformance/test_conformance.py",
+    ("docs/differences/max-unpool.md", "text"): "tests/conformance/test_conformance.py",
     ("docs/errors.md", "python"): "tests/docs/test_errors.py",
     ("docs/errors.md", "sh"): "tests/docs/test_errors.py",
     ("docs/how-it-works.md", "python"): "tests/docs/test_walk.py",

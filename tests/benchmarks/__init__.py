@@ -1,0 +1,1 @@
+"""Tests of the programs that measure speed; all are in the second tier."""
