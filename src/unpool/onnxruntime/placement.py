@@ -10,6 +10,9 @@
 onnxruntime keeps float32 maps of 16, 32, ... channels between Convs in blocks of a vector, in which it pools fast. A
 node of unpool there would cost two changes of the layout. Such a pool is not given away where a rule of the standard
 and onnxruntime differ: pads as large as the window, windows that do not fit.
+
+unpool computes on the CPU. With another provider, as that of CUDA, only MaxUnpool is unpool's, which these lack: each
+other node would cost copies from and to the device.
 """
 
 import logging
@@ -73,6 +76,7 @@ class Reason(Enum):
     REFUSED = "its attributes are not those of the standard"
     FUSED = "one pass over memory in place of several"
     EMPTY = "its input may be empty, at which onnxruntime's ends the process"
+    PROVIDER = "left to the other provider"
     NO_KERNEL = "onnxruntime refuses it"
     TUNED = "the whole model is faster there, as tuning has measured"
 
@@ -81,7 +85,10 @@ class Reason(Enum):
         """Who computes the node: "unpool", "onnxruntime", "openvino", or "reference" for onnx's ReferenceEvaluator."""
         if self in (Reason.NO_KERNEL, Reason.TUNED):
             return "reference" if self is Reason.NO_KERNEL else "openvino"
-        return "onnxruntime" if self in (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED) else "unpool"
+        return "onnxruntime" if self in _OF_ONNXRUNTIME else "unpool"
+
+
+_OF_ONNXRUNTIME = (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED, Reason.PROVIDER)
 
 
 class NodePlacement(NamedTuple):
@@ -207,7 +214,12 @@ class Placement:
 
 
 def make_plan(
-    model: onnx.ModelProto, semantics: Semantics, details: Mapping[str, str], types: Types | None = None
+    model: onnx.ModelProto,
+    semantics: Semantics,
+    details: Mapping[str, str],
+    types: Types | None = None,
+    *,
+    has_other_provider: bool = False,
 ) -> SessionPlan:
     """The plan of a model; `details` has texts by first output, and types of None are inferred."""
     nodes, graph = list(with_subgraph_nodes(model.graph.node)), model.graph
@@ -220,8 +232,11 @@ def make_plan(
         opset = opsets[""] if domain(node) == "" else attributes(node).get("opset")
         standard = onnx.NodeProto(op_type=node.op_type)
         version = None if opset is None or domain(node) == NHWC else since_version(standard, opset)
+        reason = placement.reason(node)
+        if has_other_provider and reason not in (Reason.MAX_UNPOOL, Reason.EXACT, Reason.REFUSED):
+            reason = Reason.PROVIDER
         return NodePlacement(
-            node_name(node), node.op_type, placement.reason(node), details.get(node.output[0], ""), position,
+            node_name(node), node.op_type, reason, details.get(node.output[0], ""), position,
             domain(node), version,
         )  # fmt: skip
 

@@ -110,7 +110,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         def create(source: str | bytes, options: onnxruntime.SessionOptions) -> None:
             super(InferenceSession, self).__init__(source, options, providers, provider_options, **others)
 
-        self._open(create, tuning_seconds(tune))
+        self._open(create, providers, tuning_seconds(tune))
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[dict[Any, Any]] | None = None
@@ -123,10 +123,11 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             self._sess_options_initial = options
             super(InferenceSession, self).set_providers(providers, provider_options)
 
-        self._open(create)
+        self._open(create, providers)
 
-    def _open(self, create: Create, seconds: float = 0) -> None:
+    def _open(self, create: Create, providers: Sequence[Any] | None, seconds: float = 0) -> None:
         """Create the session of the first candidate that onnxruntime accepts, and tune it for so many seconds."""
+        self._session_model.use_providers(providers)
         try:
             self._session_model.create(create)
             if seconds:

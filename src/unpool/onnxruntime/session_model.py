@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import blake2b
@@ -98,6 +98,7 @@ class SessionModel:
         self.semantics = semantics
         self._options, self._disabled = options, disabled
         self._threads = thread_budget(None, threads)
+        self.has_other_provider = False  # than that of the CPU
         self._nodes: Iterable[onnx.NodeProto] = ()  # of the model
         self._engines: tuple[Engine, ...] = ()  # of the session
 
@@ -223,7 +224,10 @@ class SessionModel:
         context = PassContext(self.semantics)
         changed = self._passed(model, context)
         details = {name: f"with {', '.join(names)} folded in" for name, names in context.folded.items()}
-        plan = make_plan(changed, self.semantics, details | context.origins, context.types)
+        plan = make_plan(
+            changed, self.semantics, details | context.origins, context.types,
+            has_other_provider=self.has_other_provider,
+        )  # fmt: skip
         return _ChangedModel(changed, plan, changed is not model, context.counts_in_output)
 
     def _passed(self, model: onnx.ModelProto, context: PassContext, *, has_own_nodes: bool = True) -> onnx.ModelProto:
@@ -240,7 +244,7 @@ class SessionModel:
     def _run_passes(self, model: onnx.ModelProto, context: PassContext, has_own_nodes: bool) -> onnx.ModelProto:
         levels = onnxruntime.GraphOptimizationLevel
         level = levels.ORT_ENABLE_ALL if self._options is None else self._options.graph_optimization_level
-        optimizes = level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC)
+        optimizes = level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC) and not self.has_other_provider
         has_own_nodes = has_own_nodes and self._has_own_nodes
         return run_passes(model, context, self._disabled, optimizes=optimizes, has_own_nodes=has_own_nodes)
 
@@ -253,6 +257,12 @@ class SessionModel:
         """
         options = self._options
         return options is None or not (options.optimized_model_filepath or is_registered(options))
+
+    def use_providers(self, providers: Sequence[Any] | None) -> None:
+        """Note whether the session has another provider than that of the CPU."""
+        names = {each if isinstance(each, str) else each[0] for each in providers or ()}
+        others = names & set(onnxruntime.get_available_providers()) - {"CPUExecutionProvider"}
+        self.has_other_provider = bool(others) or (self._options is not None and has_providers(self._options))
 
     def _raw(self) -> str | bytes:
         """The model as it came, as onnxruntime takes it."""
