@@ -265,6 +265,51 @@ def test_a_pass_is_switched_off(name, tmp_path, monkeypatch):
     assert name not in dumped(tmp_path)
 
 
+def convolution(shape, weights, pads):
+    """A model of one Conv."""
+    sizes = ", ".join(map(str, shape))
+    w = models.random(*weights) / np.float32(np.prod(weights[1:]) ** 0.5)
+    return models.model(f"g (float[{sizes}] x) => (y) {{ y = Conv <pads = {pads}> (x, w) }}", w=w)
+
+
+CONVERTED = {
+    "two axes": ((1, 128, 40, 40), (128, 128, 3, 3), [1] * 4, True),
+    "three maps": ((1, 32, 64, 64), (3, 32, 7, 7), [3] * 4, True),
+    "one by one": ((1, 64, 40, 40), (64, 64, 1, 1), [0] * 4, False),
+    "few elements": ((1, 16, 7, 7), (16, 16, 3, 3), [1] * 4, False),
+    "one axis": ((1, 64, 9000), (64, 64, 3), [1, 1], False),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_convs_that_gain_are_converted(name):
+    """Unpool computes a Conv over two axes where that saves more than the changes of the layout cost."""
+    shape, weights, pads, is_converted = CONVERTED[name]
+    model = convolution(shape, weights, pads)
+    session = InferenceSession(model)
+    assert [row.operator for row in session.plan] == ["ConvTranspose"] * is_converted
+    x = models.random(*shape)
+    (got,), (expected,) = session.run(None, {"x": x}), plain_session(model).run(None, {"x": x})
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Tanh", "Sigmoid"])
+def test_activations_become_part_of_a_conv_transpose(name):
+    """With the bits that onnxruntime gives; Tanh and Sigmoid are its own, which are faster there."""
+    bounds = ", low, high" if name == "Clip" else ""
+    model = models.model(
+        f"""g (float[1, 8, 12, 12] x) => (y) {{
+            t = ConvTranspose <strides = [2, 2]> (x, w)
+            y = {name} (t{bounds})
+        }}""",
+        w=models.random(8, 4, 4, 4), low=np.float32(-0.5), high=np.float32(2),
+    )  # fmt: skip
+    session, without = InferenceSession(model), InferenceSession(model, disabled_optimizers={"fuse_activation"})
+    assert ("folded" in session.plan[0].text) == (name not in ("Tanh", "Sigmoid"))
+    x = models.random(1, 8, 12, 12)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], without.run(None, {"x": x})[0])
+
+
 def use_pass(monkeypatch, run):
     """Let sessions have one pass more."""
     monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, Pass("of_the_test", run, frozenset(), "last")))

@@ -22,7 +22,6 @@ from onnx import helper
 from unpool.onnxruntime.own_nodes import with_own_nodes
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
-from unpool.operators.normalization import SIMPLE_ACTIVATIONS
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
 from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
@@ -41,7 +40,9 @@ from unpool.runtime.passes.rewrite import set_items
 from unpool.runtime.passes.upgrade_opset import TARGET, lift_opset
 
 DUMP = "UNPOOL_DUMP"
-CONVERTED_RANKS = (3,)  # spatial axes of a Conv that may become a ConvTranspose
+CONVERTED_RANKS = (2, 3)  # spatial axes of a Conv that may become a ConvTranspose
+ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
+"""Those that a ConvTranspose takes; a Tanh or Sigmoid is faster as a node of onnxruntime."""
 _log = logging.getLogger("unpool")
 
 
@@ -109,7 +110,7 @@ def _on_graph(change: GraphChange, may_fire: Callable[[Graph], bool] = lambda _:
     return run
 
 
-def _has_volumes(graph: Graph) -> bool:
+def _has_convs(graph: Graph) -> bool:
     """True if there is a Conv over as many axes as those that are converted."""
     weights = (graph.constants.get(node.input[1]) for node in graph.nodes if node.op_type == "Conv")
     return any(tensor is not None and len(tensor.dims) - 2 in CONVERTED_RANKS for tensor in weights)
@@ -139,7 +140,7 @@ def _reduce_strength(graph: Graph, types: Types, context: PassContext) -> Graph:
 
 
 def _convert_conv(graph: Graph, types: Types, _: PassContext) -> Graph:
-    savings = conv_savings(graph, types, values_before_indices(graph), CONVERTED_RANKS)
+    savings = conv_savings(graph, types, values_before_indices(graph), CONVERTED_RANKS, cut_cost=0)
     return convert_conv(graph, savings) if savings else graph
 
 
@@ -159,7 +160,7 @@ def _fuse_activation(graph: Graph, types: Types, context: PassContext) -> Graph:
     placement = Placement(graph.nodes, graph.constants.values(), graph.opsets, context.semantics, types)
     convs = (node for node in graph.nodes if node.op_type == "ConvTranspose" and domain(node) == "")
     own = {node.output[0] for node in convs if placement.reason(node).runner == "unpool"}
-    return fuse(graph, types, own, SIMPLE_ACTIVATIONS)  # for others a node would need Python in every run
+    return fuse(graph, types, own, ACTIVATIONS)
 
 
 def to_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -201,7 +202,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "convert_conv",
-        _on_graph(_convert_conv, _has_volumes),
+        _on_graph(_convert_conv, _has_convs),
         frozenset({"Conv"}),
         "before a fold, which then takes what follows a Conv, too",
         is_exact=False,
@@ -230,7 +231,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "fuse_activation",
-        _on_graph(_fuse_activation, _has_pairs(("ConvTranspose",), SIMPLE_ACTIVATIONS)),
+        _on_graph(_fuse_activation, _has_pairs(("ConvTranspose",), ACTIVATIONS)),
         frozenset({"ConvTranspose"}),
         "last: no other pass looks for an activation",
         has_own_nodes=True,

@@ -53,12 +53,16 @@ CONV_RANKS = (1, 2, 3)  # numbers of spatial axes
 
 
 def conv_savings(
-    graph: Graph, types: Types, excluded: Collection[str] = (), ranks: Collection[int] = CONV_RANKS
+    graph: Graph,
+    types: Types,
+    excluded: Collection[str] = (),
+    ranks: Collection[int] = CONV_RANKS,
+    cut_cost: float = CUT_COST,
 ) -> dict[str, float]:
     """By output, what every Conv saves that is faster as a ConvTranspose, in multiply-adds at the processor's peak.
 
     Constants of the graph are lifted. A Conv that makes one of the `excluded` values stays, and one over another number
-    of spatial axes than `ranks`.
+    of spatial axes than `ranks`. `cut_cost` is what a cut of the model costs over two axes; 0 inside onnxruntime.
     """
     savings = {}
     between = _between_steps(graph)
@@ -68,7 +72,8 @@ def conv_savings(
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is not None and given is not None:
             x, is_between = types.get(node.input[0]), node.output[0] in between
-            savings[node.output[0]] = _saving(given, tensor, x, graph.opsets[""], ranks, is_between=is_between)
+            opset = graph.opsets[""]
+            savings[node.output[0]] = _saving(given, tensor, x, opset, ranks, cut_cost, is_between=is_between)
     return {name: saving for name, saving in savings.items() if saving}
 
 
@@ -133,6 +138,7 @@ def _saving(
     x: onnx.TypeProto | None,
     opset: int,
     ranks: Collection[int],
+    cut_cost: float,
     *,
     is_between: bool,
 ) -> float:
@@ -159,7 +165,7 @@ def _saving(
         cost_in_ort = cost_in_onnxruntime(w.dims, y_shape, group, dtype)
         cost_of_cut: float = STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape))
         if is_2d:
-            cost_of_cut += CUT_COST + LEAST_GAIN * cost_in_ort
+            cost_of_cut += cut_cost + LEAST_GAIN * cost_in_ort
         if cost_in_ort <= cost_of_cut:
             return 0
         saving = cost_in_ort - cost(spec, x_shape, converted, dtype)
