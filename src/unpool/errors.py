@@ -71,7 +71,7 @@ def suggest_name(name: object, known: Iterable[str], otherwise: str = "Choose on
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the caller's own code: that of the first frame outside this package.
+    """Warn at the line of the caller's own code, which is the first frame outside this package.
 
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Names of `unpool` that are imported on first use: those of onnxruntime, for `import unpool as ort`, and the commands.
+"""Names of `unpool` that are imported on first use: onnxruntime's names, for `import unpool as ort`, and the commands.
 
 They need onnx and onnxruntime, which `import unpool` must not load.
 """

@@ -136,7 +136,7 @@ def _run(commands: list[list[str]], environment: dict[str, str]) -> None:
 
 
 def _write_manifest(path: Path, target: Target, only: str, entries: dict[str, Any]) -> None:
-    """Write the manifest of libraries, with those of other levels that an earlier run built from the same sources."""
+    """Write the manifest of libraries, also of other levels, if an earlier run built them from the same sources."""
     manifest = {"platform": target.tag, "sources": source_digest(".py"), "only": only, "libraries": entries}
     with suppress(OSError, ValueError):
         earlier = json.loads(path.read_text())

@@ -98,7 +98,7 @@ def check_kind(name: str, kind: str, form: str) -> None:
 
 
 def write_arrays(stream: BinaryIO, form: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write all arrays, whose names are those of the members (npz), or the only one (npy)."""
+    """Write all arrays, as members with their names (npz), or the only one (npy)."""
     if form == "npy":
         (array,) = arrays.values()
         np.save(stream, array, allow_pickle=False)

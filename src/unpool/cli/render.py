@@ -62,7 +62,7 @@ def _holds_classes(scores: NDArray[Any], axis: int, score_format: ScoreFormat) -
 
 
 def view_of_file(stored: Any, count: int, layout: str, where: str) -> ClassView:
-    """The classes in a file, of which windows are read; `count` is 0 if it holds integers: scores, or class numbers."""
+    """The classes in a file that is read in windows; `count` is 0 if it holds integers: scores, or class numbers."""
     if count:
         return ClassView(stored.shape, stored.dtype, count, stored.__getitem__)
     channel = None if len(stored.shape) == 3 else 1 if layout == "nchw" else len(stored.shape) - 1

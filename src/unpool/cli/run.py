@@ -112,7 +112,7 @@ def _stop_at(failed: Sequence[Failure], config: RunConfig, count: int) -> None:
 
 
 def _class_style(config: RunConfig, metadata: Metadata) -> ClassStyle:
-    """Names and colours of classes, from options or the model; with a threshold, one alone is that of class 1."""
+    """Names and colours of classes, from options or the model; with a threshold, a single one belongs to class 1."""
 
     def with_class_0(first: _T, values: Sequence[_T] | None) -> Sequence[_T] | None:
         return [first, *values] if values is not None and len(values) == 1 and config.threshold is not None else values
@@ -382,7 +382,7 @@ def split_batches(
 
 
 def _join_batches(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The outputs of several runs, in their order along the batch; those of one run as they are."""
+    """The outputs of several runs, joined along the batch in their order; the outputs of one run as they are."""
     if len(runs) == 1:
         return dict(runs[0])
     for name in runs[0]:

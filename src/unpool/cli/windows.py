@@ -131,7 +131,7 @@ class PixelSource:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of which only the header is read so far; `read` gives it whole as an input of this `dtype`."""
+    """A file with only its header read so far; `read` gives it whole as an input of this `dtype`."""
 
     footprint: Footprint
     dtype: np.dtype[Any]

@@ -1,4 +1,4 @@
-"""Chunks of dask arrays: the elements of the output that a chunk computes, and those of the input that it reads."""
+"""Chunks of dask arrays: elements of the output that a chunk computes, and elements of the input that it reads."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

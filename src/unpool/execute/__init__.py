@@ -128,7 +128,7 @@ def _prepare_conv(spec: ConvSpec, x: AnyArray, w: AnyArray, b: TypedShape | None
 
 
 def bind_weights(spec: Spec, w: AnyArray) -> tuple[Spec, AnyArray]:
-    """A spec for weights that are constant, and a view or a copy of them, of which packings are kept.
+    """A spec for constant weights, and a view or a copy of them whose packings are kept.
 
     No one may write to the weights while the view is in use. Inputs of other operators stay as they are.
     """

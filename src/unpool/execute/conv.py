@@ -11,7 +11,7 @@ from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 
 
 def flip_window(w: AnyArray, group: int) -> AnyArray:
-    """Weights (M, C/group, k...) of a Conv as those of a ConvTranspose, (C, M/group, k...), every window flipped."""
+    """Weights (M, C/group, k...) of a Conv as a ConvTranspose has them, (C, M/group, k...), every window flipped."""
     maps, channels, *window = w.shape
     converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
     return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)

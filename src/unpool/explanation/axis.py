@@ -93,7 +93,7 @@ def _same_pool_steps(steps: _StepList, spec: MaxPoolSpec, axis: Axis) -> None:
 
 
 def unpool_steps(spec: MaxUnpoolSpec, number: int, axis: Axis, *, is_asked: bool) -> tuple[SizeStep, ...]:
-    """The steps from the size of X to that of the output, along spatial axis `number` of a MaxUnpool."""
+    """The steps from the size of X to the size of the output, along spatial axis `number` of a MaxUnpool."""
     begin, end = spec.pads[number]
     steps = _StepList(axis.window, small=axis.small, begin=begin, end=end, output_shape=axis.large)
     inferred = upsampled_size(axis.small, axis.window, padding=begin + end)
@@ -103,7 +103,7 @@ def unpool_steps(spec: MaxUnpoolSpec, number: int, axis: Axis, *, is_asked: bool
 
 
 def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) -> tuple[SizeStep, ...]:
-    """The steps from the size of X to that of the output, along one axis of a ConvTranspose."""
+    """The steps from the size of X to the size of the output, along one axis of a ConvTranspose."""
     steps = _StepList(axis.window, small=axis.small, output_padding=rule.extra, output_shape=rule.asked or 0)
     steps.add("reach", REACH, axis.window.reach)
     full = upsampled_size(axis.small, axis.window, extra=rule.extra)

@@ -171,7 +171,7 @@ def _value(row: Row, name: str, is_optional: bool, types: str) -> ContractEntry:
     if row.is_channels_last and name in LAYOUT_VALUES:
         for dims in ("D1..Dk", "d1..dk"):
             description = description.replace(f"(N, C, {dims})", f"(N, {dims}, C)")
-    kind = "int64" if name in INT64_VALUES else types if name == "X" else "that of X"
+    kind = "int64" if name in INT64_VALUES else types if name == "X" else "the type of X"
     return ContractEntry(name, kind, "optional" if is_optional else "required", description)
 
 

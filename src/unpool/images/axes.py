@@ -1,4 +1,4 @@
-"""Mapping between the axes of a file and those of a tensor (batch, channels and spatial axes)."""
+"""Mapping between the axes of a file and the axes of a tensor (batch, channels and spatial axes)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class AxisMapping:
     rank: int
 
     def shape(self, stored: Shape) -> Shape:
-        """The shape of the tensor, from that of the file."""
+        """The shape of the tensor, from the shape in the file."""
         sizes = dict(zip(self.axes, stored, strict=True))
         return tuple(sizes.get(axis, 1) for axis in range(self.rank))
 
     def stored_shape(self, shape: Sequence[int]) -> Shape:
-        """The shape in the file, from that of the tensor."""
+        """The shape in the file, from the shape of the tensor."""
         return tuple(shape[axis] for axis in self.axes)
 
     def slices(self, slices: Slices) -> Slices:
@@ -39,11 +39,11 @@ class AxisMapping:
         return tuple(slices[axis] for axis in self.axes)
 
     def tensor(self, stored: Array) -> Array:
-        """A window of the tensor, from that of the file."""
+        """A window of the tensor, from the window of the file."""
         return stored.transpose(np.argsort(self.axes)).reshape(self.shape(stored.shape))
 
     def stored(self, tensor: Array) -> Array:
-        """A window of the file, from that of the tensor."""
+        """A window of the file, from the window of the tensor."""
         others = [axis for axis in range(self.rank) if axis not in self.axes]
         return tensor.transpose([*others, *self.axes]).reshape(self.stored_shape(tensor.shape))
 

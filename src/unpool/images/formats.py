@@ -130,7 +130,7 @@ def read(
             else 2.
         channels: 1 for grey, 3 for RGB, 4 for RGBA, or the number that a TIFF or NIfTI file has; None: those of the
             file.
-        pages: "batch" where the pages of a TIFF file are those of a batch.
+        pages: "batch" if the pages of a TIFF file are a batch.
 
     Returns:
         a Picture: its `pixels` with `axes` such as "HWC", the `white_level`, and `notes` about what was assumed.
@@ -227,7 +227,7 @@ def open(
         layout: "NCHW", or "NHWC".
         level: of a pyramid; 0 is the full size.
         channels: number of channels; pages of a TIFF file are channels where this is their number.
-        pages: "batch" where the pages of a TIFF file are those of a batch; by default they are depth, or channels.
+        pages: "batch" if the pages of a TIFF file are a batch; by default they are depth, or channels.
 
     Returns:
         a TiledSource: `shape`, `dtype`, windows, the `white_level` that the file states, and a `warning`.
@@ -293,7 +293,7 @@ def format_of_content(content: bytes) -> FileFormat | None:
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix in lower case; that of a compressed NIfTI file is `.nii.gz`.
+    """The suffix in lower case; for a compressed NIfTI file `.nii.gz`.
 
     >>> suffix_of(Path("a.b.TIF")), suffix_of(Path("ct.nii.gz")), suffix_of(Path("a"))
     ('.tif', '.nii.gz', '')

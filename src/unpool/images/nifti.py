@@ -47,7 +47,7 @@ _quiet.setLevel(logging.CRITICAL)
 
 
 def open_nifti(path: Path, wanted: OpenOptions) -> TiledSource:
-    """A NIfTI file to read in windows: the axes are those of the file, its slope and intercept are applied."""
+    """A NIfTI file to read in windows: axes are in the file's order, its slope and intercept are applied."""
     nibabel = _nibabel(str(path))
     with read_errors(str(path), "a NIfTI file"):
         is_packed = path.suffix.lower() == ".gz"

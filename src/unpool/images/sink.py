@@ -177,7 +177,7 @@ def _require_header(path: Path, raw: RawLayout) -> None:
                 place = next((at for at, (here, there) in bytes_of_both if here != there), len(stored))
                 here, there = stored[place : place + 16], expected[place : place + 16]
                 raise FileError(
-                    f"{path}: its {kind} header differs from that of this run at byte {offset + place}, "
+                    f"{path}: its {kind} header differs from what this run would write, at byte {offset + place}, "
                     f"{here!r} instead of {there!r}. Delete {path.parent} to start over."
                 )
 

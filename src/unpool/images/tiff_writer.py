@@ -49,7 +49,7 @@ def tiff_layout(path: Path, written: OutputSpec) -> RawLayout:
 
 
 class _Tiles:
-    """The tiles of a BigTIFF file: those of a page in a row, a grid in row-major order."""
+    """The tiles of a BigTIFF file, page after page; the tiles of a page are a grid in row-major order."""
 
     def __init__(self, path: Path, shape: Shape, dtype: np.dtype[Any], pages: Sequence[int], plane_rank: int) -> None:
         self._pages, self._plane_rank = pages, plane_rank

@@ -28,7 +28,7 @@ MEMBER = re.compile(
     r"(zarr\.json|\.zarray|\.zattrs|c|(c[./])?\d+([./]\d+)*)(\.\w+\.partial)?|zarr\.\w+\.partial|(.*/)?\.DS_Store",
     re.ASCII,
 )
-"""The files of an array of version 2 or 3: metadata, chunks, those of an interrupted writer, and macOS' own."""
+"""The files of an array of version 2 or 3: metadata, chunks, files of an interrupted writer, and macOS' own."""
 
 
 def open_zarr(path: Path, wanted: OpenOptions) -> TiledSource:
@@ -128,10 +128,10 @@ def _require_metadata(path: Path, written: OutputSpec) -> None:
         raise FileError(f"{path / METADATA}: cannot be read ({error}). {advice}") from error
     new = parse_json(expected)
     if not isinstance(old, dict) or old == new:
-        raise FileError(f"{path / METADATA}: differs from that of this run. {advice}")
+        raise FileError(f"{path / METADATA}: differs from what this run would write. {advice}")
     name = next(name for name in (*new, *old) if old.get(name) != new.get(name))
     here, there = (str(words.get(name))[:60] for words in (old, new))
-    raise FileError(f"{path / METADATA}: its {name} is {here}, that of this run {there}. {advice}")
+    raise FileError(f"{path / METADATA}: its {name} is {here}, this run would write {there}. {advice}")
 
 
 def _remove_others(folder: Path, kept: Collection[Path]) -> None:

@@ -205,7 +205,7 @@ CLAIMS: Mapping[str, Callable[[memoryview], int]] = {
 
 
 def _document(folder: Path) -> tuple[dict[str, Any], int | None]:
-    """The metadata of an array and its version, or those of a group and None."""
+    """The metadata of an array and its version; for a group its metadata and None."""
     for name in ("zarr.json", ".zarray", ".zgroup"):
         file = folder / name
         if not file.exists():

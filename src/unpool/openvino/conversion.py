@@ -14,7 +14,7 @@ from unpool.operators.conv_transpose import ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
 
 MOST_AXES = 5
-"""Axes of an array of which OpenVINO computes a transposed convolution."""
+"""The largest rank of an array whose transposed convolution OpenVINO computes."""
 
 Outputs: TypeAlias = list[Any]
 

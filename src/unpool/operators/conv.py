@@ -41,7 +41,7 @@ class ConvSpec:
     activation: Activation | None
     is_exact: bool = False
     w_shape: Shape | None = None
-    """The shape of W if the weights come as those of the ConvTranspose; None if they come as W."""
+    """The shape of W if the weights come in the ConvTranspose's layout; None if they come as W."""
 
     row: ClassVar[Row] = ROW
 

@@ -18,7 +18,7 @@ AGAINST_HELP = (
 )
 AGAINST_DEFAULT = "onnxruntime; unpool for two models"
 TOLERANCE_HELP = (
-    "Tolerance of floats, relative to the largest element of the value; by default that of the narrowest float type on "
+    "Tolerance of floats, relative to the largest element of the value; by default set by the narrowest float type on "
     "the way to it. Integers must be equal."
 )
 TOLERANCE_DEFAULT = "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05"

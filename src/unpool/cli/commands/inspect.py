@@ -31,7 +31,7 @@ def inspect(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     provider: options.ProviderWord = options.Provider.ONNXRUNTIME,
-    shows_all: Annotated[bool, options.Flag("--all", help="List every node, those of onnxruntime too.")] = False,
+    shows_all: Annotated[bool, options.Flag("--all", help="List every node, also of onnxruntime.")] = False,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
