@@ -359,166 +359,32 @@ def operators_run(model):
     return [row.operator for row in unpool.InferenceSession(model).plan]
 
 
-SOFTMAX_AXES = [(axis, shape) for shape in ((2, 5, 3, 7), (4, 6), (3, 1, 5)) for axis in range(-len(shape), len(shape))]
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(("axis", "shape"), SOFTMAX_AXES)
-def test_a_softmax_becomes_one_over_the_last_axis(axis, shape):
-    """Its elements are summed in the same order: the results are onnxruntime's bit for bit, NaN and infinities too."""
-    sizes, x = ", ".join(map(str, shape)), models.random(*shape)
-    x.flat[:6] = [np.nan, np.inf, -np.inf, 3e38, -0.0, 1e-40]
-    model = models.model(f"soft (float[{sizes}] x) => (float[{sizes}] y) {{ y = Softmax <axis = {axis}> (x) }}")
-    is_last = axis in (-1, len(shape) - 1)
-    assert (operators_run(model) == ["Softmax"]) == is_last
-    (ours,) = unpool.InferenceSession(model).run(None, {"x": x})
-    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_array_equal(ours, theirs)
-
-
-def test_a_softmax_of_several_axes_or_unknown_sizes_is_kept():
-    """Before opset 13 it normalizes all axes from its own on."""
-    old = models.model("soft (float[2, 3, 4] x) => (float[2, 3, 4] y) { y = Softmax <axis = 1> (x) }", opset=12)
-    dynamic = models.model("soft (float[n, 3, 4] x) => (float[n, 3, 4] y) { y = Softmax <axis = 1> (x) }")
-    assert operators_run(old) == operators_run(dynamic) == ["Softmax"]
-
-
-EINSUMS = {
-    "bildsk,biokl->bolsd": ((2, 3, 4, 1, 5, 2), (2, 3, 6, 2, 4)),
-    "bqc, bchw -> bqhw": ((2, 5, 3), (2, 3, 4, 2)),
-    "bhwc,wkc->bhwk": ((2, 3, 4, 5), (4, 6, 5)),
-    "blxd,blyd->blxy": ((2, 3, 4, 5), (2, 3, 6, 5)),
-    "ij,jk->ki": ((3, 4), (4, 5)),
-    "ik,kj->ij": ((3, 4), (4, 5)),
-}
-KEPT_EINSUMS = {
-    "ij,ij->ij": ((3, 4), (3, 4)),
-    "i,j->ij": ((3,), (4,)),
-    "ijk,kl->il": ((3, 4, 5), (5, 6)),
-    "ii,ij->ij": ((3, 3), (3, 4)),
-    "ij,jk": ((3, 4), (4, 5)),
-    "...ij,...jk->...ik": ((2, 3, 4), (2, 4, 5)),
-    "ij->ji": ((3, 4),),
-    "ij,jk,kl->il": ((3, 4), (4, 5), (5, 6)),
-}
-
-
-def einsum(equation, shapes):
-    """A model of one Einsum, and what goes in."""
-    names = [f"x{number}" for number in range(len(shapes))]
-    feed = {name: models.random(*shape, seed=3) for name, shape in zip(names, shapes, strict=True)}
-    inputs = [helper.make_tensor_value_info(name, 1, array.shape) for name, array in feed.items()]
-    node = helper.make_node("Einsum", names, ["y"], equation=equation)
-    graph = helper.make_graph([node], "einsum", inputs, [onnx.ValueInfoProto(name="y")])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), feed
-
-
-@pytest.mark.parametrize("equation", EINSUMS)
-def test_an_einsum_of_two_matrices_becomes_a_matmul(equation):
-    """NumPy's result, to rounding."""
-    model, feed = einsum(equation, EINSUMS[equation])
-    assert "MatMul" in operators_run(model)
-    (y,) = unpool.InferenceSession(model).run(None, feed)
-    np.testing.assert_allclose(y, np.einsum(equation, *feed.values()), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("equation", KEPT_EINSUMS)
-def test_another_einsum_is_kept(equation):
-    """No product of two matrices, or one that onnxruntime sums up first."""
-    model, feed = einsum(equation, KEPT_EINSUMS[equation])
-    assert operators_run(model) == ["Einsum"]
-    (y,) = unpool.InferenceSession(model).run(None, feed)
-    np.testing.assert_allclose(y, np.einsum(equation, *feed.values()), rtol=1e-5, atol=1e-5)
-
-
-SMOOTH = {
-    "Mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
-    "Softplus": lambda x: np.logaddexp(0, x),
-}
-
-
-@pytest.mark.parametrize("operator", SMOOTH)
-def test_a_smooth_activation_becomes_faster_nodes(operator):
+def test_a_mish_becomes_faster_nodes():
     """The formula, to rounding, also where the exponential overflows or vanishes; NaN stays NaN."""
-    graph = f"smooth (float[3, 5000] x) => (float[3, 5000] y) {{ y = {operator} (x) }}"
+    graph = "smooth (float[3, 5000] x) => (float[3, 5000] y) { y = Mish (x) }"
     model, x = models.model(graph, opset=20), 30 * models.random(3, 5000)
     x.flat[:10] = [np.nan, np.inf, 3e38, -3e38, 88.8, -88.8, 0.0, -0.0, 1e-40, -1e-40]
     session = unpool.InferenceSession(model)
-    assert operator not in [row.operator for row in session.plan]
-    assert any(f"replaces {operator}" in row.reason for row in session.plan)
+    assert "Mish" not in [row.operator for row in session.plan]
+    assert any("replaces Mish" in row.reason for row in session.plan)
     (y,) = session.run(None, {"x": x})
     with np.errstate(invalid="ignore"):
-        expected = SMOOTH[operator](x.astype(np.float64))
+        wide = x.astype(np.float64)
+        expected = wide * np.tanh(np.logaddexp(0, wide))
     np.testing.assert_allclose(y, expected, rtol=1e-6, atol=2e-7)
 
 
-@pytest.mark.parametrize("operator", SMOOTH)
-def test_a_small_smooth_activation_is_kept(operator):
+def test_a_small_mish_is_kept():
     """One node is faster than several."""
-    model = models.model(f"smooth (float[99] x) => (float[99] y) {{ y = {operator} (x) }}", opset=20)
-    assert operators_run(model) == [operator]
+    model = models.model("smooth (float[99] x) => (float[99] y) { y = Mish (x) }", opset=20)
+    assert operators_run(model) == ["Mish"]
 
 
-def test_a_smooth_activation_before_indices_is_kept():
+def test_a_mish_before_indices_is_kept():
     """Rounded otherwise, another element may be the largest."""
     graph = """smooth (float[1, 3, 64, 64] x) => (float[1, 3, 32, 32] y, int64[1, 3, 32, 32] i)
-        { t = Softplus (x) y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t) }"""
-    assert "Softplus" in operators_run(models.model(graph))
-
-
-def windows(count, taps, *, first=0, stride=1, step=1):
-    """Indices of windows."""
-    return first + stride * np.arange(count)[:, None] + step * np.arange(taps)
-
-
-WINDOWS = {
-    "of three elements": windows(98, 3),
-    "far apart, with holes": windows(30, 3, first=1, stride=3, step=2),
-    "of one element": windows(100, 1),
-    "a single one": windows(1, 100),
-    "long ones that overlap": windows(6, 25, first=2, stride=14),
-    "the same one": windows(100, 1).astype(np.int32),
-}
-OTHER_INDICES = {
-    "backward": windows(98, 3)[::-1].copy(),
-    "negative": windows(98, 3) - 100,
-    "repeated": windows(98, 3) * 0,
-    "irregular": np.where(windows(98, 3) == 50, 51, windows(98, 3)),
-    "many long ones": windows(60, 40),
-    "long ones with holes": windows(8, 20, step=2),
-    "of one axis": np.arange(100),
-}
-
-
-def gathered(indices, axis=-1, shape=(2, 60, 100)):
-    """A model of a Conv that changes nothing, so that a plan is made, and a Gather after it."""
-    sizes, weights = ", ".join(map(str, shape)), np.eye(shape[1], dtype=np.float32)[..., None]
-    graph = f"gather (float[{sizes}] x) => (y) {{ t = Conv (x, w) y = Gather <axis = {axis}> (t, i) }}"
-    return models.model(graph, i=indices, w=weights), models.random(*shape)
-
-
-@pytest.mark.parametrize("name", WINDOWS)
-def test_a_gather_of_windows_becomes_slices(name):
-    """NumPy's result bit for bit."""
-    model, x = gathered(WINDOWS[name])
-    assert "Gather" not in operators_run(model)
-    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
-    np.testing.assert_array_equal(y, x[..., WINDOWS[name]])
-
-
-@pytest.mark.parametrize("name", OTHER_INDICES)
-def test_a_gather_of_other_indices_is_kept(name):
-    """No windows, or such as slices would not copy faster."""
-    model, x = gathered(OTHER_INDICES[name])
-    assert operators_run(model) == ["Conv", "Gather"]
-    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
-    np.testing.assert_array_equal(y, x[..., OTHER_INDICES[name]])
-
-
-def test_a_gather_from_another_axis_is_kept():
-    """Whole rows are copied fast."""
-    model, _ = gathered(windows(58, 3), axis=1)
-    assert operators_run(model) == ["Conv", "Gather"]
+        { t = Mish (x) y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t) }"""
+    assert "Mish" in operators_run(models.model(graph, opset=20))
 
 
 def resized(shape, to, *, scales=None, given="", opset=17):
@@ -564,29 +430,3 @@ def test_a_resize_to_nearest_elements_repeats_them(name):
     (ours,) = unpool.InferenceSession(model).run(None, {"x": x})
     (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_array_equal(ours, theirs)
-
-
-SUMS = {
-    "of two slices": ((2, 2, 60, 50), "", np.array([1])),
-    "that keeps the axis": ((2, 60, 2, 50), "", np.array([-2])),
-    "that drops the axis": ((2, 60, 2, 50), "<keepdims = 0>", np.array([2])),
-}
-OTHER_SUMS = {
-    "of three slices": ((3, 60, 60), "", np.array([0])),
-    "of neighbours": ((60, 100, 2), "", np.array([2])),
-    "of two axes": ((2, 2, 60, 50), "", np.array([0, 1])),
-    "of few elements": ((2, 5), "", np.array([0])),
-}
-
-
-@pytest.mark.parametrize("name", [*SUMS, *OTHER_SUMS])
-def test_a_sum_of_two_slices_is_an_add(name):
-    """NumPy's result bit for bit; other sums are kept."""
-    shape, given, axes = (SUMS | OTHER_SUMS)[name]
-    sizes, x = ", ".join(map(str, shape)), models.random(*shape)
-    graph = f"sum (float[{sizes}] x) => (y) {{ t = PRelu (x, s) y = ReduceSum {given} (t, axes) }}"
-    model = models.model(graph, s=np.ones(1, np.float32), axes=axes)
-    assert ("Gather" in operators_run(model)) == (name in SUMS)
-    (y,) = unpool.InferenceSession(model).run(None, {"x": x})
-    expected = x.sum(tuple(axes), keepdims=not given)
-    np.testing.assert_allclose(y, expected, rtol=0 if name in SUMS else 1e-5, atol=0 if name in SUMS else 1e-5)

@@ -155,7 +155,7 @@ def test_a_call_that_is_wrong_is_refused_by_unpool():
     assert runners(unpool.InferenceSession(only)) == ["unpool"]
 
 
-SLOW_SOFTMAX = "t = Softmax <axis = 1> (r)"  # which a pass replaces, so that the model is planned
+SLOW_MISH = "t = Mish (r)"  # which a pass replaces, so that the model is planned
 
 
 def test_a_conv_transpose_that_is_left_is_planned_once(monkeypatch):
@@ -163,7 +163,7 @@ def test_a_conv_transpose_that_is_left_is_planned_once(monkeypatch):
     planned, original = [], planning.make_plan
     monkeypatch.setattr(planning, "make_plan", lambda *given, **words: planned.append(1) or original(*given, **words))
     monkeypatch.setattr(build, "as_own_weights", lambda _: pytest.fail("unpool computes no ConvTranspose"))
-    session = unpool.InferenceSession(encoder_decoder(middle=SLOW_SOFTMAX))
+    session = unpool.InferenceSession(encoder_decoder(middle=SLOW_MISH, opset=18))
     assert (runners(session), len(planned)) == (["onnxruntime"], 1)
 
 
@@ -173,7 +173,7 @@ def test_a_conv_transpose_that_onnxruntime_refuses_is_unpools(monkeypatch):
     def refuse(*_):
         raise RefusedError("it refuses everything", may_be_invalid=False)
 
-    model, x = encoder_decoder(middle=SLOW_SOFTMAX), models.random(1, 64, 64, 64)
+    model, x = encoder_decoder(middle=SLOW_MISH, opset=18), models.random(1, 64, 64, 64)
     (expected,) = unpool.InferenceSession(model).run(None, {"x": x})
     monkeypatch.setattr(build, "OrtPartition", refuse)
     with pytest.warns(FallbackWarning, match="Conv"):

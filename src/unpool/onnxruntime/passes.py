@@ -197,7 +197,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "reduce_strength",
         _on_graph(_reduce_strength),
-        frozenset({"PRelu", "Softmax", "Einsum", "Mish", "Softplus", "Gather", "Resize", "ReduceSum"}),
+        frozenset({"PRelu", "Mish", "Resize"}),
         "before a fold, to which a PRelu of one slope is an activation",
     ),
     Pass(

@@ -5,20 +5,14 @@
 | PRelu of one slope | LeakyRelu | bits | 7.8, 0.4 for (1, 32, 192, 192) |
 | PRelu of slopes from 0 to 1 | Max(x, slope * x) | bits | 2.9, 0.3 for the same |
 | PRelu of other finite slopes | x * Where(x < 0, slope, 1) | bits | 2.9, 1.0 for the same |
-| Softmax not over the last axis | Transpose of three axes, Softmax, Transpose | bits | 126, 15 for (1, 64, 256, 256) |
-| Einsum of two tensors | Transpose, Reshape, MatMul, Reshape, Transpose | sums | 10.7, 3.4 for bildsk,biokl->bolsd |
 | Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
-| Softplus | Relu(x) + w * Log(u) / (u - 1), u = 1 + w, w = Exp(-Abs(x)) | values | 4.8, 2.0 for the same |
-| Gather of windows | a Slice per window, or per element of one; Concat | bits | 1.7, 0.6 for (1024, 256, 3) |
 | Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
-| ReduceSum of two slices | Sum of two Gathers and 0 | bits | 0.50, 0.11 for (1, 2, 64, 56, 56) |
 
-"Bits": every result of onnxruntime, the sign of zero too; a NaN stays one. "Sums" of n products differ by at most
-2 * n * 2**-24 times the sum of their magnitudes; one that overflows on the way may be infinite or NaN in either.
-"Values" differ by at most 2**-20 of them, or 2**-126: where the result is subnormal, in front of a factor that is so.
+"Bits": every result of onnxruntime, the sign of zero too; a NaN stays one. "Values" differ by at most 2**-20 of them,
+or 2**-126: where the result is subnormal, in front of a factor that is so.
 
-onnxruntime broadcasts a PRelu in one thread; its Softmax, Einsum, Gather and Resize move single elements; its Mish and
-Softplus call the exponential of a single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
+onnxruntime broadcasts a PRelu in one thread; its Resize moves single elements; its Mish calls the exponential of a
+single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
 Only float32, and only where all shapes are known.
 """
 
@@ -38,15 +32,11 @@ from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, wri
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
 
-FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max and Sum
+FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max
 FIRST_OPSET_OF_WHERE = 9
-FIRST_SOFTMAX_OF_ONE_AXIS = 13
-FIRST_AXES_AS_INPUT = 13  # of Unsqueeze
 FIRST_RESIZE_TO_SIZES = 11
 VOLUME = 5  # axes of a batch of volumes
 LEAST_SIZE = 10_000  # elements that are worth several nodes in place of one
-MOST_TAPS, MOST_WINDOWS = 4, 32  # elements of a window, or windows, that are a Slice each
-LEAST_RUN = 16  # elements of a window that a Concat copies together
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
 
 Sizes: TypeAlias = tuple[int, ...]
@@ -164,62 +154,6 @@ def _replace_prelu(node: onnx.NodeProto, writer: _Writer) -> bool:
     return True
 
 
-def _replace_softmax(node: onnx.NodeProto, writer: _Writer) -> bool:
-    sizes, axis = writer.sizes(node.input[0]), attributes(node).get("axis", -1)
-    if sizes is None or writer.opset < FIRST_SOFTMAX_OF_ONE_AXIS or not -len(sizes) <= axis < len(sizes) - 1:
-        return False
-    axis %= len(sizes)
-    if axis == len(sizes) - 1 or 0 in sizes:
-        return False
-    flat = (math.prod(sizes[:axis]), sizes[axis], math.prod(sizes[axis + 1 :]))
-    swapped = (flat[0], flat[2], flat[1])
-    x = writer.move(node.input[0], sizes, range(len(sizes)), flat, node)
-    y = writer.add("Softmax", [writer.move(x, flat, (0, 2, 1), swapped, node)], swapped, node, axis=-1)
-    writer.move(writer.move(y, swapped, (0, 2, 1), flat, node), flat, (0, 1, 2), sizes, node)
-    writer.finish(node)
-    return True
-
-
-def _replace_einsum(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """A product of matrices (batch, rows, terms) and (batch, terms, columns), each of several labels."""
-    equation = attributes(node)["equation"].decode().replace(" ", "")
-    terms, arrow, out = equation.partition("->")
-    labels, operands = terms.split(","), [writer.sizes(name) for name in node.input]
-    if not arrow or len(labels) != len(operands) or len(operands) != 2 or "." in equation:
-        return False
-    size_of: dict[str, int] = {}
-    for each, sizes in zip(labels, operands, strict=True):
-        if sizes is None or len(sizes) != len(each) or len(set(each)) < len(each) or 0 in sizes:
-            return False
-        if any(size_of.setdefault(label, size) != size for label, size in zip(each, sizes, strict=True)):
-            return False
-    left, right = labels
-    batch = [label for label in out if label in left and label in right]
-    summed = [label for label in left if label in right and label not in out]
-    rows, columns = ([label for label in out if label not in other] for other in (right, left))
-    is_product = summed and rows and columns
-    if not is_product or len(batch + summed + rows) < len(left) or len(batch + summed + columns) < len(right):
-        return False
-
-    def shape(*groups: Sequence[str]) -> Sizes:
-        return tuple(size_of[label] for label in batch) + tuple(
-            math.prod(size_of[label] for label in group) for group in groups
-        )
-
-    def matrix(number: int, groups: tuple[Sequence[str], Sequence[str]]) -> str:
-        order = [labels[number].index(label) for label in (*batch, *groups[0], *groups[1])]
-        return writer.move(node.input[number], operands[number] or (), order, shape(*groups), node)
-
-    factors = [matrix(0, (rows, summed)), matrix(1, (summed, columns))]
-    product = writer.add("MatMul", factors, shape(rows, columns), node)
-    made = [*batch, *rows, *columns]
-    apart = tuple(size_of[label] for label in made)
-    product = writer.move(product, shape(rows, columns), range(len(batch) + 2), apart, node)
-    writer.move(product, apart, [made.index(label) for label in out], tuple(size_of[label] for label in out), node)
-    writer.finish(node)
-    return True
-
-
 def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
     """Mish is x * tanh(log(1 + w)) with w = exp(x); the hyperbolic tangent is ((1 + w)^2 - 1) / ((1 + w)^2 + 1)."""
     x, sizes = node.input[0], writer.sizes(node.input[0])
@@ -231,64 +165,6 @@ def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
     n = writer.add("Mul", [w, writer.add("Add", [w, two], sizes, node)], sizes, node)
     factor = writer.add("Div", [n, writer.add("Add", [n, two], sizes, node)], sizes, node)
     writer.add("Mul", [x, factor], sizes, node)
-    writer.finish(node)
-    return True
-
-
-def _replace_softplus(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """Log(u) / (u - 1) makes up for what 1 + w rounds away of a small w; u is never 1 (Kahan's log1p)."""
-    x, sizes = node.input[0], writer.sizes(node.input[0])
-    if sizes is None or math.prod(sizes) < LEAST_SIZE or writer.opset < FIRST_OPSET_OF_MIN:
-        return False
-    one, above_one = (
-        writer.constant(np.array(value, np.float32), f"{node.output[0]}_{wish}")
-        for value, wish in ((1, "one"), (1 + np.finfo(np.float32).eps, "above_one"))
-    )
-    negative = writer.add("Neg", [writer.add("Abs", [x], sizes, node)], sizes, node)
-    w = writer.add("Exp", [negative], sizes, node)
-    u = writer.add("Max", [writer.add("Add", [w, one], sizes, node), above_one], sizes, node)
-    logarithm, rounded = writer.add("Log", [u], sizes, node), writer.add("Sub", [u, one], sizes, node)
-    rest = writer.add("Mul", [w, writer.add("Div", [logarithm, rounded], sizes, node)], sizes, node)
-    writer.add("Add", [writer.add("Relu", [x], sizes, node), rest], sizes, node)
-    writer.finish(node)
-    return True
-
-
-def _replace_gather(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """Windows at equal distances, all with the same distances between their elements, which may overlap."""
-    sizes, tensor = writer.sizes(node.input[0]), writer.constants.get(node.input[1])
-    axis = attributes(node).get("axis", 0)
-    if not sizes or tensor is None or len(tensor.dims) != 2 or writer.opset < FIRST_AXES_AS_INPUT:
-        return False
-    if axis not in (-1, len(sizes) - 1) or math.prod(sizes[:-1]) * math.prod(tensor.dims) < LEAST_SIZE:
-        return False
-    indices = array_of(tensor).astype(np.int64)
-    windows, taps = indices.shape
-    first, last = int(indices[0, 0]), int(indices[-1, -1])
-    stride, step = (int(row[1] - row[0]) if row.size > 1 else 1 for row in (indices[:, 0], indices[0]))
-    expected = first + stride * np.arange(windows)[:, None] + step * np.arange(taps)
-    if min(first, stride - 1, step - 1) < 0 or last >= sizes[-1] or (indices != expected).any():
-        return False
-    if taps <= MOST_TAPS:
-        slices = [(first + step * tap, windows, stride) for tap in range(taps)]
-        place = len(sizes)
-    elif windows <= MOST_WINDOWS and taps >= LEAST_RUN and step == 1:
-        slices = [(first + stride * window, taps, step) for window in range(windows)]
-        place = len(sizes) - 1
-    else:
-        return False
-
-    def integer(value: int, wish: str) -> str:
-        return writer.constant(np.array([value], np.int64), f"{node.output[0]}_{wish}")
-
-    axes, end = integer(len(sizes) - 1, "axis"), integer(place, "place")
-    parts = []
-    for start, count, each in slices:
-        bounds = [integer(start, "start"), integer(start + (count - 1) * each + 1, "end"), axes, integer(each, "step")]
-        part = (*sizes[:-1], count)
-        sliced = writer.add("Slice", [node.input[0], *bounds], part, node)
-        parts.append(writer.add("Unsqueeze", [sliced, end], (*part[:place], 1, *part[place:]), node))
-    writer.add("Concat", parts, (*sizes[:-1], windows, taps), node, axis=place)
     writer.finish(node)
     return True
 
@@ -332,54 +208,20 @@ def _replace_resize(node: onnx.NodeProto, writer: _Writer) -> bool:
     return True
 
 
-def _replace_reduce_sum(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """The sum of two slices rounds as an Add does; the third addend makes -0 + -0 the +0 that a ReduceSum gives.
-
-    An Add of 0 would not: onnxruntime drops it.
-    """
-    sizes, given = writer.sizes(node.input[0]), attributes(node)
-    tensor = writer.constants.get(node.input[1]) if len(node.input) > 1 else None
-    axes = given.get("axes", []) if tensor is None else array_of(tensor).tolist()
-    if not sizes or len(axes) != 1 or math.prod(sizes) < LEAST_SIZE or writer.opset < FIRST_OPSET_OF_MIN:
-        return False
-    axis = axes[0] % len(sizes)
-    if sizes[axis] != 2 or axis == len(sizes) - 1:
-        return False
-    part = (*sizes[:axis], *sizes[axis + 1 :])
-    slices = [
-        writer.add("Gather", [node.input[0], writer.constant(np.array(place), f"{node.output[0]}_{place}")], part, node,
-                   axis=axis)
-        for place in (0, 1)
-    ]  # fmt: skip
-    zero = writer.constant(np.zeros((), np.float32), f"{node.output[0]}_zero")
-    total = writer.add("Sum", [*slices, zero], part, node)
-    if given.get("keepdims", 1):
-        writer.move(total, part, range(len(part)), (*sizes[:axis], 1, *sizes[axis + 1 :]), node)
-    writer.finish(node)
-    return True
-
-
 _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
     "PRelu": _replace_prelu,
-    "Softmax": _replace_softmax,
-    "Einsum": _replace_einsum,
     "Mish": _replace_mish,
-    "Softplus": _replace_softplus,
-    "Gather": _replace_gather,
     "Resize": _replace_resize,
-    "ReduceSum": _replace_reduce_sum,
 }
-ROUNDED = ("Einsum", "Mish", "Softplus")
+ROUNDED = ("Mish",)
 """The operators whose replacement may round differently."""
 
-REPLACED = tuple(name for name in _REPLACE if name not in ("Gather", "ReduceSum"))
-"""The operators for which a model is read that onnxruntime could run as it is; few of the others are replaced."""
+REPLACED = tuple(_REPLACE)
+"""The operators for which a model is read that onnxruntime could run as it is."""
 
 
 def may_be_replaced(node: onnx.NodeProto) -> bool:
-    """True if a node could be replaced, as far as can be told without types: most Softmax nodes have the last axis."""
-    if node.op_type == "Softmax":
-        return bool(attributes(node).get("axis", -1) != -1)
+    """True if a node could be replaced, as far as can be told without types."""
     if node.op_type == "Resize":
         return bool(attributes(node).get("mode", b"nearest") == b"nearest")
     return node.op_type in REPLACED
