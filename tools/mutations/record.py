@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path("src/unpool")
+PASSES = "passes"
 
 
 @dataclass(frozen=True)
@@ -11,11 +12,12 @@ class Mutation:
     """A patch that has to make the tests fail.
 
     Attributes:
-        rule: number of the rule in docs/semantics.md that it breaks, "3.2".
+        rule: number of the rule in docs/semantics.md that it breaks, "3.2"; PASSES for what passes of a session keep.
         file: below src/unpool.
         old: what is replaced, part of one line; occurs exactly once in the file.
         new: what stands there instead.
-        breaks: what the operators do wrong then.
+        breaks: what goes wrong then.
+        suite: the file of the tests that have to notice; "" for the examples of the rule, and the contract's tests.
     """
 
     rule: str
@@ -23,6 +25,7 @@ class Mutation:
     old: str
     new: str
     breaks: str
+    suite: str = ""
 
     @property
     def path(self) -> Path:

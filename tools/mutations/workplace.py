@@ -81,7 +81,8 @@ class Workplace:
         target = self.root / mutation.path
         target.write_text(mutation.patched(self.pristine), encoding="utf-8")
         try:
-            stages = ((EXAMPLES, "-k", f"function-{mutation.rule}-"), *SUITE)
+            contract = ((EXAMPLES, "-k", f"function-{mutation.rule}-"), *SUITE)
+            stages: tuple[tuple[str, ...], ...] = ((mutation.suite,),) if mutation.suite else contract
             if not mutation.file.startswith("kernels/"):
                 return Verdict(mutation, line, self._first_failure(stages, self.cache))
             with tempfile.TemporaryDirectory(dir=self.root) as empty:
