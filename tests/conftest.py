@@ -30,8 +30,8 @@ if not glob("/dev/nvidia[0-9]*"):
 GROUPS = {"slow", "widths", "gpu_interpreter", "peers"}
 """Markers of tests that only run when they are asked for."""
 
-RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpose.amx.")
-"""Kernels that are not all shipped: the rolling pool has one for every window, and no library has AMX."""
+RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpose.amx.", "unpool.kernels.cpu.planner.")
+"""Kernels that are not all shipped: the rolling pool has one for every window, and no library has AMX or planners."""
 
 SLOWEST = (
     "test_widths.py", "test_kernel_cache.py", "test_blocks.py", "test_torch_export_wrapper.py",

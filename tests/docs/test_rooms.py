@@ -82,7 +82,7 @@ ALLOWED = {
 INNER = {
     "kernels/cpu": (
         "vector", "machine", "axes", "fold_axes", "indices", "activation", "normalization", "snake", "weights",
-        "max_pool", "max_unpool", "convert", "copy_rows", "conv_transpose",
+        "max_pool", "max_unpool", "convert", "copy_rows", "conv_transpose", "planner",
     ),
     "kernels/gpu": (
         "elements", "launch", "tiles", "layouts", "max_pool", "max_unpool",
