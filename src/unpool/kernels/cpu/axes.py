@@ -80,6 +80,16 @@ def _prepend(first: Any, axes: Any) -> Callable[..., Any]:
     return compiled
 
 
+def select(axes: Any, is_kept: Any) -> Any:
+    """The axes that an array of bools keeps."""
+    return tuple(axis for axis, kept in zip(axes, is_kept, strict=True) if kept)
+
+
+@compile_as(select)
+def _select(axes: Any, is_kept: Any) -> Callable[..., Any]:
+    return lambda axes, is_kept: axes[is_kept]
+
+
 @jit_inline
 def set_axis(axes, number, axis):
     """Write an axis to compiled axes."""

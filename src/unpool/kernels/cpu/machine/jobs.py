@@ -10,9 +10,12 @@ and MAX_IMBALANCE holds for any number of threads. This holds for rows of output
 that are put together up to 32 KiB.
 """
 
-import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpool.kernels.cpu.vector.registration import jit_inline
 
 MAX_IMBALANCE = 1.15  # the busiest thread's share over the mean, up to which shares count as equal
 PARTS_PER_THREAD = 4  # unless much is prepared for each: a thread that ends early takes parts of others
@@ -52,12 +55,32 @@ def even_sizes(units: int, most: int) -> list[int]:
 def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
     """The split that the threads finish first, or the first one with even shares that takes little longer."""
     splits = list(splits)
-    shortest = min(finish_time(split, threads) for split in splits)
-    even = [split for split in splits if _busiest(split, threads) * threads / split.total <= MAX_IMBALANCE]
-    shortest_even = min((finish_time(split, threads) for split in even), default=math.inf)
-    if shortest_even > shortest * _WORTH_EVEN_SHARES:
-        return min(splits, key=lambda split: finish_time(split, threads))
-    return next(split for split in even if finish_time(split, threads) <= shortest_even * _WORTH_ANOTHER_SPLIT)
+    times = np.array([finish_time(split, threads) for split in splits], np.float64)
+    are_even = np.array([is_even(_busiest(split, threads), split.total, threads) for split in splits], np.bool_)
+    return splits[choose_time(times, are_even)]
+
+
+@jit_inline
+def choose_time(times: Any, are_even: Any) -> int:
+    """The number of the split that `choose_split` takes, from their times, and whether shares are even."""
+    shortest, shortest_even = 0, -1
+    for number in range(times.size):
+        if times[number] < times[shortest]:
+            shortest = number
+        if are_even[number] and (shortest_even < 0 or times[number] < times[shortest_even]):
+            shortest_even = number
+    if shortest_even < 0 or times[shortest_even] > times[shortest] * _WORTH_EVEN_SHARES:
+        return shortest
+    chosen = 0
+    while not (are_even[chosen] and times[chosen] <= times[shortest_even] * _WORTH_ANOTHER_SPLIT):
+        chosen += 1
+    return chosen
+
+
+@jit_inline
+def is_even(busiest: float, total: float, threads: int) -> bool:
+    """True if the share of the busiest thread counts as equal to the others."""
+    return bool(busiest * threads / total <= MAX_IMBALANCE)
 
 
 def finish_time(split: JobSplit, threads: int) -> float:

@@ -17,9 +17,10 @@ import numpy as np
 from unpool.geometry import Axis
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine.jit import jit
-from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split
+from unpool.kernels.cpu.machine.jobs import choose_time, is_even
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, OUT_OF_RANGE, Condition, KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches
+from unpool.kernels.cpu.vector.registration import jit_inline
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
 _CLEARED_BYTES = 1 << 20  # that a job clears
@@ -149,15 +150,21 @@ def _in_windows(indices, small, axes, first, stop):
 _READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2  # nanoseconds, about: reading an index, writing an element, and clearing one
 
 
-@lru_cache(maxsize=256)
-def _parts(planes: int, small: int, large: int, threads: int) -> int:
+@jit_inline
+def plane_parts(planes: int, small: int, large: int, threads: int) -> int:
     """The number of parts of each plane, which has `small` elements of x and `large` of y."""
-
-    def cut(parts: int) -> JobSplit:
+    most = min(threads, large)
+    times, are_even = np.empty(most, np.float64), np.empty(most, np.bool_)
+    for number in range(most):
+        parts = number + 1
         each = small * _READ + (small * _WRITE + large * _CLEAR) / parts
-        return JobSplit(planes * parts, each, planes * parts * each)
+        total = planes * parts * each
+        times[number] = min(-(-planes * parts // threads) * each, total)
+        are_even[number] = is_even(times[number], total, threads)
+    return choose_time(times, are_even) + 1
 
-    return choose_split(map(cut, range(1, min(threads, large) + 1)), threads).jobs // planes
+
+_parts = lru_cache(maxsize=256)(plane_parts)
 
 
 @jit()

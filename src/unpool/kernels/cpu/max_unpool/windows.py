@@ -11,22 +11,22 @@ by counting: each element has to be found exactly once. Stores to a large y whos
 non-temporal, because a plain store reads its line first.
 """
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.geometry import Axis, Window, upsampling_walk
 from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.axes import axis_at, large_sizes, select, small_sizes
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
 LINE = 64  # bytes of a cache line
 NON_TEMPORAL_BYTES = 1 << 25  # bytes of y from which on its stores are non-temporal
-_SINGLE = Axis(1, 1, Window(1, 1))
 
 
 class WindowUnpoolParams(NamedTuple):
@@ -51,52 +51,83 @@ def route(
     """
     if channels_last or not counts_in_y:
         return None
-    axes = tuple(_without_overlap(axis) for axis in axes if axis != _SINGLE) or axes[-1:]
-    small, large = (math.prod(sizes) for sizes in zip(*((axis.small, axis.large) for axis in axes), strict=True))
-    slabs = _slabs(axes) if planes * small * large else None
-    if slabs is None:
+    made = _plan(axes, planes, size, is_recycled)
+    if not made.is_possible:
         return None
-    cuts, sources = slabs
-    count, row = len(cuts) - 1, axes[-1].large
-    params = WindowUnpoolParams(
-        slabs=count, rows=len(sources), small=axes[-1].small, large=row, plane=small, elements=small // count,
-        is_non_temporal=is_recycled and is_worth_non_temporal(planes * large * size, row * size),
-    )  # fmt: skip
-    work = planes * (small + large) // VECTOR_SPEEDUP
-    return Launch(_make_kernel(size), planes * count, work, record(params), cuts, sources)
+    return Launch(_make_kernel(size), made.jobs, made.work, record(made.params), made.cuts, made.sources)
 
 
+class StreamPlan(NamedTuple):
+    """A call."""
+
+    params: WindowUnpoolParams
+    cuts: Any  # the first row of every slab and the number of rows
+    sources: Any  # per row of y the row of x that it belongs to, -1 for none
+    jobs: int
+    work: int
+    is_possible: bool  # False where `scatter` has to write y
+
+
+@jit_inline
+def plan(axes: Any, planes: int, size: int, is_recycled: bool) -> StreamPlan:
+    """As `route`, for channels first and indices that count in y.
+
+    Slabs are parts of a plane of y, cut along its first axis so that each window lies in one. No windows but those that
+    are two wide, side by side and whole along the last axis have any.
+    """
+    is_kept = np.zeros(len(axes), np.bool_)
+    for number in range(len(axes)):
+        is_kept[number] = not _is_single(axis_at(axes, number))
+    if not is_kept.any():
+        is_kept[len(axes) - 1] = True
+    axes = select(axes, is_kept)
+    count, small, large = len(axes), small_sizes(axes, 0), large_sizes(axes, 0)
+    last, sources, cuts = _without_overlap(axis_at(axes, count - 1)), np.zeros(1, np.int64), np.arange(2)
+    is_two_wide = last.window.size == 2 and last.window.stride == 2 and last.begin == 0
+    if planes * small * large == 0 or not is_two_wide or last.large < 2 * last.small:
+        return StreamPlan(WindowUnpoolParams(0, 0, 0, 0, 0, 0, False), cuts, sources, 0, 0, False)
+    for number in range(count - 1):
+        axis = _without_overlap(axis_at(axes, number))
+        walk = upsampling_walk(axis)
+        is_row = walk.count > 0
+        grown = np.full((sources.size, axis.large), -1, np.int64)
+        for row in range(sources.size):
+            if sources[row] >= 0:
+                grown[row] = np.where(is_row, sources[row] * axis.small + walk.other, -1)
+        sources = grown.reshape(-1)
+    if count > 1:
+        first = _without_overlap(axis_at(axes, 0))
+        corner = np.arange(first.small + 1) * first.window.stride - first.begin
+        cuts = np.minimum(np.maximum(corner, 0), first.large)
+        cuts[0], cuts[-1] = 0, first.large
+        cuts = cuts * (large_sizes(axes, 1) // last.large)
+    slabs = cuts.size - 1
+    is_non_temporal = is_recycled and is_worth_non_temporal(planes * large * size, last.large * size)
+    params = WindowUnpoolParams(slabs, sources.size, last.small, last.large, small, small // slabs, is_non_temporal)
+    return StreamPlan(params, cuts, sources, planes * slabs, planes * (small + large) // VECTOR_SPEEDUP, True)
+
+
+_plan = cached(64)(plan)
+
+
+@jit_inline
+def _is_single(axis: Axis) -> bool:
+    """True for an axis of one element, and windows of one."""
+    window = axis.window
+    return axis.large == 1 and axis.small == 1 and window.size == 1 and window.stride == 1 and axis.begin == 0
+
+
+@jit_inline
 def _without_overlap(axis: Axis) -> Axis:
     stride = axis.window.stride
-    return axis if axis.window.size <= stride else axis._replace(window=Window(stride, stride))
+    size = min(axis.window.size, stride)
+    return Axis(axis.large, axis.small, Window(size, stride, axis.window.dilation), axis.begin)
 
 
+@jit_inline
 def is_worth_non_temporal(size: int, row: int) -> bool:
     """True if y, of `size` bytes, is large, and its rows, of `row` bytes, are whole cache lines."""
     return size >= NON_TEMPORAL_BYTES and row % LINE == 0
-
-
-@cached(64)
-def _slabs(axes: tuple[Axis, ...]):
-    """The first row of every slab and the number of rows; per row of y the row of x that it belongs to, -1 for none.
-
-    Slabs are parts of a plane of y, cut along its first axis so that each window lies in one. None for windows that are
-    not two wide, side by side and whole along the last axis.
-    """
-    *leading, last = axes
-    if (last.window.size, last.window.stride, last.begin) != (2, 2, 0) or last.large < 2 * last.small:
-        return None
-    sources = np.zeros(1, np.int64)
-    for axis in leading:
-        walk = upsampling_walk(axis)
-        is_row = (sources[:, None] >= 0) & (walk.count > 0)
-        sources = np.where(is_row, sources[:, None] * axis.small + walk.other, -1).reshape(-1)
-    if not leading:
-        return np.array([0, 1]), sources
-    first = leading[0]
-    cuts = np.clip(np.arange(first.small + 1) * first.window.stride - first.begin, 0, first.large)
-    cuts[0], cuts[-1] = 0, first.large
-    return cuts * math.prod(axis.large for axis in leading[1:]), sources
 
 
 @specialize
