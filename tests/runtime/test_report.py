@@ -319,3 +319,17 @@ def test_sequence_inputs_have_a_report(lengths):
     sequence = done.memory.values[0]
     assert (sequence.type, sequence.shape, sequence.bytes) == ("sequence of 2", None, 4 * sum(lengths))
     assert "sequence of 2" in done.html
+
+
+def test_a_node_that_onnxruntime_refuses_is_reported():
+    """A Conv in float64 runs in onnx's evaluator, alone as in the session, and the nodes behind it where they run."""
+    model = models.model(
+        """g (double[1, 4, 5, 6] x) => (double[1, 3, h, w] y) {
+            n = Conv (x, k) c = ConvTranspose (n, w) y = Relu (c)
+        }""",
+        k=models.random(4, 4, 1, 1, dtype=np.float64), w=models.random(4, 3, 3, 3, dtype=np.float64),
+    )  # fmt: skip
+    done = unpool.report(model, options=ReportOptions(effort=None))
+    assert [node.runner for node in done.nodes[:2]] == [node.runner for node in done.accuracy[:2]]
+    assert [node.runner for node in done.nodes[:2]] == ["reference", "unpool"]
+    assert {node.float64_failure for node in done.accuracy} == {""}

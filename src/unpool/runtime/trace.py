@@ -8,6 +8,7 @@ import onnx
 from onnx import helper
 
 from unpool.onnxruntime.session import InferenceSession
+from unpool.operators.unpool_domain import DOMAIN
 from unpool.runtime.graph.nodes import node_name, reads, writes
 from unpool.runtime.graph.submodel import submodel
 from unpool.runtime.graph.weights import array_of
@@ -44,8 +45,9 @@ def trace(session: InferenceSession, feed: Feed) -> Iterator[NodeTrace]:
     last_readers = {name: place for place, node in enumerate(graph.nodes) for name in reads(node)}
     for place, node in enumerate(graph.nodes):
         inputs = {name: values[name] for name in reads(node) if name in values}
-        model = submodel(graph, [node], {name: types.get(name) or _type(value) for name, value in inputs.items()})
-        runner = runners.get(node_name(node), "onnxruntime")
+        given = {name: types.get(name) or _type(value) for name, value in inputs.items()}
+        model = submodel(graph, [node], given, types)
+        runner = runners.get(node_name(node), runner_by_domain(node))
         is_left = node_name(node) in runners and runner == "onnxruntime"
         results = (ort_runtime() if is_left else unpool_runtime(prepared.semantics_of(node))).open(model)(inputs)
         outputs = dict(zip(writes(node), results, strict=True))
@@ -53,6 +55,11 @@ def trace(session: InferenceSession, feed: Feed) -> Iterator[NodeTrace]:
         values |= outputs
         for name in [name for name in values if last_readers.get(name, place) <= place]:
             del values[name]
+
+
+def runner_by_domain(node: onnx.NodeProto) -> str:
+    """Who runs a node that no plan names."""
+    return "unpool" if node.domain == DOMAIN else "onnxruntime"
 
 
 def _type(value: Any) -> onnx.TypeProto:

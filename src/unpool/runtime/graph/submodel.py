@@ -7,13 +7,19 @@ from onnx import helper
 
 from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph
 from unpool.runtime.graph.nodes import domain, reads, with_subgraph_nodes, writes
+from unpool.runtime.graph.shapes import Types, without_shape
 from unpool.runtime.graph.weights import with_data_inside
 
 NEWEST_NEEDED_IR = 10  # later ones add nothing that nodes need, and older releases of onnxruntime refuse them
 
 
-def submodel(graph: Graph, nodes: Iterable[onnx.NodeProto], inputs: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
-    """The model of some nodes, with all constants that they read; its outputs are all values that they make."""
+def submodel(
+    graph: Graph, nodes: Iterable[onnx.NodeProto], inputs: Mapping[str, onnx.TypeProto], types: Types
+) -> onnx.ModelProto:
+    """The model of some nodes, with all constants that they read; its outputs are all values that they make.
+
+    `types` are those of the outputs, as far as they are known; their sizes are left open.
+    """
     nodes = list(nodes)
     domains = {"", *map(domain, with_subgraph_nodes(nodes))}
     version = min(max(graph.ir_version, FIRST_IR_WITH_DEFAULTS), NEWEST_NEEDED_IR)
@@ -22,7 +28,9 @@ def submodel(graph: Graph, nodes: Iterable[onnx.NodeProto], inputs: Mapping[str,
     model.graph.name = "part"
     model.graph.node.extend(nodes)
     model.graph.input.extend(helper.make_value_info(*pair) for pair in inputs.items())
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for node in nodes for name in writes(node))
+    names = [name for node in nodes for name in writes(node)]
+    known = {name: without_shape(types[name]) for name in names if name in types}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name, type=known.get(name)) for name in names)
     for name in dict.fromkeys(name for node in nodes for name in reads(node)):
         if name in graph.constants:
             model.graph.initializer.append(with_data_inside(graph.constants[name]))

@@ -20,7 +20,7 @@ from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings
 from unpool.runtime.runtimes import Feed
 from unpool.runtime.tiles.tiler import Tiler
-from unpool.runtime.trace import trace
+from unpool.runtime.trace import runner_by_domain, trace
 
 MODEL_INPUT = -1  # the producer of the inputs of the model
 
@@ -86,7 +86,7 @@ class Tracer:
         for node in with_subgraph_nodes(self.prepared.graph.nodes):
             found, name = placed.get(node_name(node)), node_name(node)
             if found is None:
-                rows.append(NodeRow(name, operator_version(node, self.opsets), "onnxruntime", ""))
+                rows.append(NodeRow(name, operator_version(node, self.opsets), runner_by_domain(node), ""))
             else:
                 rows.append(NodeRow(name, found.operator_version, found.runner, found.text))
         return rows
