@@ -68,9 +68,6 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     steady.add_argument("--without", nargs="+", choices=list(MECHANISMS), default=[], metavar="NAME")
     startup = commands.add_parser("startup", help="time from the start of a process to its first result")
     startup.add_argument("--runs", type=int, default=9, metavar="N", help="of each engine; 9 by default")
-    timeline = commands.add_parser("timeline", help="show what each step of a network takes, and which threads compute")
-    timeline.add_argument("names", nargs="*", metavar="NETWORK", help="part of a name, as 'U-Net'; all by default")
-    timeline.add_argument("--runs", type=int, default=20, metavar="N", help="20 by default")
     choices = commands.add_parser("choices", help="time every kernel and algorithm against the chosen one")
     tiled = commands.add_parser("tiled", help="the cost of tiles: a slide, a photograph, blended windows")
     tiled.add_argument("what", choices=["slide", "photograph", "blending"])
@@ -104,7 +101,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     report.add_argument("--readme", type=Path, default=ROOT / "README.md", metavar="PATH")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md", metavar="PATH")
     check = commands.add_parser("check", help="hold the results against the goals")
-    for command in (measure, pair, rent, steady, timeline, choices, device, zoo, library, report, check):
+    for command in (measure, pair, rent, steady, choices, device, zoo, library, report, check):
         command.add_argument("--threads", type=int, default=available_cores(), metavar="N", help="all cores by default")
     for command in (measure, steady, gpu, device, zoo, library, report, check):
         command.add_argument("--results", type=Path, metavar="FOLDER", help="benchmarks/results by default")
@@ -115,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write or check."""
     given = parsed(arguments)
     commands = {
-        "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "startup": _startup, "timeline": _timeline,
+        "run": _run, "pair": _pair, "rent": _rent, "steady": _steady, "startup": _startup,
         "choices": _choices, "tiled": _tiled, "gpu": _gpu, "device": _device, "zoo": _zoo, "library": _library,
     }  # fmt: skip
     try:
@@ -173,14 +170,6 @@ def _startup(given: argparse.Namespace) -> int:
 
     for line in startup(given.runs):
         say(line)
-    return 0
-
-
-def _timeline(given: argparse.Namespace) -> int:
-    from benchmarks.timeline import report, timeline
-
-    for case in _networks(given):
-        print(report(case, timeline(case, given.threads, given.runs), given.threads))
     return 0
 
 

@@ -126,12 +126,7 @@ MECHANISMS = {
     "Conv as ConvTranspose": Mechanism(
         "onnxruntime's Conv",
         ("network/*",),
-        _replaced("unpool.runtime.passes.pipeline:convert_conv", by=_without_converting),
-    ),
-    "partitions sleep": Mechanism(
-        "threads of onnxruntime spin between the nodes of a partition",
-        ("network/*",),
-        _replaced("unpool.runtime.backends.ort_options:_DEFAULTS", by={"session.force_spinning_stop": "1"}),
+        _replaced("unpool.onnxruntime.passes:convert_conv", by=_without_converting),
     ),
     "workers wait awake": Mechanism(
         "threads of unpool sleep as soon as they have nothing to do",

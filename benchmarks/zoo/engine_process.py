@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.engines import EVERY, TUNED, UNPOOL
-from benchmarks.timeline import trace
 from benchmarks.worker import AGAIN, Refused
 from benchmarks.zoo.model_file import ModelFile
 from unpool.memory import peak_rss, rss
@@ -56,7 +55,7 @@ def start(engine: str, threads: int) -> None:
     """Import the engine with its session, whose time and memory are not those of a model; once in its process."""
     import_module(EVERY[engine].module).start(threads)
     if engine in (UNPOOL, TUNED.name):
-        import_module("unpool.runtime.session.session")
+        import_module("unpool.onnxruntime.session")
 
 
 def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:
@@ -102,14 +101,8 @@ def turn(runs: int, seconds: float, limit: float) -> list[float]:
 
 
 def steps() -> str:
-    """The steps of a run of unpool's session in order, with the milliseconds of each.
-
-    A node of unpool has its name, any other step that of its runtime. Where onnxruntime runs the whole model, it is one
-    step without a time.
-    """
-    spans = trace(Current.session, Current.inputs, STEP_RUNS)
-    names = [span.name if span.runner == UNPOOL else span.runner for span in spans]
-    return ", ".join(f"{name} {span.wall:.2g}" for name, span in zip(names, spans, strict=True)) or "onnxruntime"
+    """The nodes that unpool computes in its session, in order; "onnxruntime" where it computes none."""
+    return ", ".join(row.node for row in Current.session.plan if row.runner == UNPOOL) or "onnxruntime"
 
 
 def peak() -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         to_onnx_indices,
         to_torch_indices,
     )
+    from unpool.onnxruntime.session import InferenceSession, plan
     from unpool.runtime.cluster.map_tiles import map_tiles
     from unpool.runtime.compare.compare import compare
     from unpool.runtime.lint.lint import lint as check
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from unpool.runtime.rewrite.canonicalise import canonicalise
     from unpool.runtime.rewrite.fix import fix
     from unpool.runtime.rewrite.upgrade import upgrade
-    from unpool.runtime.session.session import InferenceSession, plan
 
 __version__ = "0.1.0"
 

@@ -5,8 +5,9 @@ They need onnx and onnxruntime, which `import unpool` must not load.
 
 _CORE = """
     AdapterFormat ExecutionMode ExecutionOrder GraphOptimizationLevel LoraAdapter OrtAllocatorType OrtDevice OrtMemType
-    OrtMemoryInfo OrtValue RunOptions SessionIOBinding SessionOptions SparseTensor capi get_build_info get_device
-    get_version_string set_seed disable_telemetry_events enable_telemetry_events set_default_logger_verbosity
+    OrtMemoryInfo OrtValue RunOptions SessionIOBinding SessionOptions SparseTensor IOBinding ModelMetadata NodeArg capi
+    get_all_providers get_available_providers get_build_info get_device get_version_string set_seed
+    disable_telemetry_events enable_telemetry_events set_default_logger_severity set_default_logger_verbosity
 """
 CORE_ONNXRUNTIME_NAMES = frozenset(_CORE.split())  # names that every release of onnxruntime has; `dir` lists them
 _NEWER = """
@@ -20,15 +21,7 @@ _NEWER = """
 """
 ONNXRUNTIME_NAMES = CORE_ONNXRUNTIME_NAMES.union(_NEWER.split())  # older releases lack some of them
 
-UNPOOL_NAMES = {
-    "IOBinding": ("unpool.runtime.session.io_binding", "IOBinding"),
-    "InferenceSession": ("unpool.runtime.session.session", "InferenceSession"),
-    "ModelMetadata": ("unpool.runtime.session.signature", "ModelMetadata"),
-    "NodeArg": ("unpool.runtime.session.signature", "ValueInfo"),
-    "get_all_providers": ("unpool.runtime.session.ort_compat.providers", "get_all_providers"),
-    "get_available_providers": ("unpool.runtime.session.ort_compat.providers", "get_available_providers"),
-    "set_default_logger_severity": ("unpool.runtime.backends.ort_options", "set_default_logger_severity"),
-}
+UNPOOL_NAMES = {"InferenceSession": ("unpool.onnxruntime", "InferenceSession")}
 """Names of onnxruntime that unpool defines itself, each with its module and its name there."""
 
 FUNCTIONS = {
@@ -39,7 +32,7 @@ FUNCTIONS = {
     "fix": ("unpool.runtime.rewrite.fix", "fix"),
     "lower": ("unpool.runtime.lower.lower", "lower"),
     "map_tiles": ("unpool.runtime.cluster.map_tiles", "map_tiles"),
-    "plan": ("unpool.runtime.session.session", "plan"),
+    "plan": ("unpool.onnxruntime", "plan"),
     "report": ("unpool.runtime.report.report", "report"),
     "upgrade": ("unpool.runtime.rewrite.upgrade", "upgrade"),
 }

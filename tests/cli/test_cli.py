@@ -477,7 +477,7 @@ def test_interruption_leaves_nothing(bright, here, monkeypatch):
             raise KeyboardInterrupt
         return [np.zeros((1, 2, 1, 2), np.float32)]
 
-    monkeypatch.setattr("unpool.runtime.session.session.InferenceSession.run", run_once)
+    monkeypatch.setattr("unpool.onnxruntime.session.InferenceSession.run", run_once)
     words = ("run", bright, "-i", "a.png", "-i", "b.png", "-o", "out/", "--argmax")
     fails(INTERRUPTED, *words, says="interrupted")
     assert len(calls) == 2

@@ -271,7 +271,7 @@ def test_a_folder_in_the_way_of_one_result(bright, here, monkeypatch, late):
             Path("out/b.png").mkdir(exist_ok=True)
             return real(self, *arguments)
 
-        monkeypatch.setattr("unpool.runtime.session.session.InferenceSession.run", run)
+        monkeypatch.setattr("unpool.onnxruntime.session.InferenceSession.run", run)
     else:
         Path("out/b.png").mkdir()
     done = invoke("run", bright, "-i", "a.png", "-i", "b.png", "-i", "c.png", "-o", "out/", "--argmax")

@@ -7,11 +7,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from tests.support import models
+from unpool import InferenceSession
 from unpool.cli.app import app
 from unpool.cli.errors import OK
 from unpool.errors import UnsupportedError
 from unpool.runtime.report.report import ReportOptions, report
-from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.tiles.run import run as run_tiles
 
 COMMANDS = {

@@ -44,7 +44,6 @@ WITH_PACKAGES = {
     "run ../volume.onnx -i ../v.nii -o y.npy": {"nibabel"},
     "run ../volume.onnx -i ../v.nii -o y.nii --tile 4x4x4": {"nibabel"},
     "run ../volume.onnx -i ../v.npy -o y.nii": {"nibabel"},
-    "run ../copy.onnx -i ../x.npy -o y.npy --provider openvino": {"openvino"},
     "compare ../pool.onnx --against torch": {"torch"},
     "compare ../pool.onnx --against openvino": {"openvino"},
     "export ../nets.py:segnet -o n.onnx --example image=1x3x8x8": {"torch", "onnxscript"},

@@ -36,7 +36,7 @@ FIELD = {"backward", "cached", "elementwise", "embed", "feed", "forward", "need"
 OPEN_NAMES: set[str] = set()
 """Names that are still to be changed: `folder/file` or `folder/file.py: Class`. This list only shrinks."""
 
-OPEN_CLASSES: dict[str, int] = {"InferenceSession": 2}  # until unpool's becomes the one inside onnxruntime
+OPEN_CLASSES: dict[str, int] = {}
 """Names that several classes share, and how many: these only shrink."""
 
 OPEN_CIRCLES: set[frozenset[str]] = set()

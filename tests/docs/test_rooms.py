@@ -48,6 +48,7 @@ ALLOWED = {
         "execute",
         "functional",
         "onnxruntime",
+        "openvino",
         "runtime",
     },
     "tiles": {"runtime"},
@@ -77,7 +78,7 @@ ALLOWED = {
         "data",
         "cli",
     },
-    "": {"errors", "explanation", "fork_safety", "functional", "lazy_names", "runtime"},
+    "": {"errors", "explanation", "fork_safety", "functional", "lazy_names", "onnxruntime", "runtime"},
 }
 INNER = {
     "kernels/cpu": (
@@ -90,7 +91,7 @@ INNER = {
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
     "runtime": (
-        "requirements", "errors", "graph", "random_inputs", "passes", "onnx_reference", "plan", "backends", "session",
+        "requirements", "errors", "graph", "random_inputs", "passes", "onnx_reference",
         "onnx_backend", "runtimes", "trace", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",
         "cluster", "report",
     ),
@@ -98,17 +99,9 @@ INNER = {
         "axes", "checks", "source", "sink", "pixels", "npy", "zarr_store", "zarr",
         "nifti", "raster", "tiff_writer", "tiff_segments", "tiff", "overlay", "formats", "__init__",
     ),
-    "runtime/backends": (
-        "ort_options", "ort_values", "step", "ort_backend", "openvino_backend",
-        "reference_backend", "unpool_backend", "cuda", "control_flow", "build",
-    ),
-    "runtime/session": (
-        "ort_compat", "signature", "size_check", "executor", "load", "passthrough", "autotune",
-        "io_binding", "ort_methods", "session",
-    ),
     "onnxruntime": (
-        "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "source", "own_nodes",
-        "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
+        "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "options", "ort_values", "source",
+        "own_nodes", "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
         "openvino_engine", "tuning", "session_model", "session", "__init__",
     ),
     "openvino": ("package", "fit", "operators", "conversion", "__init__"),

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import pickle
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -500,6 +502,59 @@ def test_the_plan_lists_nodes_and_reasons():
         ("MaxUnpool", "unpool", "MAX_UNPOOL"),
     ]
     assert "n2" in plan[3].text or "folded" in plan[3].text
+
+
+@pytest.mark.parametrize(("opset", "version"), [(8, 8), (11, 11), (17, 12)])
+def test_the_plan_has_versions(opset, version):
+    """The version of an operator is that which the opset of the model selects."""
+    model = models.model(
+        "g (float[1, 1, 4] x) => (float[1, 1, 3] y) { y = MaxPool <kernel_shape = [2]> (x) }", opset=opset
+    )
+    (row,) = unpool.plan(model)
+    assert row.operator_version == f"MaxPool-{version}"
+
+
+def test_a_session_is_pickled(tmp_path):
+    """With its options, arguments and attributes; what a pickle cannot hold is refused."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    session = InferenceSession(saved(unpooling(np.float64), tmp_path), options, exact=True)
+    session.label = "mine"
+    again = pickle.loads(pickle.dumps(session))
+    x = models.random(1, 3, 8, 6, dtype=np.float64)
+    assert_equal(again.run(None, {"x": x}), session.run(None, {"x": x}))
+    assert (again.semantics, again.label) == (session.semantics, "mine")
+    made = again.get_session_options()
+    assert made.log_severity_level == 3
+    assert made.get_session_config_entry("session.set_denormal_as_zero") == "1"
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(np.float32([3]))
+    options.add_initializer("f", value)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(InferenceSession(with_factor(), options))
+
+
+def test_a_session_prints_as_its_model(tmp_path):
+    """The name of the file, inputs, outputs and providers."""
+    text = repr(InferenceSession(saved(unpooling(np.float64), tmp_path)))
+    assert "x tensor(double) [1, 3, 8, 6] -> " in text
+    assert text.startswith("<InferenceSession 'model.onnx': ")
+
+
+def test_a_model_that_is_no_message_runs(monkeypatch):
+    """A ModelProto of 2 GiB or more has no bytes: onnxruntime gets its large weights as values."""
+    expected = outputs(InferenceSession(large_model()))
+    monkeypatch.setattr("unpool.runtime.graph.weights.LARGEST_MESSAGE", 10_000)
+    assert_equal(outputs(InferenceSession(large_model())), expected)
+
+
+def test_arrays_of_bfloat16_go_in_and_come_out():
+    """The types of ml_dtypes, which onnxruntime takes as OrtValues only."""
+    body = "y, i = MaxPool <kernel_shape = [2]> (x)"
+    model = models.model(f"g (bfloat16[1, 1, 4] x) => (bfloat16[1, 1, 3] y) {{ {body} }}", opset=22, ir=10)
+    x = np.array([[[1, 3, 2, 4]]], ml_dtypes.bfloat16)
+    (y,) = InferenceSession(model).run(None, {"x": x})
+    assert (y.dtype, y.tolist()) == (x.dtype, [[[3, 3, 4]]])
 
 
 def test_what_tools_read(tmp_path):

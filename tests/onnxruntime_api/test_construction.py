@@ -57,13 +57,6 @@ def test_a_model_is_given_as_path_or_bytes(ort, net, kind, tmp_path):
     assert np.array_equal(z, net.z)
 
 
-def test_a_relative_path_starts_from_the_working_folder(ort, net, own_folder):
-    """A bare name is that of a file in the working folder."""
-    Path("m.onnx").write_bytes(net.content)
-
-    assert ort.InferenceSession("m.onnx").get_inputs()[0].name == "x"
-
-
 def test_the_parameters_go_by_name(ort, net):
     """All four parameters have onnxruntime's names."""
     session = ort.InferenceSession(
@@ -79,15 +72,6 @@ def test_the_parameters_go_by_name(ort, net):
 def test_the_parameters_go_by_place(ort, net):
     """All four parameters have onnxruntime's order."""
     session = ort.InferenceSession(net.content, ort.SessionOptions(), ["CPUExecutionProvider"], [{}])
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-@pytest.mark.parametrize("word", ["enable_fallback", "read_config_from_model"])
-@pytest.mark.parametrize("value", [0, 1])
-def test_words_beside_the_four_are_taken(ort, net, word, value):
-    """Scripts that say whether to fall back, or to read options from the model, keep running."""
-    session = ort.InferenceSession(net.content, **{word: value})
 
     assert np.array_equal(session.run(None, net.feed)[0], net.z)
 
@@ -156,41 +140,11 @@ def test_options_of_another_kind_are_a_type_error(ort, net, options):
         ort.InferenceSession(net.content, options)
 
 
-@pytest.mark.parametrize(("name", "value"), OPTIONS, ids=[name for name, _ in OPTIONS])
-def test_no_option_changes_results(ort, net, name, value):
-    """Options of speed, memory and logging are taken, and results stay the same."""
-    options = ort.SessionOptions()
-    setattr(options, name, value)
-    session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-    assert getattr(session.get_session_options(), name) == value
-
-
 @pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
 def test_no_level_of_optimisation_changes_results(ort, net, level):
     """Every level runs the model."""
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-    session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-def test_nodes_may_run_in_parallel(ort, net):
-    """The parallel mode runs the model too."""
-    options = ort.SessionOptions()
-    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.inter_op_num_threads = 2
-    session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-def test_nodes_may_run_by_priority(ort, net):
-    """The order by priority runs the model too."""
-    options = ort.SessionOptions()
-    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     session = ort.InferenceSession(net.content, options)
 
     assert np.array_equal(session.run(None, net.feed)[0], net.z)
@@ -207,26 +161,6 @@ def test_no_entry_changes_results(ort, net, key, value):
     assert session.get_session_options().get_session_config_entry(key) == value
 
 
-def test_options_serve_several_sessions(ort, net):
-    """One SessionOptions makes two sessions, which both run."""
-    options = ort.SessionOptions()
-    options.logid = "shared"
-    first, second = (ort.InferenceSession(net.content, options) for _ in range(2))
-
-    assert np.array_equal(first.run(None, net.feed)[0], second.run(None, net.feed)[0])
-    assert first.get_session_options().logid == second.get_session_options().logid == "shared"
-
-
-def test_the_options_of_a_session_make_another(ort, net):
-    """What `get_session_options` gives is taken by a constructor."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    again = ort.InferenceSession(net.content, ort.InferenceSession(net.content, options).get_session_options())
-
-    assert again.get_session_options().intra_op_num_threads == 1
-    assert np.array_equal(again.run(None, net.feed)[0], net.z)
-
-
 def test_the_callers_options_are_not_changed(ort, net):
     """A session leaves the options of its caller as they were."""
     options = ort.SessionOptions()
@@ -234,23 +168,6 @@ def test_the_callers_options_are_not_changed(ort, net):
     ort.InferenceSession(net.content, options)
 
     assert {name: getattr(options, name) for name, _ in OPTIONS} == before
-
-
-def test_later_changes_of_options_leave_a_session_alone(ort, net):
-    """A session has the options as they were when it was made."""
-    options = ort.SessionOptions()
-    options.logid = "before"
-    session = ort.InferenceSession(net.content, options)
-    options.logid = "after"
-
-    assert session.get_session_options().logid == "before"
-
-
-def test_without_options_a_session_has_the_defaults(session):
-    """`get_session_options` gives options where none were given."""
-    options = session.get_session_options()
-
-    assert (options.intra_op_num_threads, options.enable_profiling, options.logid) == (0, False, "")
 
 
 def test_options_may_come_from_the_model(ort, monkeypatch):
@@ -280,14 +197,6 @@ def test_external_data_lies_beside_the_file(ort, tmp_path):
     x = plain().x
 
     assert np.array_equal(ort.InferenceSession(path).run(None, {"x": x})[0], np.kron(x, np.ones((2, 2))))
-
-
-def test_many_sessions_live_side_by_side(ort, net):
-    """Sessions of the same bytes do not share values."""
-    sessions = [ort.InferenceSession(net.content) for _ in range(3)]
-    made = [session.run(None, {"x": net.x * (at + 1)})[0] for at, session in enumerate(sessions)]
-
-    assert all(np.array_equal(z, net.z * (at + 1)) for at, z in enumerate(made))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -16,6 +16,7 @@ import unpool
 from tests.cases import decomposed
 from tests.cases.decomposed import RoundTrip, by_hand
 from tests.support import models, networks
+from tests.support.passes import steps
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnpoolError, UnsupportedError
@@ -62,7 +63,7 @@ def written(model, **settings):
 
 
 def operators(session):
-    return Counter(one.operator for one in session.plan)
+    return Counter(one.operator for one in steps(session))
 
 
 def types_of(model):
@@ -112,10 +113,10 @@ def test_sessions_raise_dynamic_sizes(name):
 def test_the_plan_says_what_was_raised():
     """The MaxUnpool is unpool's, has the name of the ScatterND, and its reason names it."""
     session = unpool.InferenceSession(exported("2-D")[2])
-    (record,) = (one for one in session.plan if one.operator == "MaxUnpool")
+    (record,) = (one for one in steps(session) if one.operator == "MaxUnpool")
     assert record.runner == "unpool"
     assert record.node.startswith("node_ScatterND")
-    assert record.reason == f"unpool runs every MaxUnpool; fused from ScatterND {record.node!r}"
+    assert record.text == f"unpool runs every MaxUnpool; fused from ScatterND {record.node!r}"
 
 
 @pytest.mark.sample(2)

@@ -180,21 +180,6 @@ def test_an_operator_of_another_version_is_logged(caplog):
     assert "my.F imports opset 12, the model 17: its Softmax" in caplog.text
 
 
-@pytest.mark.parametrize("nodes", ["y = my.F (x, x)", "y, z = my.F (x)"])
-def test_a_call_that_does_not_fit_is_refused(nodes):
-    """The error names the function and the node."""
-    with pytest.raises(
-        unpool.ModelError, match=r"function my\.Slope has 1 (in|out)puts, node 'Slope->y' calls it with 2"
-    ):
-        unpool.InferenceSession(calling(nodes.replace("F", "Slope"), SLOPE))
-
-
-def test_a_value_of_the_graph_is_none_of_a_function():
-    """A function sees its inputs only, not the values around its calls."""
-    with pytest.raises(unpool.ModelError, match="reads 'x', which is no value of it"):
-        unpool.InferenceSession(calling(CALL, function("(a) => (b)", "b = Add (a, x)")))
-
-
 def test_functions_that_call_functions_may_be_nested_deeply():
     """A thousand calls, each in the one before: no limit of Python's is reached."""
     functions = [

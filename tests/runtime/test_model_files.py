@@ -160,8 +160,10 @@ def test_data_that_others_use_is_not_replaced(here):
 def test_what_is_too_large_for_one_file_gets_a_data_file(here, monkeypatch):
     """A model above the limit of one message keeps its large tensors outside."""
     onnx.save(grow(), "model.onnx")
-    monkeypatch.setattr(weights, "LARGEST_MESSAGE", 3000)
-    assert invoke("canonicalise", "model.onnx", "-o", "new.onnx").exit_code == OK
+    with monkeypatch.context() as limits:
+        limits.setattr(weights, "LARGEST_MESSAGE", 3000)
+        limits.setattr(weights, "LARGE", 100)
+        assert invoke("canonicalise", "model.onnx", "-o", "new.onnx").exit_code == OK
     assert places("new.onnx") == {"w": "new.onnx.data", "v": "new.onnx.data"}
     computes_the_same("new.onnx")
 

@@ -9,9 +9,9 @@ from tests.support import models, models_old
 
 NETWORKS = {"segnet_1": models_old.segnet_1, "segnet_6": models_old.segnet_6, "segnet_9": models_old.segnet_9}
 VERSIONS = {
-    "segnet_1": {"MaxPool": 1, "ConvTranspose": 1, "Add": 7},
-    "segnet_6": {"MaxPool": 1, "ConvTranspose": 1, "Gemm": 7},
-    "segnet_9": {"MaxPool": 8, "MaxUnpool": 9, "ConvTranspose": 1, "BatchNormalization": 9},
+    "segnet_1": {"MaxPool": 1, "ConvTranspose": 1},
+    "segnet_6": {"MaxPool": 1, "ConvTranspose": 1},
+    "segnet_9": {"MaxPool": 8, "MaxUnpool": 9, "ConvTranspose": 1},
 }
 
 
@@ -109,36 +109,6 @@ def test_lifted_nodes(name, inner):
     session = unpool.InferenceSession(one_node(opset, operator, others, attributes, inner), exact=True)
     (got,) = session.run(None, {"x": X})
     np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-6)
-
-
-REFUSED = {
-    "no adapter": (1, "Split", [], {"axis": 1, "split": [4]}, r"node 'the_node' \(Split\): onnx's version converter"),
-    "training": (
-        6,
-        "BatchNormalization",
-        [SLOPE, SLOPE, SLOPE, SLOPE**2],
-        {},
-        "BatchNormalization node 'the_node': expected is_test = 1, got 0",
-    ),
-    "random": (1, "Dropout", [], {"is_test": 0}, "Dropout node 'the_node': expected is_test = 1"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_lifted_is_named(name):
-    """The error names the node and says what to do."""
-    opset, operator, others, attributes, message = REFUSED[name]
-    with pytest.raises(unpool.UnsupportedError, match=message):
-        unpool.InferenceSession(one_node(opset, operator, others, attributes))
-
-
-def test_an_axis_needs_a_rank():
-    """An operand of unknown rank beside an axis is refused by name, for its place cannot be known."""
-    model = one_node(6, "Add", [SLOPE], {"broadcast": 1, "axis": 1})
-    model.graph.input[0].type.tensor_type.ClearField("shape")
-    model.graph.node[1].input[0] = "x"
-    with pytest.raises(unpool.UnsupportedError, match=r"Add node 'the_node': .*the rank of 'x'"):
-        unpool.InferenceSession(model)
 
 
 def test_a_model_of_our_nodes_alone_is_not_lifted(caplog):

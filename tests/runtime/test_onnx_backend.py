@@ -65,7 +65,7 @@ BAD_RUNS = {
     "too many": (lambda one: one.run([X, X]), r"run: expected 1 inputs \(x\), got 2"),
     "output": (
         lambda one: one.run([X[:, :1]], output_names=["z"]),
-        "Invalid output name: z, expected outputs out of 'y'",
+        "Invalid output name:z",
     ),
 }
 
@@ -189,7 +189,7 @@ def test_run_node_of_ours():
     y, indices = onnx_backend.run_node(pool(["y", "i"]), [X])
     assert np.array_equal(y, unpool.max_pool(X, **POOL))
     assert indices.dtype == np.int64
-    with pytest.raises(unpool.UnsupportedError, match="MaxPool-1 node 'the_node': expected 1 output, got 2"):
+    with pytest.raises(unpool.ModelError, match=r"the_node.* output size 2"):
         onnx_backend.run_node(pool(["y", "i"]), [X], opset_version=7)
 
 

@@ -76,7 +76,7 @@ REDUCED = {
 def is_replaced(case, plan):
     """True if the plan says that the pass has replaced the node of a case."""
     operator = case.node.partition("= ")[2].split()[0]
-    return any(f"replaces {operator} '{operator}->y'" in row.reason for row in plan)
+    return any(f"replaces {operator} '{operator}->y'" in row.text for row in plan)
 
 
 def reduced(case, opset, *, kind="float", dims="", context="{body}", outputs="(y)"):

@@ -24,7 +24,7 @@ from unpool.runtime.rewrite.upgrade import upgrade
 from unpool.runtime.rewrite.window_forms import Form
 
 SEEDS = range(900)
-FALLBACK = pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
+FALLBACK = pytest.mark.filterwarnings("ignore::unpool.runtime.errors.FallbackWarning")
 MODES = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 

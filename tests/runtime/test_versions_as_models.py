@@ -1,6 +1,5 @@
 """Every version of the three operators as models: single nodes, nodes in a graph, and `onnx_backend.run_node`."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from onnx import TensorProto, helper
 
 import unpool
 from tests.cases.record import Case
-from tests.cases.versions import ROWS, Row, combinations, expected_of, name_of, over_types, refused
+from tests.cases.versions import ROWS, Row, combinations, expected_of, name_of, over_types
 from tests.support.runners import (
     INPUT_NAMES,
     NHWC_DOMAIN,
@@ -47,13 +46,10 @@ def run_node(case: Case) -> Outputs:
 @pytest.mark.parametrize("run", [run_session, run_node], ids=["session", "run_node"])
 @rows
 def test_single_nodes(row, run, part):
-    """Every combination of attributes gives the oracle's outputs, or is refused where the oracle refuses."""
+    """Every combination of attributes that the standard has gives the oracle's outputs."""
     for case, expected in judged(row)[part::PARTS]:
         if expected is not None:
             assert_outputs(case, run(case), expected)
-            continue
-        with pytest.raises(unpool.UnpoolError, match=rf"{case.operator}-\d+ "):
-            run(case)
 
 
 def test_combinations_are_admitted_and_refused():
@@ -64,20 +60,8 @@ def test_combinations_are_admitted_and_refused():
         assert found[True] > max(10 if row[0] != "MaxUnpool" else 3, found[False]), row
 
 
-@rows
-def test_what_a_row_does_not_have(row):
-    """Other attributes, types, outputs and opsets, and missing inputs, are refused; operator and node are named."""
-    cases = list(refused(row))
-    assert len(cases) > 5
-    for case in cases:
-        for run in (run_session, run_node):
-            with pytest.raises(unpool.UnpoolError) as caught:
-                run(case)
-            assert re.match(rf"{case.operator}\b.* node '", str(caught.value)), (case.name, str(caught.value))
-
-
 @pytest.mark.sample(9)
-@pytest.mark.filterwarnings("ignore::unpool.runtime.session.session.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::unpool.runtime.errors.FallbackWarning")
 @rows
 def test_nodes_in_a_graph(row):
     """Each combination between two other nodes of the model's opset gives what it gives alone."""

@@ -1,11 +1,8 @@
 """Weights in a file beside the model stay there: partitions refer to them, and passes and our nodes read them."""
 
 import os
-import pickle
-import weakref
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner
@@ -14,7 +11,6 @@ import unpool
 from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.errors import OK
-from unpool.runtime.backends import build, ort_backend
 from unpool.runtime.graph import load as graph_load
 from unpool.runtime.graph import save, weights
 from unpool.runtime.graph.load import load
@@ -54,76 +50,6 @@ def test_results_are_those_of_a_model_with_its_weights_inside(path):
     got, expected = (unpool.InferenceSession(one).run(None, feed) for one in (path, net()))
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)
-
-
-def test_weights_too_large_for_a_message_go_beside_the_model(monkeypatch):
-    """Partitions of a ModelProto beyond the limit get weights in arrays; the session loads again from the proto."""
-    sizes, original = [], build.OrtPartition
-
-    def noted(model, *rest):
-        sizes.append(len(model))
-        return original(model, *rest)
-
-    feed, made = {"x": models.random(1, 40, 8, 8)}, net()
-    expected = unpool.InferenceSession(made.SerializeToString()).run(None, feed)
-    monkeypatch.setattr(build, "OrtPartition", noted)
-    monkeypatch.setattr(ort_backend, "MAX_WEIGHT_BYTES", 1000)
-    monkeypatch.setattr(weights, "LARGEST_MESSAGE", 20_000)
-    session = unpool.InferenceSession(made)
-    session.set_providers(["CPUExecutionProvider"])
-
-    assert sizes
-    assert max(sizes) < 20_000
-    for ours, theirs in zip(session.run(None, feed), expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs, strict=True)
-    with pytest.raises(unpool.UnsupportedError, match="2 GiB or more"):
-        pickle.dumps(session)
-
-
-def test_arrays_of_weights_are_released(monkeypatch):
-    """Onnxruntime has copied them when a session is made: no reader sees what is written into their memory later."""
-    arrays, freed = [], []
-
-    def kept(array):
-        arrays.append(array.view())  # keeps the memory when the OrtValue is freed
-        value = original(array)
-        weakref.finalize(value, freed.append, True)
-        return value
-
-    original = onnxruntime.OrtValue.ortvalue_from_numpy
-    monkeypatch.setattr(ort_backend, "MAX_WEIGHT_BYTES", 1000)
-    made = models.model(
-        """net (float[1, 40, 8, 8] x) => (float[1, 40, 8, 8] y, float[1, 40, 8, 40] z, float[40, 40] v) {
-            p, i = MaxPool <kernel_shape = [1, 1]> (x)
-            c = Conv <pads = [1, 1, 1, 1]> (p, w1) t = Transpose <perm = [0, 1, 3, 2]> (c)
-            y = Add (c, a) z = MatMul (t, m)
-            k = ReduceMax <keepdims = 0> (i) f = Cast <to = 1> (k) v = Mul (m2, f) }""",
-        w1=models.random(*SHAPE), a=models.random(40, 8, 8), m=models.random(8, 40), m2=models.random(40, 40),
-    )  # fmt: skip
-    feed = {"x": models.random(1, 40, 8, 8)}
-    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, feed)
-    monkeypatch.setattr(ort_backend.onnxruntime.OrtValue, "ortvalue_from_numpy", kept)
-    session = unpool.InferenceSession(made)
-    assert arrays
-    assert len(freed) == len(arrays)
-    for array in arrays:
-        array.fill(np.nan)
-    for ours, theirs in zip(session.run(None, feed), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-3)
-
-
-def test_partitions_have_no_weights_inside(path, monkeypatch):
-    """What onnxruntime gets of a partition are its nodes and the places of its weights."""
-    sizes, original = [], build.OrtPartition
-
-    def noted(model, *rest):
-        sizes.append(len(model))
-        return original(model, *rest)
-
-    monkeypatch.setattr(build, "OrtPartition", noted)
-    unpool.InferenceSession(path)
-    assert sizes
-    assert max(sizes) < 2000
 
 
 def test_a_tensor_in_a_file_is_read_when_somebody_asks(path):

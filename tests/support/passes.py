@@ -3,6 +3,7 @@
 A pass states in its docstring what it keeps: bits, or values within a bound. A NaN may be any NaN.
 """
 
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -10,20 +11,13 @@ import onnxruntime
 from onnx import helper
 
 import unpool
-from unpool.runtime.passes import fuse_normalization, fuse_snake, pipeline, reduce_strength
-from unpool.runtime.passes.fuse_unpool import FusionResult
+from unpool.runtime.graph.nodes import node_name
+from unpool.runtime.passes import fuse_normalization, fuse_snake, reduce_strength
 
 LARGEST = np.finfo(np.float32).max
 SPECIAL = np.float32(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 1e-38, -1e-38, 1e-30, -1e30, 1, -1, 3, -20, LARGEST, -LARGEST]
 )
-SKIPS = {
-    "fuse_unpool_patterns": lambda graph, types, *_: FusionResult(graph, types, ()),
-    "reduce_strength": lambda graph, types, *_: (graph, types),
-    "conv_savings": lambda *_: {},
-    **dict.fromkeys(("fuse_snake", "fold_weights", "fold", "fuse", "fuse_normalization"), lambda graph, *_: graph),
-}
-"""What stands in for each pass that is left out."""
 
 
 def special(*shape, seed=0):
@@ -31,15 +25,34 @@ def special(*shape, seed=0):
     return np.random.default_rng((seed, *shape)).choice(SPECIAL, shape)
 
 
+class Step(NamedTuple):
+    """A node of a session's model: who computes it, and what the plan says of it."""
+
+    node: str
+    operator: str
+    runner: str
+    text: str
+
+
+def steps(session):
+    """All nodes after the passes; the plan has those of unpool, and those that passes have made."""
+    graph, plan = session.prepared_graph(has_own_nodes=True).graph, {row.node: row for row in session.plan}
+    found = []
+    for node in graph.nodes:
+        row = plan.get(node_name(node))
+        runner = "unpool" if node.domain == "unpool" else "onnxruntime" if row is None else row.runner
+        found.append(Step(node_name(node), node.op_type, runner, "" if row is None else row.text))
+    return found
+
+
 def run(model, feed, without=()):
     """The outputs of a session that goes without some passes, and its plan; passes do not ask what they save."""
     with (
-        patch.multiple(pipeline, is_profitable=lambda *_: True, **{name: SKIPS[name] for name in without}),
         patch.multiple(reduce_strength, LEAST_SIZE=0),
         patch.multiple(fuse_snake, LEAST_SIZE=0),
         patch.multiple(fuse_normalization, LEAST_SIZE=0),
     ):
-        session = unpool.InferenceSession(model)
+        session = unpool.InferenceSession(model, disabled_optimizers=without)
         return session.run(None, feed), session.plan
 
 

@@ -14,6 +14,7 @@ import onnxruntime
 import unpool
 from tools.fuzz.damage import BESIDE
 from unpool.operators.contract import OPERATORS
+from unpool.runtime.errors import run_session
 from unpool.runtime.graph import peek
 from unpool.runtime.graph.nodes import with_subgraph_nodes
 from unpool.runtime.lint.lint import lint
@@ -34,7 +35,7 @@ def load_and_run(source: bytes | Path, **given: Any) -> None:
     str(session.plan)
     feed = feed_of(session)
     if feed is not None:
-        session.run(None, feed)
+        run_session(session, None, feed)
 
 
 def feed_of(session: Any) -> dict[str, Any] | None:
@@ -84,7 +85,7 @@ def compare(content: bytes) -> None:
     feed = feed_of(session)
     if feed is None:
         return
-    got = session.run(None, feed)
+    got = run_session(session, None, feed)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

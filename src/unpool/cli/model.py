@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from unpool.cli.options import Provider
 from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnpoolError, UnsupportedError
-from unpool.extras import missing_extra
 from unpool.images.axes import spatial_axes
-from unpool.runtime.backends import openvino_backend
-from unpool.runtime.backends.ort_options import CUDA, OPENVINO
+from unpool.onnxruntime.session import InferenceSession
+from unpool.runtime.errors import run_session
 from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.tiles.tiler import Overview, Tiler, overview
 from unpool.runtime.tiles.walk import Shape
 
+CUDA = "CUDAExecutionProvider"
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 AXES = {"nchw": {2: "N, C, H, W", 3: "N, C, D, H, W"}, "nhwc": {2: "N, H, W, C", 3: "N, D, H, W, C"}}
 PIXELS = (1, 3, 4)  # channels of pictures
@@ -123,14 +122,17 @@ def open_session(
     path: Path, *, provider: str = Provider.ONNXRUNTIME, is_lean: bool = False, **arguments: Any
 ) -> InferenceSession:
     """The session of a model file; if `is_lean`, without the memory pattern, which takes more when a shape repeats."""
-    if provider == Provider.OPENVINO and not openvino_backend.is_installed():
-        raise missing_extra("--provider openvino", "openvino", ["openvino"])
+    if provider == Provider.OPENVINO:
+        advice = (
+            "unpool.InferenceSession(model, tune=True) takes OpenVINO where it is faster; unpool compare runs both."
+        )
+        raise UnsupportedError(f"--provider openvino: commands run models in onnxruntime. {advice}")
     if provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
         advice = "Run: pip uninstall onnxruntime && pip install onnxruntime-gpu"
         raise MissingExtraError(f"--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. {advice}")
     lean = onnxruntime.SessionOptions()
     lean.enable_mem_pattern = False
-    names = {Provider.OPENVINO: [OPENVINO], Provider.CUDA: [CUDA]}.get(Provider(provider))
+    names = [CUDA, "CPUExecutionProvider"] if provider == Provider.CUDA else None
     return InferenceSession(str(path), lean if is_lean else None, providers=names, **arguments)
 
 
@@ -184,7 +186,7 @@ def layout_error(session: InferenceSession, arrays: Mapping[str, NDArray[Any]], 
     other, axes = ("nhwc", (1, -1)) if layout == "nchw" else ("nchw", (-1, 1))
     moved = {name: np.moveaxis(array, *axes) if array.ndim > 3 else array for name, array in arrays.items()}
     try:
-        session.run(None, {name: np.ascontiguousarray(array) for name, array in moved.items()})
+        run_session(session, None, {name: np.ascontiguousarray(array) for name, array in moved.items()})
     except UnpoolError:
         return None
     return f"the model does not run on {layout.upper()} images, but on {other.upper()}. Add --layout {other}."
@@ -216,7 +218,7 @@ def _try_sizes(session: InferenceSession, arrays: Mapping[str, NDArray[Any]], la
                 shape[axes] = size
                 feed[name] = np.zeros(shape, array.dtype)
         try:
-            session.run(None, feed)
+            run_session(session, None, feed)
         except UnpoolError:
             return False
         return True

@@ -33,8 +33,9 @@ from unpool.images.overlay import CLEAR
 from unpool.images.pixels import Picture
 from unpool.images.raster import CLASS_ADVICE, channel_counts
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
+from unpool.onnxruntime.session import InferenceSession
+from unpool.runtime.errors import run_session
 from unpool.runtime.graph.save import external_files
-from unpool.runtime.session.session import InferenceSession
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import Progress, ProgressCallback
@@ -220,7 +221,7 @@ class _Runner(ModelRun):
         """The wanted outputs by name; `on_progress` gets the progress of tiles."""
         config, names = self.config, list(self.outputs)
         if config.tile is None:
-            return dict(zip(names, self.session.run(names, dict(feed)), strict=True))
+            return dict(zip(names, run_session(self.session, names, feed), strict=True))
         layout = config.layout.upper()
 
         def progress(tiles: Iterable[Any]) -> Iterator[Any]:

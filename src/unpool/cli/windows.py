@@ -27,7 +27,7 @@ from unpool.images.axes import AxisMapping, Shape, Slices, channel_axis, spatial
 from unpool.images.pixels import Backdrop, Picture, to_channels
 from unpool.images.source import BATCH, TiledSource, fingerprint_array
 from unpool.memory import rss, trim_heap
-from unpool.runtime.session.session import InferenceSession
+from unpool.onnxruntime.session import InferenceSession
 from unpool.runtime.streams.jobs import AUTO, ExactTilePlan, TileRequest
 from unpool.runtime.tiles.blending import BlendOptions
 from unpool.runtime.tiles.run import memory_limit_message

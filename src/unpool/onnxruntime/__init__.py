@@ -14,16 +14,24 @@ from unpool.onnxruntime.register import get_library_path, register
 if TYPE_CHECKING:
     from unpool.onnxruntime.compile_model import compile
     from unpool.onnxruntime.nodes import evaluate, schemas
-    from unpool.onnxruntime.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession, plan
 
-__all__ = ["InferenceSession", "compile", "evaluate", "get_library_path", "register", "schemas"]
+__all__ = ["InferenceSession", "compile", "evaluate", "get_library_path", "plan", "register", "schemas"]
 
-_FILES = {"InferenceSession": "session", "compile": "compile_model", "evaluate": "nodes", "schemas": "nodes"}
+_FILES = {
+    "InferenceSession": "session",
+    "compile": "compile_model",
+    "evaluate": "nodes",
+    "plan": "session",
+    "schemas": "nodes",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use what a session of onnxruntime does not need."""
     if name in _FILES:
+        if _FILES[name] == "session":
+            import_module("unpool.runtime.requirements")  # says which package is missing
         return getattr(import_module(f"unpool.onnxruntime.{_FILES[name]}"), name)
     raise AttributeError(f"module 'unpool.onnxruntime' has no attribute {name!r}")
 

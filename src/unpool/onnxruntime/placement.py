@@ -48,7 +48,6 @@ from unpool.runtime.graph.semantics import Semantics, spec_of
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import strip_initializers
 
-NEWEST_OPSET = 22  # of those that change one of the three operators
 BLOCK = 16  # channels of onnxruntime's blocks, on any processor
 BLOCKED_RANK = 4
 _log = logging.getLogger("unpool")
@@ -79,6 +78,7 @@ class Reason(Enum):
     PROVIDER = "left to the other provider"
     NO_KERNEL = "onnxruntime refuses it"
     TUNED = "the whole model is faster there, as tuning has measured"
+    REPLACEMENT = "onnxruntime computes it faster than what was there"
 
     @property
     def runner(self) -> str:
@@ -88,7 +88,7 @@ class Reason(Enum):
         return "onnxruntime" if self in _OF_ONNXRUNTIME else "unpool"
 
 
-_OF_ONNXRUNTIME = (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED, Reason.PROVIDER)
+_OF_ONNXRUNTIME = (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED, Reason.PROVIDER, Reason.REPLACEMENT)
 
 
 class NodePlacement(NamedTuple):
@@ -102,6 +102,16 @@ class NodePlacement(NamedTuple):
     domain: str = ""  # "" for ONNX
     version: int | None = None  # of the operator, as the model's opset selects it; None in other domains
 
+    @classmethod
+    def of_node(
+        cls, node: onnx.NodeProto, opsets: Mapping[str, int], reason: Reason, detail: str, position: int
+    ) -> "NodePlacement":
+        """The row of a node; `opsets` are those of its model."""
+        is_standard = domain(node) in ("", NHWC)
+        opset = opsets.get(domain(node)) if is_standard else attributes(node).get("opset")
+        version = None if opset is None else since_version(onnx.NodeProto(op_type=node.op_type), opset)
+        return cls(node_name(node), node.op_type, reason, detail, position, domain(node), version)
+
     @property
     def runner(self) -> str:
         """Who computes the node: "unpool", "onnxruntime", "reference" or "openvino"."""
@@ -111,7 +121,8 @@ class NodePlacement(NamedTuple):
     def operator_version(self) -> str:
         """Such as `MaxPool-12` or `Snake (unpool)`."""
         label = self.operator if self.version is None else f"{self.operator}-{self.version}"
-        return f"{label} ({self.domain})" if self.domain else label
+        is_standard = self.domain == "" or (self.domain == DOMAIN and self.version is not None)
+        return label if is_standard else f"{label} ({self.domain})"
 
     @property
     def text(self) -> str:
@@ -161,6 +172,8 @@ class Placement:
         """Why a node of the three operators, or of unpool's domain, runs where it does."""
         if node.op_type == "InstanceNormalization" and domain(node) == "":
             return Reason.EMPTY
+        if not self.is_own(node):
+            return Reason.REPLACEMENT
         if node.domain == DOMAIN:
             return Reason.FASTER if node.op_type == "ConvTranspose" else Reason.FUSED
         try:
@@ -223,24 +236,21 @@ def make_plan(
 ) -> SessionPlan:
     """The plan of a model; `details` has texts by first output, and types of None are inferred."""
     nodes, graph = list(with_subgraph_nodes(model.graph.node)), model.graph
-    if not any(is_unpool_op(node) or node.domain == DOMAIN for node in nodes):
+    if not details and not any(is_unpool_op(node) or node.domain == DOMAIN for node in nodes):
         return SessionPlan()
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     placement = Placement(graph.node, graph.initializer, opsets, semantics, _types(model) if types is None else types)
 
-    def row(position: int, node: onnx.NodeProto) -> NodePlacement:
-        opset = opsets[""] if domain(node) == "" else attributes(node).get("opset")
-        standard = onnx.NodeProto(op_type=node.op_type)
-        version = None if opset is None or domain(node) == NHWC else since_version(standard, opset)
-        reason = placement.reason(node)
-        if has_other_provider and reason not in (Reason.MAX_UNPOOL, Reason.EXACT, Reason.REFUSED):
-            reason = Reason.PROVIDER
-        return NodePlacement(
-            node_name(node), node.op_type, reason, details.get(node.output[0], ""), position,
-            domain(node), version,
-        )  # fmt: skip
+    def reason(node: onnx.NodeProto) -> Reason:
+        found = placement.reason(node)
+        is_left = has_other_provider and found not in (Reason.MAX_UNPOOL, Reason.EXACT, Reason.REFUSED)
+        return Reason.PROVIDER if is_left and found is not Reason.REPLACEMENT else found
 
-    return SessionPlan(row(position, node) for position, node in enumerate(nodes) if placement.is_own(node))
+    return SessionPlan(
+        NodePlacement.of_node(node, opsets, reason(node), details.get(node.output[0], ""), position)
+        for position, node in enumerate(nodes)
+        if placement.is_own(node) or any(name in details for name in node.output[:1])
+    )
 
 
 def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container[str]) -> None:
@@ -256,7 +266,7 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
             continue
         given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
         if domain(node) == NHWC:
-            given |= {"opset": opsets.get("", NEWEST_OPSET), "channels_last": 1}
+            given |= {"channels_last": 1}
         if node.output[0] in counts_in_output:
             given |= {"compat": "spec", "index_space": "output"}
         node.domain = DOMAIN

@@ -16,11 +16,11 @@ from onnx.reference import ReferenceEvaluator
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.onnxruntime.engine import Allocate, Engine, dtype_of, engine_node
+from unpool.onnxruntime.options import silence
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan, place
 from unpool.onnxruntime.register import register
 from unpool.operators.unpool_domain import DOMAIN, VERSION
-from unpool.runtime.backends.ort_backend import ort_message
-from unpool.runtime.backends.ort_options import silence
+from unpool.runtime.errors import ort_message
 from unpool.runtime.graph.errors import is_from_signal_handler, one_line
 from unpool.runtime.graph.graph import Graph
 from unpool.runtime.graph.nodes import domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
@@ -109,9 +109,10 @@ def with_engines(
         return None
     nodes = list(with_subgraph_nodes(model.graph.node))
     rows = {row.position: row for row in plan}
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
     for position, node in enumerate(nodes):
         if (reason := replacer.refused.get(node_name(node))) is not None:
-            rows[position] = NodePlacement(node_name(node), node.op_type, Reason.NO_KERNEL, reason, position)
+            rows[position] = NodePlacement.of_node(node, opsets, Reason.NO_KERNEL, reason, position)
     whole = restore_initializers(changed, model)
     return EngineModel(
         whole, SessionPlan(rows[position] for position in sorted(rows)), tuple(replacer.engines), replacer.refused

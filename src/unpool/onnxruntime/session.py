@@ -2,10 +2,12 @@
 
 import inspect
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from unpool.errors import UnpoolError, suggest_name, warn_caller
+from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.onnxruntime.options import OptionsState, check_threads, from_state, state_of
+from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.passes import NAMES
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.session_model import Create, SessionModel
@@ -48,8 +50,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         others: further keywords of onnxruntime. Those that it does not know have no effect; a warning names them.
 
     Raises:
-        UnpoolError: a wrong argument, or an installation without the library.
-        Exception: as onnxruntime, with its classes.
+        UnpoolError: a wrong argument, a model that onnxruntime refuses, or an installation without the library. It is
+            an error of onnxruntime's class, too. Methods raise the errors of onnxruntime.
 
     >>> import numpy as np
     >>> from onnx import parser
@@ -102,7 +104,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             "disabled_optimizers": disabled, **others,
         }  # fmt: skip
         self._session_model = SessionModel(
-            path_or_bytes, sess_options, Semantics(compat, index_space, exact), threads, disabled & NAMES
+            path_or_bytes, sess_options, Semantics(compat, index_space, exact), check_threads(threads), disabled & NAMES
         )
         if disabled - NAMES:
             others["disabled_optimizers"] = disabled - NAMES
@@ -111,6 +113,37 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             super(InferenceSession, self).__init__(source, options, providers, provider_options, **others)
 
         self._open(create, providers, tuning_seconds(tune))
+
+    def __repr__(self) -> str:
+        """The model, its inputs and outputs, and its providers, on one line."""
+        given = self._session_model.given
+        name = os.path.basename(given) if isinstance(given, str | os.PathLike) else self.get_modelmeta().graph_name
+        inputs, outputs = (
+            ", ".join(f"{value.name} {value.type} {value.shape}" for value in values)
+            for values in (self.get_inputs(), self.get_outputs())
+        )
+        return f"<InferenceSession {name!r}: {inputs} -> {outputs}; {', '.join(self.get_providers())}>"
+
+    def __copy__(self) -> "InferenceSession":
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SessionState.restore, (self.state(),)
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """The outputs, as in onnxruntime, which takes no arrays of ml_dtypes, such as bfloat16, and gives none."""
+        if not self._has_ml_dtypes:
+            return super().run(output_names, input_feed, run_options)  # type: ignore[no-any-return]
+        names = list(output_names or (value.name for value in self.get_outputs()))
+        feed = {
+            name: value if isinstance(value, onnxruntime.OrtValue) else to_ort_value(value)
+            for name, value in input_feed.items()
+        }
+        return list(map(from_ort_value, super().run_with_ort_values(names, feed, run_options)))
 
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[dict[Any, Any]] | None = None
@@ -130,6 +163,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         self._session_model.use_providers(providers)
         try:
             self._session_model.create(create)
+            values = (*self.get_inputs(), *self.get_outputs())
+            self._has_ml_dtypes = any(value.type in NUMPY_LACKS for value in values)
             if seconds:
                 self._session_model.tune(self, create, seconds)
         finally:
@@ -171,6 +206,75 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         """
         return self._session_model.prepared_graph(has_own_nodes=has_own_nodes)
 
+    def state(self) -> "SessionState":
+        """The arguments of the session, which can be pickled.
+
+        Raises:
+            UnsupportedError: its options or its model cannot; it is a TypeError, too.
+        """
+        reason = self._session_model.unpicklable()
+        if reason:
+            raise error_class(UnsupportedError, TypeError)(f"InferenceSession: {reason}")
+        options, providers, provider_options = self._arguments
+        own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return SessionState(type(self), self.source, state_of(options), providers, provider_options, self._words, own)
+
     def with_threads(self, threads: int) -> "InferenceSession":
         """A session of the same model and arguments, with so many threads."""
         return InferenceSession(self.source, *self._arguments, **(self._words | {"threads": threads}))
+
+
+class SessionState(NamedTuple):
+    """The arguments of a session, as values that can be pickled."""
+
+    kind: type[InferenceSession]
+    source: ModelSource
+    options: OptionsState | None
+    providers: Sequence[Any] | None
+    provider_options: Sequence[dict[Any, Any]] | None
+    words: dict[str, Any]  # arguments by keyword
+    attributes: dict[str, Any]  # that the caller has set on the session
+
+    def restore(self) -> InferenceSession:
+        """A session with these arguments."""
+        options = from_state(self.options)
+        session = self.kind(self.source, options, self.providers, self.provider_options, **self.words)
+        session.__dict__.update(self.attributes)
+        return session
+
+
+def plan(
+    source: ModelSource,
+    *,
+    compat: str = "spec",
+    index_space: str = "auto",
+    exact: bool = False,
+    providers: Sequence[Any] | None = None,
+) -> SessionPlan:
+    """The nodes of unpool's operators in a model, who computes each, and why, as `unpool inspect` shows it.
+
+    Iterating gives a record per node, `print` a table of them.
+
+    Args:
+        source: path of a model, its bytes, or a ModelProto, which is not changed.
+        compat: reading of the model where the standard's text and ONNX Runtime differ.
+        index_space: the tensor in which MaxUnpool's indices count, where that is not certain.
+        exact: whether unpool computes every MaxPool and ConvTranspose.
+        providers: as for `InferenceSession`.
+
+    Raises:
+        UnpoolError: as `InferenceSession`: the model is loaded, to know what onnxruntime refuses.
+
+    >>> from onnx import parser
+    >>> model = parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     shrink (float[1, 1, h, w] x) => (float[1, 1, a, b] y) {
+    ...         s = Sigmoid (x)
+    ...         y, i = MaxPool <kernel_shape = [2, 2]> (s)
+    ...     }''')
+    >>> print(plan(model))
+    node        operator    runs on  why
+    ----------  ----------  -------  ------------------------------------------
+    MaxPool->y  MaxPool-12  unpool   unpool computes every MaxPool with Indices
+    """
+    return InferenceSession(source, compat=compat, index_space=index_space, exact=exact, providers=providers).plan

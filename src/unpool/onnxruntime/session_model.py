@@ -13,33 +13,32 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import onnx
 
-from unpool.errors import UnpoolError, UnsupportedError
+from unpool.errors import UnpoolError
 from unpool.onnxruntime.engine import Engine
-from unpool.onnxruntime.passes import PassContext, run_passes
-from unpool.onnxruntime.placement import SessionPlan, make_plan, place
-from unpool.onnxruntime.register import is_registered, register
-from unpool.onnxruntime.source import data_folder, handed_over, read
-from unpool.onnxruntime.tuning import TuningTrial, fastest_model
-from unpool.runtime.backends.ort_options import (
+from unpool.onnxruntime.options import (
     DATA_FOLDER,
-    clone_private,
+    clone,
     config_entry,
     has_providers,
     set_config_entry,
     spin_entries,
-    thread_budget,
 )
-from unpool.runtime.errors import error_class
+from unpool.onnxruntime.passes import PassContext, run_passes
+from unpool.onnxruntime.placement import SessionPlan, make_plan, place
+from unpool.onnxruntime.register import is_registered, register
+from unpool.onnxruntime.source import data_folder, handed_over, read, without_weights
+from unpool.onnxruntime.tuning import TuningTrial, fastest_model
+from unpool.runtime.errors import loading_error
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.load import ModelSource, needs_libraries, stable_source
+from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load, needs_libraries, stable_source
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import PreparedGraph, infer
 from unpool.runtime.graph.torch_operators import export_advice
 from unpool.runtime.graph.weights import restore_initializers, serialize, strip_initializers
-from unpool.runtime.passes.inline import inline, shorten_domains
+from unpool.runtime.passes.inline import check_functions, inline, shorten_domains
 from unpool.runtime.requirements import onnxruntime
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
@@ -96,9 +95,10 @@ class SessionModel:
         self.plan = SessionPlan()
         self.refused: Mapping[str, str] = {}
         self.semantics = semantics
-        self._options, self._disabled = options, disabled
-        self._threads = thread_budget(None, threads)
+        self._options, self._disabled, self._threads = options, disabled, threads
         self.has_other_provider = False  # than that of the CPU
+        self._unread: UnpoolError | None = None  # why unpool cannot read the model
+        self._has_own_data = False  # True where the model differs from what came by its data files
         self._nodes: Iterable[onnx.NodeProto] = ()  # of the model
         self._engines: tuple[Engine, ...] = ()  # of the session
 
@@ -129,12 +129,8 @@ class SessionModel:
         refusals.pop(_WITH_ENGINES, None)
         errors = list(refusals.values())
         is_unknown = type(errors[-1]).__name__ == "NotImplemented"  # for onnxruntime alone, which says less than unpool
-        refusal = errors[-2] if is_unknown and len(errors) > 1 else errors[-1]
-        advice = export_advice(self._nodes, "")
-        if advice:
-            kind = error_class(UnsupportedError, type(refusal).__name__)
-            raise kind(f"{short_message(refusal)}. {advice}") from refusal
-        raise refusal
+        last = errors[-2] if is_unknown and len(errors) > 1 else errors[-1]
+        raise loading_error(last, source_name(self.given), self._unread, export_advice(self._nodes, "")) from last
 
     def tune(self, session: Any, create: Create, seconds: float) -> None:
         """Create the session again, with the whole model in OpenVINO, if that is faster."""
@@ -155,9 +151,13 @@ class SessionModel:
         model = self._read()
         self._nodes = () if model is None else model.graph.node
         options = self._options
+        is_large = isinstance(self.given, onnx.ModelProto) and weights.is_too_large(self.given)
         is_copied = options is None or not (model is None or _has_additions(options, model))
         changed = None if model is None else self._change(model)
-        if changed is not None and not changed.is_changed and not changed.is_placed:
+        if changed is not None and is_large and is_copied:
+            yield self._candidate_with_values(changed, stack)
+            return
+        if changed is not None and not (changed.is_changed or changed.is_placed or self._has_own_data):
             yield _Candidate("as it came", self._raw(), self._session_options(is_copied=is_copied), changed.plan)
             yield from self._engine_candidates(model, stack, is_copied=is_copied)
             return
@@ -211,14 +211,34 @@ class SessionModel:
         own = self._registered(_opset(model), is_copied=is_copied, folder=folder, domains=domains)
         return _Candidate("after the passes", source, own, changed.plan)
 
+    def _candidate_with_values(self, changed: _ChangedModel, stack: ExitStack) -> _Candidate:
+        """The model after the passes, where it is no message: onnxruntime gets its large weights as values."""
+        model, values = without_weights(changed.model)
+        if self._has_own_nodes and changed.is_placed:
+            place(model, changed.plan, changed.counts_in_output)
+        domains = "unpool" if self._has_own_nodes else "all"
+        options = self._registered(_opset(model), is_copied=True, domains=domains)
+        options.add_external_initializers(list(values), list(values.values()))
+        stack.callback(values.clear)  # they live until the session has copied them
+        return _Candidate("after the passes", serialize(model, "model"), options, changed.plan)
+
     def _read(self) -> onnx.ModelProto | None:
         """The model; None if unpool cannot read it: onnxruntime can, or has its own words for what is wrong."""
-        folder = "" if self._options is None else config_entry(self._options, DATA_FOLDER) or ""
+        folder, links = "", ""
+        if self._options is not None:
+            folder, links = (config_entry(self._options, key) or "" for key in (DATA_FOLDER, FOLDERS_ENTRY))
         try:
-            return shorten_domains(read(self.given, folder))
+            if links:  # onnxruntime follows no link out of the folder, so the data become a part of the model
+                self._has_own_data = True
+                model = shorten_domains(load(self.given, None, folder, links.split(os.pathsep)))
+            else:
+                model = shorten_domains(read(self.given, folder))
         except UnpoolError as error:
             _log.info("%s: no pass runs: %s", source_name(self.given), error)
+            self._unread = error
             return None
+        check_functions(model)  # onnxruntime inlines all functions, however many nodes they become
+        return model
 
     def _change(self, model: onnx.ModelProto) -> _ChangedModel:
         context = PassContext(self.semantics)
@@ -289,7 +309,7 @@ class SessionModel:
         if self._options is None:
             options = onnxruntime.SessionOptions()
         else:
-            options = clone_private(self._options) if is_copied else self._options
+            options = clone(self._options) if is_copied else self._options
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
         for key, value in spin_entries(options).items():
@@ -307,6 +327,21 @@ class SessionModel:
         graph = replace(lift_constants(Graph.from_model(model)), origins=context.origins)
         types = infer(graph, self.semantics).types | (context.types or {})  # it knows no result of unpool's domain
         return PreparedGraph(graph, types, self.semantics)
+
+    def unpicklable(self) -> str:
+        """Why the arguments cannot be pickled; "" if they can."""
+        if isinstance(self.source, onnx.ModelProto):
+            fact = "a ModelProto of 2 GiB or more cannot be pickled"
+            return f"{fact}. Save it to a file, and make the session from its path."
+        model = None if self._options is None else self._read()
+        if self._options is None or model is None:
+            return ""
+        if _has_additions(self._options, model) or _replaced(self._options, model):
+            return (
+                "SessionOptions with initializers, libraries or providers cannot be pickled. Make a new session in the "
+                "other process."
+            )
+        return ""
 
     def fingerprint(self) -> str:
         """A digest of the model: for a file, of its content and that of its data files."""
@@ -342,13 +377,20 @@ def _replaceable(options: onnxruntime.SessionOptions, model: onnx.ModelProto) ->
 
     onnxruntime does not tell what options have, but refuses a second value for a name.
     """
-    found, other = set(), clone_private(options)
+    found = _replaced(options, model)
+    for tensor in model.graph.initializer:
+        if weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor):
+            found.add(tensor.name)
+    return found
+
+
+def _replaced(options: onnxruntime.SessionOptions, model: onnx.ModelProto) -> set[str]:
+    """The initializers for which options have other values."""
+    found, other = set(), clone(options)
     value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))
     for tensor in model.graph.initializer:
         try:
             other.add_initializer(tensor.name, value)
         except RuntimeError:
-            found.add(tensor.name)
-        if weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor):
             found.add(tensor.name)
     return found

@@ -8,6 +8,7 @@ passes change the graph; at the end they are copied once, into what onnxruntime 
 | up to 64 MiB in all | bytes |
 | more | a file in memory, where the system has such files: bytes would be in the memory of the process, too |
 | in data files of the model's own | bytes that name the files, and their folder |
+| in a ModelProto of 2 GiB or more | bytes, and values that it copies: a message has no more bytes |
 
 They are not left in the file: onnxruntime maps data files, and the process ends where another one shortens a mapped
 file. onnxruntime has that fault with data files; a model in one file does not have it.
@@ -18,13 +19,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import onnx
+from onnx import helper
 
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.load import ModelSource, load
 from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
 from unpool.runtime.graph.peek import field_head
+from unpool.runtime.requirements import onnxruntime
 
 LARGE_BYTES = 2**26
+_VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
 
@@ -57,6 +61,29 @@ def handed_over(model: onnx.ModelProto) -> Iterator[str | bytes]:
         file.writelines(_pieces(model))
         file.flush()
         yield f"/proc/self/fd/{file.fileno()}"
+
+
+def without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, onnxruntime.OrtValue]]:
+    """The model without the data of its large weights, and these by name; they are valid while the model is."""
+    skeleton, values = onnx.ModelProto(), dict[str, onnxruntime.OrtValue]()
+    weights.copy_fields(model, skeleton, "graph")
+    weights.copy_fields(model.graph, skeleton.graph, "initializer")
+    for tensor in model.graph.initializer:
+        if not weights.is_large(tensor) or not weights.has_whole_bytes(tensor) or tensor.external_data:
+            skeleton.graph.initializer.append(tensor)
+            continue
+        bare = skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        bare.data_location = onnx.TensorProto.EXTERNAL
+        bare.external_data.add(key="location", value=_VALUE)
+        array = weights.own_array_of(tensor)
+        kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        is_plain = kind.isbuiltin == 1
+        values[tensor.name] = (
+            onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            if is_plain
+            else onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
+        )
+    return skeleton, values
 
 
 def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -12,16 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unpool.errors import FileError, MissingExtraError, MissingFileError, ModelError, UnpoolError, UnsupportedError
-
-LOADING: Mapping[type[UnpoolError], str] = {
-    MissingFileError: "NoSuchFile",
-    FileError: "Fail",
-    UnsupportedError: "NotImplemented",
-    ModelError: "InvalidGraph",
-    UnpoolError: "Fail",
-}
-RUNNING: Mapping[type[UnpoolError], str] = {UnsupportedError: "NotImplemented", UnpoolError: "InvalidArgument"}
+from unpool.errors import MissingFileError, ModelError, UnpoolError, UnsupportedError
 
 _OWN: Mapping[str, type[UnpoolError]] = {
     "NoSuchFile": MissingFileError,
@@ -33,6 +24,8 @@ _OWN: Mapping[str, type[UnpoolError]] = {
     "Fail": ModelError,
 }
 """The class of unpool for an error of onnxruntime while it loads a model, by its class; UnpoolError for others."""
+
+_UNKNOWN = "is not a registered function/op"  # of onnxruntime's message about an operator that nobody has
 
 _combined: dict[tuple[Any, Any], type[UnpoolError]] = {}
 
@@ -61,23 +54,6 @@ def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[U
     return _combined.setdefault((ours, other), type(ours.__name__, (ours, kind), body))
 
 
-def as_onnxruntime(error: UnpoolError, classes: Mapping[type[UnpoolError], str]) -> UnpoolError:
-    """The error as one of onnxruntime's too, to be raised from the same cause; itself, if it is one already.
-
-    An error with a cause of onnxruntime's gets the class of its cause; others get the first match of `classes`. An
-    error of a missing package stays as it is.
-    """
-    if isinstance(error, (TypeError, MissingExtraError)) or _is_of_onnxruntime(type(error)):
-        return error
-    cause = error.__cause__
-    while cause is not None and not (isinstance(cause, Exception) and _is_of_onnxruntime(type(cause))):
-        cause = cause.__cause__
-    by_class = next(name for ours, name in classes.items() if isinstance(error, ours))
-    return error_class(type(error), by_class if cause is None else type(cause))(*error.args).with_traceback(
-        error.__traceback__
-    )
-
-
 def _is_of_onnxruntime(kind: type) -> bool:
     return any(base.__module__.startswith("onnxruntime.") for base in kind.__mro__)
 
@@ -96,14 +72,16 @@ def ort_message(error: Exception) -> str:
     return _without_codes(text[0].strip()) if text else type(error).__name__
 
 
-def loading_error(error: Exception, source: str, own: UnpoolError | None) -> UnpoolError:
+def loading_error(error: Exception, source: str, own: UnpoolError | None, advice: str = "") -> UnpoolError:
     """The error of onnxruntime, which cannot load a model, as an UnpoolError too; `own` says why unpool cannot."""
     if own is not None:
         return error_class(type(own), type(error))(*own.args)
     message = ort_message(error)
-    return error_class(_OWN.get(type(error).__name__, UnpoolError), type(error))(
-        message if source in message or not _is_of_onnxruntime(type(error)) else f"{source}: {message}."
-    )
+    if _is_of_onnxruntime(type(error)) and source not in message:
+        message = f"{source}: {message}"
+    is_unknown = advice or _UNKNOWN in message
+    kind = UnsupportedError if is_unknown else _OWN.get(type(error).__name__, UnpoolError)
+    return error_class(kind, type(error))(f"{message}. {advice}".strip())
 
 
 def run_session(session: Any, names: Sequence[str] | None, feed: Mapping[str, Any], options: Any = None) -> list[Any]:

@@ -20,12 +20,12 @@ from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
-from unpool.runtime.backends.ort_options import ATTRIBUTES, clone
-from unpool.runtime.errors import error_class
+from unpool.onnxruntime.options import ATTRIBUTES, clone
+from unpool.onnxruntime.session import InferenceSession
+from unpool.runtime.errors import error_class, run_session
 from unpool.runtime.graph.load import ModelSource
 from unpool.runtime.graph.nodes import domain, is_unpool_op
 from unpool.runtime.requirements import onnxruntime
-from unpool.runtime.session.session import InferenceSession
 
 _LOG = frozenset(("log_severity_level", "log_verbosity_level", "logid"))
 _FILES = {"enable_profiling", "optimized_model_filepath", "profile_file_prefix"}
@@ -63,7 +63,7 @@ class PreparedModel(BackendRep):
         if kwargs:
             options = onnxruntime.RunOptions()
             _set_options(options, kwargs, RUN_OPTIONS, [_OUTPUT_NAMES])
-        values = self.session.run(output_names, self._feed(inputs), options)
+        values = run_session(self.session, output_names, self._feed(inputs), options)
         names = tuple(output_names or (value.name for value in self.session.get_outputs()))
         if names not in self._output_types:
             self._output_types[names] = namedtupledict("Outputs", names)

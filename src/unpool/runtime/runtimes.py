@@ -20,7 +20,7 @@ from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import UnpoolError
 from unpool.onnxruntime.session import InferenceSession
-from unpool.runtime.backends import openvino_backend
+from unpool.openvino.package import is_installed, package
 from unpool.runtime.errors import FallbackWarning, loading_error, ort_message, run_session
 from unpool.runtime.graph.errors import is_from_signal_handler, source_name
 from unpool.runtime.graph.load import ModelSource, load
@@ -55,8 +55,8 @@ def runtimes() -> Iterator[Runtime]:
     """The installed ones but for unpool, onnxruntime first."""
     yield ort_runtime()
     yield Runtime("reference", f"onnx {onnx.__version__} reference", _in_reference, is_reference=True)
-    if openvino_backend.is_installed():
-        number = str(openvino_backend.package().__version__).partition("-")[0]
+    if is_installed():
+        number = str(package().__version__).partition("-")[0]
         yield Runtime("openvino", f"OpenVINO {number}", _in_openvino, changes=frozenset({"bfloat16", "float64"}))
 
 
@@ -155,6 +155,12 @@ def _in_reference(model: onnx.ModelProto) -> Run:
     return lambda feed: list(evaluator.run(None, {**feed, **weights}))
 
 
+@cache
+def _core() -> Any:
+    """The one Core of this process."""
+    return package().Core()
+
+
 def _in_openvino(model: onnx.ModelProto) -> Run:
     """Compiled for the shapes of each feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
     bare, weights = initializers_as_inputs(model)
@@ -162,10 +168,10 @@ def _in_openvino(model: onnx.ModelProto) -> Run:
 
     @cache
     def compile_for(sizes: frozenset[tuple[str, tuple[int, ...]]]) -> Any:
-        fixed = openvino_backend.core().read_model(content)
+        fixed = _core().read_model(content)
         names = {name for value in fixed.inputs for name in value.names}
         fixed.reshape({name: list(shape) for name, shape in sizes if name in names})
-        return openvino_backend.core().compile_model(fixed, openvino_backend.DEVICE, OPENVINO).create_infer_request()
+        return _core().compile_model(fixed, "CPU", OPENVINO).create_infer_request()
 
     def run(feed: Feed) -> list[Any]:
         fed = {**feed, **weights}

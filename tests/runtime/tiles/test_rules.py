@@ -13,7 +13,7 @@ from tools.campaigns import tiles as campaign
 from tools.campaigns.tile_cases import GENERATORS, NEWEST, case
 from unpool import tiles
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.session.session import FallbackWarning
+from unpool.runtime.errors import FallbackWarning
 from unpool.runtime.tiles.rules.table import ATTRIBUTES, ROUNDED, RULES
 from unpool.runtime.tiles.rules.windows import plane_indices
 

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,8 @@ from unpool.cli.errors import FINDINGS, OK
 from unpool.display import format_shape
 
 if TYPE_CHECKING:
-    from unpool.runtime.plan.plan import Plan
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.placement import NodePlacement, SessionPlan
+    from unpool.onnxruntime.session import InferenceSession
 
 DEFAULT_WIDTH = 160
 COLOURS = {"unpool": "green", "onnxruntime": "default", "openvino": "cyan", "reference": "yellow"}
@@ -31,11 +32,12 @@ def inspect(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     provider: options.ProviderWord = options.Provider.ONNXRUNTIME,
-    shows_all: Annotated[bool, options.Flag("--all", help="List every node, also of onnxruntime.")] = False,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Print the inputs, the outputs and the plan of a model, and what images it takes: which node runs where, and why.
+    """Print the inputs, the outputs and the plan of a model, and what images it takes.
+
+    The plan has the nodes of unpool's operators: which runtime computes each, and why.
 
     Example: unpool inspect segnet.onnx --size height=360 --size width=480
     """
@@ -48,7 +50,7 @@ def inspect(
     if as_json:
         console.say_json(document)
     else:
-        print_tables(session.plan, document, shows_all)
+        print_tables(session.plan, document)
 
 
 @command
@@ -68,17 +70,16 @@ def check(model: options.ModelPath, size: options.Size = None, as_json: options.
 
 
 def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int], layout: str) -> dict[str, Any]:
-    """A model as its session sees it, as JSON types: `plan` has the fields of PlanRow, `tiles` those of Overview."""
+    """A model as its session sees it, as JSON types: `plan` has rows of `describe_node`, `tiles` the Overview."""
     import onnx
 
     from unpool.runtime.graph.shapes import check_size_names
-    from unpool.runtime.requirements import onnxruntime
-    from unpool.runtime.session.ort_compat.model_files import to_onnx_format
     from unpool.runtime.tiles.tiler import overview
 
     check_size_names(sizes, [size for value in session.get_inputs() for size in value.shape or ()])
-    source = to_onnx_format(path, onnxruntime.SessionOptions())  # a .ort file becomes the bytes of a model
-    model = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(path, load_external_data=False)
+    model = onnx.ModelProto()
+    with suppress(Exception):  # a .ort file, which onnxruntime alone reads
+        model = onnx.load(path, load_external_data=False)
     tiles = overview(session, sizes, layout.upper())
 
     def describe(values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -89,42 +90,48 @@ def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, 
         "opsets": {opset.domain: opset.version for opset in model.opset_import},
         "inputs": describe(session.get_inputs()),
         "outputs": describe(session.get_outputs()),
-        "plan": [asdict(record) for record in session.plan],
+        "plan": [describe_node(row) for row in session.plan],
         "tiles": json.loads(json.dumps(asdict(tiles), default=str)),  # Fractions as text, like 1/2
     }
 
 
-def print_tables(plan: "Plan", document: Mapping[str, Any], shows_all: bool) -> None:
-    """Print the document of `describe_model` as tables and lines; `shows_all` gives every node a line."""
+def describe_node(row: "NodePlacement") -> dict[str, Any]:
+    """A row of the plan: `reason` is the name of the code, and `text` says it."""
+    fields = {name: getattr(row, name) for name in ("node", "operator", "domain", "version", "runner", "text")}
+    return {**fields, "reason": row.reason.name}
+
+
+def print_tables(plan: "SessionPlan", document: Mapping[str, Any]) -> None:
+    """Print the document of `describe_model` as tables and lines."""
     from unpool.cli import console
-    from unpool.runtime.plan.plan import TITLES, list_rows, summarize
 
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in document["opsets"].items())
     console.say(f"{document['model']}: opset {opsets}")
-    values, nodes = console.table(("", "name", "shape", "type")), console.table(TITLES)
+    values, nodes = console.table(("", "name", "shape", "type")), console.table(("node", "operator", "runs on", "why"))
     for title in ("input", "output"):
         for value in document[f"{title}s"]:
             shape = format_shape(value["shape"]) if value["shape"] else "scalar or unknown"
             values.add_row(title, console.cell(value["name"]), console.cell(shape), value["type"])
-    for row in list_rows(plan) if shows_all else summarize(plan):
-        runner = console.cell(row.runner, COLOURS.get(row.runner.partition(",")[0], "default"))
-        nodes.add_row(row.step, console.cell(row.node), console.cell(row.operator), runner, console.cell(row.reason))
+    for row in plan:
+        runner = console.cell(row.runner, COLOURS.get(row.runner, "default"))
+        nodes.add_row(console.cell(row.node), console.cell(row.operator_version), runner, console.cell(row.text))
     screen = console.Screen(DEFAULT_WIDTH)
     screen.print(values)
-    screen.print(nodes)
+    if plan:
+        screen.print(nodes)
     for line in (summary(document["plan"]), *image_lines(document["tiles"])):
         console.say(line)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line: who runs how many nodes.
+    """One line: who runs how many nodes of the plan.
 
-    >>> summary([{"runner": "unpool", "step": 0}, {"runner": "unpool", "step": 1}])
-    'nodes: unpool 2; steps: 2'
+    >>> summary([{"runner": "unpool"}, {"runner": "unpool"}])
+    'nodes: unpool 2; onnxruntime all others'
     """
     counts = Counter(row["runner"] for row in rows)
     nodes = ", ".join(f"{runner} {count}" for runner, count in sorted(counts.items(), reverse=True))
-    return f"nodes: {nodes or 'none'}; steps: {len({row['step'] for row in rows})}"
+    return f"nodes: {nodes}; onnxruntime all others" if nodes else "nodes: onnxruntime all"
 
 
 def image_lines(tiles: Mapping[str, Any]) -> list[str]:

@@ -87,6 +87,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     from unpool.images.overlay import ClassView, legend_for, mask_rows, overlay_rows, rows_of
     from unpool.images.pixels import Picture, backdrop
     from unpool.images.raster import write_planes, write_rows
+    from unpool.runtime.errors import run_session
 
     require("unpool demo", "demo", "skimage")
     from skimage.data import coins
@@ -99,7 +100,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     (slot,) = slots(session).values()
     batch = to_input(photograph, slot, PixelRule(), "coins")
     slot.check(batch, "coins")
-    (scores,) = session.run(None, {slot.name: batch})
+    (scores,) = run_session(session, None, {slot.name: batch})
     seconds = time.perf_counter() - begin
     numbers, count = class_map(scores, "nchw", "coins.onnx")
     classes = ClassView(numbers.shape, numbers.dtype, count, lambda slices: numbers[slices])

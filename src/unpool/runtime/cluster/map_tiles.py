@@ -23,7 +23,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
 from unpool.images.formats import WINDOW_NAMES, format_of, suffix_of
 from unpool.images.source import fingerprint_array, fingerprint_file, fingerprint_folder
-from unpool.runtime.backends.ort_options import thread_budget
+from unpool.onnxruntime.options import check_threads
 from unpool.runtime.cluster.tasks import TileTasks
 from unpool.runtime.cluster.worker import ClusterJob, TileResult, pickle_session
 from unpool.runtime.cluster.zarr_outputs import ZarrOutputs, local_folder
@@ -39,7 +39,7 @@ from unpool.runtime.tiles.tiling import Tile, Tiling, per_axis
 from unpool.runtime.tiles.walk import Shape
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 AS_THEY_ARE = ScoreFormat()
 CHUNKS_AT_ONCE = 10  # of a Zarr array that zarr reads at the same time
@@ -332,8 +332,7 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
 
 def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
     """The session for workers, from bytes where the model is a single file."""
-    state, source = session.__getstate__(), session.source
+    state, source = session.state(), session.source
     if isinstance(source, str) and not external_files(Path(source)).used:
-        state["config"]["source"] = Path(source).read_bytes()
-    count = thread_budget(None, threads)
-    return pickle_session(state, type(session), 1 if count is None else count)
+        state = state._replace(source=Path(source).read_bytes())
+    return pickle_session(state, check_threads(threads) or 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from math import ceil
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask
 import numpy as np
@@ -23,14 +23,14 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.images.axes import Slices
 from unpool.memory import map_blocks, peak_rss, pool_limit, rss, set_pool_limit, trim_heap
+from unpool.onnxruntime.options import OptionsState
+from unpool.onnxruntime.session import InferenceSession, SessionState
 from unpool.runtime.cluster.zarr_outputs import ZarrLocation
+from unpool.runtime.errors import run_session
 from unpool.runtime.streams.output_transform import OutputTransform
 from unpool.runtime.tiles.run import Arrays, run_tile
 from unpool.runtime.tiles.tiling import Tiling
 from unpool.runtime.tiles.walk import Shape
-
-if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
 
 MAX_CACHED_SESSIONS = 2  # of a worker: that of the run, and one from an earlier run
 LEAN_BLOCK = 1 << 20  # bytes, from which a lean process maps blocks on their own
@@ -106,16 +106,20 @@ class JobPlugin(WorkerPlugin):
 
 _jobs: dict[str, ClusterJob] = {}
 _is_lean: dict[str, bool] = {}  # by job, from its first tile
-_sessions: dict[tuple[str, bool], "InferenceSession"] = {}  # by the digest, and whether they are lean
+_sessions: dict[tuple[str, bool], InferenceSession] = {}  # by the digest, and whether they are lean
 _loading = Lock()
 
 
-def pickle_session(state: dict[str, Any], kind: type, threads: int) -> bytes:
+def pickle_session(state: SessionState, threads: int) -> bytes:
     """The session for workers, from its state: without memory pattern, and with this number of threads."""
-    attributes, entries = state["config"]["options"] or ({}, {})
-    attributes = {**attributes, "enable_mem_pattern": False, "intra_op_num_threads": threads}
-    config = {**state["config"], "threads": None, "options": (attributes, entries)}
-    return pickle.dumps((kind, {**state, "config": config}))
+    return pickle.dumps(_with_attributes(state, enable_mem_pattern=False, intra_op_num_threads=threads))
+
+
+def _with_attributes(state: SessionState, **attributes: Any) -> SessionState:
+    """The state with other attributes of its options."""
+    options = state.options or OptionsState({}, {})
+    options = options._replace(attributes={**options.attributes, **attributes})
+    return state._replace(options=options, words={**state.words, "threads": None})
 
 
 def check_worker(name: str) -> str:
@@ -142,7 +146,7 @@ def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> TileRes
     return TileResult({output: np.asarray(results[output]) for output in job.tiling.constant_outputs}, peak_rss())
 
 
-def _session_of(name: str) -> "InferenceSession":
+def _session_of(name: str) -> InferenceSession:
     """The session of a job; before its first tile, the memory of the process decides whether it is lean."""
     job = _jobs[name]
     with _loading:
@@ -151,15 +155,12 @@ def _session_of(name: str) -> "InferenceSession":
         return _load(job, _is_lean[name])
 
 
-def _load(job: ClusterJob, is_lean: bool) -> "InferenceSession":
+def _load(job: ClusterJob, is_lean: bool) -> InferenceSession:
     key = (job.digest, is_lean)
     session = _sessions.pop(key, None)
     if session is None:
-        kind, state = pickle.loads(job.session)
-        if is_lean:
-            state["config"]["options"][0]["enable_cpu_mem_arena"] = False
-        session = kind.__new__(kind)
-        session.__setstate__(state)
+        state = pickle.loads(job.session)
+        session = (_with_attributes(state, enable_cpu_mem_arena=False) if is_lean else state).restore()
     while len(_sessions) >= MAX_CACHED_SESSIONS:
         del _sessions[next(iter(_sessions))]
     _sessions[key] = session
@@ -199,7 +200,7 @@ def _loaded_bytes(job: ClusterJob, is_lean: bool) -> int:
     _sessions.clear()
     zeros = {name: np.zeros(shape, dtype) for name, (shape, dtype) in job.least_inputs.items()}
     with suppress(UnpoolError):  # the first tile raises it again
-        _load(job, is_lean).run(None, {**job.feed, **zeros})
+        run_session(_load(job, is_lean), None, {**job.feed, **zeros})
     trim_heap()
     return rss()
 

@@ -34,7 +34,7 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    _check_size(model)
+    check_functions(model)
     skeleton = strip_initializers(model)
     inliner = _Inliner(skeleton)
     set_items(skeleton.graph.node, inliner.expand(skeleton.graph.node))
@@ -163,7 +163,7 @@ def _import_domains(model: onnx.ModelProto, functions: Iterable[onnx.FunctionPro
                 )  # fmt: skip
 
 
-def _check_size(model: onnx.ModelProto) -> None:
+def check_functions(model: onnx.ModelProto) -> None:
     """Refuse functions that call themselves, or become more than can be loaded."""
     functions = {_name(function): function for function in model.functions}
 

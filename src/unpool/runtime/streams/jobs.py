@@ -19,6 +19,7 @@ from unpool.images.axes import Slices, full_slices
 from unpool.images.sink import OutputSpec
 from unpool.images.source import cast_source, fingerprint_source, source_settings
 from unpool.memory import rss
+from unpool.runtime.errors import run_session
 from unpool.runtime.graph.save import external_files
 from unpool.runtime.graph.shapes import numpy_type
 from unpool.runtime.requirements import onnxruntime
@@ -61,7 +62,7 @@ from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling, per_axis
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 _log = logging.getLogger("unpool.streams")
 
@@ -109,7 +110,7 @@ class ExactTilePlan:
         shapes = {**self._shapes, **smallest.max_input_shapes()}
         zeros = {name: np.zeros(shapes[name], source.dtype) for name, source in self._sources.items()}
         with suppress(UnpoolError):  # the first tile raises it again
-            self._session.run(list(self._request.outputs), zeros)
+            run_session(self._session, list(self._request.outputs), zeros)
             self._overhead_bytes = LOADED_OVERHEAD_BYTES
 
     def job(self, earlier: Settings | None) -> TiledJob:
@@ -208,7 +209,7 @@ def blend_job(
 
     def compute(item: tuple[WindowBatch, dict[str, Array]], options: Any) -> tuple[WindowBatch, Sequence[Array]]:
         batch, arrays = item
-        return batch, session.run(list(names), {**loaded, **arrays}, options)
+        return batch, run_session(session, list(names), {**loaded, **arrays}, options)
 
     def stages(options: onnxruntime.RunOptions) -> Sequence[Stage]:
         averages = BlendAccumulator(windows, list(transforms))

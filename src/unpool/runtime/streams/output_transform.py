@@ -14,7 +14,7 @@ from unpool.images.sink import OutputSpec
 from unpool.runtime.graph.shapes import numpy_type
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 
 MAX_CLASSES = 65536

@@ -17,7 +17,7 @@ from unpool.runtime.streams.runner import ProgressCallback, RunResult, run_job
 from unpool.runtime.tiles.blending import BlendOptions
 
 if TYPE_CHECKING:
-    from unpool.runtime.session.session import InferenceSession
+    from unpool.onnxruntime.session import InferenceSession
 
 
 def run(  # noqa: PLR0913  public options, by keyword only

@@ -7,20 +7,16 @@ later may point to freed memory. OrtValues of this module own their memory, or h
 import ctypes
 import math
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 from onnxruntime.capi import _pybind_state
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
-from unpool.runtime.backends.ort_options import FATAL
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.errors import short_message
 from unpool.runtime.requirements import onnxruntime
 
 NUMPY_LACKS = {
@@ -33,7 +29,6 @@ KINDS = NUMPY_LACKS | {
     for kind in ("bool", "float16", "float32", "float64", *_INTS)
 }
 """The type of an array by onnxruntime's name: all tensors of numbers except complex and packed ones."""
-_STRINGS = "tensor(string)"
 _SHARED_KINDS = "biuf"  # of NumPy's types, those that DLPack has and onnxruntime reads
 
 
@@ -64,16 +59,6 @@ def array_at(address: int, shape: Sequence[int], kind: np.dtype[Any], owner: obj
     if not size:
         return np.empty(shape, kind)
     return np.asarray(Memory(address, size, owner)).view(kind).reshape(shape)
-
-
-def binding_of(array: AnyArray) -> tuple[str, int, Any, tuple[int, ...], int]:
-    """Arguments of onnxruntime's bindings for an array in row-major order: device, number, type, shape and address."""
-    return "cpu", 0, binding_type(array.dtype), array.shape, array.ctypes.data
-
-
-def binding_type(kind: np.dtype[Any]) -> Any:
-    """The type of elements for a binding: NumPy's own, or ONNX's number of one that NumPy lacks."""
-    return helper.np_dtype_to_tensor_dtype(kind) if kind in NUMPY_LACKS.values() else kind.type
 
 
 class Memory:
@@ -112,50 +97,3 @@ def _copied(array: AnyArray) -> onnxruntime.OrtValue:
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, element)
     ctypes.memmove(value.data_ptr(), array.ctypes.data, array.nbytes)
     return value
-
-
-def make_ort_value(value: Any, type_name: str, where: str) -> onnxruntime.OrtValue:
-    """An output of `run` as an OrtValue of its own; only a session makes those of strings and sequences."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return to_ort_value(value)
-    try:
-        return _strings(value) if type_name == _STRINGS else _sequence(value, type_name)
-    except Exception as error:
-        raise UnsupportedError(
-            f"{where}: an OrtValue cannot hold a value of {type_name}: {short_message(error)}. Use run."
-        ) from error
-
-
-def _strings(value: Any) -> onnxruntime.OrtValue:
-    session = _session("Identity", _STRINGS, 1)
-    binding = session.io_binding()
-    binding.bind_cpu_input("x0", value)
-    binding.bind_output("y")
-    session.run_with_iobinding(binding)
-    return binding.get_outputs()[0]
-
-
-def _sequence(values: Sequence[Any], type_name: str) -> onnxruntime.OrtValue:
-    if not type_name.startswith("seq(tensor("):
-        raise ValueError("neither a tensor nor a sequence of tensors")
-    element = type_name.removeprefix("seq(").removesuffix(")")
-    feed = {f"x{number}": make_ort_value(value, element, "") for number, value in enumerate(values)}
-    session = _session("SequenceConstruct" if feed else "SequenceEmpty", element, len(feed))
-    return session.run_with_ort_values(["y"], feed)[0]
-
-
-@lru_cache(64)
-def _session(operator: str, element: str, count: int) -> onnxruntime.InferenceSession:
-    """A session of one node with `count` inputs of the type `element`."""
-    type_ = shapes.parse_type(element)
-    if type_ is None:
-        raise ValueError("no type of ONNX")
-    inputs = [helper.make_value_info(f"x{number}", type_) for number in range(count)]
-    node = helper.make_node(operator, [value.name for value in inputs], ["y"])
-    if operator == "SequenceEmpty":
-        node.attribute.append(helper.make_attribute("dtype", type_.tensor_type.elem_type))
-    graph = helper.make_graph([node], "factory", inputs, [onnx.ValueInfoProto(name="y")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, FATAL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

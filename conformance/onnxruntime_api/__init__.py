@@ -1,1 +1,0 @@
-"""Which methods and options of onnxruntime unpool has: both are asked, and docs/onnxruntime.md is written from it."""

@@ -1,1 +1,0 @@
-"""Backends: what runs the partitions and nodes of a plan."""

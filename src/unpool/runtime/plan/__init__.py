@@ -1,1 +1,0 @@
-"""Decides which node runs where and why, and cuts the model into partitions accordingly."""

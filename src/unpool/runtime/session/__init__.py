@@ -1,1 +1,0 @@
-"""The session, which loads a whole model and runs it as a session of onnxruntime does."""

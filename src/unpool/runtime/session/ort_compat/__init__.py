@@ -1,1 +1,0 @@
-"""Parts of onnxruntime's interface that a session imitates beyond loading and running a model."""
