@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 
 import numpy as np
 import onnxruntime
@@ -10,7 +11,7 @@ import pytest
 import unpool
 from tests.support import models
 from unpool.execute import autotune
-from unpool.kernels.cpu.machine import measurements
+from unpool.kernels.cpu.machine import host, measurements
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.onnxruntime import InferenceSession
 
@@ -143,3 +144,26 @@ def test_other_values_are_refused(tune):
     """What is neither a bool nor a time is an error that names it."""
     with pytest.raises(unpool.UnpoolError, match="tune: expected True, False or seconds"):
         InferenceSession(models.segnet(), tune=tune)
+
+
+def test_turns_end_when_the_time_is_up():
+    """Every call has its first turn, and no other begins after so many seconds."""
+    counts = dict.fromkeys("ab", 0)
+
+    def call(name):
+        counts[name] += 1
+
+    autotune.time_calls({name: partial(call, name) for name in counts}, seconds=0, turn=1e-9)
+    assert counts == {"a": 2, "b": 2}
+
+
+def test_results_of_another_machine_are_not_found(clock, monkeypatch, tmp_path):
+    """They are found by the same processor with as many cores; nor is a damaged file."""
+    autotune.store_result("key", "openvino")
+    assert autotune.find_result("key") == "openvino"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(host, "available_cores", lambda: 96)
+        assert autotune.find_result("key") is None
+    for path in tmp_path.glob("results-*/*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert autotune.find_result("key") is None

@@ -1,80 +1,19 @@
-"""Autotuning of ConvTranspose: times the algorithms on this machine, and stores the fastest.
+"""Timing of calls in turns, and choices that are stored next to the machine code, for later processes.
 
-Without it the algorithm of least cost is used (`kernels/cpu/conv_transpose`). All algorithms add the same
-products but round differently. So nothing is timed unless the caller asks for it, and the result is stored next to the
-machine code, so that later processes on the same machine compute the same.
+Calls round differently, so nothing is timed unless the caller asks for it, and later processes on the same machine
+take the stored choice.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from unpool.dtypes import AnyArray
-from unpool.execute.conv_transpose import PreparedConvTranspose
-from unpool.kernels.cpu.weights import own_weights
-from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.tensors import Shape
-
-SECONDS = 30.0  # default time limit of a session's autotuning; compiling kernels counts
-TURNS = 7  # of each algorithm
+TURNS = 7  # of each call
 TURN = 0.01  # seconds of a turn, by default; a longer call is a turn of its own
 LONG = 0.5  # seconds of a call that is timed at once: what fills caches again is a small part of it
-FAR = 2.0  # an algorithm whose first turn takes this many times the shortest gets no other
+FAR = 2.0  # a call whose first turn takes this many times the shortest gets no other
 MARGIN = 0.08  # least gain over the default, as a share of its time: less is lost again between other nodes
-
-_log = logging.getLogger("unpool")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A ConvTranspose to time."""
-
-    spec: ConvTransposeSpec
-    x_shape: Shape
-    w: AnyArray
-    threads: int | None  # maximum number; None for all cores
-
-    def prepare(self, algorithm: str | None = None) -> PreparedConvTranspose:
-        """The call by an algorithm, or by the one of least cost."""
-        w = (self.w.shape, self.w.dtype)
-        return PreparedConvTranspose(self.spec._replace(algorithm=algorithm), self.x_shape, self.w.dtype, w, None)
-
-    def call(self, algorithm: str) -> Callable[[], object]:
-        """A function that runs an algorithm on one random input."""
-        x = np.random.default_rng(0).standard_normal(self.x_shape, np.float32).astype(self.w.dtype)
-        prepared, inputs = self.prepare(algorithm), (x, own_weights(self.w))
-        return lambda: prepared.run(inputs, (None,), self.threads)
-
-
-class Tuner:
-    """Tunes the ConvTransposes of one session, within a time limit."""
-
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds_left = seconds
-
-    def tune(self, name: str, trial: Trial) -> ConvTransposeSpec:
-        """The spec with the fastest algorithm, or unchanged once time is up; the name of the node is for the log."""
-        default = trial.prepare()
-        if len(default.algorithms) == 1:
-            return trial.spec
-        key = repr((trial.spec, trial.x_shape, trial.w.shape, trial.w.dtype.name, trial.threads))
-        best = find_result(key)
-        if best is None:
-            if self._seconds_left <= 0:
-                _log.info("tuning: %s goes by %s, untimed: the time is up.", name, default.algorithm)
-                return trial.spec
-            start = time.perf_counter()
-            times = time_calls({algorithm: trial.call(algorithm) for algorithm in default.algorithms})
-            self._seconds_left -= time.perf_counter() - start
-            best = fastest(times, default.algorithm)
-            _log.info("tuning: %s goes by %s: %s.", name, best, format_times(times))
-            store_result(key, best)
-        return trial.spec._replace(algorithm=best)
 
 
 def find_result(key: str) -> Any:
