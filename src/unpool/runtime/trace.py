@@ -12,7 +12,7 @@ from unpool.operators.unpool_domain import DOMAIN
 from unpool.runtime.graph.nodes import node_name, reads, writes
 from unpool.runtime.graph.submodel import submodel
 from unpool.runtime.graph.weights import array_of
-from unpool.runtime.runtimes import Feed, ort_runtime, unpool_runtime
+from unpool.runtime.runtimes import ONNXRUNTIME, Feed, unpool_runtime
 
 
 class NodeTrace(NamedTuple):
@@ -49,7 +49,7 @@ def trace(session: InferenceSession, feed: Feed) -> Iterator[NodeTrace]:
         model = submodel(graph, [node], given, types)
         runner = runners.get(node_name(node), runner_by_domain(node))
         is_left = node_name(node) in runners and runner == "onnxruntime"
-        results = (ort_runtime() if is_left else unpool_runtime(prepared.semantics_of(node))).open(model)(inputs)
+        results = (ONNXRUNTIME if is_left else unpool_runtime(prepared.semantics_of(node))).open(model)(inputs)
         outputs = dict(zip(writes(node), results, strict=True))
         yield NodeTrace(node, runner, model, inputs, outputs)
         values |= outputs

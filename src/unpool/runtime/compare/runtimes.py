@@ -29,11 +29,11 @@ from unpool.runtime.compare.records import RuntimeReport, UnsupportedNode
 from unpool.runtime.graph.errors import short_message
 from unpool.runtime.graph.nodes import is_unpool_op, node_name
 from unpool.runtime.graph.semantics import Semantics, spec_of
-from unpool.runtime.runtimes import Feed, Runtime, runtimes, unpool_runtime
+from unpool.runtime.runtimes import RUNTIMES, Feed, Runtime, unpool_runtime
 
 UNPOOL = "unpool"
 TORCH = "torch"
-NAMES = (UNPOOL, "onnxruntime", "reference", "openvino", TORCH)
+NAMES = (UNPOOL, *(runtime.word for runtime in RUNTIMES), TORCH)
 
 Arrays: TypeAlias = Sequence[AnyArray | None]
 
@@ -57,10 +57,10 @@ class RuntimeValues:
 
 def find_runtime(word: str, semantics: Semantics) -> Runtime:
     """The runtime of a name, if it is installed, except torch, which runs no models."""
-    known = {runtime.word: runtime for runtime in (unpool_runtime(semantics), *runtimes())}
-    if word not in known:
-        raise missing_extra("compare", word, [word])
-    return known[word]
+    runtime = next(each for each in (unpool_runtime(semantics), *RUNTIMES) if each.word == word)
+    if not runtime.is_installed:
+        raise missing_extra("compare", word, [runtime.package])
+    return runtime
 
 
 def run_model(runtime: Runtime, model: ComparableModel, feed: Feed) -> RuntimeValues:

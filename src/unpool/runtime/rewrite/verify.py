@@ -28,7 +28,7 @@ from unpool.runtime.passes.rewrite import set_items
 from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.workload import Trials
-from unpool.runtime.runtimes import ort_runtime, session_run, unpool_session
+from unpool.runtime.runtimes import ONNXRUNTIME, session_run, unpool_session
 
 RUNS = 2
 Feed: TypeAlias = Mapping[str, AnyArray]
@@ -158,13 +158,12 @@ def verify_in_onnxruntime(
     An UnsupportedError if it runs only the first one, or if an output differs beyond its tolerance; without tolerances,
     results may differ.
     """
-    runtime = ort_runtime()
     try:
-        first = runtime.open(before)
+        first = ONNXRUNTIME.open(before)
     except Exception as error:  # any exception means that it does not load the model
         return ort_message(error)
     try:
-        second = runtime.open(after)
+        second = ONNXRUNTIME.open(after)
     except Exception as error:
         raise UnsupportedError(
             f"the new model: onnxruntime runs the first one, but not this one: {ort_message(error)}. Keep the first "
