@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 
 import unpool
 from tools.fuzz.damage import BESIDE
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.errors import run_session
-from unpool.runtime.graph import peek
-from unpool.runtime.graph.nodes import with_subgraph_nodes
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.random_inputs import random_array
 from unpool.runtime.rewrite.canonicalise import canonicalise
@@ -59,24 +56,6 @@ def run_file(content: bytes) -> None:
         load_and_run(path)
 
 
-def skim_and_parse(content: bytes) -> None:
-    """What the skimmed bytes mention is at least what onnx reads in them, and the version of operators is the same."""
-    try:
-        model = onnx.load_from_string(content)
-    except Exception:  # onnx cannot read it
-        return
-    found = {node.op_type for node in with_subgraph_nodes(model.graph.node)} & set(OPERATORS)
-    opsets = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
-    try:
-        mentioned = {name.decode() for name in peek.mentioned_ops(content, map(str.encode, OPERATORS))}
-        opset, has_functions = peek.read_header(content)
-    except ValueError:  # who loads the model reads it whole then
-        return
-    assert found <= mentioned, f"expected {found}, skimmed {mentioned}"
-    assert opset in (opsets or [0]), f"expected one of {opsets}, skimmed {opset}"
-    assert has_functions == bool(model.functions)
-
-
 def compare(content: bytes) -> None:
     """A model that onnxruntime runs alone has the same results in partitions, if no operator is unpool's."""
     if any(name.encode() in content for name in (*OPERATORS, "ScatterND")):
@@ -102,7 +81,6 @@ ACTIONS: dict[str, Callable[[bytes], object]] = {
     "run exact": lambda content: load_and_run(content, exact=True, threads=1),
     "run as ort": lambda content: load_and_run(content, compat="ort"),
     "run a file": run_file,
-    "skim": skim_and_parse,
     "compare": compare,
     "check": lint,
     "fix": fix,

@@ -243,11 +243,6 @@ _LOOKED_FOR = {*OPERATORS, *(name for each in PASSES for name in each.operators)
 NAMES = frozenset(each.name for each in PASSES)
 
 
-def may_change(operators: Collection[str]) -> bool:
-    """True if a pass looks for one of these operators."""
-    return not _LOOKED_FOR.isdisjoint(operators)
-
-
 def run_passes(
     model: onnx.ModelProto,
     context: PassContext,

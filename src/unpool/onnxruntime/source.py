@@ -23,7 +23,6 @@ from onnx import helper
 
 from unpool.runtime.graph import weights
 from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
 from unpool.runtime.graph.peek import field_head
 from unpool.runtime.requirements import onnxruntime
 
@@ -111,10 +110,3 @@ def _pieces(model: onnx.ModelProto) -> Iterator[bytes]:
         initializer = field_head(_INITIALIZER, len(content) + size)
         yield field_head(_GRAPH, len(initializer) + len(content) + size) + initializer + content
         yield from weights.read_chunks(tensor)
-
-
-def domains_of(model: onnx.ModelProto) -> set[str]:
-    """The domains of the nodes that are no functions of the model."""
-    functions = {function.domain for function in model.functions}
-    nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
-    return {domain(node) for node in with_subgraph_nodes(nodes)} - functions

@@ -30,15 +30,6 @@ def model_errors(source: object) -> Iterator[None]:
         raise ModelError(f"{source_name(source)}: {fact}") from error
 
 
-def step_error(step: str, error: Exception) -> UnpoolError:
-    """The UnpoolError to raise when a step of a plan fails with an exception of another class."""
-    if isinstance(error, MemoryError):
-        return ShapeError(f"out of memory in step {step!r}. Reduce the sizes of the inputs, or run the image in tiles.")
-    return UnpoolError(
-        f"step {step!r} failed with {type(error).__name__}: {short_message(error)}. Check the inputs and the model."
-    )
-
-
 def is_from_signal_handler(error: BaseException) -> bool:
     """True if a handler of signals raised the error: a time limit of the caller's, say, and no fault of the code that
     it interrupted.

@@ -1,13 +1,11 @@
-"""A model without its large weights, or facts about it, from its bytes; and the kind of a file that is no model.
+"""A model without its large weights, from its bytes; and the kind of a file that is no model.
 
 A protobuf message is a row of fields, each with a number and a length; weights are skipped whole.
 """
 
-import hashlib
 import os
 import string
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 import onnx
@@ -49,33 +47,10 @@ Content: TypeAlias = bytes | FileContent
 
 BLOCK = 2**16  # bytes of a file that are read at once
 LONGEST_NUMBER = 10  # bytes
-SMALL = 2**20  # bytes up to which all content is searched for a name first: that is faster than to find the nodes
-_GRAPH, _OPSETS, _FUNCTIONS = 7, 8, 25  # fields of ModelProto
-_NODES, _INITIALIZERS = 1, 5  # fields of GraphProto
-_DATA_TYPE, _RAW_DATA = 2, 9  # fields of TensorProto
-_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
+_GRAPH, _INITIALIZERS, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 _DESCRIPTION = {"dims", "data_type", "name", "doc_string"}  # fields of a TensorProto without its data
 LARGE_DATA = 2**16  # bytes of a tensor that `without_weights` leaves out
 _LENGTHS = {1: 8, 5: 4}  # bytes of a field by its kind; kind 0 is a number of several bytes, kind 2 has its length
-
-
-def mentioned_ops(content: Content, names: Iterable[bytes]) -> set[bytes]:
-    """The names that nodes mention, those in subgraphs too; bytes that are no model may be a ValueError."""
-    possible = [name for name in names if not isinstance(content, bytes) or len(content) > SMALL or name in content]
-    rows = [content[begin:end] for begin, end in _rows_of_nodes(content)] if possible else []
-    return {name for name in possible if any(row.find(name) >= 0 for row in rows)}
-
-
-def nodes_with(content: Content, names: Sequence[bytes]) -> Iterator[onnx.NodeProto]:
-    """The nodes of the graph that mention one of the names; raises a ValueError for bytes that are no model."""
-    for field, begin, end in _fields(content, 0, len(content)):
-        for number, first, last in _fields(content, begin, end) if field == _GRAPH else ():
-            row = content[first:last] if number == _NODES else b""
-            if any(row.find(name) >= 0 for name in names):
-                try:
-                    yield onnx.NodeProto.FromString(row)
-                except DecodeError as error:
-                    raise ValueError("expected a node of protobuf, got something else") from error
 
 
 def without_weights(content: Content, location: str, entry: tuple[str, str]) -> onnx.ModelProto:
@@ -102,34 +77,6 @@ def without_weights(content: Content, location: str, entry: tuple[str, str]) -> 
     except DecodeError as error:
         raise ValueError("expected a model of protobuf, got something else") from error
     return model
-
-
-def digest_without_weights(content: Content) -> str | None:
-    """A digest of a model but for the floats of its large weights; None if it has data in other files.
-
-    Integers count: passes recognize unpoolings by tables of offsets, which may be large.
-    Raises a ValueError for bytes that are no model.
-    """
-    digest, hashed, has_files = hashlib.sha256(), 0, False
-
-    def add(end: int) -> None:
-        nonlocal hashed, has_files
-        piece = content[hashed:end]
-        has_files = has_files or b"location" in piece  # the name of an entry of external data
-        digest.update(piece)
-        hashed = end
-
-    for graph in _whole_fields(content, 0, len(content)):
-        for row in _whole_fields(content, graph.begin, graph.end) if graph.number == _GRAPH else ():
-            if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
-                fields = list(_whole_fields(content, row.begin, row.end))
-                types = {_number(content[each.begin : each.end], 0)[0] for each in fields if each.number == _DATA_TYPE}
-                for field in fields if types <= _FLOATS else ():
-                    if field.number == _RAW_DATA and field.end - field.begin >= LARGE_DATA:
-                        add(field.begin)
-                        hashed = field.end
-    add(len(content))
-    return None if has_files else digest.hexdigest()
 
 
 def _without_data(content: Content, row: "_Field", location: str, entry: tuple[str, str]) -> onnx.TensorProto | None:
@@ -184,36 +131,6 @@ def _as_number(number: int) -> bytes:
         found.append(number & 127 | 128)
         number >>= 7
     return bytes([*found, number])
-
-
-class ModelHeader(NamedTuple):
-    """Header of a model: the version of ONNX's operators, 0 if none, and whether it has functions."""
-
-    opset: int
-    has_functions: bool
-
-
-def read_header(content: Content) -> ModelHeader:
-    """Header of a model, without its graph; raises a ValueError for bytes that are no model."""
-    opset, has_functions = 0, False
-    for number, begin, end in _fields(content, 0, len(content)):
-        if number == _OPSETS and opset == 0:
-            try:
-                opset_import = onnx.OperatorSetIdProto.FromString(content[begin:end])
-            except DecodeError as error:
-                raise ValueError("expected an import of protobuf, got something else") from error
-            opset = int(opset_import.version) if opset_import.domain in ("", "ai.onnx") else 0
-        has_functions = has_functions or number == _FUNCTIONS
-    return ModelHeader(opset, has_functions)
-
-
-def _rows_of_nodes(content: Content) -> Iterator[tuple[int, int]]:
-    for field, begin, end in _fields(content, 0, len(content)):
-        inner = _fields(content, begin, end) if field == _GRAPH else ()
-        for is_node, row in groupby(inner, key=lambda each: each[0] == _NODES):
-            if is_node:
-                nodes = list(row)
-                yield nodes[0][1], nodes[-1][2]
 
 
 def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

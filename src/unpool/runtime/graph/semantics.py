@@ -1,25 +1,19 @@
 """Semantics of the three operators in a session, and the check of their nodes against the operators' contract."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onnx
 
 from unpool.errors import ModelError, UnpoolError, UnsupportedError, suggest_name
-from unpool.operators import contract, resolve, tensors
+from unpool.operators import contract, resolve
 from unpool.operators.attributes import COMPAT
-from unpool.operators.contract import NHWC, OPERATORS, Row
+from unpool.operators.contract import Row
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
-from unpool.runtime.graph.shapes import Types
-
-INT64_INPUTS = {"MaxUnpool": {1: "I", 2: "output_shape"}}
-VALUE_INPUTS = {"MaxPool": {0: "X"}, "MaxUnpool": {0: "X"}, "ConvTranspose": {0: "X", 1: "W", 2: "B"}}
+from unpool.runtime.graph.nodes import attributes, domain, node_name
 
 
 @dataclass(frozen=True)
@@ -56,34 +50,6 @@ def named(error: UnpoolError, node: onnx.NodeProto) -> UnpoolError:
     if not operator.startswith(node.op_type):
         operator, colon, rest = node.op_type, ": ", str(error)
     return type(error)(f"{operator} node {node_name(node)!r}{colon}{rest}")
-
-
-def check_nodes(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], semantics: Semantics) -> None:
-    """Check nodes of unpool, inside subgraphs too, and refuse any other operator of the channels-last domain."""
-    for node in with_subgraph_nodes(nodes):
-        if is_unpool_op(node):
-            spec_of(node, opsets, semantics)
-        elif node.domain == NHWC:
-            fact = f"domain {NHWC!r} runs here for {', '.join(OPERATORS)}, got {node.op_type}"
-            advice = "Save the model before ONNX Runtime changes its layout."
-            raise UnsupportedError(f"node {node_name(node)!r}: {fact}. {advice}")
-
-
-def check_types(graph: Graph, types: Types, semantics: Semantics) -> None:
-    """Check the types of the nodes of unpool as far as they are known."""
-    for node in filter(is_unpool_op, with_subgraph_nodes(graph.nodes)):
-        row = spec_of(node, graph.opsets, semantics).row
-        known = {place: shapes.dtype(types.get(name)) for place, name in enumerate(node.input) if name}
-        first = known.get(0)
-        with naming(node):
-            for place, name in VALUE_INPUTS[row.operator].items():
-                if (dtype := known.get(place)) is not None:
-                    tensors.value_type(row, name, dtype)
-                    if first is not None:
-                        tensors.same_type(row, f"X and {name}", first, dtype)
-            for place, name in INT64_INPUTS.get(row.operator, {}).items():
-                if (dtype := known.get(place)) is not None:
-                    tensors.index_type(row.label, name, dtype)
 
 
 def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantics) -> Spec:

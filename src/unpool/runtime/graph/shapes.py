@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, suggest_name
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.contract import Row
@@ -126,13 +125,6 @@ def parse_type(type_name: str) -> onnx.TypeProto | None:
 def numpy_type(type_name: str) -> np.dtype[Any] | None:
     """NumPy's type of the elements of a tensor of numbers; None for every other type."""
     return None if type_name == "tensor(string)" else dtype(parse_type(type_name))
-
-
-def to_strings(array: AnyArray, name: str) -> AnyArray:
-    """The array, which errors call `name`, as one of str; bytes are read as UTF-8, as ONNX stores strings."""
-    strings = np.empty(array.size, object)
-    strings[:] = [_decode(text, name) for text in array.astype(object, copy=False).reshape(-1)]
-    return strings.reshape(array.shape)
 
 
 def _decode(text: object, name: str) -> str:
