@@ -215,13 +215,3 @@ _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
 }
 ROUNDED = ("Mish",)
 """The operators whose replacement may round differently."""
-
-REPLACED = tuple(_REPLACE)
-"""The operators for which a model is read that onnxruntime could run as it is."""
-
-
-def may_be_replaced(node: onnx.NodeProto) -> bool:
-    """True if a node could be replaced, as far as can be told without types."""
-    if node.op_type == "Resize":
-        return bool(attributes(node).get("mode", b"nearest") == b"nearest")
-    return node.op_type in REPLACED
