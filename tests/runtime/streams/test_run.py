@@ -107,7 +107,7 @@ def test_another_run_does_not_resume(session, tmp_path):
         streams.run(session, feed, target, TILE, resume=True, argmax=True)
     with pytest.raises(UnpoolError, match=r"the interrupted run used no --blend"):
         streams.blend(session, feed, target, TILE, resume=True)
-    other = InferenceSession(session._config.source, compat="ort")
+    other = InferenceSession(session.source, compat="ort")
     with pytest.raises(UnpoolError, match=r"the interrupted run had semantics"):
         streams.run(other, feed, target, TILE, resume=True)
     assert (part / "journal").read_bytes() == before

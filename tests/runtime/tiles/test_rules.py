@@ -13,7 +13,6 @@ from tools.campaigns import tiles as campaign
 from tools.campaigns.tile_cases import GENERATORS, NEWEST, case
 from unpool import tiles
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.errors import FallbackWarning
 from unpool.runtime.tiles.rules.table import ATTRIBUTES, ROUNDED, RULES
 from unpool.runtime.tiles.rules.windows import plane_indices
 
@@ -255,21 +254,6 @@ def test_what_a_size_of_the_image_chooses_is_refused(which):
 
     with pytest.raises(unpool.UnsupportedError, match="computes with the size of the image"):
         tiles.run(session, {"x": np.ones((outer, outer, 13, 11), np.float32)}, (6, 11))
-
-
-def test_nodes_of_one_name_are_told_apart():
-    """What one node may take from the size of the image, another one of its name may not."""
-    body = """
-        s = Shape <start = 2, end = 3> (x)  r = Mod (s, two)  k = Add (r, nine)
-        [n] v = Slice (x, zero, k, one)  i = Cast <to = 7> (v)  [n] y = Add (i, k)"""
-    numbers = {name: np.int64([value]) for name, value in {"zero": 0, "one": 1, "two": 2, "nine": 9}.items()}
-    model = models.model(f"{PLAIN} {{ {body} }}", opset=18, **numbers)
-    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
-    with pytest.warns(FallbackWarning, match="two nodes with same node name"):
-        session = unpool.InferenceSession(model, threads=1)
-
-    with pytest.raises(unpool.UnsupportedError, match=r"node 'n' cannot be .*: it computes with the size of the image"):
-        tiles.run(session, {"x": np.ones((2, 2, 13, 11), np.float32)}, (6, 11))
 
 
 def test_sizes_of_no_elements_are_refused():
