@@ -101,7 +101,7 @@ INNER = {
     ),
     "onnxruntime": (
         "library", "plans", "engine", "planner", "callbacks", "register", "nodes", "options", "ort_values", "source",
-        "own_nodes", "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
+        "differences", "costs", "placement", "reference", "passes", "compile_process", "compile_model",
         "openvino_engine", "tuning", "session_model", "session", "__init__",
     ),
     "openvino": ("package", "fit", "operators", "conversion", "__init__"),

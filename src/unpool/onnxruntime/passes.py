@@ -10,7 +10,7 @@ changes a model writes it into that folder, without its large weights.
 
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeAlias
 import onnx
 from onnx import helper
 
-from unpool.onnxruntime.own_nodes import with_own_nodes
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.graph.errors import is_from_signal_handler, short_message
@@ -29,8 +28,8 @@ from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.graph.shape_inference import infer
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import as_input, copy_fields, strip_initializers
-from unpool.runtime.passes.convert_conv import conv_savings, convert_conv, values_before_indices
-from unpool.runtime.passes.fuse_conv_transpose import DATA_INPUTS, fold, fuse
+from unpool.runtime.passes.convert_conv import RANKS, convert_conv, values_before_indices
+from unpool.runtime.passes.fuse_conv_transpose import ACTIVATIONS, DATA_INPUTS, fold, fuse
 from unpool.runtime.passes.fuse_normalization import fuse_normalization
 from unpool.runtime.passes.fuse_snake import fuse_snake
 from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
@@ -40,9 +39,6 @@ from unpool.runtime.passes.rewrite import set_items
 from unpool.runtime.passes.upgrade_opset import TARGET, lift_opset
 
 DUMP = "UNPOOL_DUMP"
-CONVERTED_RANKS = (2, 3)  # spatial axes of a Conv that may become a ConvTranspose
-ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
-"""Those that a ConvTranspose takes; a Tanh or Sigmoid is faster as a node of onnxruntime."""
 _log = logging.getLogger("unpool")
 
 
@@ -51,14 +47,20 @@ class PassContext:
     """The settings that passes read, and the notes that they make about nodes."""
 
     semantics: Semantics
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
     """By first output of a node: text about the nodes that it replaced."""
-    folded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By first output of a node: names of nodes that became a part of it."""
-    counts_in_output: set[str] = field(default_factory=set)
+    counts_in_output: frozenset[str] = frozenset()
     """Outputs of MaxUnpools whose indices count in the output, however the model is read."""
     types: Types | None = None
     """Of all values, from the first pass that needs them on."""
+
+    def details(self) -> dict[str, str]:
+        """What the passes say of nodes, by first output."""
+        folded = {name: f"with {', '.join(names)} folded in" for name, names in self.folded.items()}
+        names = (*self.origins, *(name for name in folded if name not in self.origins))
+        return {name: "; ".join(filter(None, (self.origins.get(name), folded.get(name)))) for name in names}
 
 
 Run: TypeAlias = Callable[[onnx.ModelProto, PassContext], onnx.ModelProto]
@@ -96,6 +98,7 @@ def _on_graph(change: GraphChange, may_fire: Callable[[Graph], bool] = lambda _:
 
     def run(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
         graph = lift_constants(Graph.from_model(model))
+        graph = replace(graph, origins=context.origins, folded_nodes=context.folded)
         if not may_fire(graph):
             return model
         if context.types is None:
@@ -103,9 +106,8 @@ def _on_graph(change: GraphChange, may_fire: Callable[[Graph], bool] = lambda _:
         changed = change(graph, context.types, context)
         if changed is graph or changed.nodes == graph.nodes:
             return model
-        context.origins.update(changed.origins)
-        context.folded.update(changed.folded_nodes)
-        return to_model(prune(with_own_nodes(changed)), model)
+        context.origins, context.folded = changed.origins, changed.folded_nodes
+        return to_model(prune(changed), model)
 
     return run
 
@@ -113,7 +115,7 @@ def _on_graph(change: GraphChange, may_fire: Callable[[Graph], bool] = lambda _:
 def _has_convs(graph: Graph) -> bool:
     """True if there is a Conv over as many axes as those that are converted."""
     weights = (graph.constants.get(node.input[1]) for node in graph.nodes if node.op_type == "Conv")
-    return any(tensor is not None and len(tensor.dims) - 2 in CONVERTED_RANKS for tensor in weights)
+    return any(tensor is not None and len(tensor.dims) - 2 in RANKS for tensor in weights)
 
 
 def _has_pairs(first: Collection[str], second: Collection[str]) -> Callable[[Graph], bool]:
@@ -129,7 +131,7 @@ def _has_pairs(first: Collection[str], second: Collection[str]) -> Callable[[Gra
 def _fuse_unpool(graph: Graph, types: Types, context: PassContext) -> Graph:
     result = fuse_unpool_patterns(graph, types, context.semantics)
     rewrites = [rewrite for rewrites in result.rounds for rewrite in rewrites]
-    context.counts_in_output.update(rewrite.fused_output for rewrite in rewrites if rewrite.fused_output)
+    context.counts_in_output |= {rewrite.fused_output for rewrite in rewrites if rewrite.fused_output}
     context.types = result.types
     return result.graph if rewrites else graph
 
@@ -140,8 +142,7 @@ def _reduce_strength(graph: Graph, types: Types, context: PassContext) -> Graph:
 
 
 def _convert_conv(graph: Graph, types: Types, _: PassContext) -> Graph:
-    savings = conv_savings(graph, types, values_before_indices(graph), CONVERTED_RANKS, cut_cost=0)
-    return convert_conv(graph, savings) if savings else graph
+    return convert_conv(graph, types, values_before_indices(graph))
 
 
 def _fold_batch_norm(graph: Graph, *_: object) -> Graph:
@@ -153,14 +154,14 @@ def _fuse_snake(graph: Graph, types: Types, _: PassContext) -> Graph:
 
 
 def _fuse_normalization(graph: Graph, types: Types, _: PassContext) -> Graph:
-    return fuse_normalization(graph, types, values_before_indices(graph), is_inside=True)
+    return fuse_normalization(graph, types, values_before_indices(graph))
 
 
 def _fuse_activation(graph: Graph, types: Types, context: PassContext) -> Graph:
     placement = Placement(graph.nodes, graph.constants.values(), graph.opsets, context.semantics, types)
     convs = (node for node in graph.nodes if node.op_type == "ConvTranspose" and domain(node) == "")
     own = {node.output[0] for node in convs if placement.reason(node).runner == "unpool"}
-    return fuse(graph, types, own, ACTIVATIONS)
+    return fuse(graph, types, own)
 
 
 def to_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -277,7 +278,7 @@ def _operators(model: onnx.ModelProto) -> set[str]:
 
 def _attempt(each: Pass, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
     """The result of a pass; the model as it was if it fails, whatever the exception, unless a signal raises it."""
-    own = replace(context, origins={}, folded={}, counts_in_output=set())  # types are those of all values so far
+    own = replace(context)
     try:
         changed = each.run(model, own)
     except Exception as error:
@@ -286,10 +287,8 @@ def _attempt(each: Pass, model: onnx.ModelProto, context: PassContext) -> onnx.M
         fact = f"{type(error).__name__}: {short_message(error)}"
         _log.warning("model: the pass %s failed and is skipped: %s", each.name, fact)
         return model
-    context.origins |= own.origins
-    context.folded |= own.folded
-    context.counts_in_output |= own.counts_in_output
-    context.types = own.types
+    for name, value in vars(own).items():
+        setattr(context, name, value)
     return changed
 
 

@@ -243,11 +243,9 @@ class SessionModel:
     def _change(self, model: onnx.ModelProto) -> _ChangedModel:
         context = PassContext(self.semantics)
         changed = self._passed(model, context)
-        details = {name: f"with {', '.join(names)} folded in" for name, names in context.folded.items()}
         plan = make_plan(
-            changed, self.semantics, details | context.origins, context.types,
-            has_other_provider=self.has_other_provider,
-        )  # fmt: skip
+            changed, self.semantics, context.details(), context.types, has_other_provider=self.has_other_provider
+        )
         return _ChangedModel(changed, plan, changed is not model, context.counts_in_output)
 
     def _passed(self, model: onnx.ModelProto, context: PassContext, *, has_own_nodes: bool = True) -> onnx.ModelProto:

@@ -11,9 +11,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.execute.normalization import Normalization
-from unpool.execute.snake import Snake
-from unpool.operators.attributes import Activation
 from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
 from unpool.runtime.graph.weights import LARGE, array_of, is_large
 
@@ -36,11 +33,7 @@ class Graph:
     opsets: Mapping[str, int]  # version by domain, "" for ONNX
     ir_version: int
     folded_nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by first output: names of nodes in it
-    activations: Mapping[str, Activation] = field(default_factory=dict)  # by first output: what ends a node of unpool
-    computations: Mapping[str, Normalization | Snake] = field(default_factory=dict)  # by first output: other steps
     origins: Mapping[str, str] = field(default_factory=dict)  # by first output: text about what it replaced
-    left_to_onnxruntime: frozenset[str] = frozenset()  # first outputs of nodes of unpool's operators
-    outputs_before_indices: frozenset[str] = frozenset()  # of a subgraph: Indices outside of it depend on them
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto) -> "Graph":

@@ -9,11 +9,10 @@ vector, so that three channels, as a picture has, cost as much as sixteen; Winog
 lanes of unpool's are positions. For each row of its output it reads the weights again, which for a large window are not
 in a near cache. Over three axes it first copies x for every tap.
 
-A Conv is converted where that saves more than it costs to leave onnxruntime and to return. Over two axes this is much:
-onnxruntime computes the Add and the activation after a Conv with it, and keeps all maps between Convs in blocks of a
-vector. So only large Convs are converted there, and none with dilations, whose products are not fewer in unpool. Over
-one axis onnxruntime copies x for every tap, too: unpool takes 0.6 to 0.96 times as long for the Convs of HiFi-GAN. They
-are converted between two steps of unpool in a model with a Snake, where they also save a partition.
+A Conv is converted where that saves more than the call of a node, and what it costs to read its input from the layout
+of its neighbours and to return to it: between Convs over two axes onnxruntime keeps maps in blocks of a vector, and
+computes the Add after a Conv with it. Convs with dilations over two axes stay, whose products are not fewer in unpool,
+and those over one axis, which gain nothing.
 
 Results differ by rounding, with n products per element by at most (2 * n + 8) * 2**-24 times n * |x| * |W| + |bias|,
 each the largest. So a Conv before a MaxPool with Indices usually stays: the pool would choose other positions among
@@ -21,7 +20,7 @@ nearly equal elements, and MaxUnpool would put whole values there.
 """
 
 import math
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,53 +39,30 @@ from unpool.runtime.graph.nodes import attributes, domain, node_name, reads, wit
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.graph.weights import array_of
 
-STEP_COST = 4_000_000  # multiply-adds in the time, about 70 microseconds, of one more step and one more partition
-CUT_COST = 150_000_000  # over two axes also of what onnxruntime no longer does together; fitted to 18 networks
-LEAST_GAIN = 0.1  # over two axes, as a part of the cost in onnxruntime: costs are estimates
+NODE_COST = 1_000_000  # multiply-adds in the time of a call, about 20 microseconds
+LEAST_GAIN = 0.1  # as a part of the cost in onnxruntime: costs are estimates
 ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one layout to another
 COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
 RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
 VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
-CONV_RANKS = (1, 2, 3)  # numbers of spatial axes
+PLANE, VOLUME = RANKS = (2, 3)  # spatial axes of Convs that may be converted
 
 
-def conv_savings(
-    graph: Graph,
-    types: Types,
-    excluded: Collection[str] = (),
-    ranks: Collection[int] = CONV_RANKS,
-    cut_cost: float = CUT_COST,
-) -> dict[str, float]:
-    """By output, what every Conv saves that is faster as a ConvTranspose, in multiply-adds at the processor's peak.
+def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
+    """The graph, constants lifted, in which Convs are ConvTransposes where that is faster; `origins` lists them.
 
-    Constants of the graph are lifted. A Conv that makes one of the `excluded` values stays, and one over another number
-    of spatial axes than `ranks`. `cut_cost` is what a cut of the model costs over two axes; 0 inside onnxruntime.
+    A Conv that makes one of the `excluded` values stays.
     """
-    savings = {}
-    between = _between_steps(graph)
-    for node in graph.nodes:
-        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
-        tensor = graph.constants.get(node.input[1]) if is_conv else None
-        given = None if tensor is None else _attributes(node, tensor.dims)
-        if tensor is not None and given is not None:
-            x, is_between = types.get(node.input[0]), node.output[0] in between
-            opset = graph.opsets[""]
-            savings[node.output[0]] = _saving(given, tensor, x, opset, ranks, cut_cost, is_between=is_between)
-    return {name: saving for name, saving in savings.items() if saving}
-
-
-def convert_conv(graph: Graph, outputs: Container[str]) -> Graph:
-    """The graph in which the Convs that make these outputs are ConvTransposes; `origins` lists them."""
     names = unused_names(graph)
     nodes, constants, origins = list(graph.nodes), dict(graph.constants), dict(graph.origins)
     for position, node in enumerate(nodes):
-        if node.op_type != "Conv" or node.output[0] not in outputs:
+        is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
+        tensor = graph.constants.get(node.input[1]) if is_conv else None
+        given = None if tensor is None else _attributes(node, tensor.dims)
+        if tensor is None or given is None or not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
             continue
-        tensor = constants[node.input[1]]
-        given = _attributes(node, tensor.dims)
-        assert given is not None, "it has a saving"
         weights = names.fresh(f"{node.input[1]}_converted")
         constants[weights] = numpy_helper.from_array(flip_window(array_of(tensor), given.get("group", 1)), weights)
         inputs = [node.input[0], weights, *node.input[2:]]
@@ -95,21 +71,9 @@ def convert_conv(graph: Graph, outputs: Container[str]) -> Graph:
     return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
 
 
-def _between_steps(graph: Graph) -> set[str]:
-    """Outputs of Convs whose input a step of unpool makes, and whose output only such steps read."""
-    if not graph.computations:
-        return set()
-    is_step = [node.op_type == "ConvTranspose" or node.output[0] in graph.computations for node in graph.nodes]
-    steps = [node for node, is_one in zip(graph.nodes, is_step, strict=True) if is_one]
-    others = [node for node, is_one in zip(graph.nodes, is_step, strict=True) if not is_one]
-    made = {name for node in steps for name in node.output}
-    read = {name for node in others for name in reads(node)} | set(graph.output_names)
-    return {node.output[0] for node in others if node.op_type == "Conv" and node.input[0] in made} - read
-
-
 def values_before_indices(graph: Graph) -> set[str]:
-    """Values on which the Indices of some MaxPool depend, in subgraphs too and outside of the graph."""
-    values = set(graph.outputs_before_indices)
+    """Values on which the Indices of some MaxPool depend, in subgraphs too."""
+    values: set[str] = set()
     for node in reversed(graph.nodes):
         pools = (inner for inner in with_subgraph_nodes([node]) if inner.op_type == "MaxPool")
         if any(any(pool.output[1:]) for pool in pools) or not values.isdisjoint(node.output):
@@ -132,54 +96,34 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _saving(
-    given: Mapping[str, Any],
-    w: onnx.TensorProto,
-    x: onnx.TypeProto | None,
-    opset: int,
-    ranks: Collection[int],
-    cut_cost: float,
-    *,
-    is_between: bool,
-) -> float:
-    """The time that a step of unpool saves; 0 if that is less than it costs, or if shapes are unknown or do not fit.
-
-    `is_between`: steps of unpool make its input and read its output, which is what counts over one axis.
-    """
+def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
+    """True if unpool saves more time than the node costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
     known = shapes.static_dims(x) or (None,)
     x_shape = tuple(size for size in known if size is not None)
-    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in ranks:
-        return 0
-    if len(window) == 1:
-        return STEP_COST if is_between else 0
-    is_2d = len(window) < max(CONV_RANKS)
-    if is_2d and max(given.get("dilations", (1,))) > 1:
-        return 0
+    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in RANKS:
+        return False
+    if len(window) == PLANE and max(given.get("dilations", (1,))) > 1:
+        return False
     converted = channels * group, maps // group, *window
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
         y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
-        cost_in_ort = cost_in_onnxruntime(w.dims, y_shape, group, dtype)
-        cost_of_cut: float = STEP_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape))
-        if is_2d:
-            cost_of_cut += cut_cost + LEAST_GAIN * cost_in_ort
-        if cost_in_ort <= cost_of_cut:
-            return 0
-        saving = cost_in_ort - cost(spec, x_shape, converted, dtype)
-        return saving if saving > cost_of_cut else 0
+        in_onnxruntime = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
+        node = NODE_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)) + LEAST_GAIN * in_onnxruntime
+        return in_onnxruntime > node and in_onnxruntime - cost(spec, x_shape, converted, dtype) > node
     except UnpoolError:
-        return 0
+        return False
 
 
-def cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
+def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
     """Cost of a Conv in onnxruntime, in multiply-adds at the processor's peak."""
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms
-    if len(window) == max(CONV_RANKS):
+    if len(window) == VOLUME:
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:
         return products * maps

@@ -1,4 +1,4 @@
-"""Nodes after a ConvTranspose become part of its step; once the graph is cut, onnxruntime cannot do this any more.
+"""Nodes after a ConvTranspose become part of it, as onnxruntime does for a Conv.
 
 BatchNormalization, Mul and Add that act per channel are folded into weights and bias. The new weights are computed in
 float64, and rounded once to the type of the old ones:
@@ -10,23 +10,25 @@ With n products per element, results differ by at most (2 * n + 8) * u times n *
 what overflowed before the scale may be finite. A node stays where new weights or a new bias would overflow, or all
 weights of a channel would be subnormal.
 
-An activation, as in Relu(conv(x, W) + b), is applied by the same step, which saves a pass over memory. Relu, LeakyRelu,
-Clip, HardSigmoid and HardSwish give the bits of onnxruntime; Tanh and Sigmoid are at most 2**-21 from them.
+An activation, as in Relu(conv(x, W) + b), is applied by the same node, which saves a pass over memory. It gives the
+bits of onnxruntime.
 """
 
 import math
 from collections.abc import Container, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import starmap
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.operators.attributes import ACTIVATION_PARAMS, Activation
+from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.runtime.graph import shapes
 from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.nodes import attributes, domain, node_name
@@ -37,6 +39,8 @@ FIRST_OPSET = 7  # before it, Mul and Add had an axis and BatchNormalization tra
 FIRST_CLIP_WITH_INPUTS = 11
 FLOATS = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
 DEFAULT_EPSILON = 1e-5
+ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
+"""Those that a ConvTranspose takes; a Tanh or Sigmoid is faster as a node of onnxruntime."""
 DATA_INPUTS = {"BatchNormalization": 1, "Mul": 2, "Add": 2}  # first inputs that may come from the ConvTranspose
 DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
 
@@ -156,27 +160,32 @@ def _scaled(weights: AnyArray, bias: AnyArray | None, scaling: Scaling, group: i
     return None if is_lost.any() else (new_weights, new_bias)
 
 
-def fuse(
-    graph: Graph, types: Types, outputs: Container[str] | None = None, names: Container[str] = ACTIVATION_PARAMS
-) -> Graph:
-    """The graph without the activations that a ConvTranspose applies itself; `activations` lists these.
+def fuse(graph: Graph, types: Types, outputs: Container[str]) -> Graph:
+    """The graph in which ConvTransposes that make these outputs are nodes of unpool's domain with their activations.
 
-    Only float32 and float64: a shorter type would be rounded once where the model rounds twice. `outputs` are those of
-    the ConvTransposes that take activations, None for all, and `names` the activations that they take.
+    Only float32 and float64: a shorter type would be rounded once where the model rounds twice.
     """
     if graph.opsets.get("", 0) < FIRST_OPSET:
         return graph
-    fusion, activations = _Fusion(graph, outputs), dict(graph.activations)
+    fusion = _Fusion(graph, outputs)
     floats = {name for name in fusion.single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
     for node in graph.nodes:
         source = next(iter(node.input), "")
         activation = node_activation(node, graph) if source in floats and source in fusion.conv_of else None
-        if activation is None or activation.name not in names:
+        if activation is None or activation.name not in ACTIVATIONS:
             fusion.keep(node)
         else:
-            fusion.absorb(fusion.conv_of[source], node)
-            activations[node.output[0]] = activation
-    return fusion.result(activations=activations)
+            conv = fusion.absorb(fusion.conv_of[source], node)
+            conv.domain = DOMAIN
+            given = {"opset": graph.opsets[""], **activation_attributes(activation)}
+            conv.attribute.extend(starmap(helper.make_attribute, given.items()))
+    return fusion.result(opsets={**graph.opsets, DOMAIN: VERSION})
+
+
+def activation_attributes(activation: Activation) -> dict[str, Any]:
+    """The attributes of a node of unpool's domain that ends with an activation."""
+    params = {"activation_params": list(activation.params)} if activation.params else {}
+    return {"activation": activation.name, **params}
 
 
 def node_activation(node: onnx.NodeProto, graph: Graph) -> Activation | None:

@@ -7,10 +7,6 @@ group normalization as exporters write it:
 
 A step of unpool reads a group of channels once for its mean and variance, and writes it while it is in the cache.
 
-A step between two nodes that onnxruntime runs would cut a partition, which takes more time than it saves. So a
-normalization becomes a step only next to one of unpool's: if unpool makes its input, or alone reads its output, and if
-it is large enough to be worth a step, or between two of unpool's.
-
 The results of onnxruntime and unpool differ by rounding: normalized values by at most (m + 4) * 2**-22 times their
 magnitude or 1, where the mean is m times the standard deviation, sqrt(variance + epsilon). onnxruntime loses the digits
 of a large mean, unpool does not. So a normalization on which the indices of a MaxPool depend
@@ -20,18 +16,21 @@ stays, as a Conv does (`convert_conv.py`).
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.execute.normalization import SIMPLE_ACTIVATIONS, Normalization
 from unpool.operators.attributes import Activation
+from unpool.operators.normalization import SIMPLE_ACTIVATIONS
+from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
+from unpool.runtime.graph.graph import Graph, unused_names
+from unpool.runtime.graph.nodes import attributes, domain, node_name
 from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.fuse_conv_transpose import DEFAULT_EPSILON, node_activation
+from unpool.runtime.passes.fuse_conv_transpose import DEFAULT_EPSILON, activation_attributes, node_activation
 from unpool.runtime.passes.neighbours import Neighbours
 
 LEAST_SIZE = 50_000  # elements that are worth a step: it takes some 50 microseconds, and each element 1 ns less
@@ -45,63 +44,62 @@ class _Match:
     positions: tuple[int, ...]
     main: int  # position of the node that the others are folded into
     inputs: tuple[str, ...]  # x and, if one is added, the residual
-    normalization: Normalization
+    groups: int
+    epsilon: float
+    scale: AnyArray  # (C,)
+    shift: AnyArray  # (C,)
+    activation: Activation | None
 
 
-def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = (), *, is_inside: bool = False) -> Graph:
-    """The graph, constants lifted, with every normalization that unpool runs as one node; `computations` lists these.
+def fuse_normalization(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
+    """The graph, constants lifted, with every large normalization as one node of unpool's domain.
 
-    One that makes one of the `excluded` values stays. `is_inside`: nodes of unpool run inside onnxruntime, so that one
-    cuts no partition, and needs no neighbour.
+    One that makes one of the `excluded` values stays.
     """
     if not any(node.op_type in OPERATORS for node in graph.nodes):
         return graph
-    finder = _Finder(graph, types, is_inside=is_inside)
+    finder, names = _Finder(graph, types), unused_names(graph)
     nodes: dict[int, onnx.NodeProto] = dict(enumerate(graph.nodes))
-    computations, folded = dict(graph.computations), dict(graph.folded_nodes)
+    constants, folded = dict(graph.constants), dict(graph.folded_nodes)
     for position, node in enumerate(graph.nodes):
         match = finder.match(position) if node.op_type in OPERATORS and domain(node) == "" else None
         if match is None or not finder.taken.isdisjoint(match.positions):
             continue
         output = graph.nodes[match.positions[-1]].output[0]
-        if output in excluded or not finder.pays(match.inputs[0], output):
+        if output in excluded or not finder.is_large(match.inputs[0]):
             continue
-        fused = onnx.NodeProto()
-        fused.CopyFrom(node)
-        fused.ClearField("input")
-        fused.input.extend(match.inputs)
-        fused.output[0] = output
         for place in match.positions:
             del nodes[place]
         finder.taken.update(match.positions)
-        nodes[match.positions[-1]] = fused
+        x, *inputs = match.inputs
+        for array, word in ((match.shift, "shift"), (match.scale, "scale")):
+            inputs.insert(0, names.fresh(f"{output}_{word}"))
+            constants[inputs[0]] = numpy_helper.from_array(array, inputs[0])
+        nodes[match.positions[-1]] = _own_node(match, node_name(node), [x, *inputs], output)
         others = [node_name(graph.nodes[place]) for place in match.positions if place != match.main]
-        fused.name = node_name(node)
-        computations[output] = match.normalization
-        finder.unpool_outputs.add(output)
         if others:
             folded[output] = tuple(others)
     in_order = tuple(nodes[position] for position in sorted(nodes))
-    return replace(graph, nodes=in_order, computations=computations, folded_nodes=folded)
+    opsets = {**graph.opsets, DOMAIN: VERSION}
+    return replace(graph, nodes=in_order, constants=constants, folded_nodes=folded, opsets=opsets)
+
+
+def _own_node(match: _Match, name: str, inputs: Sequence[str], output: str) -> onnx.NodeProto:
+    given: dict[str, Any] = {"epsilon": match.epsilon}
+    given |= {} if match.activation is None else activation_attributes(match.activation)
+    if match.groups == match.scale.size:
+        return helper.make_node("InstanceNormalization", inputs, [output], name, domain=DOMAIN, **given)
+    given["num_groups"] = match.groups
+    return helper.make_node("GroupNormalization", inputs, [output], name, domain=DOMAIN, **given)
 
 
 class _Finder(Neighbours):
-    """Finds normalizations in a graph, and decides which unpool runs."""
+    """Finds normalizations in a graph."""
 
-    def __init__(self, graph: Graph, types: Types, *, is_inside: bool) -> None:
-        super().__init__(graph, types)
-        self._is_inside = is_inside
-        self.unpool_outputs = {name for node in graph.nodes if _is_unpool(node) for name in node.output}
-
-    def pays(self, x: str, output: str) -> bool:
-        """True if a step of unpool saves time. A value of unknown size counts as large."""
-        readers = [self.graph.nodes[position] for position in self.readers.get(output, ())]
-        is_before_unpool = bool(readers) and all(map(_is_unpool, readers))
-        if x in self.unpool_outputs and is_before_unpool:
-            return True
+    def is_large(self, x: str) -> bool:
+        """True if a value has enough elements; a size that is not known counts as large."""
         sizes = shapes.static_dims(self.types.get(x)) or (None,)
-        is_small = None not in sizes and math.prod(size for size in sizes if size is not None) < LEAST_SIZE
-        return not is_small and (self._is_inside or x in self.unpool_outputs or is_before_unpool)
+        return None in sizes or math.prod(size for size in sizes if size is not None) >= LEAST_SIZE
 
     def match(self, position: int) -> _Match | None:
         """The normalization around a node; None for an input of another type, or scales that are not constant."""
@@ -172,7 +170,7 @@ class _Finder(Neighbours):
                 activation = None
             else:
                 positions = (*positions, place)
-        return _Match(positions, main, inputs, Normalization(groups, float(epsilon), scale, shift, activation))
+        return _Match(positions, main, inputs, groups, float(epsilon), scale, shift, activation)
 
     def _splits_groups(self, node: onnx.NodeProto, sizes: Sequence[int | None], groups: int) -> bool:
         """True if a Reshape makes (N, groups, rest) of a value of these sizes."""
@@ -203,8 +201,3 @@ class _Finder(Neighbours):
 
 def _is_simple(activation: Activation) -> bool:
     return activation.name in SIMPLE_ACTIVATIONS and not any(map(math.isnan, activation.params))
-
-
-def _is_unpool(node: onnx.NodeProto) -> bool:
-    """True if unpool runs a node in every plan of a session on the CPU."""
-    return is_unpool_op(node) and (node.op_type != "MaxPool" or any(node.output[1:]))

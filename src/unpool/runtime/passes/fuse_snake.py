@@ -1,4 +1,4 @@
-"""The five nodes of the activation Snake become one step of unpool, with the Add before them.
+"""The five nodes of the activation Snake become one node of unpool's domain, with the Add before them.
 
     a, b -> Add -> x -> Mul(frequency) -> Sin -> Pow(2) -> Mul(magnitude) -> Add(x)
 
@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from unpool.execute.snake import Snake
+from unpool.dtypes import AnyArray
+from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import Graph
+from unpool.runtime.graph.graph import Graph, unused_names
 from unpool.runtime.graph.nodes import domain, node_name
 from unpool.runtime.graph.shapes import Types
 from unpool.runtime.passes.neighbours import Neighbours
@@ -31,24 +32,24 @@ LEAST_SIZE = 30_000  # elements whose 0.1 ms are worth a step and the cut before
 
 @dataclass(frozen=True)
 class _SnakeMatch:
-    """Nodes that are a Snake, by position, in order, the inputs and outputs of its step, and what that computes."""
+    """Nodes that are a Snake, by position, in order, and the inputs, outputs and factors of its node."""
 
     positions: Sequence[int]
-    sine: int  # position of the node whose name the step has
+    sine: int  # position of the node whose name it has
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    snake: Snake
+    factors: AnyArray  # (2, C): the frequency and the magnitude
 
 
 def fuse_snake(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
-    """The graph, constants lifted, with every large Snake as one Sin; `computations` lists these.
+    """The graph, constants lifted, with every large Snake as one node.
 
     One that makes one of the `excluded` values stays.
     """
     if not any(node.op_type == "Sin" for node in graph.nodes):
         return graph
     nodes: dict[int, onnx.NodeProto] = dict(enumerate(graph.nodes))
-    computations, folded = dict(graph.computations), dict(graph.folded_nodes)
+    constants, folded, names = dict(graph.constants), dict(graph.folded_nodes), unused_names(graph)
     around = Neighbours(graph, types)
     for match in _matches(around):
         if not set(excluded).isdisjoint(match.outputs):
@@ -57,11 +58,15 @@ def fuse_snake(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Gr
         for place in match.positions:
             del nodes[place]
         name, output = node_name(graph.nodes[match.sine]), match.outputs[0]
-        nodes[match.positions[0]] = helper.make_node("Sin", match.inputs, match.outputs, name)
-        computations[output] = replace(match.snake, has_total=len(match.outputs) > 1)
+        factors = names.fresh(f"{output}_factors")
+        constants[factors] = numpy_helper.from_array(match.factors, factors)
+        x, *residual = match.inputs
+        inputs = [x, factors, *residual]
+        nodes[match.positions[0]] = helper.make_node("Snake", inputs, match.outputs, name, domain=DOMAIN)
         folded[output] = tuple(node_name(graph.nodes[place]) for place in match.positions if place != match.sine)
     in_order = tuple(nodes[position] for position in sorted(nodes))
-    return replace(graph, nodes=in_order, computations=computations, folded_nodes=folded)
+    opsets = {**graph.opsets, DOMAIN: VERSION}
+    return replace(graph, nodes=in_order, constants=constants, folded_nodes=folded, opsets=opsets)
 
 
 def _matches(around: Neighbours) -> Iterator[_SnakeMatch]:
@@ -94,7 +99,7 @@ def _matches(around: Neighbours) -> Iterator[_SnakeMatch]:
             position,
             (x,),
             (nodes[end].output[0],),
-            Snake(np.stack([frequency, magnitude])),
+            np.stack([frequency, magnitude]),
         )
         yield _with_sum(around, _without_reshape(around, found))
 
