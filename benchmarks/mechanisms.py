@@ -121,7 +121,7 @@ MECHANISMS = {
     "transposed convolution of points": Mechanism(
         "phases or rows",
         ("conv_transpose/GAN*", "network/DCGAN*"),
-        _replaced(f"{_CPU}.conv_transpose:_is_gemm_1x1", by=_never),
+        _replaced(f"{_CPU}.conv_transpose.gemm_1x1:is_possible", by=_never),
     ),
     "Conv as ConvTranspose": Mechanism(
         "onnxruntime's Conv",
