@@ -148,7 +148,7 @@ static void infer_sizes(int kind, const void *context, int is_last, const char *
         int64_t count = read_list(context, "output_shape", fixed, MAX_RANK);
         if (count != -1) { /* spatial sizes, or a whole shape */
             for (int64_t i = 0; i < axes; i++)
-                if (count == axes) y[first + i] = fixed[i];
+                if (count == axes || count == rank) y[first + i] = fixed[count - axes + i];
             return;
         }
     }
