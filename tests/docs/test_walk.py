@@ -43,7 +43,7 @@ for _ in range(2):
 def rooms_on_disk(folder):
     """What a folder of the package holds that somebody may import."""
     names = [path for path in folder.iterdir() if path.is_dir() or path.suffix == ".py"]
-    return {path.name for path in names} - {"__init__.py", "__pycache__"}
+    return {path.name for path in names} - {"__init__.py", "__pycache__", "libraries"}
 
 
 def rooms_in_picture():
