@@ -278,9 +278,10 @@ class SessionModel:
 
     def use_providers(self, providers: Sequence[Any] | None) -> None:
         """Note whether the session has another provider than that of the CPU."""
-        names = {each if isinstance(each, str) else each[0] for each in providers or ()}
-        others = names & set(onnxruntime.get_available_providers()) - {"CPUExecutionProvider"}
-        self.has_other_provider = bool(others) or (self._options is not None and has_providers(self._options))
+        names = [each[0] if isinstance(each, tuple) and each else each for each in providers or ()]
+        others = set(onnxruntime.get_available_providers()) - {"CPUExecutionProvider"}
+        is_added = self._options is not None and has_providers(self._options)
+        self.has_other_provider = is_added or any(name in names for name in others)
 
     def _raw(self) -> str | bytes:
         """The model as it came, as onnxruntime takes it."""
