@@ -125,7 +125,8 @@ class ZarrOutputs:
         return {name: self._root[path] for name in self._names if (path := self.location.path(name)) in self._root}
 
     def _create_array(self, name: str, shape: Shape, chunks: Iterable[int], dtype: "np.dtype[Any]") -> Any:
-        options = {"shape": shape, "chunks": tuple(max(1, size) for size in chunks), "dtype": dtype, "fill_value": 0}
+        kind = np.dtype(dtype.str)  # onnxruntime's int64 is NumPy's longlong, which Zarr does not know
+        options = {"shape": shape, "chunks": tuple(max(1, size) for size in chunks), "dtype": kind, "fill_value": 0}
         store, path = self.location.store, self.location.path(name)
         make = {**options, "attributes": dict(self._attributes)}
         self.arrays[name] = self._create(lambda zarr: zarr.create_array(store, name=path or None, **make))
