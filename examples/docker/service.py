@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from decoder import BYTES_PER_PIXEL, Decoder, PictureError
 from fastapi import FastAPI, HTTPException, Request, Response
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 from PIL import Image
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect
@@ -55,7 +56,7 @@ def container_memory() -> int:
 
 
 MODEL = os.environ.get("MODEL") or os.path.join(os.path.dirname(find_spec("unpool").origin), "data", "coins.onnx")
-REFUSALS = (UnpoolError,) if hasattr(ort, "UnpoolError") else (RuntimeError, ValueError)
+REFUSALS = (Fail, InvalidArgument, RuntimeException)  # of a run, in both runtimes
 MAX_BYTES, MAX_PIXELS = setting("MAX_BYTES", 16 << 20), setting("MAX_PIXELS", 12_000_000)
 MAX_RUNNING, MAX_WAITING = setting("MAX_RUNNING", 2), setting("MAX_WAITING", 64)
 MAX_SECONDS, MAX_DECODE_SECONDS = setting("MAX_SECONDS", 30), setting("MAX_DECODE_SECONDS", 3)

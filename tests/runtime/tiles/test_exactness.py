@@ -85,7 +85,7 @@ def test_inputs_and_outputs_of_different_strides():
         w=whole_numbers(1, 1, 3, 3),
         g=whole_numbers(1, 1, 2, 2),
     )
-    feed = {"x": whole_numbers(1, 1, 37, 50), "mask": whole_numbers(1, 1, 19, 25), "gain": np.float32(3)}
+    feed = {"x": whole_numbers(1, 1, 37, 50), "mask": whole_numbers(1, 1, 19, 25), "gain": np.array(3, np.float32)}
     assert_same(model, feed, (8, 12))
 
 
