@@ -29,8 +29,8 @@ from unpool.warmup import steps
 
 FOLDER = Path(cpu.__path__[0])
 
-RARE = ("conv_transpose.amx.",)
-"""Modules with kernels of processors that few machines have."""
+RARE = ("conv_transpose.amx.", "planner.")
+"""Modules with kernels of processors that few machines have, and functions that plan calls without Python."""
 
 
 def chosen(name: str) -> Any:
@@ -88,6 +88,14 @@ def deconvolve() -> None:
     assert np.all(y == 2)
     y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w)
     assert np.all(y == 32)
+    y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w, pads=[1, 1, 1, 1])
+    assert np.all(y == 32)
+    y = unpool.conv_transpose(x.reshape(1, 16, 16, 32), w[:, :1], strides=[2, 2], pads=[1, 1, 1, 1], layout="NHWC")
+    assert y[0, 15, 15, 0] == 128
+    x[0, 3, 5, 5] = np.inf  # a tile of Winograd's that phases compute again
+    with chosen("winograd"):
+        y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
+    assert np.isinf(y).sum() == 32 * 16
     y = unpool.conv_transpose(x[:, :, :1, :1].copy(), w[:, :1])
     assert np.all(y == 32)
 

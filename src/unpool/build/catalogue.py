@@ -184,8 +184,8 @@ def _pack(w: Any, cut: phases_plan.Blocking) -> Any:
         return phases_pack.pack(w, cut, 1)
 
 
-def _conv_transpose(algorithm: str, x: Any, w: Any, strides: tuple[int, int], layout: Any = "NCHW") -> None:
+def _conv_transpose(algorithm: str, x: Any, w: Any, strides: tuple[int, int], layout: Any = "NCHW") -> Any:
     only = (conv_transpose.named(algorithm),)
     with patch.object(conv_transpose, "algorithms", lambda _: only), patch.object(phases_pack, "MANY_ONCE", 0):
-        functional.prepare_conv_transpose(w, strides=strides, layout=layout)(x, threads=1)
-        functional.conv_transpose(x, w, strides=strides, layout=layout, threads=1)
+        kept = functional.prepare_conv_transpose(w, strides=strides, layout=layout)(x, threads=1)
+        return kept, functional.conv_transpose(x, w, strides=strides, layout=layout, threads=1)
