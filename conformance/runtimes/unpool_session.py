@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from importlib import metadata
 
 import numpy as np
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NotImplemented, RuntimeException
 
 import unpool
 
 NOISE: tuple[str, ...] = ()
-REFUSAL = unpool.UnpoolError
+REFUSAL = (unpool.UnpoolError, Fail, InvalidArgument, NotImplemented, RuntimeException)
 
 
 def version() -> str:

@@ -24,7 +24,7 @@ from conformance.__main__ import JSON, MARKDOWN, main
 from conformance.classify import Outcome, classify
 from conformance.questions import questions
 from conformance.run import Judged, Report, ask, judge
-from conformance.runtimes import BY_NAME, NoMapping, Shapes, pytorch
+from conformance.runtimes import BY_NAME, NoMapping, Shapes, pytorch, unpool_session
 from conformance.worker import Answer, Worker, WorkerError
 
 pytestmark = pytest.mark.slow
@@ -397,12 +397,11 @@ def test_committed_examples_can_be_pasted(page):
     for block in pasted:
         exec(block, names)
         contract = by_code[block.rstrip("\n")]["contract"]
-        session = unpool.InferenceSession
         if contract is None:
-            with pytest.raises(unpool.UnpoolError):
-                session(names["model"]).run(None, names["feeds"])
+            with pytest.raises(unpool_session.REFUSAL):
+                unpool.InferenceSession(names["model"], exact=True).run(None, names["feeds"])
         else:
-            got = session(names["model"]).run(None, names["feeds"])
+            got = unpool.InferenceSession(names["model"], exact=True).run(None, names["feeds"])
             assert [output.shape for output in got] == [tuple(output["shape"]) for output in contract]
             for output, stored in zip(got, contract, strict=True):
                 with np.errstate(invalid="ignore"):

@@ -655,3 +655,15 @@ def test_attributes_that_break_the_contract():
     model = models.model("g (float[1, 1, 5, 4] x) => (float[1, 1, a, b] z) { z = MaxPool <kernel_shape = [2, 2]> (x) }")
     model.graph.node[0].attribute.append(helper.make_attribute("ceil_mode", 5))
     assert_equal(outputs(InferenceSession(model)), outputs(plain_session(model)))
+
+
+def test_what_the_standard_refuses_runs_unless_the_session_is_exact() -> None:
+    """Pads beside VALID, which onnxruntime ignores."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        pool (float[1, 1, 4] x) => (float[1, 1, n] y) {
+            y = MaxPool <kernel_shape = [2], pads = [1, 1], auto_pad = "VALID"> (x)
+        }""")
+    feed = {"x": np.float32([[[1, 3, 4, 2]]])}
+    assert unpool.InferenceSession(model).run(None, feed)[0].tolist() == [[[3, 4, 4]]]
+    with pytest.raises(unpool.UnpoolError, match="pads and auto_pad exclude each other"):
+        unpool.InferenceSession(model, exact=True)

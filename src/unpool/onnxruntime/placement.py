@@ -28,6 +28,7 @@ from unpool.display import table
 from unpool.errors import UnpoolError
 from unpool.onnxruntime.costs import is_faster_in_unpool
 from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
+from unpool.operators import contract
 from unpool.operators.contract import NHWC
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -179,12 +180,12 @@ class Placement:
         try:
             spec = spec_of(node, self._opsets, self._semantics)
         except UnpoolError as error:
+            if self._semantics.exact:
+                raise
             _log.warning("%s. The node is left to onnxruntime.", str(error).rstrip("."))
             return Reason.REFUSED
-        if node.op_type == "MaxUnpool":
-            return Reason.MAX_UNPOOL
-        if any(node.output[1:]):
-            return Reason.INDICES
+        if node.op_type == "MaxUnpool" or any(node.output[1:]):
+            return Reason.MAX_UNPOOL if node.op_type == "MaxUnpool" else Reason.INDICES
         if self._semantics.exact:
             return Reason.EXACT
         dtype = shapes.dtype(self._types.get(node.input[0]))
@@ -265,8 +266,9 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
         if row.runner != "unpool" or node.domain == DOMAIN:
             continue
         given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
-        if domain(node) == NHWC:
-            given |= {"channels_last": 1}
+        if domain(node) == NHWC:  # whose versions end earlier than those of the standard
+            since = contract.row(node.op_type, NHWC, opsets[NHWC]).since_version
+            given |= {"opset": since, "channels_last": 1}
         if node.output[0] in counts_in_output:
             given |= {"compat": "spec", "index_space": "output"}
         node.domain = DOMAIN

@@ -38,7 +38,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             names begin with "unpool.", and serve sessions with the same arguments only.
         providers: as in onnxruntime.
         provider_options: the same.
-        exact: True computes ConvTranspose without fast algorithms, and every MaxPool by unpool.
+        exact: True computes ConvTranspose without fast algorithms, and every MaxPool by unpool. A node whose attributes
+            are not those of the standard is an error then; else onnxruntime has it.
         compat: "spec" follows the standard's text, "ort" onnxruntime where the two differ.
         index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
         threads: `intra_op_num_threads`; None for the number of the options.
