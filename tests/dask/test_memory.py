@@ -56,7 +56,7 @@ def set_pause_fraction(client, fraction):
 
 @pytest.mark.parametrize(
     ("memory", "limit", "says"),
-    [("1GiB", 1024, "MiB, in an arena"), ("420MiB", 420, "too small for an arena")],
+    [("1GiB", 1024, "MiB, in an arena"), ("360MiB", 360, "too small for an arena")],
 )
 def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, caplog, memory, limit, says):
     """Dask pauses none of them, whether they have memory for an arena or not; bits are those of one machine."""
