@@ -50,8 +50,8 @@ def install(tmp_path_factory):
         done = subprocess.run(
             [*command, "--target", str(folder), f"onnxruntime=={release}", *numpy], capture_output=True, text=True
         )
-        if done.returncode and "from versions: none" in done.stderr:
-            pytest.skip("no network")
+        if done.returncode and "No matching distribution" in done.stderr:
+            pytest.skip("no network, or an index without old releases")
         assert done.returncode == 0, done.stderr
         return os.environ | {"PYTHONPATH": str(folder)}
 
