@@ -15,6 +15,8 @@ from unpool.kernels.cpu.machine import host, measurements
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 from unpool.onnxruntime import InferenceSession
 
+pytest.importorskip("openvino", reason="the candidate beside onnxruntime, an extra")
+
 X = models.random(1, 3, 12, 10)
 
 
