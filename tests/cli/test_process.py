@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -104,6 +105,18 @@ def test_what_is_said_without_the_extra(monkeypatch, capsys):
         "rich and pillow are not installed. In a clone of unpool, run: pip install '.[run]'"
         in said["inspect m.onnx"].err
     )
+
+
+def test_signals_end_the_process_again_after_the_command(monkeypatch, capsys):
+    """A process that runs a command and goes on, and children that it forks, end by SIGTERM as they did before."""
+    monkeypatch.setattr(sys, "argv", ["unpool", "--version"])
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit):
+            launcher.main()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_files_that_people_take_for_models():

@@ -212,8 +212,8 @@ def test_the_wish_to_end_leaves_nothing(tmp_path):
     """A command that is told to end in the middle of its files takes them away, and says so by its exit code."""
     script = (
         "import os, signal, sys, time\nfrom pathlib import Path\nfrom unpool.cli.launcher import end_cleanly\n"
-        "from unpool.files import FileSet\nend_cleanly()\n"
-        "with FileSet() as files, files.open(Path(sys.argv[1]) / 'a.bin') as stream:\n"
+        "from unpool.files import FileSet\n"
+        "with end_cleanly(), FileSet() as files, files.open(Path(sys.argv[1]) / 'a.bin') as stream:\n"
         "    stream.write(b'a'); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)

@@ -453,13 +453,13 @@ def test_ctrl_break_ends_cleanly(monkeypatch, tmp_path):
     try:
         for number in before:
             signal.signal(number, signal.SIG_DFL)
-        launcher.end_cleanly()
-        assert signal.SIG_DFL not in map(signal.getsignal, before)
-        with pytest.raises(SystemExit) as ended, FileSet() as files, files.open(tmp_path / "y"):
-            signal.raise_signal(signal.SIGUSR1)
-        assert ended.value.code == 128 + signal.SIGUSR1
-        with pytest.raises(SystemExit), targets.defer_signals(), ExitStack() as stack:
-            stack.callback(lambda: (signal.raise_signal(signal.SIGUSR1), (tmp_path / "last").touch()))
+        with launcher.end_cleanly():
+            assert signal.SIG_DFL not in map(signal.getsignal, before)
+            with pytest.raises(SystemExit) as ended, FileSet() as files, files.open(tmp_path / "y"):
+                signal.raise_signal(signal.SIGUSR1)
+            assert ended.value.code == 128 + signal.SIGUSR1
+            with pytest.raises(SystemExit), targets.defer_signals(), ExitStack() as stack:
+                stack.callback(lambda: (signal.raise_signal(signal.SIGUSR1), (tmp_path / "last").touch()))
         assert [path.name for path in tmp_path.iterdir()] == ["last"]
     finally:
         for number, handler in before.items():

@@ -3,30 +3,39 @@
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from unpool.cli.errors import SIGNAL_BASE, UNSUPPORTED, prepare_streams, print_error
 from unpool.extras import EXTRAS, missing_extra, missing_modules
 
 
-def end_cleanly() -> None:
+@contextmanager
+def end_cleanly() -> Iterator[None]:
     """Turn signals that end a process into SystemExit, so that temporary files are removed; ignored ones stay ignored.
 
+    The handlers are for the block alone: a process that goes on after it, or a child that it forks, ends as before.
     SIGHUP is not on Windows. SIGBREAK is only there, sent by Ctrl-Break and by the end of a console or a session.
     """
-    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end)
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+    defaults = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in defaults:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in defaults:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _end(number: int, _: FrameType | None) -> None:
     raise SystemExit(SIGNAL_BASE + number)
 
 
+@end_cleanly()
 def main() -> None:
     """Run the command line; without the extra it says which one to install, and exits with 4."""
-    end_cleanly()
     prepare_streams()
     missing = missing_modules(EXTRAS["run"][1])
     if not missing:
