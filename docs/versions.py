@@ -4,7 +4,7 @@ from pathlib import Path
 
 from unpool.files import write
 from unpool.operators import unpool_domain
-from unpool.operators.contract import DOMAINS, OPERATORS, Row, rows_of
+from unpool.operators.contract import DOMAINS, OPERATORS, OperatorVersion, versions_of
 
 PAGE = Path(__file__).with_name("versions.md")
 NAMES = {"": "ONNX (`ai.onnx`)", "com.ms.internal.nhwc": "ONNX Runtime's channels-last domain (`com.ms.internal.nhwc`)"}
@@ -40,17 +40,19 @@ def _domain(domain: str) -> list[str]:
     ]
     for operator in OPERATORS:
         older: frozenset[str] = frozenset()
-        for row in rows_of(operator, domain):
-            lines.append(_line(row, older))
-            older = frozenset((*row.attributes, *row.value_types))
+        for version in versions_of(operator, domain):
+            lines.append(_line(version, older))
+            older = frozenset((*version.attributes, *version.value_types))
     return [*lines, ""]
 
 
 def _unpool_domain() -> list[str]:
     lines = [OWN, "", "| operator | inputs | outputs | attributes | types T |", "|---|---|---|---|---|"]
     for operator in unpool_domain.OPERATORS.values():
-        attributes = (_word(name, name in operator.row.required, frozenset()) for name in sorted(operator.attributes))
-        types = ", ".join(operator.row.value_types)
+        attributes = (
+            _word(name, name in operator.version.required, frozenset()) for name in sorted(operator.attributes)
+        )
+        types = ", ".join(operator.version.value_types)
         tensors = (_tensors(operator.inputs), _tensors(operator.outputs))
         lines.append(f"| {' | '.join((f'{operator.name}: {operator.text}', *tensors, ', '.join(attributes), types))} |")
     return [*lines, ""]
@@ -64,14 +66,14 @@ def _tensors(tensors: tuple[unpool_domain.Tensor, ...]) -> str:
     return "<br>".join(words)
 
 
-def _line(row: Row, older: frozenset[str]) -> str:
+def _line(version: OperatorVersion, older: frozenset[str]) -> str:
     cells = (
-        f"{row.operator}-{row.since_version}",
-        ", ".join(_word(name, name in row.required, older) for name in sorted(row.attributes)),
-        ", ".join(_word(name, False, older) for name in row.value_types),
-        _count(row.min_inputs, row.max_inputs),
-        _count(row.min_outputs, row.max_outputs),
-        "; ".join(sorted(switch.value for switch in row.switches)),
+        f"{version.operator}-{version.since_version}",
+        ", ".join(_word(name, name in version.required, older) for name in sorted(version.attributes)),
+        ", ".join(_word(name, False, older) for name in version.value_types),
+        _count(version.min_inputs, version.max_inputs),
+        _count(version.min_outputs, version.max_outputs),
+        "; ".join(sorted(switch.value for switch in version.switches)),
     )
     return f"| {' | '.join(cells)} |"
 

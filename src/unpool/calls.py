@@ -12,7 +12,7 @@ from unpool.memory import memory_error
 from unpool.operators import attributes as read
 from unpool.operators import contract, resolve
 from unpool.operators.attributes import for_all_axes, is_plain, plain
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.resolve import Spec
 from unpool.shape_cache import on_eviction
 
@@ -59,9 +59,11 @@ def call(
                 return _call_on_gpu(mode, values, inputs, threads, out, check)
             arrays, prepared = _prepare(mode, values, inputs)
         if threads is not None and (type(threads) is not int or threads < 1):
-            check_threads(prepared.row, threads)
+            check_threads(prepared.version, threads)
         if out is not None:
-            targets = (to_numpy(each, f"{prepared.row.label}: out") for each in _targets(prepared.row, mode, out))
+            targets = (
+                to_numpy(each, f"{prepared.version.label}: out") for each in _targets(prepared.version, mode, out)
+            )
             prepared.run(arrays, tuple(targets), threads)
             return out
         results = prepared.run(arrays, _NEW, threads)
@@ -86,7 +88,7 @@ def _prepare(
         if known is not None:
             return arrays, known
     spec = spec_of(mode, values, arrays)
-    label = spec.row.label
+    label = spec.version.label
     arguments = (*inputs, _shape_array(spec, values[-1])) if mode[0] == "MaxUnpool" else inputs
     names = zip(contract.INPUT_NAMES[mode[0]], arguments, strict=False)
     arrays = tuple(None if x is None else to_numpy(x, f"{label}: {name}") for name, x in names)
@@ -121,8 +123,8 @@ def _call_on_gpu(
             _gpu_calls[key] = prepared
     else:
         gpu.raise_known()
-    check_threads(prepared.row, threads)
-    targets = _NEW[: mode[4]] if out is None else _targets(prepared.row, mode, out)
+    check_threads(prepared.version, threads)
+    targets = _NEW[: mode[4]] if out is None else _targets(prepared.version, mode, out)
     results = prepared.run(tensors, targets, check)
     if out is not None:
         return out
@@ -145,11 +147,11 @@ def _check_strings(mode: CallMode) -> None:
         raise UnpoolError(f"{operator}: {fact}. Pass strings.")
 
 
-def _targets(row: Row, mode: CallMode, out: Any) -> tuple[Any, ...]:
+def _targets(version: OperatorVersion, mode: CallMode, out: Any) -> tuple[Any, ...]:
     if mode[4] == 1:
         return (out,)
     if not isinstance(out, tuple) or len(out) != 2:
-        raise UnpoolError(f"{row.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
+        raise UnpoolError(f"{version.label}: out is a pair (y, indices) with return_indices, got {type(out).__name__}.")
     return out
 
 
@@ -172,7 +174,7 @@ def spec_of(mode: CallMode, values: tuple[Any, ...], arrays: tuple[Any, ...]) ->
 
 
 def _shape_array(spec: Spec, output_shape: Any) -> Any:
-    return read.shape_tensor(spec.row, output_shape) if isinstance(output_shape, (list, tuple)) else output_shape
+    return read.shape_tensor(spec.version, output_shape) if isinstance(output_shape, (list, tuple)) else output_shape
 
 
 def _attribute(name: str, value: Any) -> Any:

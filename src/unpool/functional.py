@@ -291,7 +291,7 @@ def prepare_conv_transpose(
         from unpool.execute import gpu
 
         return FixedConvTranspose(mode, values, gpu.own_weights(spec_of(mode, values, (w,)), w))
-    array = to_numpy(w, f"{spec_of(mode, values, numpy_views((w,))).row.label}: W")
+    array = to_numpy(w, f"{spec_of(mode, values, numpy_views((w,))).version.label}: W")
     check(array.shape, array.dtype, "ConvTranspose")
     with memory_errors("ConvTranspose", array):
         return FixedConvTranspose(mode, values, own_weights(array))

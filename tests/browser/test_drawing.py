@@ -28,7 +28,7 @@ def page(browser, tmp_path_factory):
 def axis_of(one):
     """The row and the axis by the library; None for the axis where it refuses, and for both where no version is."""
     try:
-        row = contract.row(one.operator, "", one.opset)
+        row = contract.version_at(one.operator, "", one.opset)
     except UnpoolError:
         return None, None
     words = {

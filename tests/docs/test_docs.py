@@ -79,7 +79,7 @@ def test_platforms_page_has_the_runs_on_record():
 @pytest.mark.parametrize("operator", contract.OPERATORS)
 def test_readme_table_is_that_of_the_contract(operator):
     """The row of an operator names all its versions and all types of the newest."""
-    rows = contract.rows_of(operator, "")
+    rows = contract.versions_of(operator, "")
     table = README.partition("| operator | versions |")[2].partition("\n\n")[0]
     (line,) = [line for line in table.splitlines() if line.startswith(f"| {operator} |")]
     _, _, versions, types, _, _, _ = (cell.strip() for cell in line.split("|"))

@@ -236,7 +236,7 @@ def test_every_attribute_of_the_table_reaches_a_node(operator):
     inputs = names.get(operator, ["x", "w", "w"])
     required = {"kernel_shape": [3, 3], "num_groups": 2}
     for name, kind in OPERATORS[operator].attributes.items():
-        given = {key: required[key] for key in OPERATORS[operator].row.required} | {name: wrong_value(kind)}
+        given = {key: required[key] for key in OPERATORS[operator].version.required} | {name: wrong_value(kind)}
         model = model_of([own(operator, inputs, **given)], {key: data[key] for key in dict.fromkeys(inputs)}, {})
         with pytest.raises(Exception, match=rf"{operator}.*{name}"):
             session_of(model)

@@ -229,10 +229,10 @@ def test_unknown_attributes(operator: str) -> None:
 @pytest.mark.parametrize("operator", ["MaxPool", "MaxUnpool"])
 def test_missing_kernel_shape(operator: str) -> None:
     """kernel_shape is missing in every version of the pools."""
-    for row in contract.ROWS:
-        if row.operator == operator:
-            with pytest.raises(unpool.UnpoolError, match=rf"^{re.escape(row.label)}: .*kernel_shape is missing"):
-                resolve.spec(operator, {}, domain=row.domain, opset=row.since_version)
+    for version in contract.VERSIONS:
+        if version.operator == operator:
+            with pytest.raises(unpool.UnpoolError, match=rf"^{re.escape(version.label)}: .*kernel_shape is missing"):
+                resolve.spec(operator, {}, domain=version.domain, opset=version.since_version)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_missing_kernel_shape(operator: str) -> None:
 def test_a_node_may_not_carry_an_attribute_of_a_later_version(name: str, value: Any, first: int, before: int) -> None:
     """Written out in a node, even the default value needs the version that has the attribute."""
     given = {"kernel_shape": [2], name: value}
-    assert resolve.spec("MaxPool", given, opset=first).row.since_version == first
+    assert resolve.spec("MaxPool", given, opset=first).version.since_version == first
     with pytest.raises(
         unpool.UnsupportedError, match=rf"^MaxPool-\d: expected .*got {name}, which MaxPool-{first} has"
     ):
@@ -251,7 +251,7 @@ def test_a_node_may_not_carry_an_attribute_of_a_later_version(name: str, value: 
 
 def test_ill_typed_attributes_of_a_node() -> None:
     """Attribute values of a node are checked by type, and bytes are strings."""
-    assert resolve.spec("MaxPool", {"kernel_shape": [2], "auto_pad": b"VALID"}, opset=12).row.since_version == 12
+    assert resolve.spec("MaxPool", {"kernel_shape": [2], "auto_pad": b"VALID"}, opset=12).version.since_version == 12
     for given, said in (
         ({"kernel_shape": 2}, "list of integers"),
         ({"kernel_shape": [2.0]}, "integers"),
@@ -375,7 +375,7 @@ def test_a_missing_input_is_named(name: str) -> None:
 def test_too_many_inputs_are_counted() -> None:
     """More inputs than the operator has are refused with those that it has."""
     with pytest.raises(unpool.UnpoolError, match=re.escape("MaxPool-12: takes 1 input at most (X), got 2.")):
-        contract.row("MaxPool", "", 17).check_inputs([X, X])
+        contract.version_at("MaxPool", "", 17).check_inputs([X, X])
 
 
 @pytest.mark.parametrize("mask", [X > 5, np.ma.nomask], ids=["some", "none"])

@@ -15,18 +15,18 @@ from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.explanation.versions import ATTRIBUTES, OUTPUTS, TEXT_CHANGES
-from unpool.operators.contract import INPUT_NAMES, OPERATORS, ROWS, rows_of
+from unpool.operators.contract import INPUT_NAMES, OPERATORS, VERSIONS, versions_of
 
-STEPS = [(before, after) for operator in OPERATORS for before, after in pairwise(rows_of(operator, ""))]
+STEPS = [(before, after) for operator in OPERATORS for before, after in pairwise(versions_of(operator, ""))]
 FUNCTIONS = {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "min": min, "max": max, "__builtins__": {}}
 
 
-def schema(row):
+def schema(version):
     """Onnx's own schema of a version."""
-    return onnx.defs.get_schema(row.operator, row.since_version)
+    return onnx.defs.get_schema(version.operator, version.since_version)
 
 
-@pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda row: row.label)
+@pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda version: version.label)
 def test_every_difference_of_two_schemas_is_named(before, after):
     """Each attribute, text, type and output in which two versions of onnx's schemas differ is listed, and no other.
 
@@ -47,7 +47,7 @@ def test_every_difference_of_two_schemas_is_named(before, after):
     assert {one.since for one in found} == {after.since_version}
 
 
-@pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda row: row.label)
+@pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda version: version.label)
 def test_changes_of_meaning_are_those_of_the_contract(before, after):
     """Where a switch of the contract differs between two versions, and only there, results may be others or refused."""
     found = unpool.explain(before.operator, opset=before.since_version, to=after.since_version).changes
@@ -57,7 +57,7 @@ def test_changes_of_meaning_are_those_of_the_contract(before, after):
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_words_are_those_of_the_schemas(operator):
     """Names of inputs and outputs, and defaults of attributes that onnx states, are the schema's."""
-    newest = schema(rows_of(operator, "")[-1])
+    newest = schema(versions_of(operator, "")[-1])
     assert INPUT_NAMES[operator] == tuple(one.name for one in newest.inputs)
     assert OUTPUTS[operator] == tuple(one.name for one in newest.outputs)
     for name, one in newest.attributes.items():
@@ -67,10 +67,10 @@ def test_words_are_those_of_the_schemas(operator):
 
 
 def test_everything_has_words():
-    """Each attribute of each row is explained, and a text that changed belongs to a version there is."""
-    assert {name for row in ROWS for name in row.attributes} == set(ATTRIBUTES)
+    """Each attribute of each version is explained, and a text that changed belongs to a version there is."""
+    assert {name for version in VERSIONS for name in version.attributes} == set(ATTRIBUTES)
     changed = {(operator, change.since) for operator, changes in TEXT_CHANGES.items() for change in changes}
-    assert changed <= {(row.operator, row.since_version) for row in ROWS}
+    assert changed <= {(version.operator, version.since_version) for version in VERSIONS}
 
 
 def test_a_contract_says_what_a_version_accepts():

@@ -132,7 +132,7 @@ def by_python(call: Call) -> Any:
     with patch.object(threads, "available_cores", lambda: CORES):
         steps = prepared.steps(operands, outputs)
     assert steps is not None
-    encoded = plans.encode(plans.NodePlan(spec.row.label, 1, outputs, steps), KEY)
+    encoded = plans.encode(plans.NodePlan(spec.version.label, 1, outputs, steps), KEY)
     words = np.frombuffer(encoded.blob, np.int64).copy()
     names_at, symbol = 3, plans.SYMBOL_BYTES // 8
     words[names_at : names_at + 2 * symbol] = 0  # of the digest, and the file

@@ -71,7 +71,7 @@ def encoded(spec: Any, inputs: list[Any], outputs: int) -> bytes:
     results = tuple(Operand(kind.OUTPUT, n, each.shape, each.dtype) for n, each in enumerate(prepared.outputs))
     steps = prepared.steps(operands, results)
     assert steps is not None
-    return plans.encode(plans.NodePlan(spec.row.label, len(inputs), results, steps), [1, 2, 3]).blob
+    return plans.encode(plans.NodePlan(spec.version.label, len(inputs), results, steps), [1, 2, 3]).blob
 
 
 def compile_reader(compiler: list[str], path: Path) -> None:

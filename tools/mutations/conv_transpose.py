@@ -82,8 +82,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "4.7",
         RESOLVING,
-        'Switch.ODD_SIDE_SWAPPED in spec.row.switches and spec.compat == "spec"',
-        "Switch.ODD_SIDE_SWAPPED in spec.row.switches",
+        'Switch.ODD_SIDE_SWAPPED in spec.version.switches and spec.compat == "spec"',
+        "Switch.ODD_SIDE_SWAPPED in spec.version.switches",
         "under ort, version 1 swaps the sides",
     ),
     Mutation(
@@ -199,8 +199,8 @@ REST = (
     Mutation(
         "4.13",
         "execute/conv_transpose.py",
-        "bias = self._zeros if b is None else contiguous(b, row, self._storage.compute)",
-        "bias = self._zeros if b is None else contiguous(b[::-1], row, self._storage.compute)",
+        "bias = self._zeros if b is None else contiguous(b, version, self._storage.compute)",
+        "bias = self._zeros if b is None else contiguous(b[::-1], version, self._storage.compute)",
         "the biases go to the output channels backwards",
     ),
     Mutation(
@@ -213,8 +213,8 @@ REST = (
     Mutation(
         "4.15",
         RESOLVING,
-        'sizes = read.window_list(spec.row, "kernel_shape", sizes, rank, 1)',
-        'sizes = read.window_list(spec.row, "kernel_shape", sizes, rank, 0)',
+        'sizes = read.window_list(spec.version, "kernel_shape", sizes, rank, 1)',
+        'sizes = read.window_list(spec.version, "kernel_shape", sizes, rank, 0)',
         "a window of size 0 is taken",
     ),
     Mutation(
@@ -235,8 +235,8 @@ REST = (
     Mutation(
         "4.17",
         "execute/conv_transpose.py",
-        "self._dispatcher(contiguous(x, row), contiguous(w, row), bias,",
-        "self._dispatcher(np.nan_to_num(contiguous(x, row)), contiguous(w, row), bias,",
+        "self._dispatcher(contiguous(x, version), contiguous(w, version), bias,",
+        "self._dispatcher(np.nan_to_num(contiguous(x, version)), contiguous(w, version), bias,",
         "infinity and NaN in X become numbers",
     ),
     Mutation(

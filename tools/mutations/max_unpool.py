@@ -115,8 +115,8 @@ OUTPUT_SHAPE = (
     Mutation(
         "1.5",
         "execute/__init__.py",
-        'index_type(row.label, "output_shape", output_shape.dtype)',
-        'index_type(row.label, "output_shape", np.dtype(np.int64))',
+        'index_type(version.label, "output_shape", output_shape.dtype)',
+        'index_type(version.label, "output_shape", np.dtype(np.int64))',
         "output_shape may have any type",
     ),
 )
@@ -188,8 +188,8 @@ INDICES = (
     Mutation(
         "2.6",
         "execute/max_unpool.py",
-        "elements, positions = contiguous(x, self.row),",
-        "elements, positions = contiguous(x + 0, self.row),",
+        "elements, positions = contiguous(x, self.version),",
+        "elements, positions = contiguous(x + 0, self.version),",
         "-0 becomes +0 on the way",
     ),
     Mutation(
@@ -203,7 +203,7 @@ INDICES = (
         "2.7",
         RESOLVING,
         "return upsampled_size(small, spec.windows[number],",
-        "return upsampled_size(small, spec.windows[number], extra=int(spec.row.since_version == 9),",
+        "return upsampled_size(small, spec.windows[number], extra=int(spec.version.since_version == 9),",
         "version 9 infers one cell more than 11 and 22",
     ),
 )

@@ -64,10 +64,10 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
         activation_params,
     )  # fmt: skip
     spec = cast(ConvTransposeSpec, spec_of(("ConvTranspose", layout, compat, "auto", 1), values, (x,)))
-    check_type(spec.row, spec.activation, x.dtype)
+    check_type(spec.version, spec.activation, x.dtype)
     for name, other in (("X and W", w), ("X and B", b)):
         if other is not None:
-            same_type(spec.row, name, x.dtype, other.dtype)
+            same_type(spec.version, name, x.dtype, other.dtype)
     call = operator.call(spec, x.shape, w.shape, None if b is None else b.shape)
     x = chunks.channels_first(x, layout).rechunk({1: -1})
     maps = chunks.AxisChunks((Span(0, call.large.channels),), (Span(0, x.shape[1]),))

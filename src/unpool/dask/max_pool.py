@@ -57,8 +57,8 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
         opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
     )  # fmt: skip
     spec = cast(MaxPoolSpec, spec_of(("MaxPool", layout, compat, "auto", 1), values, (x,)))
-    spec.row.check_outputs(1 + bool(return_indices))
-    check_type(spec.row, spec.activation, x.dtype)
+    spec.version.check_outputs(1 + bool(return_indices))
+    check_type(spec.version, spec.activation, x.dtype)
     call = operator.call(spec, x.shape)
     x = chunks.channels_first(x, layout)
     plan = [*map(chunks.pointwise_chunks, x.chunks[:2]), *map(chunks.pooling_chunks, x.chunks[2:], call.axes)]

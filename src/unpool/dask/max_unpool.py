@@ -111,17 +111,17 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
     x, indices = chunks.check_array(x, "MaxUnpool: X"), chunks.check_array(indices, "MaxUnpool: I")
     values = (opset, kernel_shape, strides, pads, activation, activation_params, None)
     spec = cast(operator.MaxUnpoolSpec, spec_of(("MaxUnpool", layout, compat, index_space, 1), values, (x,)))
-    check_type(spec.row, spec.activation, x.dtype)
-    index_type(spec.row.label, "I", indices.dtype)
+    check_type(spec.version, spec.activation, x.dtype)
+    index_type(spec.version.label, "I", indices.dtype)
     sizes = plain(output_shape)
     if isinstance(sizes, (list, tuple)):
-        sizes = shape_tensor(spec.row, sizes)
+        sizes = shape_tensor(spec.version, sizes)
     if not isinstance(sizes, np.ndarray | None):
         raise UnpoolError(
-            f"{spec.row.label}: output_shape: expected a sequence or NumPy array, got {type(sizes).__name__}. "
+            f"{spec.version.label}: output_shape: expected a sequence or NumPy array, got {type(sizes).__name__}. "
             "Compute it first."
         )
-    call = operator.call(spec, x.shape, indices.shape, shape_value(spec.row, sizes))
+    call = operator.call(spec, x.shape, indices.shape, shape_value(spec.version, sizes))
     x = chunks.channels_first(x, layout)
     indices = indices.rechunk(x.chunks)
     plan = [
@@ -130,13 +130,13 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
     ]
     if call.index_space == "auto":
         raise UnpoolError(
-            f"{spec.row.label}: index_space: expected 'output' or 'inferred', because output_shape "
+            f"{spec.version.label}: index_space: expected 'output' or 'inferred', because output_shape "
             f"{list(call.large.spatial)} is not the inferred shape {list(call.inferred)} and no chunk has all "
             "indices; got 'auto'. Pass the one that the indices count in."
         )
     small, large = call.small.in_onnx_order(), call.large.in_onnx_order()
     counted = (*small[:2], *call.inferred) if call.index_space == "inferred" else large
-    geometry = UnpoolGeometry(spec.row.label, call.axes, small, large, counted)
+    geometry = UnpoolGeometry(spec.version.label, call.axes, small, large, counted)
     arrays = [chunks.read_chunks(x, plan), chunks.read_chunks(indices, plan)]
     if not local:
         arrays.append(_stray_elements(x, indices, plan, geometry))

@@ -25,7 +25,7 @@ from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
 from unpool.operators import conv
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.conv import ConvSpec
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -83,31 +83,31 @@ def run(
     Raises:
         UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing is written then.
     """
-    row = spec.row
-    check_threads(row, threads)
+    version = spec.version
+    check_threads(version, threads)
     try:
         return prepare(spec, inputs, outputs, nan_last, per_plane).run(inputs, (*out, None, None)[:outputs], threads)
     except MemoryError as cause:
-        raise memory_error(row.label, inputs, cause) from cause
+        raise memory_error(version.label, inputs, cause) from cause
 
 
 def prepare(
     spec: Spec, inputs: OptionalArrays, outputs: int = 1, nan_last: bool = False, per_plane: bool = False
 ) -> PreparedCall:
     """The call for inputs of these shapes and types, and for this value of MaxUnpool's `output_shape`."""
-    row, arrays = spec.row, list(inputs)
+    version, arrays = spec.version, list(inputs)
     while arrays and arrays[-1] is None:
         arrays.pop()
-    row.check_inputs(arrays)
-    row.check_outputs(outputs)
+    version.check_inputs(arrays)
+    version.check_outputs(outputs)
     x = require(arrays[0])
     if isinstance(spec, MaxPoolSpec):
         return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
     second, third = require(arrays[1]), arrays[2] if len(arrays) > 2 else None
     if isinstance(spec, MaxUnpoolSpec):
-        check_type(row, spec.activation, x.dtype)
-        index_type(row.label, "I", second.dtype)
-        return _max_unpool(spec, x.shape, x.dtype, second.shape, shape_value(row, third))
+        check_type(version, spec.activation, x.dtype)
+        index_type(version.label, "I", second.dtype)
+        return _max_unpool(spec, x.shape, x.dtype, second.shape, shape_value(version, third))
     b = None if third is None else (third.shape, third.dtype)
     if isinstance(spec, SnakeSpec):
         return _snake(spec, x.shape, x.dtype, (second.shape, second.dtype), b, outputs)
@@ -156,22 +156,22 @@ def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
     _conv_transpose(spec, x_shape, w.dtype, (w.shape, w.dtype), None).pack(w)
 
 
-def check_threads(row: Row, threads: int | None) -> None:
+def check_threads(version: OperatorVersion, threads: int | None) -> None:
     """Refuse a number of threads other than None or an int of 1 or more."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise UnpoolError(
-            f"{row.label}: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
+            f"{version.label}: threads is None or an int of 1 or more, got {threads!r}. Pass None for all cores."
         )
 
 
-def shape_value(row: Row, output_shape: AnyArray | None) -> tuple[int, ...] | None:
+def shape_value(version: OperatorVersion, output_shape: AnyArray | None) -> tuple[int, ...] | None:
     """The third input of MaxUnpool, which has to be int64 of rank 1, as Python ints."""
     if output_shape is None:
         return None
-    index_type(row.label, "output_shape", output_shape.dtype)
+    index_type(version.label, "output_shape", output_shape.dtype)
     if output_shape.ndim != 1:
         raise ShapeError(
-            f"{row.label}: output_shape needs rank 1, got shape {format_shape(output_shape.shape)}. "
+            f"{version.label}: output_shape needs rank 1, got shape {format_shape(output_shape.shape)}. "
             "Give one size per axis."
         )
     return tuple(map(int, output_shape))

@@ -16,7 +16,7 @@ from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.memory import MIN_RECYCLED_BYTES, allocate
 from unpool.memory import check as check_memory
 from unpool.operators.attributes import Activation, check_activation_type
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import Shape, value_type
 
 OptionalArrays = Sequence[AnyArray | None]
@@ -30,26 +30,28 @@ def require(x: _T | None) -> _T:
     return x
 
 
-def check_type(row: Row, activation: Activation | None, dtype: np.dtype[Any]) -> StorageType:
+def check_type(version: OperatorVersion, activation: Activation | None, dtype: np.dtype[Any]) -> StorageType:
     """The storage and compute type of X, which this version of the operator and the activation have to support."""
-    storage = value_type(row, "X", dtype)
-    check_activation_type(row, activation, storage.name)
+    storage = value_type(version, "X", dtype)
+    check_activation_type(version, activation, storage.name)
     return storage
 
 
-def contiguous(x: AnyArray, row: Row, dtype: np.dtype[Any] | None = None) -> AnyArray:
+def contiguous(x: AnyArray, version: OperatorVersion, dtype: np.dtype[Any] | None = None) -> AnyArray:
     """`x` in row-major order, and in a type; logs a copy."""
     flags = x.flags
     if flags.c_contiguous and flags.aligned and (dtype is None or x.dtype == dtype):
         return x
     dtype = dtype or x.dtype
-    check_memory(x.shape, dtype, row.label)
+    check_memory(x.shape, dtype, version.label)
     copy = np.require(x, dtype, ["C", "A"])
     if not np.may_share_memory(copy, x):
         import logging  # most processes log nothing
 
         log = logging.getLogger("unpool")
-        log.info("%s: copied %s %s to row-major %s", row.label, format_shape(x.shape), x.dtype.name, copy.dtype.name)
+        log.info(
+            "%s: copied %s %s to row-major %s", version.label, format_shape(x.shape), x.dtype.name, copy.dtype.name
+        )
     return copy
 
 
@@ -68,12 +70,12 @@ class Output:
     With `is_small` its memory is never recycled. A size that this process may not take is a ShapeError here already.
     """
 
-    def __init__(self, row: Row, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
-        self._row, self._name, self.shape, self.dtype = row, name, shape, dtype
-        self.size = check_memory(shape, dtype, row.label)
+    def __init__(self, version: OperatorVersion, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
+        self._version, self._name, self.shape, self.dtype = version, name, shape, dtype
+        self.size = check_memory(shape, dtype, version.label)
         self.is_small = self.size < MIN_RECYCLED_BYTES
         self.new: Callable[[], AnyArray] = (
-            partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, row.label)
+            partial(np.empty, shape, dtype) if self.is_small else partial(allocate, shape, dtype, version.label)
         )
 
     def allocate(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
@@ -86,7 +88,7 @@ class Output:
 
     def check(self, target: AnyArray, others: tuple[AnyArray, ...]) -> AnyArray:
         """The caller's array, if it has the right shape and type, and overlaps no other."""
-        where = f"{self._row.label}: out for {self._name}"
+        where = f"{self._version.label}: out for {self._name}"
         if target.shape != self.shape or target.dtype != self.dtype:
             raise UnpoolError(
                 f"{where} needs shape {format_shape(self.shape)} and type {self.dtype.name}, "

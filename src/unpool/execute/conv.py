@@ -22,7 +22,7 @@ class PreparedConv:
 
     def __init__(self, transposed: PreparedConvTranspose, group: int) -> None:
         self._transposed, self._group = transposed, group
-        self.row, self.outputs, self.nbytes = transposed.row, transposed.outputs, transposed.nbytes
+        self.version, self.outputs, self.nbytes = transposed.version, transposed.outputs, transposed.nbytes
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y."""

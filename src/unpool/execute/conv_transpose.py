@@ -23,31 +23,31 @@ class PreparedConvTranspose:
         from unpool.kernels.cpu.conv_transpose.dispatch import ConvTransposeDispatcher
         from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 
-        self.row = row = spec.row
-        self._storage = check_type(row, spec.activation, dtype)
-        same_type(row, "X and W", dtype, w[1])
+        self.version = version = spec.version
+        self._storage = check_type(version, spec.activation, dtype)
+        same_type(version, "X and W", dtype, w[1])
         if b is not None:
-            same_type(row, "X and B", dtype, b[1])
+            same_type(version, "X and B", dtype, b[1])
         call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
-        self._y = Output(row, "Y", call.large.in_layout(row), self._storage.dtype)
+        self._y = Output(version, "Y", call.large.in_layout(version), self._storage.dtype)
         self.outputs = (self._y,)
         self._zeros = np.zeros(call.large.channels, self._storage.compute)
         name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
-        is_plain = self._storage.dtype == self._storage.compute and not row.is_channels_last
+        is_plain = self._storage.dtype == self._storage.compute and not version.is_channels_last
         channels, maps = w[0][:2]
         problem = ConvTransposeProblem(
             call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_cached=True,
-            is_channels_last=row.is_channels_last, is_exact=spec.is_exact, algorithm=spec.algorithm,
+            is_channels_last=version.is_channels_last, is_exact=spec.is_exact, algorithm=spec.algorithm,
         )  # fmt: skip
-        self._dispatcher = ConvTransposeDispatcher(problem, dtype, Epilogue(row.is_channels_last, name, params))
+        self._dispatcher = ConvTransposeDispatcher(problem, dtype, Epilogue(version.is_channels_last, name, params))
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y."""
         x, w, b = require(inputs[0]), require(inputs[1]), inputs[2] if len(inputs) > 2 else None
-        row = self.row
+        version = self.version
         y, buffer = self._y.allocate(out[0], (x, w) if b is None else (x, w, b))
-        bias = self._zeros if b is None else contiguous(b, row, self._storage.compute)
-        self._dispatcher(contiguous(x, row), contiguous(w, row), bias, buffer, threads)
+        bias = self._zeros if b is None else contiguous(b, version, self._storage.compute)
+        self._dispatcher(contiguous(x, version), contiguous(w, version), bias, buffer, threads)
         if buffer is not y:
             y[...] = buffer
         return (y,)
@@ -59,7 +59,7 @@ class PreparedConvTranspose:
         assert w is not None, "required inputs were checked"
         b = rest[0] if rest else None
         if b is None or b.value is not None:
-            value = self._zeros if b is None else contiguous(b.value, self.row, self._storage.compute)
+            value = self._zeros if b is None else contiguous(b.value, self.version, self._storage.compute)
             b = Operand(Kind.CONSTANT, 0, value.shape, value.dtype, value)
         return tuple(step.resolve() for step in self._dispatcher.steps(x, w, b, outputs[0]))
 
@@ -80,7 +80,7 @@ class PreparedConvTranspose:
 
     def pack(self, w: AnyArray) -> None:
         """Pack weights from `own_weights`, so that the first call finds them ready."""
-        self._dispatcher.pack(contiguous(w, self.row))
+        self._dispatcher.pack(contiguous(w, self.version))
 
 
 def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
@@ -88,8 +88,8 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     from unpool.kernels.cpu import conv_transpose as kernel
     from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 
-    axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.row.label)
-    is_last = spec.row.is_channels_last
+    axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.version.label)
+    is_last = spec.version.is_channels_last
     is_plain = storage.dtype == storage.compute and not is_last
     problem = ConvTransposeProblem(
         axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_cached=True,

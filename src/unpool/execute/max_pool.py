@@ -25,21 +25,23 @@ class PreparedMaxPool:
         from unpool.kernels.cpu.max_pool import route
         from unpool.kernels.cpu.max_pool.pool import ElementType, PoolMode, PoolProblem
 
-        self.row = row = spec.row
-        self._storage = storage = check_type(row, spec.activation, dtype)
+        self.version = version = spec.version
+        self._storage = storage = check_type(version, spec.activation, dtype)
         self._call = call = max_pool.call(spec, shape)
-        self._y = Output(row, "Y", call.small.in_layout(row), storage.dtype)
-        self._indices = Output(row, "Indices", call.small.in_onnx_order(), INDEX) if has_indices else None
+        self._y = Output(version, "Y", call.small.in_layout(version), storage.dtype)
+        self._indices = Output(version, "Indices", call.small.in_onnx_order(), INDEX) if has_indices else None
         self.outputs = (self._y,) if self._indices is None else (self._y, self._indices)
-        check_bytes(self._y.size + (self._indices.size if self._indices else 0), "Y and Indices", row.label)
-        self._is_in_place = not row.is_channels_last and not spec.is_column_major
+        check_bytes(self._y.size + (self._indices.size if self._indices else 0), "Y and Indices", version.label)
+        self._is_in_place = not version.is_channels_last and not spec.is_column_major
         self._is_plain = spec.activation is None and self._y.is_small and self._is_in_place
         planes = (call.small.batch * call.small.channels, *call.large.spatial)
         lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
         elements = ElementType(np.dtype(storage.bits), storage.infinity, lowest)
         self._launch_new, self._launch_recycled = launches = [
-            route(PoolProblem.of(shape if row.is_channels_last else planes, call.axes, elements, has_indices, mode))
-            for mode in (PoolMode(row.is_channels_last, nan_last, per_plane, recycled) for recycled in (False, True))
+            route(PoolProblem.of(shape if version.is_channels_last else planes, call.axes, elements, has_indices, mode))
+            for mode in (
+                PoolMode(version.is_channels_last, nan_last, per_plane, recycled) for recycled in (False, True)
+            )
         ]
         self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
@@ -52,15 +54,15 @@ class PreparedMaxPool:
         y, buffer = self._y.allocate(out[0], (x,))
         indices, places, is_view = y, buffer, False
         if self._indices is not None:
-            is_view = self.row.is_channels_last and out[1] is None and not self._call.spec.is_column_major
+            is_view = self.version.is_channels_last and out[1] is None and not self._call.spec.is_column_major
             if is_view:  # indices in the order of Y
-                places = allocate(self._y.shape, INDEX, self.row.label)
+                places = allocate(self._y.shape, INDEX, self.version.label)
                 indices = np.moveaxis(places, -1, 1)
             else:
                 indices, places = self._indices.allocate(out[1], (x, y))
         has_recycled = y.nbytes >= MIN_RECYCLED_BYTES and is_recycled(buffer) and is_recycled(places)
         is_final = self._is_in_place or is_view or self._indices is None
-        self._plan(has_recycled, is_final).run((contiguous(x, self.row), buffer, places), threads)
+        self._plan(has_recycled, is_final).run((contiguous(x, self.version), buffer, places), threads)
         if buffer is not y:
             y[...] = buffer
         if indices is not places and not is_view:
@@ -70,7 +72,7 @@ class PreparedMaxPool:
     def _plan(self, has_recycled: bool, is_final: bool) -> KernelPlan:
         plan = self._plans.get((has_recycled, is_final))
         if plan is None:
-            x = Operand(Kind.INPUT, 0, self._call.large.in_layout(self.row), self._y.dtype)
+            x = Operand(Kind.INPUT, 0, self._call.large.in_layout(self.version), self._y.dtype)
             y = Operand(Kind.OUTPUT, 0, self._y.shape, self._y.dtype)
             indices = y if self._indices is None else Operand(Kind.OUTPUT, 1, self._indices.shape, INDEX)
             plan = KernelPlan(self._steps((x, y, indices), has_recycled, is_final), (x, y, indices))
@@ -99,8 +101,8 @@ class PreparedMaxPool:
             axes: tuple[tuple[int, int], ...] = ((x.size, 1),)
             if call.spec.is_column_major:
                 axes = recount.column_major(batch * channels, call.large.spatial)
-            outer, lanes = (batch, channels) if self.row.is_channels_last else (1, 1)
-            if self.row.is_channels_last:
+            outer, lanes = (batch, channels) if self.version.is_channels_last else (1, 1)
+            if self.version.is_channels_last:
                 places = Operand(Kind.SCRATCH, 1, y.shape, INDEX)
             moved = recount.launch(axes, outer, lanes, indices.size // (outer * lanes))
             after = (KernelStep(moved, (), (places.flat(), indices.flat(is_writable=True))), *after)
@@ -110,7 +112,7 @@ class PreparedMaxPool:
     def _run_plain(self, x: Any, threads: int | None) -> tuple[AnyArray, ...]:
         """As `run`, for new outputs, not recycled, that the kernel writes in their final form."""
         if not x.flags.carray:
-            x = contiguous(x, self.row)
+            x = contiguous(x, self.version)
         y = self._y.new()
         if self._indices is None:
             self._launch_new(x, y, y, threads)

@@ -36,13 +36,13 @@ class PreparedMaxUnpool:
     ) -> None:
         from unpool.kernels.cpu.max_unpool import route
 
-        self.row = spec.row
-        self._storage = check_type(spec.row, spec.activation, dtype)
+        self.version = spec.version
+        self._storage = check_type(spec.version, spec.activation, dtype)
         self._call = call = max_unpool.call(spec, shape, indices, output_shape)
-        self._y = Output(spec.row, "output", call.large.in_layout(spec.row), self._storage.dtype)
+        self._y = Output(spec.version, "output", call.large.in_layout(spec.version), self._storage.dtype)
         self.outputs = (self._y,)
         self._planes = call.small.batch * call.small.channels
-        options = {"channels_last": spec.row.is_channels_last, "counts_in_y": call.index_space != "inferred"}
+        options = {"channels_last": spec.version.is_channels_last, "counts_in_y": call.index_space != "inferred"}
         self._stream_new, self._stream_recycled = launches = [
             route(call.axes, self._planes, self._storage.dtype.itemsize, **options, is_recycled=recycled)
             for recycled in (False, True)
@@ -54,7 +54,7 @@ class PreparedMaxUnpool:
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """The output. New memory is written at once, the caller's only after all indices were checked."""
         x, indices = require(inputs[0]), require(inputs[1])
-        elements, positions = contiguous(x, self.row), contiguous(indices, self.row)
+        elements, positions = contiguous(x, self.version), contiguous(indices, self.version)
         if self._is_plain and out[0] is None:  # the first step alone, in less time
             y = self._y.new()
             if all(require(self._stream_new)(elements, positions, y, threads)):
@@ -73,7 +73,7 @@ class PreparedMaxUnpool:
         plan = self._plans.get((is_new, has_recycled))
         if plan is None:
             call = self._call
-            x = Operand(Kind.INPUT, 0, call.small.in_layout(self.row), self._y.dtype)
+            x = Operand(Kind.INPUT, 0, call.small.in_layout(self.version), self._y.dtype)
             indices = Operand(Kind.INPUT, 1, call.small.in_onnx_order(), np.dtype(np.int64))
             y = Operand(Kind.OUTPUT, 0, self._y.shape, self._y.dtype)
             plan = KernelPlan(self._steps((x, indices, y), is_new, has_recycled), (x, indices, y))
@@ -82,10 +82,10 @@ class PreparedMaxUnpool:
 
     def _error(self, end: End, positions: AnyArray) -> IndicesError:
         if end.code == OUT_OF_RANGE:
-            return flat_indices.out_of_range(positions, end.position, end.step.limit, self.row.label)
+            return flat_indices.out_of_range(positions, end.position, end.step.limit, self.version.label)
         return IndicesError(
-            f"{self.row.label}: indices were changed during the call. Pass a copy, or do not write to them until the "
-            "call returns."
+            f"{self.version.label}: indices were changed during the call. Pass a copy, or do not write to them until "
+            "the call returns."
         )
 
     def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...]:
@@ -105,7 +105,7 @@ class PreparedMaxUnpool:
         launch = self._stream_recycled if has_recycled else self._stream_new
         if launch is not None:
             stream = (KernelStep(launch, operands, (), Condition.ALL_TRUE, (DONE, 1)),)
-        channels = call.small.channels if self.row.is_channels_last else 1
+        channels = call.small.channels if self.version.is_channels_last else 1
         views, after = (x.view(bits), indices, y.view(bits)), () if is_new else stream
         steps = scatter.steps(views, channels, planes, (indices, y.size), after)
         if call.index_space != "output" and x.size * y.size:
@@ -133,6 +133,6 @@ class PreparedMaxUnpool:
         call, planes, (x, indices, y) = self._call, self._planes, operands
         moved = Operand(Kind.SCRATCH, 0, indices.shape, indices.dtype)
         launch = recount.launch(recount.rebased(planes, call.inferred, call.large.spatial), 1, 1, indices.size)
-        limit = element_count((planes, *call.inferred), self.row.label)
+        limit = element_count((planes, *call.inferred), self.version.label)
         first = KernelStep(launch, (), (indices.flat(), moved.flat(is_writable=True)))
         return (first, *scatter.steps((x, moved, y), channels, planes, (indices, limit)))

@@ -84,19 +84,19 @@ class PreparedNormalization:
         shift: TypedShape,
         residual: TypedShape | None,
     ) -> None:
-        self.row = row = spec.row
-        storage = value_type(row, "X", dtype)
+        self.version = version = spec.version
+        storage = value_type(version, "X", dtype)
         for name, other in (("scale", scale), ("B", shift), ("residual", residual)):
             if other is not None:
-                same_type(row, f"X and {name}", dtype, other[1])
+                same_type(version, f"X and {name}", dtype, other[1])
         self._spec = spec
         self._groups = check_shapes(spec, shape, scale[0], shift[0], None if residual is None else residual[0])
-        self.outputs = (Output(row, "Y", shape, storage.dtype),)
+        self.outputs = (Output(version, "Y", shape, storage.dtype),)
         self.nbytes = 0
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y."""
-        x, scale, shift, *others = [None if array is None else contiguous(array, self.row) for array in inputs]
+        x, scale, shift, *others = [None if array is None else contiguous(array, self.version) for array in inputs]
         residual, spec = next(iter(others), None), self._spec
         results = allocate_all(self.outputs, out, tuple(array for array in (x, residual) if array is not None))
         factors, y = (require(scale), require(shift)), results[0][1]

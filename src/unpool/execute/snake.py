@@ -77,25 +77,25 @@ class PreparedSnake:
         residual: TypedShape | None,
         outputs: int,
     ) -> None:
-        self.row = row = spec.row
-        storage = value_type(row, "X", dtype)
-        same_type(row, "X and factors", dtype, factors[1])
+        self.version = version = spec.version
+        storage = value_type(version, "X", dtype)
+        same_type(version, "X and factors", dtype, factors[1])
         if residual is not None:
-            same_type(row, "X and residual", dtype, residual[1])
+            same_type(version, "X and residual", dtype, residual[1])
         check_shapes(shape, factors[0], None if residual is None else residual[0])
-        self.outputs = tuple(Output(row, name, shape, storage.dtype) for name in ("Y", "total")[:outputs])
+        self.outputs = tuple(Output(version, name, shape, storage.dtype) for name in ("Y", "total")[:outputs])
         self.nbytes = 0
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and with two outputs the sum of the inputs."""
         x, factors, *residuals = inputs
-        arrays = [contiguous(require(array), self.row) for array in (x, *residuals) if array is not None]
+        arrays = [contiguous(require(array), self.version) for array in (x, *residuals) if array is not None]
         results = allocate_all(self.outputs, out, tuple(arrays))
         buffers = [buffer for _, buffer in results]
         if arrays[0].dtype == np.float64:
             _write_wide(arrays, require(factors), buffers)
         else:
-            Snake(contiguous(require(factors), self.row), len(buffers) == 2).compute(arrays, buffers, threads)
+            Snake(contiguous(require(factors), self.version), len(buffers) == 2).compute(arrays, buffers, threads)
         return copy_all(results)
 
     def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:

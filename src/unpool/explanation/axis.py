@@ -110,7 +110,7 @@ def conv_transpose_steps(spec: ConvTransposeSpec, rule: AxisRule, axis: Axis) ->
     steps.add("full", "({small} - 1) * {stride} + {reach} + {output_padding}", full)
     if rule.asked is not None:
         steps.add("large", "{output_shape}", axis.large)
-        is_swapped = Switch.ODD_SIDE_SWAPPED in spec.row.switches and spec.compat == "spec"
+        is_swapped = Switch.ODD_SIDE_SWAPPED in spec.version.switches and spec.compat == "spec"
         _crop_steps(steps, full, axis, odd_at_end=(spec.padding == "SAME_UPPER") != is_swapped)
     elif spec.padding in SAME:
         is_short = spec.compat == "ort" and full < axis.small * axis.window.stride

@@ -11,7 +11,7 @@ from unpool.explanation.versions import Contract, ContractChange, changes_betwee
 from unpool.geometry import Axis
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
-from unpool.operators.contract import NEWEST_OPSET, OPERATORS, Row
+from unpool.operators.contract import NEWEST_OPSET, OPERATORS, OperatorVersion
 
 UNCOVERED_TEXTS = {
     "MaxPool": "no window reads",
@@ -156,43 +156,43 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
         if isinstance(number, int) and number > NEWEST_OPSET:
             expected = f"an opset up to {NEWEST_OPSET}, the newest whose operators were read"
             raise UnsupportedError(f"explain: {option}: expected {expected}, got {number}. Pass an older one.")
-    row = contract.rows_of(name, domain)[-1] if opset is None else contract.row(name, domain, opset)
-    rows = [row] if to is None else [row, contract.row(name, domain, to)]
+    version = contract.versions_of(name, domain)[-1] if opset is None else contract.version_at(name, domain, opset)
+    versions = [version] if to is None else [version, contract.version_at(name, domain, to)]
     if size is None and attributes:
-        read.check_names(row, attributes.keys() - ({"output_shape"} if name == "MaxUnpool" else set()))
+        read.check_names(version, attributes.keys() - ({"output_shape"} if name == "MaxUnpool" else set()))
         raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X. Pass size as well.")
-    if (rows[-1].since_version or 0) < (row.since_version or 0):
-        least = row.since_version if opset is None else opset
+    if (versions[-1].since_version or 0) < (version.since_version or 0):
+        least = version.since_version if opset is None else opset
         raise UnpoolError(f"explain: to needs an opset from {least} on, got {to}. Pass an older opset with it.")
-    calls = () if size is None else tuple(_call(row, size, attributes, compat) for row in rows)
-    contracts = list(map(contract_of, rows))
-    changes = changes_between(rows[0], rows[-1])
+    calls = () if size is None else tuple(_call(version, size, attributes, compat) for version in versions)
+    contracts = list(map(contract_of, versions))
+    changes = changes_between(versions[0], versions[-1])
     return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)
 
 
-def _call(row: Row, size: Sequence[int] | int, values: dict[str, Any], compat: str) -> CallExplanation:
+def _call(version: OperatorVersion, size: Sequence[int] | int, values: dict[str, Any], compat: str) -> CallExplanation:
     rank = 1 if isinstance(size, int) else len(size)
     sizes = read.sizes("explain: size", size, rank)
     attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in values.items()}
-    output_shape = attributes.pop("output_shape", None) if row.operator == "MaxUnpool" else None
-    spec = resolve.from_row(row, attributes, compat=compat, index_space="auto")
+    output_shape = attributes.pop("output_shape", None) if version.operator == "MaxUnpool" else None
+    spec = resolve.from_row(version, attributes, compat=compat, index_space="auto")
     channels = spec.group if isinstance(spec, conv_transpose.ConvTransposeSpec) else 1
-    x_shape = (1, *sizes, channels) if row.is_channels_last else (1, channels, *sizes)
+    x_shape = (1, *sizes, channels) if version.is_channels_last else (1, channels, *sizes)
     if isinstance(spec, max_pool.MaxPoolSpec):
         axes = max_pool.call(spec, x_shape).axes
         steps = [pool_steps(spec, number, axis) for number, axis in enumerate(axes)]
     elif isinstance(spec, max_unpool.MaxUnpoolSpec):
         is_asked = output_shape is not None
-        wanted = (1, 1, *read.sizes(f"{row.label}: output_shape", output_shape, rank)) if is_asked else None
+        wanted = (1, 1, *read.sizes(f"{version.label}: output_shape", output_shape, rank)) if is_asked else None
         axes = max_unpool.call(spec, x_shape, (1, 1, *sizes), wanted).axes
         steps = [unpool_steps(spec, number, axis, is_asked=is_asked) for number, axis in enumerate(axes)]
     else:
         if spec.kernel_shape is None:
-            raise UnpoolError(f"explain: {spec.row.label} needs kernel_shape, the window of W. Pass it as well.")
+            raise UnpoolError(f"explain: {spec.version.label} needs kernel_shape, the window of W. Pass it as well.")
         axes = conv_transpose.call(spec, x_shape, (spec.group, 1, *spec.kernel_shape), None).axes
         rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
         steps = [conv_transpose_steps(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
-    output = tuple(axis.small if row.operator == "MaxPool" else axis.large for axis in axes)
+    output = tuple(axis.small if version.operator == "MaxPool" else axis.large for axis in axes)
     pairs = enumerate(zip(axes, steps, strict=True))
     explained = tuple(AxisExplanation(number, axis, steps, draw(axis)) for number, (axis, steps) in pairs)
-    return CallExplanation(row.label, sizes, output, explained)
+    return CallExplanation(version.label, sizes, output, explained)

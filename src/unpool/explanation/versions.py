@@ -1,4 +1,4 @@
-"""Versions of an operator in words, and the changes between two of them, from the rows of the contract.
+"""Versions of an operator in words, and the changes between two of them, from the versions of the contract.
 
 Source: ONNX's operator schemas. A test compares names, defaults and the list of changed texts with those of onnx.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from unpool.operators.contract import INPUT_NAMES, Row, rows_of
+from unpool.operators.contract import INPUT_NAMES, OperatorVersion, versions_of
 
 
 @dataclass(frozen=True)
@@ -121,42 +121,44 @@ class Contract:
             yield from ("", title, *columns(rows))
 
 
-def contract_of(row: Row) -> Contract:
-    """A row of the table in words."""
-    types, version = ", ".join(row.value_types), _version(row)
-    versions = tuple(map(_version, rows_of(row.operator, row.domain)))
-    later = next((number for number in versions if number > version), None)
-    opsets = f"opset {version}" if later == version + 1 else f"opsets {version} to {(later or 0) - 1}"
+def contract_of(version: OperatorVersion) -> Contract:
+    """A version of the table in words."""
+    types, since = ", ".join(version.value_types), _since(version)
+    versions = tuple(map(_since, versions_of(version.operator, version.domain)))
+    later = next((number for number in versions if number > since), None)
+    opsets = f"opset {since}" if later == since + 1 else f"opsets {since} to {(later or 0) - 1}"
     attributes = []
-    for name, kind in sorted(row.attributes.items()):
+    for name, kind in sorted(version.attributes.items()):
         default, description = ATTRIBUTES[name]
-        default = "required" if name in row.required else f"default {default}"
+        default = "required" if name in version.required else f"default {default}"
         attributes.append(ContractEntry(name, kind.value, default, description))
-    inputs, outputs = enumerate(INPUT_NAMES[row.operator]), enumerate(OUTPUTS[row.operator][: row.max_outputs])
+    inputs = enumerate(INPUT_NAMES[version.operator])
+    outputs = enumerate(OUTPUTS[version.operator][: version.max_outputs])
     return Contract(
-        row.label,
+        version.label,
         versions,
-        f"opsets from {version} on" if later is None else opsets,
+        f"opsets from {since} on" if later is None else opsets,
         tuple(attributes),
-        tuple(_value(row, name, number >= row.min_inputs, types) for number, name in inputs),
-        tuple(_value(row, name, number > 0, types) for number, name in outputs),
+        tuple(_value(version, name, number >= version.min_inputs, types) for number, name in inputs),
+        tuple(_value(version, name, number > 0, types) for number, name in outputs),
     )
 
 
-def changes_between(older: Row, newer: Row) -> tuple[ContractChange, ...]:
+def changes_between(older: OperatorVersion, newer: OperatorVersion) -> tuple[ContractChange, ...]:
     """The changes, version by version."""
-    rows = [row for row in rows_of(older.operator, older.domain) if _version(older) <= _version(row) <= _version(newer)]
-    return tuple(change for before, after in pairwise(rows) for change in _changes(before, after))
+    versions = versions_of(older.operator, older.domain)
+    versions = versions[versions.index(older) : versions.index(newer) + 1]
+    return tuple(change for before, after in pairwise(versions) for change in _changes(before, after))
 
 
-def _changes(before: Row, after: Row) -> Iterator[ContractChange]:
-    since = _version(after)
+def _changes(before: OperatorVersion, after: OperatorVersion) -> Iterator[ContractChange]:
+    since = _since(after)
     if before.value_types != after.value_types:
         new = [name for name in after.value_types if name not in before.value_types]
         yield ContractChange(since, "types", ", ".join(before.value_types), f"and {', '.join(new)}", "new")
     if before.max_outputs != after.max_outputs:
         names = OUTPUTS[after.operator]
-        first, second = (", ".join(names[: row.max_outputs]) for row in (before, after))
+        first, second = (", ".join(names[: version.max_outputs]) for version in (before, after))
         yield ContractChange(since, "outputs", first, second, "new")
     changes = {change.subject: change for change in TEXT_CHANGES[after.operator] if change.since == since}
     for name in after.attributes:
@@ -166,18 +168,18 @@ def _changes(before: Row, after: Row) -> Iterator[ContractChange]:
     yield from (changes[name] for name in sorted(changes))
 
 
-def _value(row: Row, name: str, is_optional: bool, types: str) -> ContractEntry:
+def _value(version: OperatorVersion, name: str, is_optional: bool, types: str) -> ContractEntry:
     description = VALUE_TEXTS[name]
-    if row.is_channels_last and name in LAYOUT_VALUES:
+    if version.is_channels_last and name in LAYOUT_VALUES:
         for dims in ("D1..Dk", "d1..dk"):
             description = description.replace(f"(N, C, {dims})", f"(N, {dims}, C)")
     kind = "int64" if name in INT64_VALUES else types if name == "X" else "the type of X"
     return ContractEntry(name, kind, "optional" if is_optional else "required", description)
 
 
-def _version(row: Row) -> int:
-    assert row.since_version is not None
-    return row.since_version
+def _since(version: OperatorVersion) -> int:
+    assert version.since_version is not None
+    return version.since_version
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -49,9 +49,11 @@ def schemas() -> list["OpSchema"]:
         OpSchema(
             operator.name, DOMAIN, VERSION, operator.text,
             inputs=parameters(operator.inputs), outputs=parameters(operator.outputs),
-            type_constraints=[("T", [f"tensor({_TENSORS.get(name, name)})" for name in operator.row.value_types], "")],
+            type_constraints=[
+                ("T", [f"tensor({_TENSORS.get(name, name)})" for name in operator.version.value_types], "")
+            ],
             attributes=[
-                OpSchema.Attribute(name, kinds[kind], "", required=name in operator.row.required)
+                OpSchema.Attribute(name, kinds[kind], "", required=name in operator.version.required)
                 for name, kind in operator.attributes.items()
             ],
         )

@@ -267,7 +267,7 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
             continue
         given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
         if domain(node) == NHWC:  # whose versions end earlier than those of the standard
-            since = contract.row(node.op_type, NHWC, opsets[NHWC]).since_version
+            since = contract.version_at(node.op_type, NHWC, opsets[NHWC]).since_version
             given |= {"opset": since, "channels_last": 1}
         if node.output[0] in counts_in_output:
             given |= {"compat": "spec", "index_space": "output"}

@@ -283,7 +283,7 @@ def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...])
         Operand(Kind.OUTPUT, number, output.shape, output.dtype) for number, output in enumerate(prepared.outputs)
     )
     steps = prepared.steps(operands, outputs)
-    plan = None if steps is None else plans.NodePlan(node.spec.row.label, len(inputs), outputs, steps)
+    plan = None if steps is None else plans.NodePlan(node.spec.version.label, len(inputs), outputs, steps)
     for recording in _recordings:
         if node.name in recording:
             recording[node.name].append(_record(node, inputs, plan))

@@ -77,7 +77,7 @@ class OpenVinoNode(openvino.Op):  # type: ignore[misc,name-defined]  # openvino 
         prepared = execute.prepare(spec, arrays, len(outputs))
         if isinstance(spec, MaxPoolSpec) and arrays[0].size >= MAX_INDEX:
             raise UnpoolError(
-                f"{spec.row.label}: OpenVINO has indices below 2**31, got X of {arrays[0].size} elements. Split X."
+                f"{spec.version.label}: OpenVINO has indices below 2**31, got X of {arrays[0].size} elements. Split X."
             )
         for tensor, output in zip(outputs, prepared.outputs, strict=True):
             if tuple(tensor.shape) != output.shape:

@@ -13,7 +13,7 @@ import numpy as np
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.geometry import LARGEST as LARGEST
-from unpool.operators.contract import AttributeType, Row, row_with
+from unpool.operators.contract import AttributeType, OperatorVersion, version_with
 
 COMPAT = ("spec", "ort")
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
@@ -80,7 +80,7 @@ def for_all_axes(name: str, value: Any, rank: int) -> Any:
     return (value,) * (rank * _PER_AXIS[name]) if type(value) is int and name in _PER_AXIS else value
 
 
-def check(row: Row, attributes: Attributes) -> dict[str, Any]:
+def check(version: OperatorVersion, attributes: Attributes) -> dict[str, Any]:
     """The attributes that are set, as ints, tuples of ints, tuples of floats and strings.
 
     Raises:
@@ -88,31 +88,31 @@ def check(row: Row, attributes: Attributes) -> dict[str, Any]:
         UnpoolError: an unknown attribute, a missing one, or one of the wrong type.
     """
     values = {name: value for name, value in attributes.items() if value is not None}
-    check_names(row, values)
-    for name in row.required:
+    check_names(version, values)
+    for name in version.required:
         if name not in values:
-            raise UnpoolError(f"{row.label}: attribute {name} is missing, but required.")
-    return {name: typed(f"{row.label}: {name}", row.attributes[name], value) for name, value in values.items()}
+            raise UnpoolError(f"{version.label}: attribute {name} is missing, but required.")
+    return {name: typed(f"{version.label}: {name}", version.attributes[name], value) for name, value in values.items()}
 
 
-def check_names(row: Row, names: Iterable[str]) -> None:
+def check_names(version: OperatorVersion, names: Iterable[str]) -> None:
     """Raise an UnpoolError for a name that the version has no attribute of."""
     for name in names:
-        if name not in row.attributes:
-            raise _unknown(row, name)
+        if name not in version.attributes:
+            raise _unknown(version, name)
 
 
-def _unknown(row: Row, name: str) -> UnpoolError:
-    known = ", ".join(sorted(row.attributes))
-    other = row_with(row, name)
+def _unknown(version: OperatorVersion, name: str) -> UnpoolError:
+    known = ", ".join(sorted(version.attributes))
+    other = version_with(version, name)
     if other is not None:
         return UnsupportedError(
-            f"{row.label}: expected the attributes {known}; got {name}, which {other.label} has. "
+            f"{version.label}: expected the attributes {known}; got {name}, which {other.label} has. "
             "Change the opset or the domain, or drop it."
         )
     return UnpoolError(
-        f"{row.label}: expected the attributes {known}; got unknown attribute {name!r}. "
-        f"{suggest_name(name, row.attributes, otherwise='Leave it out.')}"
+        f"{version.label}: expected the attributes {known}; got unknown attribute {name!r}. "
+        f"{suggest_name(name, version.attributes, otherwise='Leave it out.')}"
     )
 
 
@@ -166,29 +166,31 @@ def _items(where: str, value: Any, kind: str) -> Sequence[Any]:
     return items
 
 
-def window_list(row: Row, name: str, values: tuple[int, ...] | None, rank: int, least: int) -> tuple[int, ...]:
+def window_list(
+    version: OperatorVersion, name: str, values: tuple[int, ...] | None, rank: int, least: int
+) -> tuple[int, ...]:
     """A list with one value per spatial axis, each at least `least`; `least` everywhere when it is not set."""
     if values is None:
         return (least,) * rank
     if len(values) != rank:
         raise UnpoolError(
-            f"{row.label}: {name} needs {rank} values ({_axes(rank)}), got {len(values)}: {list(values)}. "
+            f"{version.label}: {name} needs {rank} values ({_axes(rank)}), got {len(values)}: {list(values)}. "
             "Give one per axis."
         )
-    _check_range(row, name, values, least)
+    _check_range(version, name, values, least)
     return values
 
 
-def pad_list(row: Row, values: tuple[int, ...] | None, rank: int) -> tuple[tuple[int, int], ...]:
+def pad_list(version: OperatorVersion, values: tuple[int, ...] | None, rank: int) -> tuple[tuple[int, int], ...]:
     """Pads as one (begin, end) pair per spatial axis."""
     if values is None:
         return ((0, 0),) * rank
     if len(values) != 2 * rank:
         raise UnpoolError(
-            f"{row.label}: pads needs {2 * rank} values ({_axes(rank)}), got {len(values)}: {list(values)}. "
+            f"{version.label}: pads needs {2 * rank} values ({_axes(rank)}), got {len(values)}: {list(values)}. "
             "Give all begins, then all ends."
         )
-    _check_range(row, "pads", values, 0)
+    _check_range(version, "pads", values, 0)
     return tuple(zip(values[:rank], values[rank:], strict=True))
 
 
@@ -196,26 +198,27 @@ def _axes(rank: int) -> str:
     return "1 spatial axis" if rank == 1 else f"{rank} spatial axes"
 
 
-def _check_range(row: Row, name: str, values: tuple[int, ...], least: int) -> None:
+def _check_range(version: OperatorVersion, name: str, values: tuple[int, ...], least: int) -> None:
     for value in values:
         if not least <= value <= LARGEST:
-            raise UnpoolError(f"{row.label}: {name} needs values from {least} to {LARGEST}, got {list(values)}.")
+            raise UnpoolError(f"{version.label}: {name} needs values from {least} to {LARGEST}, got {list(values)}.")
 
 
-def padding_mode(row: Row, attributes: Attributes, *, pads_may_be_ignored: bool) -> str:
+def padding_mode(version: OperatorVersion, attributes: Attributes, *, pads_may_be_ignored: bool) -> str:
     """The `auto_pad` attribute, which excludes pads other than 0; the empty string is NOTSET."""
-    mode = choice(row, "auto_pad", attributes.get("auto_pad", "NOTSET") or "NOTSET", AUTO_PAD)
+    mode = choice(version, "auto_pad", attributes.get("auto_pad", "NOTSET") or "NOTSET", AUTO_PAD)
     pads = attributes.get("pads", ())
     if mode != "NOTSET" and any(pads) and not pads_may_be_ignored:
         raise UnpoolError(
-            f"{row.label}: pads and auto_pad exclude each other, got pads {list(pads)} and auto_pad {mode}. Drop one."
+            f"{version.label}: pads and auto_pad exclude each other, got pads {list(pads)} and auto_pad {mode}. "
+            "Drop one."
         )
     return mode
 
 
-def flag(row: Row, attributes: Attributes, name: str) -> bool:
+def flag(version: OperatorVersion, attributes: Attributes, name: str) -> bool:
     """An integer attribute that is 0 or 1, default 0; any other value is an error."""
-    return is_set(row.label, attributes, name)
+    return is_set(version.label, attributes, name)
 
 
 def is_set(label: str, attributes: Attributes, name: str, *, default: bool = False) -> bool:
@@ -226,11 +229,11 @@ def is_set(label: str, attributes: Attributes, name: str, *, default: bool = Fal
     return bool(value)
 
 
-def choice(row: Row, name: str, value: str, allowed: tuple[str, ...]) -> str:
+def choice(version: OperatorVersion, name: str, value: str, allowed: tuple[str, ...]) -> str:
     """`value`, which has to be one of the allowed words."""
     if value not in allowed:
         raise UnpoolError(
-            f"{row.label}: {name} is one of {', '.join(allowed)}; got {value!r}. {suggest_name(value, allowed)}"
+            f"{version.label}: {name} is one of {', '.join(allowed)}; got {value!r}. {suggest_name(value, allowed)}"
         )
     return value
 
@@ -243,37 +246,41 @@ def sizes(where: str, values: Any, rank: int) -> tuple[int, ...]:
     return checked
 
 
-def shape_tensor(row: Row, sizes: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def shape_tensor(version: OperatorVersion, sizes: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A plain list of sizes as the int64 tensor that an operator takes."""
-    values = [_int(f"{row.label}: output_shape", size) for size in sizes]
+    values = [_int(f"{version.label}: output_shape", size) for size in sizes]
     if any(not -(2**63) <= value < 2**63 for value in values):
-        raise UnpoolError(f"{row.label}: output_shape needs 64-bit integers, got {values}.")
+        raise UnpoolError(f"{version.label}: output_shape needs 64-bit integers, got {values}.")
     return np.array(values, np.int64)
 
 
-def activation_of(row: Row, attributes: Attributes) -> Activation | None:
+def activation_of(version: OperatorVersion, attributes: Attributes) -> Activation | None:
     """The activation that a node asks for, or None."""
     name = attributes.get("activation")
     params: tuple[float, ...] = attributes.get("activation_params", ())
     if name is None:
         if "activation_params" in attributes:
-            raise UnpoolError(f"{row.label}: activation_params {list(params)} need an activation. Pass its name too.")
+            raise UnpoolError(
+                f"{version.label}: activation_params {list(params)} need an activation. Pass its name too."
+            )
         return None
-    choice(row, "activation", name, tuple(ACTIVATION_PARAMS))
+    choice(version, "activation", name, tuple(ACTIVATION_PARAMS))
     if name == "Relu" and len(params) == 2 and params[0] == 0.0 and params[1] >= float(np.finfo(np.float32).max):
         return Activation("Relu")
     expected = ACTIVATION_PARAMS[name]
     if len(params) != len(expected):
         words = ", ".join(expected) or "no parameters"
         raise UnpoolError(
-            f"{row.label}: {name} takes activation_params [{words}], got {list(params)}. Pass {len(expected)} values."
+            f"{version.label}: {name} takes activation_params [{words}], got {list(params)}. "
+            f"Pass {len(expected)} values."
         )
     return Activation(name, params)
 
 
-def check_activation_type(row: Row, activation: Activation | None, dtype: str) -> None:
+def check_activation_type(version: OperatorVersion, activation: Activation | None, dtype: str) -> None:
     """Refuse every activation of int8 or uint8 except Relu and Clip."""
     if activation is not None and dtype in ("int8", "uint8") and activation.name not in ("Relu", "Clip"):
         raise UnsupportedError(
-            f"{row.label}: expected Relu or Clip as the activation of {dtype}, got {activation.name}. Use a float type."
+            f"{version.label}: expected Relu or Clip as the activation of {dtype}, got {activation.name}. "
+            "Use a float type."
         )

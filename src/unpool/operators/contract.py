@@ -1,7 +1,7 @@
 """Every version of the three operators as data: attributes, types, inputs and outputs.
 
-An opset number selects the newest row that is not above it. `com.ms.internal.nhwc` repeats the ONNX rows up to
-12 / 11 / 11 with two more attributes. `newest` is the row of a call that names no opset.
+An opset number selects the newest version that is not above it. `com.ms.internal.nhwc` repeats the ONNX versions up to
+12 / 11 / 11 with two more attributes. `newest` is the version of a call that names no opset.
 
 Source: the ONNX operator schemas, and the schemas of `com.ms.internal.nhwc` in ONNX Runtime.
 """
@@ -31,11 +31,12 @@ INPUT_NAMES = {
 """By operator, the names of its inputs: the standard's, where it has them."""
 NHWC = "com.ms.internal.nhwc"
 DOMAINS = ("", NHWC)
+NEWEST_NHWC = 12  # the newest version of an operator that the domain NHWC repeats
 NEWEST_OPSET = 28  # of ONNX, up to which no operator has a version that is not in the table
 
 
 class AttributeType(Enum):
-    """The attribute types that occur in the rows."""
+    """The attribute types that occur in the versions."""
 
     INT = "int"
     INTS = "ints"
@@ -52,10 +53,10 @@ class Switch(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class OperatorVersion:
     """One operator in one version of one domain; `since_version` None accepts what the newest version accepts.
 
-    There is one object per row, so rows are compared by identity.
+    There is one object per version and domain: they are compared by identity.
     """
 
     operator: str
@@ -72,7 +73,7 @@ class Row:
 
     @cached_property
     def label(self) -> str:
-        """Name of this row in error messages, such as `MaxPool-12`."""
+        """Name of this version in error messages, such as `MaxPool-12`."""
         version = "" if self.since_version is None else f"-{self.since_version}"
         domain = f" ({self.domain})" if self.domain and self.since_version is not None else ""
         return f"{self.operator}{version}{domain}"
@@ -116,20 +117,20 @@ _ACTIVATION = {"activation": _STRING, "activation_params": AttributeType.FLOATS}
 _KERNEL = frozenset({"kernel_shape"})
 
 
-def _pool(version: int, attributes: dict[str, AttributeType], types: tuple[str, ...], outputs: int) -> Row:
-    return Row("MaxPool", "", version, MappingProxyType(attributes), _KERNEL, types, 1, 1, outputs)
+def _pool(since: int, attributes: dict[str, AttributeType], types: tuple[str, ...], outputs: int) -> OperatorVersion:
+    return OperatorVersion("MaxPool", "", since, MappingProxyType(attributes), _KERNEL, types, 1, 1, outputs)
 
 
-def _unpool(version: int, types: tuple[str, ...]) -> Row:
-    return Row("MaxUnpool", "", version, MappingProxyType(_WINDOW), _KERNEL, types, 2, 3, 1)
+def _unpool(since: int, types: tuple[str, ...]) -> OperatorVersion:
+    return OperatorVersion("MaxUnpool", "", since, MappingProxyType(_WINDOW), _KERNEL, types, 2, 3, 1)
 
 
-def _grow(version: int, types: tuple[str, ...], *switches: Switch) -> Row:
+def _grow(since: int, types: tuple[str, ...], *switches: Switch) -> OperatorVersion:
     attributes = MappingProxyType(_GROW)
-    return Row("ConvTranspose", "", version, attributes, frozenset(), types, 2, 3, 1, frozenset(switches))
+    return OperatorVersion("ConvTranspose", "", since, attributes, frozenset(), types, 2, 3, 1, frozenset(switches))
 
 
-_ONNX_ROWS = (
+_ONNX_VERSIONS = (
     _pool(1, _POOL_1, _FLOATS, 1),
     _pool(8, _POOL_8, _FLOATS, 2),
     _pool(10, _POOL_10, _FLOATS, 2),
@@ -144,37 +145,37 @@ _ONNX_ROWS = (
     _grow(22, ("bfloat16", *_FLOATS)),
 )
 
-ROWS: tuple[Row, ...] = (
-    *_ONNX_ROWS,
+VERSIONS: tuple[OperatorVersion, ...] = (
+    *_ONNX_VERSIONS,
     *(
-        replace(row, domain=NHWC, attributes=MappingProxyType({**row.attributes, **_ACTIVATION}))
-        for row in _ONNX_ROWS
-        if row.since_version is not None and row.since_version < 22
+        replace(each, domain=NHWC, attributes=MappingProxyType({**each.attributes, **_ACTIVATION}))
+        for each in _ONNX_VERSIONS
+        if each.since_version is not None and each.since_version <= NEWEST_NHWC
     ),
 )
 
 
-def rows_of(operator: str, domain: str) -> tuple[Row, ...]:
+def versions_of(operator: str, domain: str) -> tuple[OperatorVersion, ...]:
     """All versions of an operator in a domain, oldest first; another operator or domain is an UnsupportedError."""
-    rows = tuple(row for row in ROWS if row.operator == operator and row.domain == domain)
-    if not rows:
+    versions = tuple(each for each in VERSIONS if each.operator == operator and each.domain == domain)
+    if not versions:
         raise UnsupportedError(
             f"{operator}: expected one of {', '.join(OPERATORS)} in domain 'ai.onnx' or {NHWC!r}, "
             f"got domain {domain!r}. Leave other operators to another runtime."
         )
-    return rows
+    return versions
 
 
-def row(operator: str, domain: str, opset: int) -> Row:
-    """The row that an opset selects, the newest version not above it; before the first an UnsupportedError.
+def version_at(operator: str, domain: str, opset: int) -> OperatorVersion:
+    """The version that an opset selects, the newest version not above it; before the first an UnsupportedError.
 
-    >>> row("MaxPool", "", 13).label, row("MaxUnpool", "com.ms.internal.nhwc", 22).label
+    >>> version_at("MaxPool", "", 13).label, version_at("MaxUnpool", "com.ms.internal.nhwc", 22).label
     ('MaxPool-12', 'MaxUnpool-11 (com.ms.internal.nhwc)')
     """
-    versions = rows_of(operator, domain)
+    versions = versions_of(operator, domain)
     if isinstance(opset, bool) or not isinstance(opset, int):
         raise UnpoolError(f"{operator}: opset is an int such as 22, or None for the newest; got {opset!r}.")
-    chosen = [row for row in versions if row.since_version is not None and row.since_version <= opset]
+    chosen = [each for each in versions if each.since_version is not None and each.since_version <= opset]
     if not chosen:
         raise UnsupportedError(
             f"{operator}: exists from opset {versions[0].since_version} on in domain {domain or 'ai.onnx'!r}, "
@@ -183,21 +184,21 @@ def row(operator: str, domain: str, opset: int) -> Row:
     return chosen[-1]
 
 
-def newest(operator: str, *, channels_last: bool) -> Row:
-    """Row for a call without an opset: the newest version, with activations, in either layout."""
-    return row_in_layout(operator, None, channels_last=channels_last)
+def newest(operator: str, *, channels_last: bool) -> OperatorVersion:
+    """The version for a call without an opset: the newest version, with activations, in either layout."""
+    return version_in_layout(operator, None, channels_last=channels_last)
 
 
 @cache
-def row_in_layout(operator: str, opset: int | None, *, channels_last: bool) -> Row:
-    """The row of the standard that an opset selects, None for the newest, with activations, in either layout."""
-    chosen = rows_of(operator, "")[-1] if opset is None else row(operator, "", opset)
+def version_in_layout(operator: str, opset: int | None, *, channels_last: bool) -> OperatorVersion:
+    """The version of the standard that an opset selects, None for the newest, with activations, in either layout."""
+    chosen = versions_of(operator, "")[-1] if opset is None else version_at(operator, "", opset)
     attributes = MappingProxyType({**chosen.attributes, **_ACTIVATION})
-    version = None if opset is None else chosen.since_version
-    return replace(chosen, domain=NHWC if channels_last else "", since_version=version, attributes=attributes)
+    since = None if opset is None else chosen.since_version
+    return replace(chosen, domain=NHWC if channels_last else "", since_version=since, attributes=attributes)
 
 
-def row_with(row: Row, attribute: str) -> Row | None:
-    """The oldest row of this operator that has the attribute, in the row's own domain if there is one."""
-    rows = [other for other in ROWS if other.operator == row.operator and attribute in other.attributes]
-    return min(rows, key=lambda other: other.domain != row.domain, default=None)
+def version_with(version: OperatorVersion, attribute: str) -> OperatorVersion | None:
+    """The oldest version of this operator that has the attribute, in the version's own domain if there is one."""
+    versions = [other for other in VERSIONS if other.operator == version.operator and attribute in other.attributes]
+    return min(versions, key=lambda other: other.domain != version.domain, default=None)

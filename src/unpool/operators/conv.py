@@ -17,13 +17,13 @@ from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.operators import attributes as read
 from unpool.operators import contract
 from unpool.operators.attributes import Activation, Attributes
-from unpool.operators.contract import AttributeType, Row
+from unpool.operators.contract import AttributeType, OperatorVersion
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape
 
 _NAMES = ("kernel_shape", "strides", "pads", "dilations", "auto_pad", "group", "activation", "activation_params")
-_TRANSPOSED = contract.row_in_layout("ConvTranspose", None, channels_last=False)
-ROW = replace(
+_TRANSPOSED = contract.version_in_layout("ConvTranspose", None, channels_last=False)
+VERSION = replace(
     _TRANSPOSED,
     operator="Conv",
     attributes=MappingProxyType({name: _TRANSPOSED.attributes[name] for name in _NAMES} | {"exact": AttributeType.INT}),
@@ -43,7 +43,7 @@ class ConvSpec:
     w_shape: Shape | None = None
     """The shape of W if the weights come in the ConvTranspose's layout; None if they come as W."""
 
-    row: ClassVar[Row] = ROW
+    version: ClassVar[OperatorVersion] = VERSION
 
 
 def resolve(attributes: Attributes, *, exact: bool) -> ConvSpec:
@@ -52,19 +52,21 @@ def resolve(attributes: Attributes, *, exact: bool) -> ConvSpec:
     Raises:
         UnsupportedError: strides other than 1, or padding that depends on the size of X.
     """
-    given = read.check(ROW, attributes)
+    given = read.check(VERSION, attributes)
     group, strides = given.get("group", 1), given.get("strides", ())
     if not 1 <= group <= read.LARGEST:
-        raise UnpoolError(f"{ROW.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one.")
-    padding = read.padding_mode(ROW, given, pads_may_be_ignored=False)
+        raise UnpoolError(
+            f"{VERSION.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one."
+        )
+    padding = read.padding_mode(VERSION, given, pads_may_be_ignored=False)
     if set(strides) - {1} or padding.startswith("SAME_"):
         got = f"auto_pad {padding}" if padding.startswith("SAME_") else f"strides {list(strides)}"
         raise UnsupportedError(
-            f"{ROW.label}: expected strides of 1 and explicit pads, got {got}. Use the standard's Conv."
+            f"{VERSION.label}: expected strides of 1 and explicit pads, got {got}. Use the standard's Conv."
         )
     lists: dict[str, Any] = {name: given.get(name) for name in ("kernel_shape", "dilations", "pads")}
-    is_exact = read.is_set(ROW.label, given, "exact", default=exact)
-    return ConvSpec(**lists, group=group, activation=read.activation_of(ROW, given), is_exact=is_exact)
+    is_exact = read.is_set(VERSION.label, given, "exact", default=exact)
+    return ConvSpec(**lists, group=group, activation=read.activation_of(VERSION, given), is_exact=is_exact)
 
 
 @lru_cache(maxsize=1024)
@@ -72,24 +74,24 @@ def transposed(spec: ConvSpec, x_shape: Shape, w_shape: Shape) -> ConvTransposeS
     """The ConvTranspose that computes a Conv of X and W, (M, C/group, k1..kn); its weights have `transposed_shape`."""
     _check_weights(spec, x_shape, w_shape)
     rank, window = len(w_shape) - 2, w_shape[2:]
-    dilations = read.window_list(ROW, "dilations", spec.dilations, rank, 1)
-    pads = read.pad_list(ROW, spec.pads, rank)
+    dilations = read.window_list(VERSION, "dilations", spec.dilations, rank, 1)
+    pads = read.pad_list(VERSION, spec.pads, rank)
     reach = [(size - 1) * dilation for size, dilation in zip(window, dilations, strict=True)]
     for axis, (far, pair) in enumerate(zip(reach, pads, strict=True)):
         if max(pair) > far:
             raise UnsupportedError(
-                f"{ROW.label}: spatial axis {axis} needs pads up to {far}, the reach of its window, got {list(pair)}. "
-                "Use the standard's Conv."
+                f"{VERSION.label}: spatial axis {axis} needs pads up to {far}, the reach of its window, got "
+                f"{list(pair)}. Use the standard's Conv."
             )
         if x_shape[2 + axis] + sum(pair) < far:
             raise ShapeError(
-                f"{ROW.label}: spatial axis {axis} needs room for a window of {far + 1}, got {x_shape[2 + axis]} "
+                f"{VERSION.label}: spatial axis {axis} needs room for a window of {far + 1}, got {x_shape[2 + axis]} "
                 f"elements and pads {list(pair)}. Pad more or use a smaller window."
             )
     cut = [far - begin for far, (begin, _) in zip(reach, pads, strict=True)]
     cut += [far - end for far, (_, end) in zip(reach, pads, strict=True)]
     return ConvTransposeSpec(
-        ROW, "spec", kernel_shape=window, strides=None, dilations=dilations, pads=tuple(cut), padding="NOTSET",
+        VERSION, "spec", kernel_shape=window, strides=None, dilations=dilations, pads=tuple(cut), padding="NOTSET",
         output_padding=None, output_shape=None, group=spec.group, activation=spec.activation, is_exact=spec.is_exact,
     )  # fmt: skip
 
@@ -101,18 +103,18 @@ def transposed_shape(spec: ConvSpec, w_shape: Shape) -> Shape:
 
 
 def _check_weights(spec: ConvSpec, x_shape: Shape, w_shape: Shape) -> None:
-    where, got = f"{ROW.label}: W", f"(X is {format_shape(x_shape)}), got {format_shape(w_shape)}"
+    where, got = f"{VERSION.label}: W", f"(X is {format_shape(x_shape)}), got {format_shape(w_shape)}"
     if len(x_shape) < 3:
-        raise ShapeError(f"{ROW.label}: X needs rank 3 or more, (N, C, D1..Dk), got {format_shape(x_shape)}.")
+        raise ShapeError(f"{VERSION.label}: X needs rank 3 or more, (N, C, D1..Dk), got {format_shape(x_shape)}.")
     if len(w_shape) != len(x_shape):
         raise ShapeError(f"{where} needs rank {len(x_shape)} {got}. Use (M, C/group, k1..kn).")
     if w_shape[1] * spec.group != x_shape[1]:
         raise ShapeError(f"{where} needs {x_shape[1]} / {spec.group} input channels second {got}.")
     if w_shape[0] % spec.group:
-        raise ShapeError(f"{ROW.label}: group needs to divide {w_shape[0]} output channels, got {spec.group}.")
+        raise ShapeError(f"{VERSION.label}: group needs to divide {w_shape[0]} output channels, got {spec.group}.")
     if spec.kernel_shape is not None and spec.kernel_shape != w_shape[2:]:
         raise ShapeError(
-            f"{ROW.label}: kernel_shape needs the window of W, {list(w_shape[2:])}, got {list(spec.kernel_shape)}. "
+            f"{VERSION.label}: kernel_shape needs the window of W, {list(w_shape[2:])}, got {list(spec.kernel_shape)}. "
             "Leave kernel_shape out."
         )
     if 0 in w_shape:

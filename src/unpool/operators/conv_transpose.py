@@ -12,14 +12,14 @@ from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, OddSide, Window, element_count, split_begin, upsampled_size
 from unpool.operators import attributes as read
 from unpool.operators.attributes import Activation, Attributes
-from unpool.operators.contract import Row, Switch
+from unpool.operators.contract import OperatorVersion, Switch
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 
 class ConvTransposeSpec(NamedTuple):
     """The attributes of one ConvTranspose, checked against its version; None where W or X must settle a default."""
 
-    row: Row
+    version: OperatorVersion
     compat: str
     kernel_shape: Shape | None
     strides: Shape | None
@@ -54,16 +54,21 @@ class ConvTransposeCall(NamedTuple):
     large: FeatureShape
 
 
-def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
+def resolve(version: OperatorVersion, attributes: Attributes, compat: str) -> ConvTransposeSpec:
     """The checked attributes of a ConvTranspose, whose lists agree with each other; X and W are not known yet."""
-    given = read.check(row, attributes)
+    given = read.check(version, attributes)
     group = given.get("group", 1)
     if not 1 <= group <= read.LARGEST:
-        raise UnpoolError(f"{row.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one.")
-    padding, activation = read.padding_mode(row, given, pads_may_be_ignored=False), read.activation_of(row, given)
+        raise UnpoolError(
+            f"{version.label}: group needs a value of 1 or more, got {group}. Pass 1 for an ungrouped one."
+        )
+    padding, activation = (
+        read.padding_mode(version, given, pads_may_be_ignored=False),
+        read.activation_of(version, given),
+    )
     names = ("kernel_shape", "strides", "dilations", "pads", "output_padding", "output_shape")
     lists: dict[str, Any] = {name: given.get(name) for name in names}
-    spec = ConvTransposeSpec(row, compat, padding=padding, group=group, activation=activation, **lists)
+    spec = ConvTransposeSpec(version, compat, padding=padding, group=group, activation=activation, **lists)
     lengths = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
     rank = next((len(values) for values in lengths if values is not None), None)
     if rank is not None:
@@ -74,20 +79,20 @@ def resolve(row: Row, attributes: Attributes, compat: str) -> ConvTransposeSpec:
 @lru_cache(maxsize=1024)
 def call(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, b_shape: Shape | None) -> ConvTransposeCall:
     """Sizes and padding for one set of shapes; W is (C, M/group, k1..kn) in either layout."""
-    small = feature_shape(spec.row, "X", x_shape)
+    small = feature_shape(spec.version, "X", x_shape)
     rank = len(small.spatial)
     maps = _check_weights(spec, small, x_shape, w_shape)
     if b_shape is not None and b_shape != (maps,):
         raise ShapeError(
-            f"{spec.row.label}: B needs shape {maps}, one per output channel, got {format_shape(b_shape)}."
+            f"{spec.version.label}: B needs shape {maps}, one per output channel, got {format_shape(b_shape)}."
         )
     rules = axis_rules(spec, w_shape[2:])
     _check_output_shape(spec, small.batch, maps, rank)
     sizes = zip(rules, small.spatial, strict=True)
     axes = tuple(axis(spec, number, rule, size) for number, (rule, size) in enumerate(sizes))
     large = FeatureShape(small.batch, maps, tuple(one.large for one in axes))
-    element_count(small.in_onnx_order(), spec.row.label)
-    element_count(large.in_onnx_order(), spec.row.label)
+    element_count(small.in_onnx_order(), spec.version.label)
+    element_count(large.in_onnx_order(), spec.version.label)
     return ConvTransposeCall(spec, axes, small, large)
 
 
@@ -104,7 +109,7 @@ def axis(spec: ConvTransposeSpec, number: int, rule: AxisRule, small: int) -> Ax
     begin, large = _placed(spec, small, rule)
     if large < 0:
         raise ShapeError(
-            f"{spec.row.label}: spatial axis {number} needs an output size of 0 or more, got {large} from "
+            f"{spec.version.label}: spatial axis {number} needs an output size of 0 or more, got {large} from "
             f"{small} elements and pads {list(rule.pads)}. Reduce the pads."
         )
     return Axis(large, small, rule.window, begin)
@@ -112,7 +117,7 @@ def axis(spec: ConvTransposeSpec, number: int, rule: AxisRule, small: int) -> Ax
 
 def _check_weights(spec: ConvTransposeSpec, small: FeatureShape, x_shape: Shape, w_shape: Shape) -> int:
     """The number of output channels."""
-    label = spec.row.label
+    label = spec.version.label
     if len(w_shape) != len(x_shape):
         raise ShapeError(
             f"{label}: W needs rank {len(x_shape)} (X is {format_shape(x_shape)}), got "
@@ -137,12 +142,12 @@ def _windows_with_pads(
     spec: ConvTransposeSpec, rank: int, sizes: Shape | None
 ) -> tuple[tuple[Window, ...], tuple[tuple[int, int], ...], Shape]:
     """Window, pads and output_padding of every spatial axis."""
-    sizes = read.window_list(spec.row, "kernel_shape", sizes, rank, 1)
-    strides = read.window_list(spec.row, "strides", spec.strides, rank, 1)
-    dilations = read.window_list(spec.row, "dilations", spec.dilations, rank, 1)
+    sizes = read.window_list(spec.version, "kernel_shape", sizes, rank, 1)
+    strides = read.window_list(spec.version, "strides", spec.strides, rank, 1)
+    dilations = read.window_list(spec.version, "dilations", spec.dilations, rank, 1)
     windows = tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True))
-    pads = read.pad_list(spec.row, spec.pads, rank)
-    extra = read.window_list(spec.row, "output_padding", spec.output_padding, rank, 0)
+    pads = read.pad_list(spec.version, spec.pads, rank)
+    extra = read.window_list(spec.version, "output_padding", spec.output_padding, rank, 0)
     for value, window in zip(extra, windows, strict=True):
         if value > 0:
             _check_output_padding(spec, value, window)
@@ -150,15 +155,15 @@ def _windows_with_pads(
 
 
 def _check_output_padding(spec: ConvTransposeSpec, value: int, window: Window) -> None:
-    is_bounded = Switch.OUTPUT_PADDING_UNBOUNDED not in spec.row.switches
+    is_bounded = Switch.OUTPUT_PADDING_UNBOUNDED not in spec.version.switches
     if is_bounded and value >= max(window.stride, window.dilation):
         raise UnpoolError(
-            f"{spec.row.label}: output_padding needs values below the larger of stride {window.stride} and "
+            f"{spec.version.label}: output_padding needs values below the larger of stride {window.stride} and "
             f"dilation {window.dilation}, got {value}."
         )
     if spec.compat == "ort" and value >= window.stride:
         raise UnpoolError(
-            f"{spec.row.label}: compat='ort' needs output_padding below the stride {window.stride}, got {value}. "
+            f"{spec.version.label}: compat='ort' needs output_padding below the stride {window.stride}, got {value}. "
             "Use compat='spec'."
         )
 
@@ -172,12 +177,12 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
         asked = asked[2:]
     if len(asked) != rank:
         raise ShapeError(
-            f"{spec.row.label}: output_shape needs {rank} spatial sizes (N and M in front only as {batch}, {maps}), "
-            f"got {list(asked)}. Give one per spatial axis."
+            f"{spec.version.label}: output_shape needs {rank} spatial sizes (N and M in front only as {batch}, "
+            f"{maps}), got {list(asked)}. Give one per spatial axis."
         )
     if min(asked) < 0:
         raise ShapeError(
-            f"{spec.row.label}: output_shape needs sizes of 0 or more, got {list(asked)}. Pass spatial sizes of Y."
+            f"{spec.version.label}: output_shape needs sizes of 0 or more, got {list(asked)}. Pass spatial sizes of Y."
         )
 
 
@@ -196,5 +201,5 @@ def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, i
 
 def _odd_side_of_output_shape(spec: ConvTransposeSpec) -> OddSide:
     """SAME_UPPER puts the larger half at the end, everything else at the beginning; version 1 swaps the two."""
-    is_swapped = Switch.ODD_SIDE_SWAPPED in spec.row.switches and spec.compat == "spec"
+    is_swapped = Switch.ODD_SIDE_SWAPPED in spec.version.switches and spec.compat == "spec"
     return OddSide.END if (spec.padding == "SAME_UPPER") != is_swapped else OddSide.BEGIN

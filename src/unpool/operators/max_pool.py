@@ -12,7 +12,7 @@ from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, Padding, PoolRule, Window, element_count
 from unpool.operators import attributes as read
 from unpool.operators.attributes import Activation, Attributes
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 PADDINGS = {
@@ -25,7 +25,7 @@ PADDINGS = {
 class MaxPoolSpec(NamedTuple):
     """The attributes of one MaxPool, checked against its version."""
 
-    row: Row
+    version: OperatorVersion
     compat: str
     windows: tuple[Window, ...]
     pads: tuple[tuple[int, int], ...]
@@ -44,41 +44,43 @@ class MaxPoolCall(NamedTuple):
     large: FeatureShape
 
 
-def resolve(row: Row, attributes: Attributes, compat: str) -> MaxPoolSpec:
+def resolve(version: OperatorVersion, attributes: Attributes, compat: str) -> MaxPoolSpec:
     """The checked attributes of a MaxPool."""
-    given = read.check(row, attributes)
+    given = read.check(version, attributes)
     rank = len(given["kernel_shape"])
-    sizes = read.window_list(row, "kernel_shape", given["kernel_shape"], rank, 1)
-    strides = read.window_list(row, "strides", given.get("strides"), rank, 1)
-    dilations = read.window_list(row, "dilations", given.get("dilations"), rank, 1)
-    padding = read.padding_mode(row, given, pads_may_be_ignored=compat == "ort")
-    pads = read.pad_list(row, given.get("pads"), rank)
+    sizes = read.window_list(version, "kernel_shape", given["kernel_shape"], rank, 1)
+    strides = read.window_list(version, "strides", given.get("strides"), rank, 1)
+    dilations = read.window_list(version, "dilations", given.get("dilations"), rank, 1)
+    padding = read.padding_mode(version, given, pads_may_be_ignored=compat == "ort")
+    pads = read.pad_list(version, given.get("pads"), rank)
     if compat == "ort":
         for size, pair in zip(sizes, pads, strict=True):
             if max(pair) >= size:
                 raise UnpoolError(
-                    f"{row.label}: compat='ort' needs pads below kernel_shape {list(sizes)}, got {list(pair)}. "
+                    f"{version.label}: compat='ort' needs pads below kernel_shape {list(sizes)}, got {list(pair)}. "
                     "Use compat='spec'."
                 )
     windows = tuple(Window(*each) for each in zip(sizes, strides, dilations, strict=True))
-    ceil, is_column_major = (read.flag(row, given, name) for name in ("ceil_mode", "storage_order"))
-    return MaxPoolSpec(row, compat, windows, pads, padding, ceil, is_column_major, read.activation_of(row, given))
+    ceil, is_column_major = (read.flag(version, given, name) for name in ("ceil_mode", "storage_order"))
+    return MaxPoolSpec(
+        version, compat, windows, pads, padding, ceil, is_column_major, read.activation_of(version, given)
+    )
 
 
 @lru_cache(maxsize=1024)
 def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
     """Sizes and padding for one shape of X."""
-    large = feature_shape(spec.row, "X", x_shape)
+    large = feature_shape(spec.version, "X", x_shape)
     rank = len(large.spatial)
     if rank != len(spec.windows):
         raise ShapeError(
-            f"{spec.row.label}: kernel_shape needs {rank} values (X is {format_shape(x_shape)}), got "
+            f"{spec.version.label}: kernel_shape needs {rank} values (X is {format_shape(x_shape)}), got "
             f"{len(spec.windows)}. Give one per spatial axis."
         )
     axes = tuple(axis(spec, number, size) for number, size in enumerate(large.spatial))
     small = FeatureShape(large.batch, large.channels, tuple(one.small for one in axes))
-    element_count(large.in_onnx_order(), spec.row.label)
-    element_count(small.in_onnx_order(), spec.row.label)
+    element_count(large.in_onnx_order(), spec.version.label)
+    element_count(small.in_onnx_order(), spec.version.label)
     return MaxPoolCall(spec, axes, small, large)
 
 
@@ -89,7 +91,7 @@ def axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
     begin, small = geometry.place_pool(large, window, spec.pads[number], rule)
     if small < 0:
         raise ShapeError(
-            f"{spec.row.label}: spatial axis {number} needs room for a window of {window.reach}, got {large} elements "
-            f"and pads {list(spec.pads[number])}, which gives size {small}. Pad more or use a smaller kernel."
+            f"{spec.version.label}: spatial axis {number} needs room for a window of {window.reach}, got {large} "
+            f"elements and pads {list(spec.pads[number])}, which gives size {small}. Pad more or use a smaller kernel."
         )
     return Axis(large, small, window, begin)

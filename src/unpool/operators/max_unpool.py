@@ -14,7 +14,7 @@ from unpool.errors import ShapeError
 from unpool.geometry import Axis, UnpoolWindow, Window, element_count, upsampled_size
 from unpool.operators import attributes as read
 from unpool.operators.attributes import Activation, Attributes
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
 INDEX_SPACES = ("auto", "output", "inferred")
@@ -23,7 +23,7 @@ INDEX_SPACES = ("auto", "output", "inferred")
 class MaxUnpoolSpec(NamedTuple):
     """The attributes of one MaxUnpool, checked against its version."""
 
-    row: Row
+    version: OperatorVersion
     compat: str
     index_space: str
     windows: tuple[Window, ...]
@@ -42,43 +42,43 @@ class MaxUnpoolCall(NamedTuple):
     index_space: str  # "output" or "inferred" when it is settled, "auto" when the indices must be read
 
 
-def resolve(row: Row, attributes: Attributes, compat: str, index_space: str) -> MaxUnpoolSpec:
+def resolve(version: OperatorVersion, attributes: Attributes, compat: str, index_space: str) -> MaxUnpoolSpec:
     """The checked attributes of a MaxUnpool."""
-    given = read.check(row, attributes)
-    read.choice(row, "index_space", index_space, INDEX_SPACES)
+    given = read.check(version, attributes)
+    read.choice(version, "index_space", index_space, INDEX_SPACES)
     rank = len(given["kernel_shape"])
-    sizes = read.window_list(row, "kernel_shape", given["kernel_shape"], rank, 1)
-    strides = read.window_list(row, "strides", given.get("strides"), rank, 1)
+    sizes = read.window_list(version, "kernel_shape", given["kernel_shape"], rank, 1)
+    strides = read.window_list(version, "strides", given.get("strides"), rank, 1)
     if compat == "ort" and index_space == "auto":
         index_space = "output"
     windows = tuple(Window(size, stride) for size, stride in zip(sizes, strides, strict=True))
-    pads = read.pad_list(row, given.get("pads"), rank)
-    return MaxUnpoolSpec(row, compat, index_space, windows, pads, read.activation_of(row, given))
+    pads = read.pad_list(version, given.get("pads"), rank)
+    return MaxUnpoolSpec(version, compat, index_space, windows, pads, read.activation_of(version, given))
 
 
 @lru_cache(maxsize=1024)
 def call(spec: MaxUnpoolSpec, x_shape: Shape, indices_shape: Shape, output_shape: Shape | None) -> MaxUnpoolCall:
     """Sizes for one set of shapes; `output_shape` is the value of the third input, (N, C, D1..Dk)."""
-    small = feature_shape(spec.row, "X", x_shape)
+    small = feature_shape(spec.version, "X", x_shape)
     if len(small.spatial) != len(spec.windows):
         raise ShapeError(
-            f"{spec.row.label}: kernel_shape needs {len(small.spatial)} values (X is {format_shape(x_shape)}), "
+            f"{spec.version.label}: kernel_shape needs {len(small.spatial)} values (X is {format_shape(x_shape)}), "
             f"got {len(spec.windows)}. Give one per spatial axis."
         )
     if indices_shape != small.in_onnx_order():
         raise ShapeError(
-            f"{spec.row.label}: I needs the (N, C, D1..Dk) shape of X, {format_shape(small.in_onnx_order())}, "
+            f"{spec.version.label}: I needs the (N, C, D1..Dk) shape of X, {format_shape(small.in_onnx_order())}, "
             f"got {format_shape(indices_shape)}. Pass the indices of the same pool."
         )
     inferred = tuple(inferred_size(spec, number, size) for number, size in enumerate(small.spatial))
     spatial = inferred if output_shape is None else _spatial_part(spec, small, output_shape)
     if min(spatial) < 0:
         raise ShapeError(
-            f"{spec.row.label}: kernel_shape, strides and pads need an output size of 0 or more, "
+            f"{spec.version.label}: kernel_shape, strides and pads need an output size of 0 or more, "
             f"got {list(inferred)}. Reduce the pads or pass output_shape."
         )
     large = FeatureShape(small.batch, small.channels, spatial)
-    element_count(large.in_onnx_order(), spec.row.label)
+    element_count(large.in_onnx_order(), spec.version.label)
     axes = tuple(
         Axis(big, little, window, pads[0])
         for big, little, window, pads in zip(spatial, small.spatial, spec.windows, spec.pads, strict=True)
@@ -106,7 +106,7 @@ def window_attributes(windows: Sequence[UnpoolWindow]) -> dict[str, list[int]]:
 
 def _spatial_part(spec: MaxUnpoolSpec, small: FeatureShape, output_shape: Shape) -> Shape:
     rank = 2 + len(small.spatial)
-    where = f"{spec.row.label}: output_shape"
+    where = f"{spec.version.label}: output_shape"
     if len(output_shape) != rank:
         raise ShapeError(f"{where} needs {rank} values, (N, C, D1..Dk), got {list(output_shape)}. Give one per axis.")
     if min(output_shape) < 0:
@@ -128,13 +128,13 @@ def _index_space(spec: MaxUnpoolSpec, small: FeatureShape, inferred: Shape, spat
     planes = small.batch * small.channels
     if spec.compat == "ort" and min(inferred) >= 0 and planes * math.prod(spatial) < planes * math.prod(inferred):
         raise ShapeError(
-            f"{spec.row.label}: compat='ort' needs an output_shape of at least {math.prod(inferred)} elements a plane, "
-            f"got {list(spatial)}. Use compat='spec'."
+            f"{spec.version.label}: compat='ort' needs an output_shape of at least {math.prod(inferred)} elements a "
+            f"plane, got {list(spatial)}. Use compat='spec'."
         )
     covers = all(big >= little >= 0 for big, little in zip(spatial, inferred, strict=True))
     if spec.index_space == "inferred" and not covers:
         raise ShapeError(
-            f"{spec.row.label}: index_space='inferred' needs an output_shape of at least {list(inferred)}, "
+            f"{spec.version.label}: index_space='inferred' needs an output_shape of at least {list(inferred)}, "
             f"got {list(spatial)}. Use index_space='output'."
         )
     if spec.index_space == "auto" and not covers:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.operators import attributes as read
 from unpool.operators.attributes import Activation, Attributes
-from unpool.operators.contract import AttributeType, Row
+from unpool.operators.contract import AttributeType, OperatorVersion
 from unpool.operators.tensors import Shape, check_like
 
 SIMPLE_ACTIVATIONS = ("Relu", "LeakyRelu", "Clip")
@@ -22,10 +22,10 @@ _ATTRIBUTES = {
     "activation": AttributeType.STRING,
     "activation_params": AttributeType.FLOATS,
 }
-INSTANCE_ROW = Row(
+INSTANCE_VERSION = OperatorVersion(
     "InstanceNormalization", "unpool", None, MappingProxyType(_ATTRIBUTES), frozenset(), ("float32", "float64"), 3, 4, 1
 )
-GROUP_ROW = Row(
+GROUP_VERSION = OperatorVersion(
     "GroupNormalization", "unpool", None, MappingProxyType({**_ATTRIBUTES, "num_groups": AttributeType.INT}),
     frozenset({"num_groups"}), ("float32", "float64"), 3, 4, 1,
 )  # fmt: skip
@@ -35,40 +35,40 @@ GROUP_ROW = Row(
 class NormalizationSpec:
     """The attributes of one normalization; `groups` is None for one of every channel."""
 
-    row: Row
+    version: OperatorVersion
     groups: int | None
     epsilon: float
     activation: Activation | None
 
 
-def resolve(row: Row, attributes: Attributes) -> NormalizationSpec:
+def resolve(version: OperatorVersion, attributes: Attributes) -> NormalizationSpec:
     """The checked attributes of a normalization."""
-    given = read.check(row, attributes)
+    given = read.check(version, attributes)
     epsilon, groups, activation = (
-        given.get("epsilon", DEFAULT_EPSILON), given.get("num_groups"), read.activation_of(row, given)
+        given.get("epsilon", DEFAULT_EPSILON), given.get("num_groups"), read.activation_of(version, given)
     )  # fmt: skip
     if not 0 < epsilon < float("inf"):
-        raise UnpoolError(f"{row.label}: epsilon needs a finite number above 0, got {epsilon}.")
+        raise UnpoolError(f"{version.label}: epsilon needs a finite number above 0, got {epsilon}.")
     if groups is not None and not 1 <= groups <= read.LARGEST:
-        raise UnpoolError(f"{row.label}: num_groups needs a value of 1 or more, got {groups}.")
+        raise UnpoolError(f"{version.label}: num_groups needs a value of 1 or more, got {groups}.")
     if activation is not None and activation.name not in SIMPLE_ACTIVATIONS:
         raise UnsupportedError(
-            f"{row.label}: expected one of {', '.join(SIMPLE_ACTIVATIONS)} as the activation, got {activation.name}. "
-            "Use a node of its own."
+            f"{version.label}: expected one of {', '.join(SIMPLE_ACTIVATIONS)} as the activation, got "
+            f"{activation.name}. Use a node of its own."
         )
     if activation is not None and any(value != value for value in activation.params):
-        raise UnpoolError(f"{row.label}: activation_params needs numbers, got {list(activation.params)}.")
-    return NormalizationSpec(row, groups, epsilon, activation)
+        raise UnpoolError(f"{version.label}: activation_params needs numbers, got {list(activation.params)}.")
+    return NormalizationSpec(version, groups, epsilon, activation)
 
 
 def check_shapes(spec: NormalizationSpec, x: Shape, scale: Shape, shift: Shape, residual: Shape | None) -> int:
     """The number of groups, after the check of shapes: X and the residual are (N, C, ...), the others (C,)."""
-    check_like(spec.row, x, residual)
+    check_like(spec.version, x, residual)
     channels = x[1]
     groups = channels if spec.groups is None else spec.groups
     for name, shape in (("scale", scale), ("B", shift)):
         if shape != (channels,):
-            raise ShapeError(f"{spec.row.label}: {name} needs shape ({channels},), one per channel, got {shape}.")
+            raise ShapeError(f"{spec.version.label}: {name} needs shape ({channels},), one per channel, got {shape}.")
     if groups and channels % groups:
-        raise ShapeError(f"{spec.row.label}: num_groups needs to divide {channels} channels, got {groups}.")
+        raise ShapeError(f"{spec.version.label}: num_groups needs to divide {channels} channels, got {groups}.")
     return groups

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from unpool.operators import attributes, contract, conv_transpose, max_pool, max_unpool
 from unpool.operators.attributes import Attributes
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
@@ -29,21 +29,21 @@ def spec(
         UnsupportedError: no such operator, version or attribute in this version.
         UnpoolError: an attribute is missing, ill-typed or out of range.
 
-    >>> spec("MaxPool", {"kernel_shape": [2, 2]}, opset=13).row.label
+    >>> spec("MaxPool", {"kernel_shape": [2, 2]}, opset=13).version.label
     'MaxPool-12'
     """
     if opset is None:
-        row = contract.newest(operator, channels_last=domain == contract.NHWC)
+        version = contract.newest(operator, channels_last=domain == contract.NHWC)
     else:
-        row = contract.row(operator, domain, opset)
-    return from_row(row, attrs, compat=compat, index_space=index_space)
+        version = contract.version_at(operator, domain, opset)
+    return from_row(version, attrs, compat=compat, index_space=index_space)
 
 
-def from_row(row: Row, attrs: Attributes, *, compat: str, index_space: str) -> Spec:
-    """As `spec`, for a row that is already chosen."""
-    attributes.choice(row, "compat", compat, attributes.COMPAT)
-    if row.operator == "MaxPool":
-        return max_pool.resolve(row, attrs, compat)
-    if row.operator == "MaxUnpool":
-        return max_unpool.resolve(row, attrs, compat, index_space)
-    return conv_transpose.resolve(row, attrs, compat)
+def from_row(version: OperatorVersion, attrs: Attributes, *, compat: str, index_space: str) -> Spec:
+    """As `spec`, for a version that is already chosen."""
+    attributes.choice(version, "compat", compat, attributes.COMPAT)
+    if version.operator == "MaxPool":
+        return max_pool.resolve(version, attrs, compat)
+    if version.operator == "MaxUnpool":
+        return max_unpool.resolve(version, attrs, compat, index_space)
+    return conv_transpose.resolve(version, attrs, compat)

@@ -12,29 +12,29 @@ from typing import ClassVar
 
 from unpool.errors import ShapeError
 from unpool.operators.attributes import Attributes, check
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import Shape, check_like
 
-ROW = Row("Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32", "float64"), 2, 3, 2)
+VERSION = OperatorVersion("Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32", "float64"), 2, 3, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class SnakeSpec:
     """A Snake, which has no attributes."""
 
-    row: ClassVar[Row] = ROW
+    version: ClassVar[OperatorVersion] = VERSION
 
 
 def resolve(attributes: Attributes) -> SnakeSpec:
     """The spec, after the check that there are no attributes."""
-    check(ROW, attributes)
+    check(VERSION, attributes)
     return SnakeSpec()
 
 
 def check_shapes(x: Shape, factors: Shape, residual: Shape | None) -> None:
     """Refuse shapes that do not fit: X and the residual are (N, C, ...), the factors (2, C)."""
-    check_like(ROW, x, residual)
+    check_like(VERSION, x, residual)
     if factors != (2, x[1]):
         raise ShapeError(
-            f"{ROW.label}: factors needs shape (2, {x[1]}), frequencies and magnitudes by channel, got {factors}."
+            f"{VERSION.label}: factors needs shape (2, {x[1]}), frequencies and magnitudes by channel, got {factors}."
         )

@@ -48,24 +48,24 @@ DEFAULTS = Settings()
 class UnpoolOperator(NamedTuple):
     """An operator of the domain, as a schema has it."""
 
-    row: contract.Row
+    version: contract.OperatorVersion
     text: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     resolve: Callable[[Attributes, Settings], Spec]
-    own_attributes: Mapping[str, AttributeType] = MappingProxyType({})  # beside those of the row
+    own_attributes: Mapping[str, AttributeType] = MappingProxyType({})  # beside those of the version
     packs_weights: bool = False
     """True if the weights of a compiled node are packed: its inputs after X are the constants of its plans."""
 
     @property
     def name(self) -> str:
         """The operator type of nodes."""
-        return self.row.operator
+        return self.version.operator
 
     @property
     def attributes(self) -> Mapping[str, AttributeType]:
         """All attributes."""
-        return {**self.row.attributes, **self.own_attributes}
+        return {**self.version.attributes, **self.own_attributes}
 
 
 def spec(operator: str, attributes: Attributes, settings: Settings = DEFAULTS) -> Spec:
@@ -74,7 +74,7 @@ def spec(operator: str, attributes: Attributes, settings: Settings = DEFAULTS) -
     Raises:
         UnpoolError: an attribute is missing, unknown, ill-typed or out of range.
 
-    >>> spec("MaxPool", {"kernel_shape": [2, 2], "opset": 13, "channels_last": 1}).row.is_channels_last
+    >>> spec("MaxPool", {"kernel_shape": [2, 2], "opset": 13, "channels_last": 1}).version.is_channels_last
     True
     >>> spec("GroupNormalization", {"num_groups": 2}).epsilon
     1e-05
@@ -92,11 +92,11 @@ def _resolve_standard(operator: str) -> Callable[[Attributes, Settings], Spec]:
             for name, kind in OPERATORS[operator].own_attributes.items()
             if name in given
         }
-        row = contract.row_in_layout(
+        version = contract.version_in_layout(
             operator, own.get("opset", settings.opset), channels_last=read.is_set(operator, own, "channels_last")
         )
         compat, index_space = own.get("compat", settings.compat), own.get("index_space", settings.index_space)
-        result = resolve.from_row(row, given, compat=compat, index_space=index_space)
+        result = resolve.from_row(version, given, compat=compat, index_space=index_space)
         if not isinstance(result, ConvTransposeSpec):
             return result
         return result._replace(is_exact=read.is_set(operator, own, "exact", default=settings.exact))
@@ -104,8 +104,8 @@ def _resolve_standard(operator: str) -> Callable[[Attributes, Settings], Spec]:
     return resolve_node
 
 
-def _resolve_normalization(row: contract.Row) -> Callable[[Attributes, Settings], Spec]:
-    return lambda attributes, _: normalization.resolve(row, attributes)
+def _resolve_normalization(version: contract.OperatorVersion) -> Callable[[Attributes, Settings], Spec]:
+    return lambda attributes, _: normalization.resolve(version, attributes)
 
 
 _X, _Y, _LIKE_X = Tensor("X", "(N, C, D1..Dk)"), Tensor("Y", "(N, C, d1..dk)"), Tensor("Y", "as X")
@@ -132,24 +132,24 @@ _TABLE = (
         _resolve_standard("ConvTranspose"), {**_MEANING, "exact": AttributeType.INT}, packs_weights=True,
     ),
     UnpoolOperator(
-        conv.ROW, "Conv of stride 1, and an activation, by the algorithms of ConvTranspose.",
+        conv.VERSION, "Conv of stride 1, and an activation, by the algorithms of ConvTranspose.",
         (_X, _W, _B), (_Y,),
         lambda attributes, settings: conv.resolve(attributes, exact=settings.exact), packs_weights=True,
     ),
     UnpoolOperator(
-        snake.ROW, "Y = total + magnitude * sin(frequency * total)^2, total = X + residual.",
+        snake.VERSION, "Y = total + magnitude * sin(frequency * total)^2, total = X + residual.",
         (Tensor("X", "(N, C, ...)"), Tensor("factors", "(2, C): frequencies, then magnitudes"), _RESIDUAL),
         (_LIKE_X, Tensor("total", "X + residual", is_optional=True)),
         lambda attributes, _: snake.resolve(attributes),
     ),
     UnpoolOperator(
-        normalization.INSTANCE_ROW,
+        normalization.INSTANCE_VERSION,
         "Y = activation((X - mean) / sqrt(variance + epsilon) * scale + B + residual), of every channel.",
-        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.INSTANCE_ROW),
+        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.INSTANCE_VERSION),
     ),
     UnpoolOperator(
-        normalization.GROUP_ROW, "As InstanceNormalization, of num_groups groups of neighbouring channels.",
-        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.GROUP_ROW),
+        normalization.GROUP_VERSION, "As InstanceNormalization, of num_groups groups of neighbouring channels.",
+        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.GROUP_VERSION),
     ),
 )  # fmt: skip
 OPERATORS: Mapping[str, UnpoolOperator] = MappingProxyType({each.name: each for each in _TABLE})

@@ -28,7 +28,7 @@ from unpool.kernels.gpu.elements import INTERPRETED, KINDS
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.attributes import Activation
-from unpool.operators.contract import INPUT_NAMES, Row
+from unpool.operators.contract import INPUT_NAMES, OperatorVersion
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
@@ -52,7 +52,7 @@ _PACKED = "_unpool_packed"
 class GpuCall(Protocol):
     """An operator for one set of shapes and types."""
 
-    row: Row
+    version: OperatorVersion
 
     def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[Tensor, ...]:
         """The outputs, in the tensors of `out` where there are any; arguments are those of the function `run`."""
@@ -80,16 +80,16 @@ def prepare_arrays(
     spec: Spec, inputs: Sequence[Any], outputs: int, *, nan_last: bool = False, per_plane: bool = False
 ) -> tuple[GpuCall, Tensors]:
     """One resolved operator for arrays on a GPU, after all checks of them, and its inputs as tensors."""
-    row = spec.row
-    row.check_inputs(inputs)
-    row.check_outputs(outputs)
+    version = spec.version
+    version.check_inputs(inputs)
+    version.check_outputs(outputs)
     raise_known()
     shape = None
     if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
-        inputs, shape = inputs[:2], _shape_on_host(row, inputs[2])
-    names = zip(INPUT_NAMES[row.operator], inputs, strict=False)
-    tensors = [None if x is None else tensor_of(row.label, name, x) for name, x in names]
-    check_devices(row, tensors)
+        inputs, shape = inputs[:2], _shape_on_host(version, inputs[2])
+    names = zip(INPUT_NAMES[version.operator], inputs, strict=False)
+    tensors = [None if x is None else tensor_of(version.label, name, x) for name, x in names]
+    check_devices(version, tensors)
     return prepare(spec, tensors, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape), tensors
 
 
@@ -113,13 +113,13 @@ def prepare(
     return _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
 
 
-def check_devices(row: Row, inputs: Tensors) -> None:
+def check_devices(version: OperatorVersion, inputs: Tensors) -> None:
     """Refuse tensors that are not on the device of the first one."""
     x = require(inputs[0])
     for number, tensor in enumerate(inputs):
         if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
-                f"{row.label}: {INPUT_NAMES[row.operator][number]} needs the device of X, {x.device}, got "
+                f"{version.label}: {INPUT_NAMES[version.operator][number]} needs the device of X, {x.device}, got "
                 f"{tensor.device}. Move it there."
             )
 
@@ -127,7 +127,7 @@ def check_devices(row: Row, inputs: Tensors) -> None:
 def own_weights(spec: Spec, w: Any) -> Tensor:
     """A copy of ConvTranspose's weights that only unpool can write to, with the packed weights."""
     assert isinstance(spec, ConvTransposeSpec), "no other operator has weights"
-    copy = tensor_of(spec.row.label, "W", w).clone(memory_format=torch.contiguous_format)
+    copy = tensor_of(spec.version.label, "W", w).clone(memory_format=torch.contiguous_format)
     if copy.dtype in KINDS and copy.dim() > 2 and copy.shape[0] % spec.group == 0:  # anything else is refused later
         rank = copy.dim() - 2
         strides = conv_kernels.WindowStrides(spec.strides or (1,) * rank, spec.dilations or (1,) * rank)
@@ -142,28 +142,28 @@ class GpuConvTranspose:
     def __init__(
         self, spec: ConvTransposeSpec, shape: Shape, dtype: torch.dtype, w: TypedShape, b: TypedShape | None
     ) -> None:
-        self.row = row = spec.row
-        storage = _storage_of(row, spec.activation, dtype)
+        self.version = version = spec.version
+        storage = _storage_of(version, spec.activation, dtype)
         for name, tensor in (("W", w), ("B", b)):
             if tensor is not None:
-                same_type(row, f"X and {name}", storage.dtype, numpy_dtype(row.label, name, tensor[1]))
+                same_type(version, f"X and {name}", storage.dtype, numpy_dtype(version.label, name, tensor[1]))
         call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
         channels, maps = w[0][:2]
         problem = conv_kernels.GpuConvProblem(
-            call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, row.is_channels_last,
+            call.axes, shape[0], spec.group, channels // spec.group, maps, storage.name, version.is_channels_last,
             **_activation_options(spec.activation),
         )  # fmt: skip
         windows = [axis.window for axis in call.axes]
         strides, dilations = (tuple(getattr(each, name) for each in windows) for name in ("stride", "dilation"))
         self._launch = conv_kernels.launch(problem)
         self._pack = conv_kernels.packer(w[0], w[1], spec.group, conv_kernels.WindowStrides(strides, dilations))
-        self._y_shape = call.large.in_layout(row)
+        self._y_shape = call.large.in_layout(version)
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X, W), or (X, W, B)."""
         x, w, b = require(inputs[0]), require(inputs[1]), inputs[2] if len(inputs) > 2 else None
         others = (x, w) if b is None else (x, w, b)
-        y, buffer = _output(self.row, "Y", out[0], self._y_shape, (x.dtype, others))
+        y, buffer = _output(self.version, "Y", out[0], self._y_shape, (x.dtype, others))
         packed: conv_kernels.PackedWeights = getattr(w, _PACKED, None) or self._pack(w)
         self._launch(x.contiguous(), packed, None if b is None else b.contiguous(), buffer)
         return (_copy_to(y, buffer),)
@@ -175,13 +175,13 @@ class GpuMaxPool:
     def __init__(
         self, spec: MaxPoolSpec, shape: Shape, dtype: torch.dtype, has_indices: bool, nan_last: bool, per_plane: bool
     ) -> None:
-        self.row, self._has_indices = spec.row, has_indices
-        storage = _storage_of(spec.row, spec.activation, dtype)
+        self.version, self._has_indices = spec.version, has_indices
+        storage = _storage_of(spec.version, spec.activation, dtype)
         call = max_pool.call(spec, shape)
-        self._y_shape, self._indices_shape = call.small.in_layout(spec.row), call.small.in_onnx_order()
+        self._y_shape, self._indices_shape = call.small.in_layout(spec.version), call.small.in_onnx_order()
         problem = pool_kernels.GpuPoolProblem(
             call.axes, call.small.batch, call.small.channels, storage.name,
-            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), spec.row.is_channels_last,
+            int(np.array(storage.lowest, storage.dtype).view(storage.bits)), spec.version.is_channels_last,
             spec.is_column_major, nan_last, per_plane, **_activation_options(spec.activation),
         )  # fmt: skip
         self._launch = pool_kernels.launch(problem, has_indices)
@@ -189,18 +189,18 @@ class GpuMaxPool:
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X,), and with `has_indices` the indices, (N, C, d1..dk)."""
         x = require(inputs[0])
-        y, y_buffer = _output(self.row, "Y", out[0], self._y_shape, (x.dtype, (x,)))
+        y, y_buffer = _output(self.version, "Y", out[0], self._y_shape, (x.dtype, (x,)))
         if not self._has_indices:
             self._launch(x.contiguous(), y_buffer, None)
             return (_copy_to(y, y_buffer),)
         shape, like = self._indices_shape, (torch.int64, (x, y))
-        if not self.row.is_channels_last:
-            indices, buffer = _output(self.row, "Indices", out[1], shape, like)
+        if not self.version.is_channels_last:
+            indices, buffer = _output(self.version, "Indices", out[1], shape, like)
             self._launch(x.contiguous(), y_buffer, buffer)
             return _copy_to(y, y_buffer), _copy_to(indices, buffer)
         buffer = torch.empty(y_buffer.shape, dtype=torch.int64, device=x.device)  # the kernel writes in the order of y
         in_onnx_order = buffer.movedim(-1, 1)
-        indices = in_onnx_order if out[1] is None else _output(self.row, "Indices", out[1], shape, like)[0]
+        indices = in_onnx_order if out[1] is None else _output(self.version, "Indices", out[1], shape, like)[0]
         self._launch(x.contiguous(), y_buffer, buffer)
         return _copy_to(y, y_buffer), _copy_to(indices, in_onnx_order)
 
@@ -211,13 +211,13 @@ class GpuMaxUnpool:
     def __init__(
         self, spec: MaxUnpoolSpec, shape: Shape, dtype: torch.dtype, indices: TypedShape, output_shape: Shape | None
     ) -> None:
-        self.row = row = spec.row
-        storage = _storage_of(row, spec.activation, dtype)
-        index_type(row.label, "I", numpy_dtype(row.label, "I", indices[1]))
+        self.version = version = spec.version
+        storage = _storage_of(version, spec.activation, dtype)
+        index_type(version.label, "I", numpy_dtype(version.label, "I", indices[1]))
         self._call = call = max_unpool.call(spec, shape, indices[0], output_shape)
         outer = (call.small.batch, call.small.channels)
         problem = unpool_kernels.GpuUnpoolProblem(
-            call.axes, call.inferred, *outer, storage.name, call.index_space, row.is_channels_last,
+            call.axes, call.inferred, *outer, storage.name, call.index_space, version.is_channels_last,
             **_activation_options(spec.activation),
         )  # fmt: skip
         self._is_inferred = call.index_space == "inferred"
@@ -228,8 +228,8 @@ class GpuMaxUnpool:
     def run(self, inputs: Tensors, out: Tensors, check: str) -> tuple[Tensor, ...]:
         """The output of (X, I)."""
         x, indices = require(inputs[0]), require(inputs[1])
-        shape = self._call.large.in_layout(self.row)
-        y, buffer = _output(self.row, "output", out[0], shape, (x.dtype, (x, indices)))
+        shape = self._call.large.in_layout(self.version)
+        y, buffer = _output(self.version, "output", out[0], shape, (x.dtype, (x, indices)))
         if y is not buffer:
             buffer.copy_(y)
         result = self._launch(x.contiguous(), indices.contiguous(), buffer, out[0] is not None)
@@ -246,7 +246,7 @@ class GpuMaxUnpool:
             return None
         at = [int(each) for each in np.unravel_index(first, shape)]
         return IndicesError(
-            f"{self.row.label}: indices need values from 0 to {self._limit - 1}, got another at {at}. "
+            f"{self.version.label}: indices need values from 0 to {self._limit - 1}, got another at {at}. "
             "Pass the indices of the pool that made X, and its input shape as output_shape."
         )
 
@@ -271,18 +271,18 @@ def tensor_of(where: str, name: str, array: Any) -> Tensor:
     return x
 
 
-def _shape_on_host(row: Row, output_shape: Any) -> tuple[int, ...] | None:
+def _shape_on_host(version: OperatorVersion, output_shape: Any) -> tuple[int, ...] | None:
     """MaxUnpool's `output_shape` as ints: memory is allocated from them, so they have to be on the host."""
     if output_shape is None:
         return None
     if isinstance(output_shape, Tensor):
         if output_shape.is_cuda:
             raise UnpoolError(
-                f"{row.label}: output_shape needs memory on the CPU, got {output_shape.device}. "
+                f"{version.label}: output_shape needs memory on the CPU, got {output_shape.device}. "
                 "Pass a list, such as x.shape."
             )
         output_shape = output_shape.numpy()
-    return shape_value(row, np.asarray(output_shape))
+    return shape_value(version, np.asarray(output_shape))
 
 
 def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
@@ -294,8 +294,8 @@ def numpy_dtype(where: str, name: str, dtype: torch.dtype) -> np.dtype[Any]:
         raise UnpoolError(f"{where}: {name} has type {name_of_type}, which NumPy lacks. Convert it.") from cause
 
 
-def _storage_of(row: Row, activation: Activation | None, dtype: torch.dtype) -> StorageType:
-    return check_type(row, activation, numpy_dtype(row.label, "X", dtype))
+def _storage_of(version: OperatorVersion, activation: Activation | None, dtype: torch.dtype) -> StorageType:
+    return check_type(version, activation, numpy_dtype(version.label, "X", dtype))
 
 
 def _activation_options(activation: Activation | None) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def _activation_options(activation: Activation | None) -> dict[str, Any]:
 
 
 def _output(
-    row: Row, name: str, target: Tensor | None, shape: Shape, like: tuple[torch.dtype, Sequence[Tensor]]
+    version: OperatorVersion, name: str, target: Tensor | None, shape: Shape, like: tuple[torch.dtype, Sequence[Tensor]]
 ) -> tuple[Tensor, Tensor]:
     """An output in the caller's tensor, if any, and the contiguous memory that the kernel writes, mostly the same.
 
@@ -314,7 +314,7 @@ def _output(
     if target is None:
         y = torch.empty(shape, dtype=dtype, device=device)
         return y, y
-    where = f"{row.label}: out for {name}"
+    where = f"{version.label}: out for {name}"
     if tuple(target.shape) != shape or target.dtype != dtype or target.device != device:
         raise UnpoolError(
             f"{where} needs shape {format_shape(shape)}, {dtype} and {device}, got "

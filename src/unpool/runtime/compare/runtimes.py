@@ -123,7 +123,7 @@ def run_node(spec: Spec, inputs: Arrays) -> list[AnyArray]:
     """The outputs of one node, two for MaxPool; of its inputs, None is one that is left out."""
     x = inputs[0]
     assert x is not None
-    if spec.row.is_channels_last:
+    if spec.version.is_channels_last:
         raise UnsupportedError("torch's functions are not channels-last")
     if not 1 <= x.ndim - 2 <= MAX_AXES:
         raise UnsupportedError(f"torch's functions have 1 to {MAX_AXES} spatial axes, got {x.ndim - 2}")

@@ -9,7 +9,7 @@ import onnx
 from unpool.errors import ModelError, UnpoolError, UnsupportedError, suggest_name
 from unpool.operators import contract, resolve
 from unpool.operators.attributes import COMPAT
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
@@ -60,20 +60,20 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantic
             fact = f"the model does not import domain {where or 'ai.onnx'!r}"
             known = ", ".join(map(repr, opsets)) or "none"
             raise ModelError(f"{node.op_type}: {fact}, only {known}. Add an opset_import.")
-        _check_arity(node, contract.row(node.op_type, where, opsets[where]))
+        _check_arity(node, contract.version_at(node.op_type, where, opsets[where]))
         meaning = {"compat": semantics.compat, "index_space": semantics.index_space}
         spec = resolve.spec(node.op_type, attributes(node), domain=where, opset=opsets[where], **meaning)
         return spec._replace(is_exact=semantics.exact) if isinstance(spec, ConvTransposeSpec) else spec
 
 
-def _check_arity(node: onnx.NodeProto, row: Row) -> None:
+def _check_arity(node: onnx.NodeProto, version: OperatorVersion) -> None:
     inputs, outputs = len(node.input), len(node.output)
-    if not row.min_inputs <= inputs <= row.max_inputs or not all(node.input[: row.min_inputs]):
-        expected = f"{row.min_inputs} to {row.max_inputs} inputs"
-        raise ModelError(f"{row.label}: expected {expected}, got {list(node.input)}. Export the model again.")
+    if not version.min_inputs <= inputs <= version.max_inputs or not all(node.input[: version.min_inputs]):
+        expected = f"{version.min_inputs} to {version.max_inputs} inputs"
+        raise ModelError(f"{version.label}: expected {expected}, got {list(node.input)}. Export the model again.")
     if not any(node.output[:1]):
-        raise ModelError(f"{row.label}: its first output has no name. Name it.")
-    if outputs > row.max_outputs:
-        advice = "Indices exist from opset 8 on" if row.operator == "MaxPool" else "Drop the others"
+        raise ModelError(f"{version.label}: its first output has no name. Name it.")
+    if outputs > version.max_outputs:
+        advice = "Indices exist from opset 8 on" if version.operator == "MaxPool" else "Drop the others"
         names = f"{outputs}: {list(node.output)}"
-        raise UnsupportedError(f"{row.label}: expected {row.max_outputs} output, got {names}. {advice}.")
+        raise UnsupportedError(f"{version.label}: expected {version.max_outputs} output, got {names}. {advice}.")

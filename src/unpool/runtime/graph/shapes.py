@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from unpool.errors import UnpoolError, suggest_name
 from unpool.operators import conv_transpose, max_pool, max_unpool
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
@@ -154,9 +154,9 @@ def output_dims(spec: Spec, inputs: Sequence[Dims | None], output_shape: Dims | 
     ('batch', 3, 4, 'width')
     """
     if isinstance(spec, MaxPoolSpec):
-        n, c, *large = _in_onnx_order(spec.row, inputs[0], len(spec.windows))
+        n, c, *large = _in_onnx_order(spec.version, inputs[0], len(spec.windows))
         small = [_apply(partial(_pooled_dim, spec, axis), size) for axis, size in enumerate(large)]
-        return _in_layout(spec.row, (n, c, *small)), (n, c, *small)
+        return _in_layout(spec.version, (n, c, *small)), (n, c, *small)
     if isinstance(spec, MaxUnpoolSpec):
         return (_max_unpool(spec, inputs, output_shape),)
     return (_conv_transpose(spec, *inputs[:2]),)
@@ -164,12 +164,12 @@ def output_dims(spec: Spec, inputs: Sequence[Dims | None], output_shape: Dims | 
 
 def _max_unpool(spec: MaxUnpoolSpec, inputs: Sequence[Dims | None], output_shape: Dims | None) -> Dims:
     rank = len(spec.windows)
-    n, c, *small = map(_merge_dims, _in_onnx_order(spec.row, inputs[0], rank), _of_rank(inputs[1], rank))
+    n, c, *small = map(_merge_dims, _in_onnx_order(spec.version, inputs[0], rank), _of_rank(inputs[1], rank))
     if output_shape is not None:
         shape = _of_rank(output_shape, rank)
-        return _in_layout(spec.row, (_merge_dims(n, shape[0]), _merge_dims(c, shape[1]), *shape[2:]))
+        return _in_layout(spec.version, (_merge_dims(n, shape[0]), _merge_dims(c, shape[1]), *shape[2:]))
     large = [_apply(partial(max_unpool.inferred_size, spec, axis), size) for axis, size in enumerate(small)]
-    return _in_layout(spec.row, (n, c, *large))
+    return _in_layout(spec.version, (n, c, *large))
 
 
 def _conv_transpose(spec: ConvTransposeSpec, x: Dims | None, w: Dims | None) -> Dims | None:
@@ -178,13 +178,13 @@ def _conv_transpose(spec: ConvTransposeSpec, x: Dims | None, w: Dims | None) -> 
         rank = next((len(known) - 2 for known in (w, x) if known is not None and len(known) > 2), 0)
         if rank == 0:
             return None
-    n, _, *small = _in_onnx_order(spec.row, x, rank)
+    n, _, *small = _in_onnx_order(spec.version, x, rank)
     _, maps, *window = _of_rank(w, rank)
     if spec.group > 1:
         maps = maps * spec.group if isinstance(maps, int) else None
     window_sizes = window if spec.kernel_shape is None else spec.kernel_shape
     large = [_conv_transposed_dim(spec, window_sizes, axis, size) for axis, size in enumerate(small)]
-    return _in_layout(spec.row, (n, maps, *large))
+    return _in_layout(spec.version, (n, maps, *large))
 
 
 def _pooled_dim(spec: MaxPoolSpec, axis: int, large: int) -> int:
@@ -228,10 +228,10 @@ def _of_rank(known: Dims | None, rank: int) -> Dims:
     return (None,) * (rank + 2) if known is None or len(known) != rank + 2 else known
 
 
-def _in_onnx_order(row: Row, known: Dims | None, rank: int) -> Dims:
+def _in_onnx_order(version: OperatorVersion, known: Dims | None, rank: int) -> Dims:
     n, *others = _of_rank(known, rank)
-    return (n, others[-1], *others[:-1]) if row.is_channels_last else (n, *others)
+    return (n, others[-1], *others[:-1]) if version.is_channels_last else (n, *others)
 
 
-def _in_layout(row: Row, known: Dims) -> Dims:
-    return (known[0], *known[2:], known[1]) if row.is_channels_last else known
+def _in_layout(version: OperatorVersion, known: Dims) -> Dims:
+    return (known[0], *known[2:], known[1]) if version.is_channels_last else known

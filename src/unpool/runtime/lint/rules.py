@@ -148,9 +148,11 @@ def _pads(node: WindowedNode) -> str:
 
 def _differs(node: WindowedNode) -> bool:
     """True if the two values of `compat` place the node differently, for a size that it can have."""
-    row = node.spec.row
+    version = node.spec.version
     try:
-        specs = [resolve.from_row(row, node.attributes, compat=word, index_space="auto") for word in ("spec", "ort")]
+        specs = [
+            resolve.from_row(version, node.attributes, compat=word, index_space="auto") for word in ("spec", "ort")
+        ]
         first, second = (spec for spec in specs if not isinstance(spec, MaxUnpoolSpec))
         return window_difference(first, second, node.window_sizes, node.sizes, ()) is not None
     except UnpoolError:
@@ -222,7 +224,7 @@ def _cropped(node: WindowedNode) -> list[int]:
 
 def _crops_odd_number(node: WindowedNode, *, swapped: bool) -> bool:
     """True if the crop is odd on an axis, in a version that swaps the side of the odd cell or in one that does not."""
-    is_swapped = Switch.ODD_SIDE_SWAPPED in node.spec.row.switches
+    is_swapped = Switch.ODD_SIDE_SWAPPED in node.spec.version.switches
     return is_swapped == swapped and any(total > 0 and total % 2 for total in _cropped(node))
 
 
@@ -238,7 +240,7 @@ Words: TypeAlias = str | Callable[[WindowedNode], str]
 def _canonicalise(node: WindowedNode) -> str:
     """The command, if it can write the node with explicit pads."""
     try:
-        explicit_pads_form(node, node.spec.row)
+        explicit_pads_form(node, node.spec.version)
     except UnsupportedError:
         return f"Export it with fixed sizes, then {CANONICALISE}"
     return CANONICALISE

@@ -206,7 +206,7 @@ def _form_or_none(editable: EditableModel, resolved: ResolvedNode) -> Form | Non
     """
     with suppress(UnsupportedError):
         if isinstance(resolved.spec, MaxPoolSpec) and resolved.spec.ceil:
-            return explicit_pads_form(windowed_node(editable, resolved), resolved.spec.row)
+            return explicit_pads_form(windowed_node(editable, resolved), resolved.spec.version)
         return explicit_form(editable, resolved)
     return None
 

@@ -27,7 +27,7 @@ def channels_first_edits(
     """
     for resolved in nodes:
         node, spec = resolved.node, resolved.spec
-        if not spec.row.is_channels_last:
+        if not spec.version.is_channels_last:
             continue
         writer = GraphWriter(names, node.output[0])
         kernel = attributes(node).get("kernel_shape") or next(dims for dims in resolved.inputs if dims is not None)[2:]
@@ -42,7 +42,7 @@ def channels_first_edits(
             y = _emit_activation(writer, spec.activation, y, dtypes[node.input[0]])
             after += f", then {spec.activation.name}"
         writer.node("Transpose", [y], perm=[0, *(axis + 1 for axis in axes), 1], output=node.output[0])
-        yield writer.rewrite(NodeChange(node_name(node), f"{spec.row.label} of {node.domain}", after))
+        yield writer.rewrite(NodeChange(node_name(node), f"{spec.version.label} of {node.domain}", after))
 
 
 def _emit_activation(writer: GraphWriter, activation: Activation, value: str, dtype: object) -> str:
@@ -81,5 +81,5 @@ def pad_ceil_pools(graph: Graph, types: Types, names: FreshNames, *, pads_intege
             copy.input[0] = writer.pad(node.input[0], zeros, ends, storage.lowest, storage.dtype)
             writer.nodes.append(copy)
             new = attributes(copy)
-            after = f"{describe_attributes(spec.row, new, given)} after Pad by {format_shape(ends)}"
-            yield writer.rewrite(NodeChange(node_name(node), describe_attributes(spec.row, given, new), after))
+            after = f"{describe_attributes(spec.version, new, given)} after Pad by {format_shape(ends)}"
+            yield writer.rewrite(NodeChange(node_name(node), describe_attributes(spec.version, given, new), after))

@@ -56,11 +56,11 @@ def lower_unpoolings(
     """
     pool_edits: dict[str, Rewrite] = {}
     for unpooling in unpoolings(flow):
-        node, label, pool = unpooling.node, unpooling.spec.row.label, unpooling.pool
+        node, label, pool = unpooling.node, unpooling.spec.version.label, unpooling.pool
         dtype = shapes.dtype(flow.types.get(node.input[0]))
         if dtype is None:
             raise UnsupportedError(
-                f"{unpooling.spec.row.operator} node {node_name(node)!r}: needs an X of known type, got an unknown "
+                f"{unpooling.spec.version.operator} node {node_name(node)!r}: needs an X of known type, got an unknown "
                 "one. Infer its shapes."
             )
         writer, pooling = GraphWriter(names, node.output[0]), _find_pooling(flow, unpooling, dtype, index_space)
@@ -149,7 +149,7 @@ def _require_index_space(unpooling: Unpooling, index_space: str) -> None:
     """Refuse a MaxUnpool if only the values of its indices say where they count."""
     if index_space == "output" or unpooling.is_inferred or unpooling.has_offsets_of_asked:
         return
-    label = f"{unpooling.spec.row.label} node {node_name(unpooling.node)!r}"
+    label = f"{unpooling.spec.version.label} node {node_name(unpooling.node)!r}"
     if index_space == "inferred":
         raise UnsupportedError(
             f"{label}: output_shape is not known to be the default output size, in which its indices count with "

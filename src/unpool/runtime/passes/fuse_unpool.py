@@ -81,7 +81,7 @@ def _match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> 
     if source is None or any(flow.rank(name) != len(sizes) for name in (x, i)):
         return None
     dtype = shapes.dtype(flow.types.get(x))
-    if dtype is None or dtype.name not in contract.row("MaxUnpool", "", flow.graph.opsets[""]).value_types:
+    if dtype is None or dtype.name not in contract.version_at("MaxUnpool", "", flow.graph.opsets[""]).value_types:
         return None
     lead = _lead(x_dims, sizes, source)
     pairs = zip(map(as_int, x_dims), map(as_int, i_dims), strict=True)
@@ -155,7 +155,7 @@ class _UnpoolWriter(GraphWriter):
             self.nodes.append(deepcopy(scatter.end))
             self.nodes[-1].input[0] = output
         shown = ", ".join(f"{key}={value}" for key, value in given.items()) + _other_window(pooled, windows, large)
-        after = f"{contract.row('MaxUnpool', '', self._opset).label} ({shown})"
+        after = f"{contract.version_at('MaxUnpool', '', self._opset).label} ({shown})"
         change = NodeChange(node_name(scatter.node), "ScatterND into zeros", after)
         return self.rewrite(change, output, f"fused from ScatterND {node_name(scatter.node)!r}")
 

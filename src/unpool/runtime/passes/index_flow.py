@@ -223,7 +223,7 @@ def never_empty(flow: DimFlow, pool: onnx.NodeProto | None) -> bool:
         return False
     spec = pool_spec(pool, flow.graph.opsets)
     known = shapes.static_dims(flow.types.get(pool.input[0])) or (None,) * (len(spec.windows) + 2)
-    spatial = known[1:-1] if spec.row.is_channels_last else known[2:]
+    spatial = known[1:-1] if spec.version.is_channels_last else known[2:]
     return all(_meets_data(spec, axis, size) for axis, size in enumerate(spatial))
 
 

@@ -70,9 +70,9 @@ def _standard_model(model: onnx.ModelProto) -> onnx.ModelProto:
     if own.domain != DOMAIN or own.op_type not in contract.OPERATORS:
         return model
     given, name = attributes(own), own.output[0]
-    row = contract.row(own.op_type, "", given.pop("opset"))
+    version = contract.version_at(own.op_type, "", given.pop("opset"))
     activation, params = given.pop("activation").decode(), given.pop("activation_params", ())
-    standard = {word: value for word, value in given.items() if word in row.attributes}
+    standard = {word: value for word, value in given.items() if word in version.attributes}
     words = dict(zip(ACTIVATION_PARAMS[activation], params, strict=True))
     inputs = [name + _ACTIVATION_INPUT]
     copy = deepcopy(model)

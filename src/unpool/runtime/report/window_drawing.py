@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unpool.display import display_line
 from unpool.extras import require
 from unpool.operators.attributes import AUTO_PAD
-from unpool.operators.contract import OPERATORS, Switch, rows_of
+from unpool.operators.contract import OPERATORS, Switch, versions_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -82,14 +82,14 @@ def script_rows() -> dict[str, list[dict[str, Any]]]:
     return {
         name: [
             {
-                "operator": row.operator,
-                "version": row.since_version,
-                "attributes": sorted(row.attributes),
-                "asks": row.operator == "MaxUnpool" or "output_shape" in row.attributes,
-                "swapped": Switch.ODD_SIDE_SWAPPED in row.switches,
-                "bounded": Switch.OUTPUT_PADDING_UNBOUNDED not in row.switches,
+                "operator": version.operator,
+                "version": version.since_version,
+                "attributes": sorted(version.attributes),
+                "asks": version.operator == "MaxUnpool" or "output_shape" in version.attributes,
+                "swapped": Switch.ODD_SIDE_SWAPPED in version.switches,
+                "bounded": Switch.OUTPUT_PADDING_UNBOUNDED not in version.switches,
             }
-            for row in rows_of(name, "")
+            for version in versions_of(name, "")
         ]
         for name in OPERATORS
     }

@@ -59,4 +59,4 @@ def explicit_form(editable: EditableModel, resolved: ResolvedNode) -> Form | Non
     computes_pads = spec.padding != "NOTSET" or (isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None)
     with naming(resolved.node):
         node = windowed_node(editable, resolved)
-        return explicit_pads_form(node, spec.row) if computes_pads else form_in_version(node, spec.row)
+        return explicit_pads_form(node, spec.version) if computes_pads else form_in_version(node, spec.version)

@@ -56,10 +56,10 @@ def windowed_node(editable: EditableModel, resolved: ResolvedNode) -> WindowedNo
         window = spec.kernel_shape or (resolved.inputs[1] or ())[2:]
         takes_zeros = _is_finite_constant(editable, resolved.node.input[1])
     if not window:
-        raise UnsupportedError(f"{spec.row.label}: the rank of W is unknown. Give W a shape in the model.")
+        raise UnsupportedError(f"{spec.version.label}: the rank of W is unknown. Give W a shape in the model.")
     dims, sizes = resolved.inputs[0], (None,) * len(window)
     if dims is not None and len(dims) == len(window) + 2:
-        sizes = dims[1:-1] if spec.row.is_channels_last else dims[2:]
+        sizes = dims[1:-1] if spec.version.is_channels_last else dims[2:]
     return WindowedNode(spec, attributes(resolved.node), sizes, window, takes_zeros)
 
 

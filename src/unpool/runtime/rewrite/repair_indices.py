@@ -100,7 +100,7 @@ def _spatial(flow: DimFlow, spec: MaxUnpoolSpec, name: str) -> DimExprs:
     known = flow.dims(name) or ()
     if len(known) != len(spec.windows) + 2:
         return ()
-    return known[1:-1] if spec.row.is_channels_last else known[2:]
+    return known[1:-1] if spec.version.is_channels_last else known[2:]
 
 
 def counts_in(flow: DimFlow, unpooling: Unpooling, spatial: DimExprs) -> bool:
@@ -157,13 +157,13 @@ def offset_obstacle(flow: DimFlow, unpooling: Unpooling) -> str:
 
 
 def _with_offsets(names: FreshNames, unpooling: Unpooling) -> Rewrite:
-    source, node, row = unpooling.source, unpooling.node, unpooling.spec.row.label
+    source, node, label = unpooling.source, unpooling.node, unpooling.spec.version.label
     assert source is not None
     assert source.pool is not None
     whole, size = source.pool.output[1], multiply(unpooling.large)
     copy, writer = copy_node(node), GraphWriter(names, node.output[0])
     if source.is_whole and source.step is not None and source.step == size:
-        copy.input[1], after = whole, f"{row} of the indices of {node_name(source.pool)}"
+        copy.input[1], after = whole, f"{label} of the indices of {node_name(source.pool)}"
     else:
         plane, step = write_plane_size(writer, source), as_int(size)
         if step is None:
@@ -172,9 +172,9 @@ def _with_offsets(names: FreshNames, unpooling: Unpooling) -> Rewrite:
             large_plane = writer.constant([step], "plane")
         offsets = writer.node("Mul", [writer.node("Div", [whole, plane], "planes"), large_plane], "offsets")
         copy.input[1] = writer.node("Add", [node.input[1], offsets], "indices")
-        after = f"{row} of these plus the offset of their plane"
+        after = f"{label} of these plus the offset of their plane"
     writer.nodes.append(copy)
-    return writer.rewrite(NodeChange(node_name(node), f"{row} of indices inside planes", after))
+    return writer.rewrite(NodeChange(node_name(node), f"{label} of indices inside planes", after))
 
 
 def _with_window(flow: DimFlow, unpooling: Unpooling, asked: tuple[int, ...]) -> Rewrite:
@@ -186,5 +186,5 @@ def _with_window(flow: DimFlow, unpooling: Unpooling, asked: tuple[int, ...]) ->
     shown = []
     for values in (attributes(node), attributes(copy)):
         words = ", ".join(f"{name}={values[name]}" for name in WINDOW if name in values)
-        shown.append(f"{unpooling.spec.row.label} ({words})")
+        shown.append(f"{unpooling.spec.version.label} ({words})")
     return Rewrite(node.output[0], (copy,), {}, NodeChange(node_name(node), *shown))

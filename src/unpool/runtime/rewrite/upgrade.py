@@ -69,18 +69,18 @@ def upgrade(
                 f"upgrade: expected an opset from {oldest}, for this model, to {newest}, the newest that onnx "
                 f"{onnx.__version__} knows, got {opset}."
             )
-        rows = [contract.row(resolved.node.op_type, domain(resolved.node), opset) for resolved in nodes]
+        versions = [contract.version_at(resolved.node.op_type, domain(resolved.node), opset) for resolved in nodes]
         forms = []
-        for resolved, row in zip(nodes, rows, strict=True):
+        for resolved, version in zip(nodes, versions, strict=True):
             with naming(resolved.node):
                 is_unpool = isinstance(resolved.spec, MaxUnpoolSpec)
                 given = Form(attributes(resolved.node))
-                forms.append(given if is_unpool else form_in_version(windowed_node(editable, resolved), row))
+                forms.append(given if is_unpool else form_in_version(windowed_node(editable, resolved), version))
         model = _convert(editable, opset, semantics)
         for entry in model.opset_import:
             if entry.domain in contract.DOMAINS:
                 entry.version = opset
-        changes = apply_forms(model, nodes, forms, rows)
+        changes = apply_forms(model, nodes, forms, versions)
         update_ir_version(model)
         check_model(model)
         verify(load(source), model, semantics, sizes or {})

@@ -190,7 +190,7 @@ def _unpool_plane_indices(
     """The output of a MaxUnpool for indices that count inside planes, converted by `to_onnx`."""
     opset = next(entry.version for entry in model.opset_import if entry.domain == node.domain)
     spec = resolve.spec("MaxUnpool", attributes(node), domain=domain(node), opset=opset, index_space="output")
-    onnx_shape = (shape[0], shape[-1], *shape[1:-1]) if spec.row.is_channels_last else shape
+    onnx_shape = (shape[0], shape[-1], *shape[1:-1]) if spec.version.is_channels_last else shape
     (output,) = functional.run(spec, [x, to_onnx(planar, onnx_shape[2:]), np.array(onnx_shape, np.int64)])
     return output
 

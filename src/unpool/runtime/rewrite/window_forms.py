@@ -19,7 +19,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.geometry import Axis, ceil_end, upsampled_size
 from unpool.operators import conv_transpose, max_pool, resolve
 from unpool.operators.attributes import Attributes
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
@@ -58,8 +58,8 @@ def sizes_of(spec: WindowedSpec, window_sizes: Shape, number: int, size: Dim) ->
     last = window.reach + 2 * window.stride + sum(rule.pads) + rule.extra + (rule.asked or 0)
     if last > MAX_SIZES:
         raise UnsupportedError(
-            f"{spec.row.label}: spatial axis {number} needs a known size where the window, the pads or output_shape "
-            f"are as large as here ({last} elements). {FIX_SIZE}."
+            f"{spec.version.label}: spatial axis {number} needs a known size where the window, the pads or "
+            f"output_shape are as large as here ({last} elements). {FIX_SIZE}."
         )
     return range(1, last + 2)
 
@@ -116,49 +116,49 @@ class WindowedNode:
     def window_sizes(self) -> Shape:
         """The sizes of the window, or an UnsupportedError if one is not known."""
         if not all(isinstance(size, int) for size in self.window):
-            raise UnsupportedError(f"{self.spec.row.label}: the shape of W is not fixed: {list(self.window)}.")
+            raise UnsupportedError(f"{self.spec.version.label}: the shape of W is not fixed: {list(self.window)}.")
         return tuple(size for size in self.window if isinstance(size, int))
 
 
-def explicit_pads_form(node: WindowedNode, row: Row) -> Form:
+def explicit_pads_form(node: WindowedNode, version: OperatorVersion) -> Form:
     """The node with explicit pads, read alike under `compat="spec"` and `compat="ort"`, or an UnsupportedError."""
     spec = node.spec
     form = _explicit_pool(node, spec) if isinstance(spec, MaxPoolSpec) else _explicit_conv_transpose(node, spec)
     for compat in ("spec", "ort"):
-        wrong = _form_difference(node, form, row, compat)
+        wrong = _form_difference(node, form, version, compat)
         if wrong is not None:
             who = "ONNX Runtime reads" if compat == "ort" else "the standard means"
             raise UnsupportedError(
-                f"{spec.row.label}: explicit pads would not do as {who} them: {wrong}. Leave the node as it is."
+                f"{spec.version.label}: explicit pads would not do as {who} them: {wrong}. Leave the node as it is."
             )
     return form
 
 
-def form_in_version(node: WindowedNode, row: Row) -> Form:
+def form_in_version(node: WindowedNode, version: OperatorVersion) -> Form:
     """The form of a node in another version: the same, else with explicit pads, else with the other side of auto_pad.
 
     An UnsupportedError has the reason if none of these has the same windows.
     """
     plain = Form(_normalize_attributes(node))
-    if _form_difference(node, plain, row, "spec") is None:
+    if _form_difference(node, plain, version, "spec") is None:
         return plain
     try:
-        return explicit_pads_form(node, row)
+        return explicit_pads_form(node, version)
     except UnsupportedError:
         for side in ("SAME_UPPER", "SAME_LOWER") if "output_shape" in plain.attributes else ():
             form = Form({**plain.attributes, "auto_pad": side})
-            if _form_difference(node, form, row, "spec") is None:
+            if _form_difference(node, form, version, "spec") is None:
                 return form
         raise
 
 
-def _form_difference(node: WindowedNode, form: Form, row: Row, compat: str) -> str | None:
+def _form_difference(node: WindowedNode, form: Form, version: OperatorVersion, compat: str) -> str | None:
     spec = node.spec
     try:
-        after = resolve.from_row(row, form.attributes, compat=compat, index_space="auto")
+        after = resolve.from_row(version, form.attributes, compat=compat, index_space="auto")
         has_switches = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
-        is_same_version = spec.row.switches == after.row.switches or not has_switches
-        if after._replace(row=spec.row) == spec and is_same_version and not form.zeros:
+        is_same_version = spec.version.switches == after.version.switches or not has_switches
+        if after._replace(version=spec.version) == spec and is_same_version and not form.zeros:
             return None
         assert not isinstance(after, MaxUnpoolSpec)
         return window_difference(spec, after, node.window_sizes, node.sizes, form.zeros)
@@ -199,8 +199,8 @@ def _explicit_conv_transpose(node: WindowedNode, spec: ConvTransposeSpec) -> For
     zeros = tuple(0 if -cut < stride else -(cut // stride) for (_, cut), stride in zip(cuts, strides, strict=True))
     if any(zeros) and not node.takes_zeros:
         raise UnsupportedError(
-            f"{spec.row.label}: its output is longer than output_padding can make it, and zeros after X need W to be "
-            "a constant without infinities or NaN. Make W an initializer."
+            f"{spec.version.label}: its output is longer than output_padding can make it, and zeros after X need W to "
+            "be a constant without infinities or NaN. Make W an initializer."
         )
     ends = [cut + steps * stride for (_, cut), steps, stride in zip(cuts, zeros, strides, strict=True)]
     dropped = ("auto_pad", "pads", "output_shape", "output_padding")
@@ -227,11 +227,11 @@ def _same_for_all_sizes(node: WindowedNode, number: int) -> tuple[int, int]:
             end = upsampled_size(axis.small, axis.window) - axis.begin - axis.large
             results.add((axis.begin, max(0, end) if isinstance(node.spec, MaxPoolSpec) else end))
     if not results:
-        raise UnsupportedError(f"{node.spec.row.label}: no size of spatial axis {number} of X gives an output.")
+        raise UnsupportedError(f"{node.spec.version.label}: no size of spatial axis {number} of X gives an output.")
     if len(results) > 1:
         name = f" ({size!r})" if isinstance(size, str) else ""
         raise UnsupportedError(
-            f"{node.spec.row.label}: its padding depends on the size of spatial axis {number} of X, "
+            f"{node.spec.version.label}: its padding depends on the size of spatial axis {number} of X, "
             f"which is unknown{name}. {FIX_SIZE}."
         )
     return results.pop()
@@ -249,20 +249,23 @@ class RewriteResult:
 
 
 def apply_forms(
-    model: onnx.ModelProto, nodes: Sequence[ResolvedNode], forms: Sequence[Form | None], rows: Sequence[Row] = ()
+    model: onnx.ModelProto,
+    nodes: Sequence[ResolvedNode],
+    forms: Sequence[Form | None],
+    versions: Sequence[OperatorVersion] = (),
 ) -> tuple[NodeChange, ...]:
-    """Write unpool's operators in their forms, None for one that stays, and rows, without rows those that they have.
+    """Write unpool's operators in their forms, None for one that stays, and in `versions`, else in their own.
 
     `nodes` are all of them, in the order of `with_subgraph_nodes`. Changes are listed where a shown attribute changes.
     """
     opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
     _apply_to_graph(model.graph, iter(forms), opset, unused_names(model.graph))
     changes = []
-    for resolved, form, row in zip(nodes, forms, rows or [node.spec.row for node in nodes], strict=True):
+    for resolved, form, version in zip(nodes, forms, versions or [node.spec.version for node in nodes], strict=True):
         if form is not None:
             given = attributes(resolved.node)
-            before = describe_attributes(resolved.spec.row, given, form.attributes)
-            after = describe_attributes(row, form.attributes, given)
+            before = describe_attributes(resolved.spec.version, given, form.attributes)
+            after = describe_attributes(version, form.attributes, given)
             after += f" after Pad by {format_shape(form.zeros)}" if form.zeros else ""
             if before != after:
                 changes.append(NodeChange(node_name(resolved.node), before, after))
@@ -302,19 +305,19 @@ def _pad(node: onnx.NodeProto, zeros: Shape, opset: int, output: str, names: Fre
     return [constant, helper.make_node("Pad", [node.input[0], amounts], [output])]
 
 
-def describe_attributes(row: Row, given: Attributes, other: Attributes) -> str:
+def describe_attributes(version: OperatorVersion, given: Attributes, other: Attributes) -> str:
     """An operator, its version, and the attributes of its padding that differ from the other form.
 
     >>> from unpool.operators import contract
     >>> given = {"auto_pad": b"SAME_UPPER", "output_padding": [1], "strides": [2], "group": 1}
     >>> other = {"pads": [0, 1], "output_padding": [1], "strides": [2]}
-    >>> describe_attributes(contract.row("ConvTranspose", "", 7), given, other)
+    >>> describe_attributes(contract.version_at("ConvTranspose", "", 7), given, other)
     'ConvTranspose-1 (auto_pad=SAME_UPPER)'
     """
     shown = ("auto_pad", "pads", "output_padding", "output_shape", "ceil_mode")
     words, others = ({name: _format_value(form[name]) for name in shown if name in form} for form in (given, other))
     parts = [f"{name}={word}" for name, word in words.items() if others.get(name) != word]
-    return row.label + (f" ({', '.join(parts)})" if parts else "")
+    return version.label + (f" ({', '.join(parts)})" if parts else "")
 
 
 def _format_value(value: object) -> object:

@@ -37,12 +37,12 @@ def check_opset(where: str, opset: int | None) -> None:
 
 def check_type(operator: str, opset: int, dtype: str) -> None:
     """Refuse a type, by NumPy's name, that the operator's version in this opset lacks."""
-    row = contract.row(operator, "", opset)
-    if dtype not in row.value_types:
-        later = [new.since_version for new in contract.rows_of(operator, "") if dtype in new.value_types]
+    version = contract.version_at(operator, "", opset)
+    if dtype not in version.value_types:
+        later = [new.since_version for new in contract.versions_of(operator, "") if dtype in new.value_types]
         where = f"Export with opset_version {later[0]} or later" if later else "Export another type"
         raise UnsupportedError(
-            f"export: {operator}-{row.since_version} of opset {opset} takes {', '.join(row.value_types)}, "
+            f"export: {operator}-{version.since_version} of opset {opset} takes {', '.join(version.value_types)}, "
             f"got {dtype}. {where}."
         )
 

@@ -129,7 +129,7 @@ class _Call:
     def __init__(self, spec: Spec, inputs: Sequence[torch.Tensor | None], outputs: int) -> None:
         x = inputs[0]
         assert x is not None, "the first input is never optional"
-        self.order = (0, *range(2, x.dim()), 1) if spec.row.is_channels_last else None
+        self.order = (0, *range(2, x.dim()), 1) if spec.version.is_channels_last else None
         self.back = (0, x.dim() - 1, *range(1, x.dim() - 1))
         self.targets = (None,) * outputs
         self.needs_channels_last = self.order is None and has_channels_last(x)
@@ -137,7 +137,7 @@ class _Call:
         if is_on_gpu(x):
             from unpool.execute import gpu
 
-            gpu.check_devices(spec.row, inputs)
+            gpu.check_devices(spec.version, inputs)
             self.on_gpu = gpu.prepare(spec, self.operands(inputs), outputs, nan_last=True, per_plane=True)
             self.raise_known = gpu.raise_known
         else:

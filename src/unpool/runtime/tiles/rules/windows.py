@@ -19,7 +19,7 @@ import onnx
 
 from unpool.geometry import Axis, pooling_walk
 from unpool.operators import conv_transpose, max_pool, max_unpool, resolve
-from unpool.operators.contract import Row
+from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape
 from unpool.runtime.graph.nodes import attributes
 from unpool.runtime.graph.semantics import naming, spec_of
@@ -96,14 +96,14 @@ def max_pool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """
     spec, field = spec_of(node, walk.opsets, walk.semantics), walk.field(node)
     assert isinstance(spec, max_pool.MaxPoolSpec)
-    spatial = _spatial(node, spec.row, field)
+    spatial = _spatial(node, spec.version, field)
     call = max_pool.call(spec, field.shape)
     sources = {node.input[0]: _links(call.axes, spatial, is_upsampling=False)}
-    walk.add_field(node, node.output[0], _field(spec.row, call.small, spatial), sources)
+    walk.add_field(node, node.output[0], _field(spec.version, call.small, spatial), sources)
     if len(node.output) > 1 and node.output[1]:
         outer = Field(call.small.in_onnx_order(), (None, None, *spatial))
         walk.add_field(node, node.output[1], outer, sources)
-        if not (spec.row.is_channels_last or spec.is_column_major):
+        if not (spec.version.is_channels_last or spec.is_column_major):
             walk.indexed_values[node.output[1]] = node.input[0]
         walk.pool_indices[node.output[1]] = PoolIndices(call)
 
@@ -119,13 +119,13 @@ def max_unpool_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if source is None or source.is_plane or x not in walk.fields:
         raise refusal(node, "takes indices that do not come from a MaxPool")
     pooled, output_shape = source.call, walk.sizes(node, 2)
-    spatial = _spatial(node, spec.row, walk.fields[x])
+    spatial = _spatial(node, spec.version, walk.fields[x])
     outer = walk.fields[indices].shape
     with naming(node):
         call = max_unpool.call(spec, walk.fields[x].shape, outer, None if output_shape is None else tuple(output_shape))
     _check_index_space(node, pooled, call)
     links = _links(pooled.axes, spatial, is_upsampling=True)
-    walk.add_field(node, node.output[0], _field(spec.row, call.large, spatial), {x: links, indices: links})
+    walk.add_field(node, node.output[0], _field(spec.version, call.large, spatial), {x: links, indices: links})
 
 
 def _check_index_space(node: onnx.NodeProto, pooled: max_pool.MaxPoolCall, call: max_unpool.MaxUnpoolCall) -> None:
@@ -153,10 +153,10 @@ def conv_transpose_rule(walk: GraphWalk, node: onnx.NodeProto) -> None:
     shape, bias = walk.shape(node.input[1]), walk.shape(node.input[2]) if len(node.input) > 2 else None
     if field is None or shape is None or any(name in walk.fields for name in node.input[1:]):
         raise refusal(node, "has weights that are not the same for every tile")
-    spatial = _spatial(node, spec.row, field)
+    spatial = _spatial(node, spec.version, field)
     with naming(node):
         call = conv_transpose.call(spec, field.shape, shape, bias)
-    walk.add_output(node, _field(spec.row, call.large, spatial), _links(call.axes, spatial, is_upsampling=True))
+    walk.add_output(node, _field(spec.version, call.large, spatial), _links(call.axes, spatial, is_upsampling=True))
 
 
 def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, channels: int | None = None, **windows: Any) -> None:
@@ -166,7 +166,7 @@ def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, channels: int | Non
         spec = resolve.spec("MaxPool", windows)
     assert isinstance(spec, max_pool.MaxPoolSpec)
     field = walk.field(node)
-    spatial = _spatial(node, spec.row, field)
+    spatial = _spatial(node, spec.version, field)
     with naming(node):
         call = max_pool.call(spec, field.shape)
     if 0 in call.small.spatial and 0 not in call.large.spatial:
@@ -175,18 +175,18 @@ def _add_pooled_field(walk: GraphWalk, node: onnx.NodeProto, channels: int | Non
     walk.add_output(node, Field(shape, (None, None, *spatial)), _links(call.axes, spatial, is_upsampling=False))
 
 
-def _spatial(node: onnx.NodeProto, row: Row, field: Field) -> Axes:
+def _spatial(node: onnx.NodeProto, version: OperatorVersion, field: Field) -> Axes:
     """The axes of the image that the spatial axes of a feature map are."""
     axes = field.axes
-    outer = (axes[0], axes[-1]) if row.is_channels_last else axes[:2]
+    outer = (axes[0], axes[-1]) if version.is_channels_last else axes[:2]
     if any(axis is not None for axis in outer):
         raise refusal(node, "takes a spatial axis of the image for channels or batch")
-    return axes[1:-1] if row.is_channels_last else axes[2:]
+    return axes[1:-1] if version.is_channels_last else axes[2:]
 
 
-def _field(row: Row, shape: FeatureShape, spatial: Axes) -> Field:
-    axes: Axes = (None, *spatial, None) if row.is_channels_last else (None, None, *spatial)
-    return Field(shape.in_layout(row), axes)
+def _field(version: OperatorVersion, shape: FeatureShape, spatial: Axes) -> Field:
+    axes: Axes = (None, *spatial, None) if version.is_channels_last else (None, None, *spatial)
+    return Field(shape.in_layout(version), axes)
 
 
 def _links(axes: Sequence[Axis], spatial: Axes, *, is_upsampling: bool) -> dict[int, Link]:
