@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
         module, own_name = known
         return getattr(import_module(module), own_name)
     if name in _ONNXRUNTIME_NAMES:
-        return getattr(import_module("unpool.runtime.requirements").onnxruntime, name)
+        return getattr(import_module("unpool.onnxruntime.package").onnxruntime, name)
     raise AttributeError(f"module 'unpool' has no attribute {name!r}")
 
 

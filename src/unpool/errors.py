@@ -11,7 +11,7 @@
 
 Messages follow one pattern: *where: the fact, with its value. What to do.* Every class is also the built-in exception
 that a caller would catch anyway. Errors of a session are also instances of the class that onnxruntime raises, one of
-its own or a TypeError (`runtime/errors.py`).
+its own or a TypeError (`graph/errors.py`).
 """
 
 import os

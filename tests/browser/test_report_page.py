@@ -4,7 +4,7 @@ import pytest
 
 import unpool
 from tests.support import models
-from unpool.runtime.random_inputs import random_feed
+from unpool.graph.random_inputs import random_feed
 from unpool.runtime.report.report import ReportOptions, report
 
 pytestmark = pytest.mark.slow

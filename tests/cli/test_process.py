@@ -15,7 +15,7 @@ from unpool.cli import console, errors, launcher
 from unpool.cli.errors import BROKEN_PIPE, INTERRUPTED, UNFIT, UNSUPPORTED, UsageError, guard
 from unpool.cli.inputs import read_stdin
 from unpool.cli.outputs import refuse_terminal
-from unpool.runtime.graph.peek import BEGINNINGS, detect_file_kind
+from unpool.graph.peek import BEGINNINGS, detect_file_kind
 
 HEAVY = {"numba", "torch", "triton", "dask", "onnx", "onnxruntime", "PIL", "tifffile"}
 COMMAND = [sys.executable, "-m", "unpool"]

@@ -13,7 +13,7 @@ import unpool
 from tests.support import models
 from unpool.onnxruntime import InferenceSession
 from unpool.onnxruntime.engine import engine_node, find_engine
-from unpool.runtime.errors import FallbackWarning
+from unpool.onnxruntime.errors import FallbackWarning
 
 KINDS = [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint8, np.uint64, np.bool_, ml_dtypes.bfloat16]
 

@@ -12,10 +12,10 @@ from onnx import helper, numpy_helper
 import unpool
 import unpool.onnxruntime
 from tests.support.ort_values import to_numpy, to_value
+from unpool import onnx_reference
 from unpool.onnxruntime import planner
 from unpool.operators.contract import AttributeType
 from unpool.operators.unpool_domain import OPERATORS
-from unpool.runtime import onnx_reference
 
 FLOAT = onnx.TensorProto.FLOAT
 

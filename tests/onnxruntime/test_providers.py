@@ -5,8 +5,8 @@ import pytest
 
 from tests.support import models
 from unpool.onnxruntime import InferenceSession
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import Reason
-from unpool.runtime.requirements import onnxruntime
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

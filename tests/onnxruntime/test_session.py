@@ -544,7 +544,7 @@ def test_a_session_prints_as_its_model(tmp_path):
 def test_a_model_that_is_no_message_runs(monkeypatch):
     """A ModelProto of 2 GiB or more has no bytes: onnxruntime gets its large weights as values."""
     expected = outputs(InferenceSession(large_model()))
-    monkeypatch.setattr("unpool.runtime.graph.weights.LARGEST_MESSAGE", 10_000)
+    monkeypatch.setattr("unpool.graph.weights.LARGEST_MESSAGE", 10_000)
     assert_equal(outputs(InferenceSession(large_model())), expected)
 
 

@@ -12,12 +12,12 @@ import unpool
 from tests.cases import generated as generate
 from tests.support import models
 from tests.support.runners import NHWC_DOMAIN, feeds_of, is_model, model_of
+from unpool.graph import shapes
+from unpool.graph.graph import Graph, lift_constants
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import infer
+from unpool.graph.shapes import output_dims
 from unpool.operators import resolve
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.shapes import output_dims
 
 SEEDS = range(600)
 SESSION_SEEDS = range(700)

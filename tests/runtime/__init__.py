@@ -1,1 +1,1 @@
-"""Tests of sessions, passes and commands on models."""
+"""Tests of sessions and commands on models."""

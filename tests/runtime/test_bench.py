@@ -13,10 +13,10 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.commands.bench import report_lines
 from unpool.errors import UnpoolError
-from unpool.runtime.graph import load
+from unpool.graph import load
+from unpool.graph.random_inputs import random_feed
 from unpool.runtime.measure.bench import ModelTimes, NodeTime, _named, bench
 from unpool.runtime.measure.timing import Effort, Timing, measure, summarize
-from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.runtimes import open_session
 
 

@@ -326,7 +326,7 @@ def test_wrong_requests_are_refused_at_once():
 
 def test_a_model_beyond_two_gibibytes_is_refused(monkeypatch):
     """Other runtimes take the model from memory, as one message; the error says so, before anything runs."""
-    monkeypatch.setattr("unpool.runtime.graph.weights.LARGEST_MESSAGE", 100)
+    monkeypatch.setattr("unpool.graph.weights.LARGEST_MESSAGE", 100)
     with pytest.raises(UnsupportedError, match="is larger than 2 GiB with its weights"):
         unpool.compare(models.only_pool())
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import unpool
 from tests.cases import decomposed
-from tests.runtime.test_fuse_unpool import PLANAR, planar
+from tests.passes.test_fuse_unpool import PLANAR, planar
 from tests.support import models, networks
 from unpool.cli.app import app
 from unpool.cli.errors import FINDINGS, OK, UNFIT, USAGE

@@ -19,10 +19,10 @@ from unpool.cli.app import app
 from unpool.cli.errors import OK, UNSUPPORTED, USAGE
 from unpool.cli.options import TargetName as TargetWord
 from unpool.errors import UnsupportedError
-from unpool.runtime.graph.dynamic_dims import DimFlow
-from unpool.runtime.graph.graph import Graph, unused_names
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
+from unpool.graph.dynamic_dims import DimFlow
+from unpool.graph.graph import Graph, unused_names
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import infer
 from unpool.runtime.lower import checks, emit_unpool
 from unpool.runtime.lower import lower as lower_module
 from unpool.runtime.lower.lower import lower

@@ -6,8 +6,8 @@ from onnx.reference import ReferenceEvaluator
 
 import unpool
 from tests.support import models
+from unpool.onnx_reference import inline_functions, new_ops
 from unpool.operators import unpool_domain
-from unpool.runtime.onnx_reference import inline_functions, new_ops
 
 
 def evaluate(model, feed, opset=17, **options):

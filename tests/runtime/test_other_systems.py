@@ -24,12 +24,12 @@ from unpool.cli import launcher
 from unpool.cli.errors import BROKEN_PIPE, UNFIT, guard
 from unpool.files import FileSet, WriteError, lock, targets, write
 from unpool.files.locks import lock_of
+from unpool.graph import weights
+from unpool.graph.weights import OutsideFolderError, find_data_file
 from unpool.images import sink
 from unpool.images.npy import npy_layout
 from unpool.images.sink import OutputSpec
 from unpool.kernels.cpu.machine import checked_files, host
-from unpool.runtime.graph import weights
-from unpool.runtime.graph.weights import OutsideFolderError, find_data_file
 from unpool.runtime.streams.checkpoint import partial_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fakes other systems with /proc of Linux")

@@ -17,11 +17,11 @@ from tests.support import models
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
+from unpool.graph.random_inputs import random_feed
+from unpool.graph.semantics import Semantics
 from unpool.onnxruntime import InferenceSession
-from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.measure.bench import ModelTimes, NodeTime
 from unpool.runtime.measure.timing import Timing
-from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.report import report as reporting
 from unpool.runtime.report.accuracy import check_accuracy, evaluate
 from unpool.runtime.report.feature_maps import CELL, MARK

@@ -17,7 +17,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
 
 import unpool
 from tests.support import models
-from unpool.runtime.errors import FallbackWarning
+from unpool.onnxruntime.errors import FallbackWarning
 
 ORT_CAN_RUN = (
     "segnet",

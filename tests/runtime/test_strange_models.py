@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 import unpool
 from tests.support import models
 from unpool.errors import ModelError
-from unpool.runtime.graph.load import load
-from unpool.runtime.graph.nodes import sort_nodes
+from unpool.graph.load import load
+from unpool.graph.nodes import sort_nodes
+from unpool.passes.inline import MOST_NODES
 from unpool.runtime.lint.lint import lint
-from unpool.runtime.passes.inline import MOST_NODES
 from unpool.runtime.rewrite.canonicalise import canonicalise
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.rewrite.upgrade import upgrade

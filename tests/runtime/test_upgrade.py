@@ -17,14 +17,14 @@ from tests.support import models
 from tests.support.runners import assert_outputs, is_model
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNSUPPORTED, USAGE
-from unpool.runtime.graph.nodes import attributes, is_unpool_op, with_subgraph_nodes
+from unpool.graph.nodes import attributes, is_unpool_op, with_subgraph_nodes
 from unpool.runtime.rewrite import canonicalise as canonicalising
 from unpool.runtime.rewrite.canonicalise import canonicalise
 from unpool.runtime.rewrite.upgrade import upgrade
 from unpool.runtime.rewrite.window_forms import Form
 
 SEEDS = range(900)
-FALLBACK = pytest.mark.filterwarnings("ignore::unpool.runtime.errors.FallbackWarning")
+FALLBACK = pytest.mark.filterwarnings("ignore::unpool.onnxruntime.errors.FallbackWarning")
 MODES = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 

@@ -61,7 +61,7 @@ def test_combinations_are_admitted_and_refused():
 
 
 @pytest.mark.sample(9)
-@pytest.mark.filterwarnings("ignore::unpool.runtime.errors.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::unpool.onnxruntime.errors.FallbackWarning")
 @rows
 def test_nodes_in_a_graph(row):
     """Each combination between two other nodes of the model's opset gives what it gives alone."""

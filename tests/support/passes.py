@@ -11,8 +11,8 @@ import onnxruntime
 from onnx import helper
 
 import unpool
-from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.passes import fuse_normalization, fuse_snake, reduce_strength
+from unpool.graph.nodes import node_name
+from unpool.passes import fuse_normalization, fuse_snake, reduce_strength
 
 LARGEST = np.finfo(np.float32).max
 SPECIAL = np.float32(

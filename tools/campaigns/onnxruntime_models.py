@@ -26,7 +26,7 @@ from onnx.reference.op_run import OpRun
 import unpool.onnxruntime
 from tools.campaigns.onnxruntime_model_cases import case
 from unpool.errors import UnpoolError
-from unpool.runtime.onnx_reference import inline_functions, new_ops
+from unpool.onnx_reference import inline_functions, new_ops
 
 CHUNK = 100
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")

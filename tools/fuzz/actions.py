@@ -12,10 +12,10 @@ import onnxruntime
 
 import unpool
 from tools.fuzz.damage import BESIDE
+from unpool.graph.random_inputs import random_array
+from unpool.onnxruntime.errors import run_session
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.errors import run_session
 from unpool.runtime.lint.lint import lint
-from unpool.runtime.random_inputs import random_array
 from unpool.runtime.rewrite.canonicalise import canonicalise
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.rewrite.upgrade import upgrade

@@ -2,13 +2,13 @@
 
 from tools.mutations.record import PASSES, Mutation
 
-VALUES = "tests/runtime/test_pass_values.py"
+VALUES = "tests/passes/test_pass_values.py"
 SESSION = "tests/onnxruntime/test_session.py"
 
 MUTATIONS = (
     Mutation(
         PASSES,
-        "runtime/passes/reduce_strength.py",
+        "passes/reduce_strength.py",
         "alpha=slope.item())",
         "alpha=abs(slope.item()))",
         "a PRelu of one negative slope becomes a LeakyRelu of a positive one",
@@ -16,7 +16,7 @@ MUTATIONS = (
     ),
     Mutation(
         PASSES,
-        "runtime/passes/convert_conv.py",
+        "passes/convert_conv.py",
         'cut = [0] * len(reach) if padding == b"VALID" else pads',
         'cut = [0] * len(reach) if padding == b"VALID" else [pad and 1 for pad in pads]',
         "a converted Conv has pads of 1 where it has larger ones",
@@ -24,7 +24,7 @@ MUTATIONS = (
     ),
     Mutation(
         PASSES,
-        "runtime/passes/fuse_conv_transpose.py",
+        "passes/fuse_conv_transpose.py",
         'zip(("min", "max"), node.input[1:], strict=False)',
         'zip(("max", "min"), node.input[1:], strict=False)',
         "the bounds of a Clip behind a ConvTranspose change places",

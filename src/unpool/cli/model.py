@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from unpool.cli.options import Provider
 from unpool.display import format_shape
 from unpool.errors import MissingExtraError, ShapeError, UnpoolError, UnsupportedError
+from unpool.graph.shapes import numpy_type
 from unpool.images.axes import spatial_axes
+from unpool.onnxruntime.errors import run_session
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.session import InferenceSession
-from unpool.runtime.errors import run_session
-from unpool.runtime.graph.shapes import numpy_type
-from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.tiles.tiler import Overview, Tiler, overview
 from unpool.runtime.tiles.walk import Shape
 

@@ -27,15 +27,15 @@ from unpool.cli.windows import FLOATS, ModelRun, ending_at_once, open_feed
 from unpool.display import format_shape
 from unpool.errors import FileError, MissingExtraError, ShapeError, UnpoolError
 from unpool.files import FileSet, WriteError, find_overlap, resolve_target
+from unpool.graph.save import external_files
 from unpool.images.axes import spatial_axes
 from unpool.images.formats import Content
 from unpool.images.overlay import CLEAR
 from unpool.images.pixels import Picture
 from unpool.images.raster import CLASS_ADVICE, channel_counts
 from unpool.memory import free_pool, peak_rss, rss, trim_heap
+from unpool.onnxruntime.errors import run_session
 from unpool.onnxruntime.session import InferenceSession
-from unpool.runtime.errors import run_session
-from unpool.runtime.graph.save import external_files
 from unpool.runtime.streams.partial_output import require_replaceable
 from unpool.runtime.streams.run import run_locked
 from unpool.runtime.streams.runner import Progress, ProgressCallback

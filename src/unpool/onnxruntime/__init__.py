@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
     """Import on first use what a session of onnxruntime does not need."""
     if name in _FILES:
         if _FILES[name] == "session":
-            import_module("unpool.runtime.requirements")  # says which package is missing
+            import_module("unpool.onnxruntime.package")  # says which package is missing
         return getattr(import_module(f"unpool.onnxruntime.{_FILES[name]}"), name)
     raise AttributeError(f"module 'unpool.onnxruntime' has no attribute {name!r}")
 

@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 
 from unpool.geometry import Window
+from unpool.graph import shapes
+from unpool.graph.nodes import attributes, domain
+from unpool.graph.shapes import Types
 from unpool.operators.max_pool import MaxPoolSpec
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import attributes, domain
-from unpool.runtime.graph.shapes import Types
 
 MOST_AXES = 3  # of a ConvTranspose in onnxruntime
 

@@ -17,8 +17,8 @@ from onnx import parser
 from onnxruntime.capi import _pybind_state
 
 from unpool.errors import UnpoolError
-from unpool.runtime.graph.load import FOLDERS_ENTRY
-from unpool.runtime.requirements import onnxruntime
+from unpool.graph.load import FOLDERS_ENTRY
+from unpool.onnxruntime.package import onnxruntime
 
 ATTRIBUTES = (
     *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling", "execution_mode"),

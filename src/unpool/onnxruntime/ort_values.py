@@ -17,7 +17,7 @@ from onnxruntime.capi import _pybind_state
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
-from unpool.runtime.requirements import onnxruntime
+from unpool.onnxruntime.package import onnxruntime
 
 NUMPY_LACKS = {
     f"tensor({name.replace('_', '')})": np.dtype(getattr(ml_dtypes, name))

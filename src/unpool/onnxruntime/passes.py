@@ -19,24 +19,24 @@ from typing import NamedTuple, TypeAlias
 import onnx
 from onnx import helper
 
+from unpool.graph.errors import is_from_signal_handler, short_message
+from unpool.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
+from unpool.graph.nodes import domain, with_subgraph_nodes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import infer
+from unpool.graph.shapes import Types
+from unpool.graph.weights import as_input, copy_fields, strip_initializers
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.graph.errors import is_from_signal_handler, short_message
-from unpool.runtime.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
-from unpool.runtime.graph.nodes import domain, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import as_input, copy_fields, strip_initializers
-from unpool.runtime.passes.convert_conv import RANKS, convert_conv, values_before_indices
-from unpool.runtime.passes.fuse_conv_transpose import ACTIVATIONS, DATA_INPUTS, fold, fuse
-from unpool.runtime.passes.fuse_normalization import fuse_normalization
-from unpool.runtime.passes.fuse_snake import fuse_snake
-from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
-from unpool.runtime.passes.inline import inline
-from unpool.runtime.passes.reduce_strength import reduce_strength
-from unpool.runtime.passes.rewrite import set_items
-from unpool.runtime.passes.upgrade_opset import TARGET, lift_opset
+from unpool.passes.convert_conv import RANKS, convert_conv, values_before_indices
+from unpool.passes.fuse_conv_transpose import ACTIVATIONS, DATA_INPUTS, fold, fuse
+from unpool.passes.fuse_normalization import fuse_normalization
+from unpool.passes.fuse_snake import fuse_snake
+from unpool.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.passes.inline import inline
+from unpool.passes.reduce_strength import reduce_strength
+from unpool.passes.rewrite import set_items
+from unpool.passes.upgrade_opset import TARGET, lift_opset
 
 DUMP = "UNPOOL_DUMP"
 _log = logging.getLogger("unpool")

@@ -26,16 +26,8 @@ import onnx
 
 from unpool.display import table
 from unpool.errors import UnpoolError
-from unpool.onnxruntime.costs import is_faster_in_unpool
-from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
-from unpool.operators import contract
-from unpool.operators.contract import NHWC
-from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolSpec
-from unpool.operators.resolve import Spec
-from unpool.operators.unpool_domain import DOMAIN, VERSION
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.nodes import (
+from unpool.graph import shapes
+from unpool.graph.nodes import (
     attributes,
     domain,
     is_unpool_op,
@@ -45,9 +37,17 @@ from unpool.runtime.graph.nodes import (
     with_subgraph_nodes,
     writes,
 )
-from unpool.runtime.graph.semantics import Semantics, spec_of
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import strip_initializers
+from unpool.graph.semantics import Semantics, spec_of
+from unpool.graph.shapes import Types
+from unpool.graph.weights import strip_initializers
+from unpool.onnxruntime.costs import is_faster_in_unpool
+from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
+from unpool.operators import contract
+from unpool.operators.contract import NHWC
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.resolve import Spec
+from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 BLOCK = 16  # channels of onnxruntime's blocks, on any processor
 BLOCKED_RANK = 4

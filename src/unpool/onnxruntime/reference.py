@@ -15,21 +15,21 @@ from onnx.reference import ReferenceEvaluator
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.graph.errors import is_from_signal_handler, one_line
+from unpool.graph.graph import Graph
+from unpool.graph.nodes import domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import infer
+from unpool.graph.shapes import Types, without_shape
+from unpool.graph.weights import is_large, restore_initializers, strip_initializers
+from unpool.onnx_reference import new_ops
 from unpool.onnxruntime.engine import Allocate, Engine, dtype_of, engine_node
+from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.options import silence
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan, place
 from unpool.onnxruntime.register import register
 from unpool.operators.unpool_domain import DOMAIN, VERSION
-from unpool.runtime.errors import ort_message
-from unpool.runtime.graph.errors import is_from_signal_handler, one_line
-from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.shapes import Types, without_shape
-from unpool.runtime.graph.weights import is_large, restore_initializers, strip_initializers
-from unpool.runtime.onnx_reference import new_ops
-from unpool.runtime.requirements import onnxruntime
 
 Constants = Mapping[str, onnx.TensorProto]
 

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.graph.errors import error_class
+from unpool.graph.load import ModelSource
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import PreparedGraph
+from unpool.onnxruntime.errors import FallbackWarning
 from unpool.onnxruntime.options import OptionsState, check_threads, from_state, state_of
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import NAMES
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.session_model import Create, SessionModel
 from unpool.onnxruntime.tuning import tuning_seconds
-from unpool.runtime.errors import FallbackWarning, error_class
-from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import PreparedGraph
-from unpool.runtime.requirements import onnxruntime
 
 _KEYWORDS = frozenset({"enable_fallback", "read_config_from_model"})
 """Further keywords of onnxruntime's constructor."""

@@ -14,7 +14,17 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
+from unpool.graph import weights
+from unpool.graph.errors import is_from_signal_handler, short_message, source_name
+from unpool.graph.graph import Graph, lift_constants
+from unpool.graph.load import FOLDERS_ENTRY, ModelSource, load, needs_libraries, stable_source
+from unpool.graph.save import external_files
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import PreparedGraph, infer
+from unpool.graph.torch_operators import export_advice
+from unpool.graph.weights import restore_initializers, serialize, strip_initializers
 from unpool.onnxruntime.engine import Engine
+from unpool.onnxruntime.errors import loading_error
 from unpool.onnxruntime.options import (
     DATA_FOLDER,
     clone,
@@ -23,23 +33,13 @@ from unpool.onnxruntime.options import (
     set_config_entry,
     spin_entries,
 )
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
 from unpool.onnxruntime.source import data_folder, handed_over, read, without_weights
 from unpool.onnxruntime.tuning import TuningTrial, fastest_model
-from unpool.runtime.errors import loading_error
-from unpool.runtime.graph import weights
-from unpool.runtime.graph.errors import is_from_signal_handler, short_message, source_name
-from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.load import FOLDERS_ENTRY, ModelSource, load, needs_libraries, stable_source
-from unpool.runtime.graph.save import external_files
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import PreparedGraph, infer
-from unpool.runtime.graph.torch_operators import export_advice
-from unpool.runtime.graph.weights import restore_initializers, serialize, strip_initializers
-from unpool.runtime.passes.inline import check_functions, inline, shorten_domains
-from unpool.runtime.requirements import onnxruntime
+from unpool.passes.inline import check_functions, inline, shorten_domains
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
 NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 import onnx
 from onnx import helper
 
-from unpool.runtime.graph import weights
-from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.peek import field_head
-from unpool.runtime.requirements import onnxruntime
+from unpool.graph import weights
+from unpool.graph.load import ModelSource, load
+from unpool.graph.peek import field_head
+from unpool.onnxruntime.package import onnxruntime
 
 LARGE_BYTES = 2**26
 _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value

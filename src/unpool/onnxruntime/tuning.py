@@ -18,16 +18,16 @@ from onnx import helper
 
 from unpool.errors import UnpoolError, warn_caller
 from unpool.execute import autotune, available_cores
+from unpool.graph.random_inputs import random_feed
+from unpool.graph.semantics import Semantics
+from unpool.graph.weights import copy_fields
 from unpool.memory import trim_heap
 from unpool.numerics import TUNING, diff_arrays
 from unpool.onnxruntime.engine import Engine, engine_node
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan
 from unpool.openvino.package import is_installed, package
 from unpool.operators.unpool_domain import DOMAIN, VERSION
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.weights import copy_fields
-from unpool.runtime.random_inputs import random_feed
-from unpool.runtime.requirements import onnxruntime
 
 SECONDS = 30.0  # of a trial, by default
 OWN, OPENVINO = "onnxruntime", "openvino"

@@ -11,10 +11,10 @@ from collections.abc import Container
 import numpy as np
 import onnx
 
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import Graph
-from unpool.runtime.graph.nodes import domain, node_name, reads, writes
-from unpool.runtime.graph.shapes import Types
+from unpool.graph import shapes
+from unpool.graph.graph import Graph
+from unpool.graph.nodes import domain, node_name, reads, writes
+from unpool.graph.shapes import Types
 
 
 class UnfitModelError(Exception):

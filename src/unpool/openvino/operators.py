@@ -11,11 +11,11 @@ import numpy as np
 
 from unpool import execute
 from unpool.errors import UnpoolError
+from unpool.graph.shapes import Dims, output_dims
 from unpool.openvino.package import package
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
-from unpool.runtime.graph.shapes import Dims, output_dims
 
 openvino = package()
 MAX_INDEX = 2**31  # elements that the indices of a MaxPool may count in

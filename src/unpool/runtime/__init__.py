@@ -1,3 +1,3 @@
-"""Whole ONNX models: read, plan, run. Needs the extra `run`."""
+"""Tools on whole ONNX models: rewriting, comparing, tiles, files. Needs the extra `run`."""
 
-import unpool.runtime.requirements  # noqa: F401  the one place that says which extra is missing
+import unpool.onnxruntime.package  # noqa: F401  the one place that says which extra is missing

@@ -20,12 +20,13 @@ from onnx import helper
 from onnx.backend.base import BackendRep, namedtupledict
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
+from unpool.graph.errors import error_class
+from unpool.graph.load import ModelSource
+from unpool.graph.nodes import domain, is_unpool_op
+from unpool.onnxruntime.errors import run_session
 from unpool.onnxruntime.options import ATTRIBUTES, clone
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.session import InferenceSession
-from unpool.runtime.errors import error_class, run_session
-from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.nodes import domain, is_unpool_op
-from unpool.runtime.requirements import onnxruntime
 
 _LOG = frozenset(("log_severity_level", "log_verbosity_level", "logid"))
 _FILES = {"enable_profiling", "optimized_model_filepath", "profile_file_prefix"}

@@ -15,14 +15,14 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import UnpoolError
+from unpool.graph.load import ModelSource
+from unpool.graph.semantics import Semantics
+from unpool.graph.weights import initializers_as_inputs, serialize
+from unpool.onnxruntime.errors import FallbackWarning, ort_message, run_session
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
+from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.session import InferenceSession
 from unpool.openvino.package import package
-from unpool.runtime.errors import FallbackWarning, ort_message, run_session
-from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.weights import initializers_as_inputs, serialize
-from unpool.runtime.requirements import onnxruntime
 
 QUIET = 4  # onnxruntime's level for fatal errors only: what fails comes back as an exception
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}  # by default it takes bfloat16 on CPUs that have it

@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from unpool.graph.nodes import node_name, reads, writes
+from unpool.graph.submodel import submodel
+from unpool.graph.weights import array_of
 from unpool.onnxruntime.session import InferenceSession
 from unpool.operators.unpool_domain import DOMAIN
-from unpool.runtime.graph.nodes import node_name, reads, writes
-from unpool.runtime.graph.submodel import submodel
-from unpool.runtime.graph.weights import array_of
 from unpool.runtime.runtimes import ONNXRUNTIME, Feed, unpool_runtime
 
 

@@ -37,9 +37,9 @@ def bench(
     """
     from unpool.cli.feed import one_feed
     from unpool.cli.model import open_session, slots
+    from unpool.graph.random_inputs import random_feed
     from unpool.runtime.measure.bench import bench as time_model
     from unpool.runtime.measure.timing import Effort
-    from unpool.runtime.random_inputs import random_feed
 
     arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
     session, sizes = open_session(model, **arguments), options.parse_sizes(size)

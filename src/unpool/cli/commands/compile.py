@@ -34,9 +34,9 @@ def compile(
     Example: unpool compile segnet.onnx --shape image=1,3,480,640 -o segnet-compiled.onnx
     """
     from unpool.cli.commands.rewrite import data_words, output_file
+    from unpool.graph.load import load_for_command
     from unpool.onnxruntime import compile as compile_model
     from unpool.onnxruntime import get_library_path
-    from unpool.runtime.graph.load import load_for_command
 
     arguments = options.semantics(compat, index_space)
     writer = output_file(model, output, force)

@@ -70,8 +70,8 @@ def export(
     if output.is_dir() or output.suffix != ".onnx":
         raise UsageError(f"-o {output}: expected a file whose name ends in .onnx.")
     require("unpool export", "torch", "torch", "onnxscript")
-    from unpool.runtime.graph.load import load
-    from unpool.runtime.graph.save import ModelWriter
+    from unpool.graph.load import load
+    from unpool.graph.save import ModelWriter
     from unpool.torch.exporting.example import example as example_inputs
     from unpool.torch.exporting.verify import verify as verify_file
 

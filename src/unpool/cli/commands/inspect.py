@@ -73,7 +73,7 @@ def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, 
     """A model as its session sees it, as JSON types: `plan` has rows of `describe_node`, `tiles` the Overview."""
     import onnx
 
-    from unpool.runtime.graph.shapes import check_size_names
+    from unpool.graph.shapes import check_size_names
     from unpool.runtime.tiles.tiler import overview
 
     check_size_names(sizes, [size for value in session.get_inputs() for size in value.shape or ()])

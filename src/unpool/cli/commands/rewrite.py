@@ -12,7 +12,7 @@ from unpool.cli.command import CommandResult, command
 from unpool.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from unpool.runtime.graph.save import ModelWriter
+    from unpool.graph.save import ModelWriter
 
 
 @command
@@ -31,8 +31,8 @@ def fix(
 
     Example: unpool fix exported.onnx -o fixed.onnx
     """
-    from unpool.runtime.graph.load import load_for_command
-    from unpool.runtime.graph.save import MIN_SPILLED_BYTES
+    from unpool.graph.load import load_for_command
+    from unpool.graph.save import MIN_SPILLED_BYTES
     from unpool.runtime.rewrite.fix import fix as fix_model
 
     arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
@@ -66,8 +66,8 @@ def lower(
 
     Example: unpool lower segnet.onnx --for openvino -o segnet-openvino.onnx
     """
-    from unpool.runtime.graph.load import load_for_command
-    from unpool.runtime.graph.save import MIN_SPILLED_BYTES
+    from unpool.graph.load import load_for_command
+    from unpool.graph.save import MIN_SPILLED_BYTES
     from unpool.runtime.lower.lower import lower as lower_model
 
     arguments = options.semantics(compat, index_space, sizes=options.parse_sizes(size))
@@ -129,7 +129,7 @@ def canonicalise(
 
 
 def _rewrite(change: Any, model: Path, output: Path, force: bool) -> CommandResult:
-    from unpool.runtime.graph.load import load_for_command
+    from unpool.graph.load import load_for_command
 
     writer = output_file(model, output, force)
     rewritten = change(load_for_command(model))
@@ -167,7 +167,7 @@ def output_file(path: Path, output: Path, force: bool) -> "ModelWriter":
 
     from unpool.cli.outputs import refuse_stdout
     from unpool.files import is_any, is_same
-    from unpool.runtime.graph.save import ModelWriter, external_files
+    from unpool.graph.save import ModelWriter, external_files
 
     refuse_stdout(output)
     known = onnx.serialization.registry.get_format_from_file_extension(output.suffix)

@@ -87,7 +87,7 @@ def run_demo(folder: Path, threads: int | None = None) -> list[str]:
     from unpool.images.overlay import ClassView, legend_for, mask_rows, overlay_rows, rows_of
     from unpool.images.pixels import Picture, backdrop
     from unpool.images.raster import write_planes, write_rows
-    from unpool.runtime.errors import run_session
+    from unpool.onnxruntime.errors import run_session
 
     require("unpool demo", "demo", "skimage")
     from skimage.data import coins

@@ -21,14 +21,14 @@ from distributed import Client
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
+from unpool.graph.save import external_files
+from unpool.graph.shapes import dtype, parse_type
 from unpool.images.formats import WINDOW_NAMES, format_of, suffix_of
 from unpool.images.source import fingerprint_array, fingerprint_file, fingerprint_folder
 from unpool.onnxruntime.options import check_threads
 from unpool.runtime.cluster.tasks import TileTasks
 from unpool.runtime.cluster.worker import ClusterJob, TileResult, pickle_session
 from unpool.runtime.cluster.zarr_outputs import ZarrOutputs, local_folder
-from unpool.runtime.graph.save import external_files
-from unpool.runtime.graph.shapes import dtype, parse_type
 from unpool.runtime.streams.checkpoint import find_checkpoint, partial_folder, require_same_settings
 from unpool.runtime.streams.jobs import base_settings, input_paths, source_path
 from unpool.runtime.streams.output_transform import OutputTransform, ScoreFormat, output_transform, tensor_spec

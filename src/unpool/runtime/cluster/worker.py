@@ -23,10 +23,10 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.images.axes import Slices
 from unpool.memory import map_blocks, peak_rss, pool_limit, rss, set_pool_limit, trim_heap
+from unpool.onnxruntime.errors import run_session
 from unpool.onnxruntime.options import OptionsState
 from unpool.onnxruntime.session import InferenceSession, SessionState
 from unpool.runtime.cluster.zarr_outputs import ZarrLocation
-from unpool.runtime.errors import run_session
 from unpool.runtime.streams.output_transform import OutputTransform
 from unpool.runtime.tiles.run import Arrays, run_tile
 from unpool.runtime.tiles.tiling import Tiling

@@ -10,18 +10,18 @@ from onnx import helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
+from unpool.graph import shapes
+from unpool.graph.errors import source_name
+from unpool.graph.graph import Graph, prune
+from unpool.graph.load import ModelSource, load_for_command
+from unpool.graph.narrow_floats import narrowest_floats
+from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, operator_version, reads, writes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shapes import Types
+from unpool.graph.weights import is_too_large
 from unpool.numerics import ArrayDiff, Tolerance, diff_arrays, max_magnitude, narrowest_float
 from unpool.operators.contract import NHWC
 from unpool.runtime.compare.records import IndexTies, ValueDiff
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.errors import source_name
-from unpool.runtime.graph.graph import Graph, prune
-from unpool.runtime.graph.load import ModelSource, load_for_command
-from unpool.runtime.graph.narrow_floats import narrowest_floats
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, operator_version, reads, writes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.graph.weights import is_too_large
 from unpool.runtime.rewrite.open_model import open_model
 
 Values: TypeAlias = Mapping[str, Any]

@@ -20,17 +20,17 @@ import numpy as np
 
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, suggest_name
+from unpool.graph import shapes
+from unpool.graph.errors import model_errors, source_name
+from unpool.graph.graph import to_dense
+from unpool.graph.load import ModelSource
+from unpool.graph.nodes import has_subgraphs, node_name
+from unpool.graph.semantics import Semantics
+from unpool.graph.weights import array_of
 from unpool.numerics import ROUNDING, Tolerance, narrowest_float
 from unpool.runtime.compare import align, bisect
 from unpool.runtime.compare.records import Comparison, RuntimeReport, ValueDiff
 from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, run_nodes
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.errors import model_errors, source_name
-from unpool.runtime.graph.graph import to_dense
-from unpool.runtime.graph.load import ModelSource
-from unpool.runtime.graph.nodes import has_subgraphs, node_name
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.weights import array_of
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.runtimes import Feed, session_run, unpool_session
 

@@ -16,15 +16,15 @@ from dataclasses import replace
 from itertools import chain
 
 from unpool.errors import UnpoolError
-from unpool.runtime.graph.dynamic_dims import DimFlow
-from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.load import ModelSource, load_for_command
-from unpool.runtime.graph.nodes import node_name, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import iter_subgraphs
-from unpool.runtime.graph.shapes import check_size_names
+from unpool.graph.dynamic_dims import DimFlow
+from unpool.graph.errors import model_errors
+from unpool.graph.load import ModelSource, load_for_command
+from unpool.graph.nodes import node_name, with_subgraph_nodes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import iter_subgraphs
+from unpool.graph.shapes import check_size_names
+from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, torch_findings, window_findings
-from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.rewrite.open_model import EditableModel, open_model
 from unpool.runtime.rewrite.repair_indices import unpoolings
 

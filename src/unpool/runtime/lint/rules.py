@@ -14,15 +14,15 @@ import onnx
 from unpool.display import display_line
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.geometry import pooled_size, pooling_walk, upsampled_size
+from unpool.graph.dynamic_dims import DimExpr, DimFlow, as_ints
+from unpool.graph.nodes import node_name
+from unpool.graph.shape_inference import ResolvedNode
+from unpool.graph.torch_operators import ADVICE, torch_operator
 from unpool.operators import resolve
 from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.dynamic_dims import DimExpr, DimFlow, as_ints
-from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.graph.torch_operators import ADVICE, torch_operator
 from unpool.runtime.rewrite.open_model import EditableModel, windowed_node
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, offset_obstacle
 from unpool.runtime.rewrite.window_forms import WindowedNode, axes_of, explicit_pads_form, window_difference

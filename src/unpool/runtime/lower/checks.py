@@ -22,15 +22,15 @@ from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.geometry import Window
+from unpool.graph import shapes
+from unpool.graph.dynamic_dims import as_ints
+from unpool.graph.errors import short_message
+from unpool.graph.narrow_floats import HALF_NAMES, HALVES, narrowest_floats, widen
+from unpool.graph.nodes import attributes, node_name, with_subgraph_nodes
+from unpool.graph.semantics import Semantics
 from unpool.numerics import BITWISE, LOWERING, Tolerance, diff_arrays
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dynamic_dims import as_ints
-from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.narrow_floats import HALF_NAMES, HALVES, narrowest_floats, widen
-from unpool.runtime.graph.nodes import attributes, node_name, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
 from unpool.runtime.lower.targets import words
 from unpool.runtime.lower.unpooling import LoweredUnpool
 from unpool.runtime.rewrite.open_model import open_model

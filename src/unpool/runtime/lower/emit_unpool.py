@@ -32,7 +32,7 @@ from onnx import numpy_helper
 from unpool.dtypes import AnyArray
 from unpool.geometry import Window, ceil_end, taps_by_shift, upsampled_size
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.passes.rewrite import TO_THE_END, GraphWriter
+from unpool.passes.rewrite import TO_THE_END, GraphWriter
 
 NO_TAP = -1  # the tap of a window without a maximum
 NOT_COVERED = -2  # the tap with which a window covers a cell that it does not cover; no window has this maximum

@@ -22,22 +22,22 @@ from onnx import helper
 
 from unpool.display import display_line
 from unpool.errors import UnsupportedError
+from unpool.graph import shapes
+from unpool.graph.dynamic_dims import DimFlow
+from unpool.graph.errors import model_errors
+from unpool.graph.graph import unused_names
+from unpool.graph.load import ModelSource, check_model
+from unpool.graph.nodes import domain, is_unpool_op, node_name, reads, subgraph_nodes
+from unpool.graph.save import spill_weights
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import ResolvedNode
 from unpool.operators.max_pool import MaxPoolSpec
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dynamic_dims import DimFlow
-from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.graph import unused_names
-from unpool.runtime.graph.load import ModelSource, check_model
-from unpool.runtime.graph.nodes import domain, is_unpool_op, node_name, reads, subgraph_nodes
-from unpool.runtime.graph.save import spill_weights
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import ResolvedNode
+from unpool.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.passes.rewrite import NodeChange, Rewrite, apply_to_model, set_items
 from unpool.runtime.lower.checks import Baseline, RuntimeCheck, check_lowering, test_model
 from unpool.runtime.lower.node_edits import channels_first_edits, pad_ceil_pools
 from unpool.runtime.lower.targets import LoweringTarget, find_target, unsupported_nodes
 from unpool.runtime.lower.unpooling import LoweredUnpool, lower_unpoolings
-from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
-from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_model, set_items
 from unpool.runtime.rewrite.canonicalise import explicit_form
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.repair_indices import NodeProblem

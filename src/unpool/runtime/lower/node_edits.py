@@ -6,14 +6,14 @@ from typing import Any
 from unpool import dtypes
 from unpool.display import format_shape
 from unpool.geometry import ceil_end
+from unpool.graph import shapes
+from unpool.graph.graph import FreshNames, Graph
+from unpool.graph.nodes import attributes, is_unpool_op, node_name
+from unpool.graph.shape_inference import ResolvedNode
+from unpool.graph.shapes import Types
 from unpool.operators.attributes import ACTIVATION_PARAMS, Activation
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.graph import FreshNames, Graph
-from unpool.runtime.graph.nodes import attributes, is_unpool_op, node_name
-from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.index_flow import pool_spec
-from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
+from unpool.passes.index_flow import pool_spec
+from unpool.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
 from unpool.runtime.rewrite.window_forms import describe_attributes
 
 

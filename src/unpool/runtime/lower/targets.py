@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from unpool.errors import UnsupportedError
-from unpool.runtime.graph.nodes import attributes, domain, node_name, with_subgraph_nodes
+from unpool.graph.nodes import attributes, domain, node_name, with_subgraph_nodes
 from unpool.runtime.rewrite.repair_indices import NodeProblem
 
 

@@ -14,12 +14,14 @@ from onnx import helper
 
 from unpool.errors import UnsupportedError
 from unpool.geometry import Window
+from unpool.graph import shapes
+from unpool.graph.dynamic_dims import DimFlow, as_ints
+from unpool.graph.graph import FreshNames
+from unpool.graph.narrow_floats import HALF_NAMES
+from unpool.graph.nodes import attributes, node_name
 from unpool.operators import max_pool
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dynamic_dims import DimFlow, as_ints
-from unpool.runtime.graph.graph import FreshNames
-from unpool.runtime.graph.narrow_floats import HALF_NAMES
-from unpool.runtime.graph.nodes import attributes, node_name
+from unpool.passes.index_flow import pool_spec
+from unpool.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
 from unpool.runtime.lower.emit_unpool import (
     Pooling,
     emit_argmax_taps,
@@ -27,8 +29,6 @@ from unpool.runtime.lower.emit_unpool import (
     emit_scatter,
     emit_where_unpool,
 )
-from unpool.runtime.passes.index_flow import pool_spec
-from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
 MAX_TAPS = 64  # of a window; each costs two nodes, so that a scatter is better for more

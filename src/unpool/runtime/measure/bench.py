@@ -18,16 +18,16 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
+from unpool.graph.load import load_for_command
+from unpool.graph.narrow_floats import narrowest_floats
+from unpool.graph.nodes import node_name
+from unpool.graph.shape_inference import infer
+from unpool.graph.weights import folder_of, is_too_large
 from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
+from unpool.onnxruntime.errors import ort_message
+from unpool.onnxruntime.package import onnxruntime
 from unpool.operators.contract import OPERATORS
-from unpool.runtime.errors import ort_message
-from unpool.runtime.graph.load import load_for_command
-from unpool.runtime.graph.narrow_floats import narrowest_floats
-from unpool.runtime.graph.nodes import node_name
-from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.weights import folder_of, is_too_large
 from unpool.runtime.measure.timing import Effort, Timing, measure
-from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runtimes import open_session, ort_session, session_run
 
 ORT_SUFFIX = ".ort"

@@ -15,16 +15,16 @@ from onnx.reference.op_run import OpRun
 from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.geometry import Axis, upsampled_size
+from unpool.graph.narrow_floats import HALVES, widen
+from unpool.graph.nodes import attributes
+from unpool.graph.semantics import Semantics
 from unpool.numerics import ROUNDING_LIMITS, ArrayDiff, diff_rounded, sum_diffs
+from unpool.onnx_reference import new_ops
+from unpool.onnxruntime.errors import ort_message
 from unpool.operators import contract, max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
 from unpool.operators.unpool_domain import DOMAIN
-from unpool.runtime.errors import ort_message
-from unpool.runtime.graph.narrow_floats import HALVES, widen
-from unpool.runtime.graph.nodes import attributes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.onnx_reference import new_ops
-from unpool.runtime.passes.rewrite import set_items
+from unpool.passes.rewrite import set_items
 from unpool.runtime.runtimes import ort_session, session_run
 from unpool.runtime.trace import NodeTrace
 

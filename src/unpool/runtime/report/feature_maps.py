@@ -14,13 +14,13 @@ from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.extras import require
 from unpool.geometry import Axis, Window
+from unpool.graph.nodes import attributes, domain, node_name
+from unpool.graph.semantics import spec_of
+from unpool.graph.shape_inference import PreparedGraph
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
-from unpool.runtime.graph.nodes import attributes, domain, node_name
-from unpool.runtime.graph.semantics import spec_of
-from unpool.runtime.graph.shape_inference import PreparedGraph
 
 POOLS = ("MaxPool", "MaxUnpool")
 

@@ -21,18 +21,18 @@ import numpy as np
 from unpool.display import display_line
 from unpool.execute import available_cores
 from unpool.files import write
-from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.weights import serialize
+from unpool.graph.load import ModelSource, load
+from unpool.graph.random_inputs import random_feed
+from unpool.graph.weights import serialize
+from unpool.onnxruntime.package import onnxruntime
 from unpool.runtime.lint.lint import lint
 from unpool.runtime.lint.rules import Findings
 from unpool.runtime.measure.bench import ModelTimes, bench
 from unpool.runtime.measure.timing import Effort
-from unpool.runtime.random_inputs import random_feed
 from unpool.runtime.report.accuracy import NodeAccuracy
 from unpool.runtime.report.feature_maps import MapPair
 from unpool.runtime.report.tracer import MODEL_INPUT, MemoryUse, NodeRow, Tracer, describe, node_title
 from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, asset, drawing_context, script, templates
-from unpool.runtime.requirements import onnxruntime
 from unpool.runtime.runtimes import Feed, open_session
 
 DEFAULT_EFFORT = Effort(warmup=2, repetitions=10, seconds=0.2, limit=10)

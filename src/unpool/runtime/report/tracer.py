@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnpoolError
+from unpool.graph.load import ModelSource, load
+from unpool.graph.nodes import attributes, domain, node_name, operator_version, reads, with_subgraph_nodes
+from unpool.graph.shape_inference import PreparedGraph
+from unpool.graph.weights import array_of
 from unpool.onnxruntime.session import InferenceSession
 from unpool.operators.contract import OPERATORS
 from unpool.operators.unpool_domain import DOMAIN
-from unpool.runtime.graph.load import ModelSource, load
-from unpool.runtime.graph.nodes import attributes, domain, node_name, operator_version, reads, with_subgraph_nodes
-from unpool.runtime.graph.shape_inference import PreparedGraph
-from unpool.runtime.graph.weights import array_of
 from unpool.runtime.report.accuracy import NodeAccuracy, check_accuracy
 from unpool.runtime.report.feature_maps import MapPair, map_pair
 from unpool.runtime.report.window_drawing import WindowSettings

@@ -23,17 +23,17 @@ import onnx
 
 from unpool.display import display_line
 from unpool.errors import UnsupportedError
+from unpool.graph.dynamic_dims import DimFlow
+from unpool.graph.errors import model_errors
+from unpool.graph.graph import prune, unused_names
+from unpool.graph.load import ModelSource, check_model
+from unpool.graph.save import spill_weights
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import infer
+from unpool.graph.torch_operators import ADVICE, torch_operators
 from unpool.numerics import ROUNDING
-from unpool.runtime.graph.dynamic_dims import DimFlow
-from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.graph import prune, unused_names
-from unpool.runtime.graph.load import ModelSource, check_model
-from unpool.runtime.graph.save import spill_weights
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import infer
-from unpool.runtime.graph.torch_operators import ADVICE, torch_operators
-from unpool.runtime.passes.fuse_unpool import fuse_unpool_patterns
-from unpool.runtime.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
+from unpool.passes.fuse_unpool import fuse_unpool_patterns
+from unpool.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NodeProblem, offset_edits, window_edits
 from unpool.runtime.rewrite.verify import (

@@ -6,17 +6,17 @@ import numpy as np
 import onnx
 
 from unpool.errors import UnsupportedError
+from unpool.graph.graph import Graph, lift_constants
+from unpool.graph.load import ModelSource, check_model, load
+from unpool.graph.nodes import attributes, domain, subgraphs, with_subgraph_nodes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import Inference, ResolvedNode, infer
+from unpool.graph.shapes import Dims
+from unpool.graph.weights import array_of
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.graph import Graph, lift_constants
-from unpool.runtime.graph.load import ModelSource, check_model, load
-from unpool.runtime.graph.nodes import attributes, domain, subgraphs, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import Inference, ResolvedNode, infer
-from unpool.runtime.graph.shapes import Dims
-from unpool.runtime.graph.weights import array_of
-from unpool.runtime.passes.inline import inline, shorten_domains
-from unpool.runtime.passes.upgrade_opset import lift_opset
+from unpool.passes.inline import inline, shorten_domains
+from unpool.passes.upgrade_opset import lift_opset
 from unpool.runtime.rewrite.window_forms import WindowedNode
 
 

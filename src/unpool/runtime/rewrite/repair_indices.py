@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import onnx
 
 from unpool.geometry import window_between
+from unpool.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int, as_ints, multiply, upsample
+from unpool.graph.graph import FreshNames
+from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name
 from unpool.operators import resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec, inferred_size
-from unpool.runtime.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int, as_ints, multiply, upsample
-from unpool.runtime.graph.graph import FreshNames
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name
-from unpool.runtime.passes.fuse_unpool import short_attributes, windows_undoing, write_plane_size
-from unpool.runtime.passes.index_flow import Indices, trace
-from unpool.runtime.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
+from unpool.passes.fuse_unpool import short_attributes, windows_undoing, write_plane_size
+from unpool.passes.index_flow import Indices, trace
+from unpool.passes.rewrite import GraphWriter, NodeChange, Rewrite, copy_node
 
 WINDOW = ("kernel_shape", "strides", "pads")
 

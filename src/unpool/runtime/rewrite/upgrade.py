@@ -19,14 +19,14 @@ from collections.abc import Iterator, Mapping
 import onnx
 
 from unpool.errors import UnsupportedError
+from unpool.graph.errors import model_errors
+from unpool.graph.load import ModelSource, check_model, load
+from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
+from unpool.graph.semantics import Semantics, naming
 from unpool.operators import contract
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.graph.errors import model_errors
-from unpool.runtime.graph.load import ModelSource, check_model, load
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics, naming
-from unpool.runtime.passes.rewrite import NodeChange
-from unpool.runtime.passes.upgrade_opset import TARGET, convert_opset, lift_opset, update_ir_version
+from unpool.passes.rewrite import NodeChange
+from unpool.passes.upgrade_opset import TARGET, convert_opset, lift_opset, update_ir_version
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.verify import verify
 from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, form_in_version

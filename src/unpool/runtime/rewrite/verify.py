@@ -13,19 +13,19 @@ from onnx import helper
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.graph import shapes
+from unpool.graph.errors import short_message
+from unpool.graph.narrow_floats import narrowest_floats
+from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
+from unpool.graph.random_inputs import random_feed
+from unpool.graph.semantics import Semantics
+from unpool.graph.shapes import Types
 from unpool.indices import to_onnx
 from unpool.numerics import BITWISE, ROUNDING, Tolerance, diff_arrays
+from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.session import InferenceSession
 from unpool.operators import resolve
-from unpool.runtime.errors import ort_message
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.narrow_floats import narrowest_floats
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import Types
-from unpool.runtime.passes.rewrite import set_items
-from unpool.runtime.random_inputs import random_feed
+from unpool.passes.rewrite import set_items
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.workload import Trials
 from unpool.runtime.runtimes import ONNXRUNTIME, session_run, unpool_session

@@ -17,6 +17,10 @@ from onnx import helper, numpy_helper
 from unpool.display import display_line, format_shape
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.geometry import Axis, ceil_end, upsampled_size
+from unpool.graph.graph import FreshNames, unused_names
+from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
+from unpool.graph.shape_inference import ResolvedNode
+from unpool.graph.shapes import Dim, Dims
 from unpool.operators import conv_transpose, max_pool, resolve
 from unpool.operators.attributes import Attributes
 from unpool.operators.contract import OperatorVersion
@@ -24,11 +28,7 @@ from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_ru
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.tensors import Shape
-from unpool.runtime.graph.graph import FreshNames, unused_names
-from unpool.runtime.graph.nodes import attributes, domain, is_unpool_op, node_name, subgraphs
-from unpool.runtime.graph.shape_inference import ResolvedNode
-from unpool.runtime.graph.shapes import Dim, Dims
-from unpool.runtime.passes.rewrite import NodeChange, copy_node, set_items
+from unpool.passes.rewrite import NodeChange, copy_node, set_items
 
 WindowedSpec: TypeAlias = MaxPoolSpec | ConvTransposeSpec
 AxisOf: TypeAlias = Callable[[int], Axis]

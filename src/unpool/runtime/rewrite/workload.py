@@ -16,16 +16,16 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.graph import shapes
+from unpool.graph.dynamic_dims import DimFlow, as_int, as_ints
+from unpool.graph.graph import Graph, drop_constant_data, evaluate_node
+from unpool.graph.nodes import attributes, domain, reads, subgraphs, writes
+from unpool.graph.random_inputs import feed_shapes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shape_inference import Inference, infer
+from unpool.graph.weights import LARGE
 from unpool.onnxruntime.session import InferenceSession
 from unpool.operators.contract import NHWC
-from unpool.runtime.graph import shapes
-from unpool.runtime.graph.dynamic_dims import DimFlow, as_int, as_ints
-from unpool.runtime.graph.graph import Graph, drop_constant_data, evaluate_node
-from unpool.runtime.graph.nodes import attributes, domain, reads, subgraphs, writes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shape_inference import Inference, infer
-from unpool.runtime.graph.weights import LARGE
-from unpool.runtime.random_inputs import feed_shapes
 
 MOST_ELEMENTS = 2**25  # of all values, in all runs of one search: 128 MiB of float32
 MOST_PRODUCTS = 2**30  # of windows and matrices with their weights, and taps of pools, in all runs of one search

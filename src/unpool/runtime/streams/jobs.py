@@ -14,15 +14,15 @@ import numpy as np
 
 from unpool.display import format_shape
 from unpool.errors import FileError, ShapeError, UnpoolError
+from unpool.graph.save import external_files
+from unpool.graph.shapes import numpy_type
 from unpool.images import formats
 from unpool.images.axes import Slices, full_slices
 from unpool.images.sink import OutputSpec
 from unpool.images.source import cast_source, fingerprint_source, source_settings
 from unpool.memory import rss
-from unpool.runtime.errors import run_session
-from unpool.runtime.graph.save import external_files
-from unpool.runtime.graph.shapes import numpy_type
-from unpool.runtime.requirements import onnxruntime
+from unpool.onnxruntime.errors import run_session
+from unpool.onnxruntime.package import onnxruntime
 from unpool.runtime.streams.checkpoint import Settings
 from unpool.runtime.streams.output_transform import (
     SOFTMAX_COPIES,

@@ -9,9 +9,9 @@ import numpy as np
 
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
+from unpool.graph.shapes import numpy_type
 from unpool.images.axes import Array, Shape, Slices
 from unpool.images.sink import OutputSpec
-from unpool.runtime.graph.shapes import numpy_type
 
 if TYPE_CHECKING:
     from unpool.onnxruntime.session import InferenceSession

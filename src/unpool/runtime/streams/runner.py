@@ -13,7 +13,7 @@ import numpy as np
 
 from unpool.images.axes import Array, Shape, Slices
 from unpool.memory import peak_rss
-from unpool.runtime.requirements import onnxruntime
+from unpool.onnxruntime.package import onnxruntime
 from unpool.runtime.streams.checkpoint import Checkpoint, Settings, partial_folder, require_same_settings
 from unpool.runtime.streams.output_transform import OutputTransform
 from unpool.runtime.streams.partial_output import PartialOutput

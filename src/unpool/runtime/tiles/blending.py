@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from unpool.errors import ShapeError, UnpoolError
-from unpool.runtime.errors import run_session
+from unpool.onnxruntime.errors import run_session
 from unpool.runtime.tiles.tiling import Slices, per_axis
 from unpool.runtime.tiles.walk import Shape, image_inputs
 

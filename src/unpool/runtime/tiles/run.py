@@ -13,8 +13,8 @@ from unpool.display import format_bytes
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.indices import from_part
 from unpool.memory import available, rss
-from unpool.runtime.errors import run_session
-from unpool.runtime.requirements import onnxruntime
+from unpool.onnxruntime.errors import run_session
+from unpool.onnxruntime.package import onnxruntime
 from unpool.runtime.tiles.tiler import Tiler
 from unpool.runtime.tiles.tiling import Tile, Tiling, balance_length
 from unpool.runtime.tiles.walk import Shape

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError
+from unpool.graph.errors import short_message
+from unpool.graph.graph import drop_constant_data, prune
+from unpool.graph.nodes import is_unpool_op, reads, writes
+from unpool.graph.shapes import dtype
 from unpool.operators.unpool_domain import DOMAIN
-from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.graph import drop_constant_data, prune
-from unpool.runtime.graph.nodes import is_unpool_op, reads, writes
-from unpool.runtime.graph.shapes import dtype
 from unpool.runtime.tiles import tiling as grid
 from unpool.runtime.tiles.links import Strides
 from unpool.runtime.tiles.rules.table import IN_PLACE, apply

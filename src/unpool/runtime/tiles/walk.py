@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError, suggest_name
-from unpool.runtime.graph.errors import short_message
-from unpool.runtime.graph.graph import Graph, evaluate_outputs
-from unpool.runtime.graph.nodes import domain, node_name, reads, subgraph_nodes
-from unpool.runtime.graph.semantics import Semantics
-from unpool.runtime.graph.shapes import Types, static_dims
-from unpool.runtime.graph.weights import LARGE, array_of, is_large
+from unpool.graph.errors import short_message
+from unpool.graph.graph import Graph, evaluate_outputs
+from unpool.graph.nodes import domain, node_name, reads, subgraph_nodes
+from unpool.graph.semantics import Semantics
+from unpool.graph.shapes import Types, static_dims
+from unpool.graph.weights import LARGE, array_of, is_large
 from unpool.runtime.tiles.links import Edge, Link, Strides
 
 Shape: TypeAlias = tuple[int, ...]

@@ -9,7 +9,7 @@ from math import prod
 import onnx
 
 from unpool.geometry import Window
-from unpool.runtime.graph.nodes import attributes
+from unpool.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
 from unpool.runtime.tiles.walk import Field, GraphWalk, Shape, refusal
 

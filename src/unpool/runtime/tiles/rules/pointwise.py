@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from unpool.runtime.graph.nodes import attributes
+from unpool.graph.nodes import attributes
 from unpool.runtime.tiles.walk import Field, GraphWalk, refusal
 
 

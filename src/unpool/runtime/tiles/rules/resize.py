@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from unpool.geometry import Window
-from unpool.runtime.graph.nodes import attributes
+from unpool.graph.nodes import attributes
 from unpool.runtime.tiles.links import Link
 from unpool.runtime.tiles.walk import Field, GraphWalk, Numbers, refusal
 

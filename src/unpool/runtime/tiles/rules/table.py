@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from unpool.runtime.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op, reads
+from unpool.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op, reads
 from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import GraphWalk, refusal
 

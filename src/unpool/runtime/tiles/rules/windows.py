@@ -18,11 +18,11 @@ import numpy as np
 import onnx
 
 from unpool.geometry import Axis, pooling_walk
+from unpool.graph.nodes import attributes
+from unpool.graph.semantics import naming, spec_of
 from unpool.operators import conv_transpose, max_pool, max_unpool, resolve
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape
-from unpool.runtime.graph.nodes import attributes
-from unpool.runtime.graph.semantics import naming, spec_of
 from unpool.runtime.tiles.links import Link
 from unpool.runtime.tiles.walk import Axes, Field, GraphWalk, refusal
 

@@ -1,0 +1,217 @@
+"""Strength reduction: nodes that onnxruntime computes slowly become others with the same result, except for rounding.
+
+| node | becomes | keeps | milliseconds before, after |
+|---|---|---|---|
+| PRelu of one slope | LeakyRelu | bits | 7.8, 0.4 for (1, 32, 192, 192) |
+| PRelu of slopes from 0 to 1 | Max(x, slope * x) | bits | 2.9, 0.3 for the same |
+| PRelu of other finite slopes | x * Where(x < 0, slope, 1) | bits | 2.9, 1.0 for the same |
+| Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
+| Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
+
+"Bits": every result of onnxruntime, the sign of zero too; a NaN stays one. "Values" differ by at most 2**-20 of them,
+or 2**-126: where the result is subnormal, in front of a factor that is so.
+
+onnxruntime broadcasts a PRelu in one thread; its Resize moves single elements; its Mish calls the exponential of a
+single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
+Only float32, and only where all shapes are known.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from unpool.dtypes import AnyArray
+from unpool.graph import shapes
+from unpool.graph.graph import FreshNames, Graph, unused_names
+from unpool.graph.nodes import attributes, domain, node_name, reads, writes
+from unpool.graph.shapes import Types
+from unpool.graph.weights import array_of
+
+FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max
+FIRST_OPSET_OF_WHERE = 9
+FIRST_RESIZE_TO_SIZES = 11
+VOLUME = 5  # axes of a batch of volumes
+LEAST_SIZE = 10_000  # elements that are worth several nodes in place of one
+LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
+
+Sizes: TypeAlias = tuple[int, ...]
+
+
+def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) -> tuple[Graph, Types]:
+    """The graph, constants lifted, in which such nodes are replaced, and the types; `origins` lists the nodes.
+
+    Nodes that make one of the `excluded` values stay if others may round differently.
+    """
+    if not any(node.op_type in _REPLACE and domain(node) == "" for node in graph.nodes):
+        return graph, types
+    writer, is_changed = _Writer(graph, types), False
+    for node in graph.nodes:
+        replace_node = _REPLACE.get(node.op_type) if domain(node) == "" else None
+        is_excluded = node.op_type in ROUNDED and node.output[0] in excluded
+        if replace_node is None or is_excluded or not replace_node(node, writer):
+            writer.nodes.append(node)
+        else:
+            same = "the same result but for rounding" if node.op_type in ROUNDED else "the same result"
+            reason = f"replaces {node.op_type} {node_name(node)!r}: faster, with {same}"
+            writer.origins[node.output[0]] = reason
+            is_changed = True
+    if not is_changed:
+        return graph, types
+    new_graph = replace(graph, nodes=tuple(writer.nodes), constants=writer.constants, origins=writer.origins)
+    return new_graph, writer.types
+
+
+def _values_of_uncertain_size(graph: Graph) -> set[str]:
+    """The values whose size onnxruntime may compute in another way than onnx: those behind some pools."""
+    values: set[str] = set()
+    for node in graph.nodes:
+        given = attributes(node) if node.op_type in ("AveragePool", "LpPool") and domain(node) == "" else {}
+        is_padded = given.get("auto_pad", b"NOTSET") != b"NOTSET"
+        is_uncertain = given.get("ceil_mode") or (is_padded and max(given.get("dilations", (1,))) > 1)
+        if is_uncertain or not values.isdisjoint(reads(node)):
+            values.update(writes(node))
+    return values
+
+
+class _Writer:
+    """The nodes written so far, and the constants and types of all values."""
+
+    def __init__(self, graph: Graph, types: Types) -> None:
+        self.opset = graph.opsets.get("", 0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants, self.types, self.origins = dict(graph.constants), dict(types), dict(graph.origins)
+        self._names: FreshNames = unused_names(graph)
+        self._uncertain = _values_of_uncertain_size(graph)
+
+    def sizes(self, name: str) -> Sizes | None:
+        """The shape of a value of float32; None if it has another type, or its shape is not known."""
+        if name in self._uncertain:
+            return None
+        tensor = self.constants.get(name)
+        kind = self.types.get(name) if tensor is None else shapes.tensor_type(tensor.data_type, tuple(tensor.dims))
+        known = shapes.static_dims(kind)
+        if known is None or shapes.dtype(kind) != np.float32:
+            return None
+        sizes = tuple(size for size in known if size is not None)
+        return sizes if len(sizes) == len(known) else None
+
+    def constant(self, array: AnyArray, wish: str) -> str:
+        """The name of a new constant."""
+        name = self._names.fresh(wish)
+        self.constants[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def add(self, operator: str, inputs: Sequence[str], sizes: Sizes, end: onnx.NodeProto, **given: Any) -> str:
+        """Write a node on the way to the first output of `end`; the name of its output, which has these sizes."""
+        output = self._names.fresh(f"{end.output[0]}_{operator.lower()}")
+        self.nodes.append(helper.make_node(operator, inputs, [output], output, **given))
+        self.types[output] = shapes.tensor_type(onnx.TensorProto.FLOAT, sizes)
+        return output
+
+    def move(self, name: str, sizes: Sizes, order: Sequence[int], shape: Sizes, end: onnx.NodeProto) -> str:
+        """Transpose and then reshape a value, where that changes it."""
+        moved = tuple(sizes[axis] for axis in order)
+        if tuple(order) != tuple(range(len(order))):
+            name = self.add("Transpose", [name], moved, end, perm=list(order))
+        if moved != shape:
+            name = self.add("Reshape", [name, self.constant(np.array(shape, np.int64), f"{name}_shape")], shape, end)
+        return name
+
+    def finish(self, end: onnx.NodeProto) -> None:
+        """Give the last node written the name and the output of `end`."""
+        self.nodes[-1].name, self.nodes[-1].output[0] = node_name(end), end.output[0]
+
+
+def _replace_prelu(node: onnx.NodeProto, writer: _Writer) -> bool:
+    x, tensor, sizes = node.input[0], writer.constants.get(node.input[1]), writer.sizes(node.input[0])
+    slope = None if tensor is None or sizes is None else array_of(tensor)
+    if slope is None or sizes is None or slope.dtype != np.float32 or slope.ndim > len(sizes):
+        return False
+    if not np.isfinite(slope).all() or writer.opset < FIRST_OPSET_OF_MIN:
+        return False
+    is_below_one = ((slope >= np.finfo(np.float32).smallest_normal) & (slope <= 1)).all()
+    if slope.size == 1:
+        writer.add("LeakyRelu", [x], sizes, node, alpha=slope.item())
+    elif is_below_one:
+        writer.add("Max", [x, writer.add("Mul", [x, node.input[1]], sizes, node)], sizes, node)
+    elif writer.opset < FIRST_OPSET_OF_WHERE or (np.signbit(slope) & (slope == 0)).any():
+        return False  # onnxruntime's Where loses the sign of -0
+    else:
+        zero, one = (
+            writer.constant(np.array(value, np.float32), f"{node.output[0]}_{wish}")
+            for value, wish in ((0, "zero"), (1, "one"))
+        )
+        is_negative = writer.add("Less", [x, zero], sizes, node)
+        writer.types[is_negative] = shapes.tensor_type(onnx.TensorProto.BOOL, sizes)
+        factor = writer.add("Where", [is_negative, node.input[1], one], sizes, node)
+        writer.add("Mul", [x, factor], sizes, node)
+    writer.finish(node)
+    return True
+
+
+def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """Mish is x * tanh(log(1 + w)) with w = exp(x); the hyperbolic tangent is ((1 + w)^2 - 1) / ((1 + w)^2 + 1)."""
+    x, sizes = node.input[0], writer.sizes(node.input[0])
+    if sizes is None or math.prod(sizes) < LEAST_SIZE:
+        return False
+    two = writer.constant(np.array(2, np.float32), f"{node.output[0]}_two")
+    largest = writer.constant(np.array(LARGEST_EXPONENT, np.float32), f"{node.output[0]}_largest")
+    w = writer.add("Exp", [writer.add("Min", [x, largest], sizes, node)], sizes, node)
+    n = writer.add("Mul", [w, writer.add("Add", [w, two], sizes, node)], sizes, node)
+    factor = writer.add("Div", [n, writer.add("Add", [n, two], sizes, node)], sizes, node)
+    writer.add("Mul", [x, factor], sizes, node)
+    writer.finish(node)
+    return True
+
+
+_NEAREST = {
+    "asymmetric": ("floor",),
+    "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
+}
+"""Modes of a Resize by a whole factor in which an element becomes that many neighbours, by how it maps coordinates."""
+
+
+def _replace_resize(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """An Expand repeats planes, and a Resize, for which onnxruntime has a kernel, the elements in them."""
+    sizes, result, given = writer.sizes(node.input[0]), writer.sizes(node.output[0]), attributes(node)
+    if sizes is None or result is None or len(sizes) != VOLUME or given.get("mode", b"nearest") != b"nearest":
+        return False
+    mapping, rounding = given.get("coordinate_transformation_mode", b"half_pixel"), given.get("nearest_mode", b"")
+    is_repeating = (rounding or b"round_prefer_floor").decode() in _NEAREST.get(mapping.decode(), ())
+    is_plain = not given.get("antialias") and not given.get("axes") and writer.opset >= FIRST_RESIZE_TO_SIZES
+    if not is_repeating or not is_plain or 0 in sizes or sizes[:2] != result[:2]:
+        return False
+    factors = [large / small for small, large in zip(sizes, result, strict=True)]
+    scales = node.input[2] if len(node.input) > 2 else ""
+    if scales:  # from which sizes are rounded down
+        tensor = writer.constants.get(scales)
+        if tensor is None or array_of(tensor).tolist() != factors:
+            return False
+    if any(factor % 1 for factor in factors) or max(factors) == 1:
+        return False
+    batch, channels, depth, height, width = sizes
+    planes, deep, high, wide = batch * channels * depth, *result[2:]
+    x = writer.move(node.input[0], sizes, range(VOLUME), (1, planes, height, width), node)
+    to = writer.constant(np.array((1, planes, high, wide), np.int64), f"{node.output[0]}_sizes")
+    given.pop("keep_aspect_ratio_policy", None)
+    x = writer.add("Resize", [x, "", "", to], (1, planes, high, wide), node, **given)
+    x = writer.move(x, (1, planes, high, wide), range(4), (planes, 1, high * wide), node)
+    rows = (planes, deep // depth, high * wide)
+    to = writer.constant(np.array(rows, np.int64), f"{node.output[0]}_rows")
+    writer.move(writer.add("Expand", [x, to], rows, node), rows, range(3), result, node)
+    writer.finish(node)
+    return True
+
+
+_REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
+    "PRelu": _replace_prelu,
+    "Mish": _replace_mish,
+    "Resize": _replace_resize,
+}
+ROUNDED = ("Mish",)
+"""The operators whose replacement may round differently."""

@@ -1,1 +1,0 @@
-"""Reads a model: loads and checks its file, makes a plain record of its nodes, and infers its types and sizes."""

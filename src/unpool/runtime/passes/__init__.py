@@ -1,1 +1,0 @@
-"""Passes, which change a graph before the plan cuts it into partitions, and never change what it computes."""
