@@ -117,7 +117,7 @@ class ZooRow:
         memory: peak above what imports take, the largest of the rounds.
         error: largest difference from torch's result over the largest value.
         reason: why the engine cannot run the network; "" if it can.
-        steps: of a run of unpool, in order with the milliseconds of each; "" for other engines.
+        steps: the nodes that unpool computes, in order; "" for other engines.
         date: ISO 8601.
     """
 

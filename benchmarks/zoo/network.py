@@ -69,13 +69,23 @@ class Network:
 
 
 PACKAGES = {
+    "asteroid": "asteroid",
+    "compressai": "compressai",
+    "deepinv": "deepinv",
+    "demucs": "demucs",
     "diff": "diffusers",
     "hf": "transformers",
+    "instanseg": "instanseg",
     "monai": "monai",
+    "nnunet": "dynamic_network_architectures",
     "own": "torch",
     "smp": "segmentation_models_pytorch",
+    "spandrel": "spandrel",
     "timm": "timm",
     "tv": "torchvision",
+    "ultralytics": "ultralytics",
+    "unet": "unet",
+    "xrv": "torchxrayvision",
 }
 """How names begin, and the module that defines these networks."""
 

@@ -9,6 +9,7 @@ from benchmarks.zoo import (
     monai_networks,
     own_networks,
     transformers_networks,
+    unfitted_networks,
 )
 from benchmarks.zoo.network import Network
 
@@ -19,6 +20,7 @@ NETWORKS: tuple[Network, ...] = (
     *image_networks.NETWORKS,
     *diffusers_networks.NETWORKS,
     *later_networks.NETWORKS,
+    *unfitted_networks.NETWORKS,
 )
 
 

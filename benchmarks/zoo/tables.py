@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from benchmarks.engines import EVERY, TUNED, UNPOOL
 from benchmarks.rows import ZooRow
 from benchmarks.tables import in_markdown, milliseconds, times
-from benchmarks.zoo import later_networks
+from benchmarks.zoo import later_networks, unfitted_networks
 from benchmarks.zoo.measure import ENGINES, EXPORT
 from benchmarks.zoo.model_file import GROUPS
 
@@ -30,16 +30,18 @@ RESOURCES = (
     "model is onnxruntime's."
 )
 
-LATER = frozenset(network.name for network in later_networks.NETWORKS)
-
-LATER_TEXT = "Networks that were chosen after the work on the others was done; no rule changed for them."
+OTHERS = (
+    ("Networks that were chosen after the work on the others was done; no rule changed for them.", later_networks),
+    ("Networks of further libraries, to which nothing was fitted.", unfitted_networks),
+)
+"""Networks with tables of their own, and what is said of them."""
 
 FEW = 0.97
 """A ratio below which a network counts as slower than a peer."""
 
 SLOW_TEXT = (
-    f"Below {FEW}× of onnxruntime, or tuned of the best peer: the steps of a run in order, with milliseconds. Steps of "
-    "unpool have the name of their node, all others that of their runtime."
+    f"Below {FEW}× of onnxruntime, or tuned of the best peer: the nodes that unpool computes, in the order of a run; "
+    "onnxruntime where it computes none."
 )
 
 ByEngine: TypeAlias = Mapping[str, ZooRow]
@@ -56,10 +58,12 @@ def latest(rows: Sequence[ZooRow]) -> list[ZooRow]:
 def markdown(rows: Sequence[ZooRow]) -> str:
     """Text and tables of the rows of one machine."""
     every = by_network(rows)
-    networks = {name: engines for name, engines in every.items() if name not in LATER}
-    later = {name: engines for name, engines in every.items() if name in LATER}
+    named = [frozenset(network.name for network in module.NETWORKS) for _, module in OTHERS]
+    networks = {name: engines for name, engines in every.items() if not any(name in names for names in named)}
     parts = [f"{_source(rows)} {TEXT}{_noise(every)}", _durations(networks), _means(networks)]
-    parts += [LATER_TEXT, _durations(later), _means(later)] if later else []
+    for (text, _), names in zip(OTHERS, named, strict=True):
+        others = {name: engines for name, engines in every.items() if name in names}
+        parts += [text, _durations(others), _means(others)] if others else []
     slow = [line for name, engines in every.items() for line in _slow_lines(name, engines)]
     parts += [f"{SLOW_TEXT}\n\n" + "\n".join(slow)] if slow else []
     missing = [f"- {row.network}: {row.reason}" for row in rows if row.engine == EXPORT]
