@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unpool.cli.feed import to_input
 from unpool.cli.metadata import Metadata
 from unpool.cli.model import size_error, slots
+from unpool.cli.options import Layout
 from unpool.cli.run_config import RunConfig
 from unpool.errors import ShapeError
 from unpool.images.pixels import Picture
@@ -54,7 +55,7 @@ class PictureInput:
             raise ShapeError(f"expected a model with one input, got {', '.join(by_name)}. Feed them by session.run.")
         ((self.name, self._slot),) = by_name.items()
         metadata = Metadata(session.get_modelmeta().custom_metadata_map, "the model")
-        config = RunConfig(Path(), (), Path(), None, layout=layout.lower())
+        config = RunConfig(model=Path(), inputs=[], target="", layout=Layout(layout.lower()))
         self._session, self._layout, self._rule = session, config.layout, metadata.pixel_rule(config)
         self.channels, self.dtype = self._slot.channels(config.layout), self._slot.dtype
 

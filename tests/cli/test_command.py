@@ -1,6 +1,8 @@
 """How a command is declared, by one that is not among them."""
 
 import json
+from dataclasses import dataclass
+from typing import Annotated
 
 import pytest
 import typer
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 from unpool.cli import options
 from unpool.cli.command import CommandResult, command
 from unpool.cli.errors import FINDINGS, UNFIT
+from unpool.cli.options import Parser
 from unpool.errors import ShapeError
 
 
@@ -47,3 +50,36 @@ def test_help_comes_from_the_function():
 
     assert "Half of an even number." in text
     assert "--json" in text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """The options of `add`."""
+
+    numbers: Annotated[tuple[float, ...], options.text_option("NUMBERS", "What is added."), Parser(options.numbers)]
+    begin: Annotated[float | None, options.text_option("NUMBER", "First number."), Parser(options.number)] = None
+    quiet: options.Quiet = False
+
+
+@command
+def add(given: Sum) -> CommandResult:
+    """The sum of numbers."""
+    return CommandResult([f"{sum(given.numbers, given.begin or 0)}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["--numbers", "1/4,2"], "2.25\n"),
+        (["--numbers", "1,2", "--begin", "4"], "7.0\n"),
+        (["--numbers", "one"], "error: --numbers: expected a number such as 0.5 or 1/255, got 'one'.\n"),
+        (["--numbers", "1", "--quiet"], ""),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+def test_a_command_takes_its_options_as_one_record(words, printed):
+    """A field is an option, with its default; a text becomes the value of the field."""
+    app = typer.Typer()
+    app.command()(add)
+
+    assert CliRunner().invoke(app, words, standalone_mode=False).output == printed

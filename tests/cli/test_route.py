@@ -17,7 +17,7 @@ FLOAT, INT, SEQUENCE = "tensor(float)", "tensor(int64)", "seq(tensor(float))"
 
 def route_of(form, kind=FLOAT, path=PNG, **options):
     """The route of one file, for a model with one output of a type."""
-    config = RunConfig(Path("m.onnx"), (str(path),), Path(f"y.{form}"), form, **options)
+    config = RunConfig(model=Path("m.onnx"), inputs=[str(path)], target=f"y.{form}", **options)
     run = ModelRun(config, None, {}, {"y": kind}, None, None, None)
     return route(run, Item("x", {"x": InputFile(path)}))
 

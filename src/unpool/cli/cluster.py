@@ -26,8 +26,8 @@ from unpool.runtime.streams.runner import Progress
 TIMEOUT = "30s"
 
 
-def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome:
-    """Run the model on the cluster at an address, into a Zarr array, a group of them for several outputs, or a file."""
+def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
+    """Run the model on the cluster of the scheduler, into a Zarr array, a group of them, or a file."""
     require("--scheduler", "dask", "dask", "distributed", "zarr", "numcodecs")
     from distributed import Client
 
@@ -41,10 +41,10 @@ def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome
     if not config.output.parent.is_dir():
         raise MissingFileError(f"{config.output.parent}: no such folder for the output. Make it first.")
     try:
-        connection = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+        connection = Client(config.scheduler, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
         fact = f"no Dask scheduler answers at this address ({error})"
-        raise UnpoolError(f"--scheduler {scheduler}: {fact}. Start one with: dask scheduler") from error
+        raise UnpoolError(f"--scheduler {config.scheduler}: {fact}. Start one with: dask scheduler") from error
 
     def on_progress(now: Progress) -> None:
         nonlocal latest
@@ -52,7 +52,7 @@ def run(config: RunConfig, scheduler: str, progress: ProgressDisplay) -> Outcome
         progress.on_progress(now)
 
     arrays: dict[str, Any] = {}
-    tile: Any = config.tile
+    tile: Any = config.tiles
     with connection as client, ending_at_once(lambda: None, can_resume=True):
         for _ in progress.items([Item(config.output.stem, {})]):
             arrays = map_tiles(
@@ -88,7 +88,7 @@ def _check(config: RunConfig) -> None:
     ):
         if is_set:
             raise UsageError(f"{option}: is not for --scheduler. {advice}.")
-    if not isinstance(config.tile, tuple | int):
+    if not isinstance(config.tiles, tuple | int):
         raise UsageError("--scheduler: expected --tile with sizes, such as 1024, because workers share no memory.")
     config.check()
 

@@ -3,17 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from unpool.cli.errors import UsageError
 from unpool.images.formats import FORMATS
-
-_T = TypeVar("_T")
 
 Layout = StrEnum("Layout", ["NCHW", "NHWC"])
 Compat = StrEnum("Compat", ["SPEC", "ORT"])
@@ -57,6 +56,14 @@ def positive_numbers(option: str, text: str) -> tuple[float, ...]:
     return values
 
 
+def positive_number(option: str, text: str) -> float:
+    """Like `number`, above zero."""
+    value = number(option, text)
+    if value <= 0:
+        raise UsageError(f"{option}: expected a number above 0, got {text[:40]}.")
+    return value
+
+
 def parse_sizes(options: Sequence[str] | None) -> dict[str, int]:
     """Values of dynamic dimensions by name, from options such as `height=64`.
 
@@ -77,9 +84,11 @@ def semantics(compat: str, index_space: str, **others: Any) -> dict[str, Any]:
     return {"compat": str(compat), "index_space": str(index_space), **others}
 
 
-def optional(parse: Callable[[str, str], _T], option: str, text: str | None) -> _T | None:
-    """The value of an option, or None where it is not given."""
-    return None if text is None else parse(option, text)
+@dataclass(frozen=True)
+class Parser:
+    """In the annotation of an option: the function that makes its value of its name, for messages, and its text."""
+
+    parse: Callable[[str, str], Any]
 
 
 def text_option(metavar: str, text: str, default: str | bool = False) -> Any:

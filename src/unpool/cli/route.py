@@ -34,7 +34,7 @@ def route(run: ModelRun, item: Item) -> Route:
             return Route.WINDOWS
         fact = "such inputs are read in windows, which go to .npy, .tif, .zarr or .nii without --overlay"
         raise UsageError(f"-o {config.output}: {fact}. Choose another output.")
-    if config.tile is None:
+    if config.tiles is None:
         return Route.WHOLE
     if run.are_outputs_plain and config.may_take_windows:
         return Route.WINDOWS

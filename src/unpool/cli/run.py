@@ -123,7 +123,7 @@ def _class_style(config: RunConfig, metadata: Metadata) -> ClassStyle:
 
 
 def _open(config: RunConfig) -> InferenceSession:
-    is_lean, threads = config.needs_windows or config.tile is not None, config.threads
+    is_lean, threads = config.needs_windows or config.tiles is not None, config.threads
     return open_session(config.model, provider=config.provider, is_lean=is_lean, threads=threads, **config.semantics)
 
 
@@ -220,7 +220,7 @@ class _Runner(ModelRun):
     def _run_model(self, feed: Mapping[str, NDArray[Any]], on_progress: ProgressCallback) -> Mapping[str, Any]:
         """The wanted outputs by name; `on_progress` gets the progress of tiles."""
         config, names = self.config, list(self.outputs)
-        if config.tile is None:
+        if config.tiles is None:
             return dict(zip(names, run_session(self.session, names, feed), strict=True))
         layout = config.layout.upper()
 
@@ -231,13 +231,13 @@ class _Runner(ModelRun):
                 on_progress(Progress(count, 0, done, time.monotonic() - begin, peak_rss()))
 
         words: dict[str, Any] = {"outputs": names, "layout": layout, "progress": progress}
-        if config.blend is not None and not isinstance(config.tile, str):
+        if config.blend is not None and not isinstance(config.tiles, str):
             from unpool.runtime.tiles.blending import blend
 
-            return blend(self.session, feed, config.tile, overlap=config.overlap, mode=config.blend, **words)
+            return blend(self.session, feed, config.tiles, overlap=config.tile_overlap, mode=config.blend, **words)
         from unpool.runtime.tiles.run import run as run_tiles
 
-        return run_tiles(self.session, feed, config.tile, max_memory=config.max_memory, **words)
+        return run_tiles(self.session, feed, config.tiles, max_memory=config.max_memory, **words)
 
     def _by_temporary_files(self, item: Item, places: Files, files: FileSet) -> list[Result]:
         folder = None if self.config.is_stdout else next(iter(places)).parent
@@ -326,12 +326,12 @@ def _files_by_item(config: RunConfig, items: Sequence[Item], outputs: Sequence[s
 
 def _check_tile(config: RunConfig, inputs: Iterable[Slot]) -> None:
     shapes = [slot.shape for slot in inputs if slot.shape is not None]
-    if config.tile is None or isinstance(config.tile, str):
+    if config.tiles is None or isinstance(config.tiles, str):
         return
     rank = max((len(shape) - 2 for shape in shapes), default=0)
     if rank < 1:
         return
-    size = per_axis(config.tile, rank)
+    size = per_axis(config.tiles, rank)
     if len(size) != rank:
         advice = format_shape((*size, *size[-1:] * rank)[:rank])
         kind = {1: "signals", 2: "pictures", 3: "volumes"}.get(rank, "images")

@@ -1,92 +1,178 @@
-"""The options of `unpool run`, checked as far as that is possible without the model."""
+"""The options of `unpool run`, each declared once, and what follows from them without the model."""
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from unpool.cli import options
 from unpool.cli.class_texts import palette_of, split_names
 from unpool.cli.errors import UsageError
-from unpool.cli.options import Provider, number, numbers, optional, positive_numbers, semantics
+from unpool.cli.options import Choice, Flag, Parser, number, numbers, positive_number, positive_numbers, text_option
 from unpool.cli.outputs import SEPARATORS, STDOUT, refuse_terminal
 from unpool.display import BYTE_UNITS
-from unpool.images.formats import BY_NAME, WINDOW_NAMES, WRITTEN_SUFFIXES, FileFormat, format_of, suffix_of
+from unpool.images.formats import BY_NAME, FORMATS, WINDOW_NAMES, WRITTEN_SUFFIXES, FileFormat, format_of, suffix_of
 from unpool.images.overlay import Colour
-from unpool.runtime.streams.jobs import AUTO
-from unpool.runtime.streams.output_transform import ScoreFormat
 
-OVERLAP = 0.25  # share of a tile that neighbours have in common with --blend, by default
+if TYPE_CHECKING:
+    from unpool.runtime.streams.output_transform import ScoreFormat
+
+AUTO = "auto"  # for --tile: tiles that fit into memory
+OVERLAP = 0.25  # by default
 _UNITS = {"": 1, "B": 1, **{unit.upper(): size for unit, size in BYTE_UNITS.items()}}
 
+READ = ", ".join(each.suffixes[0] for each in FORMATS)
+WRITTEN = ", ".join(each.suffixes[0] for each in FORMATS if each.is_written)
+INPUT_HELP = f"{READ}, a folder of these, or - for stdin; NAME=PATH for one of several inputs."
+OUTPUT_HELP = f"{WRITTEN}; a folder (a new one with / at its end) for one file per input; or - for standard output."
+NAME_HELP = "The model's output to write; several for .npz, or for a folder with a file for each."
+WHITE_HELP = "Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off."
+MEAN_HELP = "Subtract after --scale; one, or one per channel."
+STD_HELP = "Divide after --mean; one, or one per channel."
+PAGES_HELP = "Take the pages of a .tif as a batch, one after another where the model's batch is fixed."
+PAGES_DEFAULT = "depth of volumes; channels of pictures, where there are as many"
+THRESHOLD_HELP = "For one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits."
+PALETTE_HELP = "Colours of the classes, #rrggbb,#rrggbb."
+FORMAT_HELP = "Format of the files in an output folder, or of standard output."
+FORMAT_DEFAULT = "png for classes and --overlay, else npy"
+TILE_HELP = "Run in tiles, with the same results: size along every axis, e.g. 512, by axis, or auto to fit memory."
+MEMORY_HELP = "Memory limit of the process, e.g. 2GiB; turns on tiles."
+MEMORY_DEFAULT = "with --tile auto, half of the free memory"
+KEEP_GOING_HELP = "Leave out inputs that cannot be read or do not fit; exit with 1."
+EMPTY_HELP = "Run images smaller than the model's smallest input: inner values are empty."
+BLEND_HELP = "Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention)."
+OVERLAP_HELP = "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend)."
+SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, into .zarr, .npy or .tif; needs --tile N."
 
-@dataclass(frozen=True)
+
+def tile_size(option: str, text: str) -> tuple[int, ...] | int | str:
+    """Elements by axis, or for all axes, or "auto".
+
+    >>> tile_size("--tile", "512x384"), tile_size("--tile", "512")
+    ((512, 384), 512)
+    """
+    parts = text.lower().split("x")
+    if text == AUTO:
+        return text
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"{option}: expected auto, or sizes such as 512, 512x384 or 64x128x128, got {text!r}.")
+    sizes = tuple(map(int, parts))
+    return sizes if len(sizes) > 1 else sizes[0]
+
+
+def byte_size(option: str, text: str) -> int:
+    """A number of bytes.
+
+    >>> byte_size("--max-memory", "2GiB")
+    2147483648
+    """
+    digits = text.strip().rstrip("bBiIkKmMgG ")
+    unit = _UNITS.get(text.strip()[len(digits) :].strip().upper())
+    with suppress(ValueError, ZeroDivisionError):
+        if unit is not None and Fraction(digits) > 0:
+            return int(Fraction(digits) * unit)
+    raise UsageError(f"{option}: expected a size such as 2GiB or 500MB, got {text!r}.")
+
+
+def class_names(_: str, text: str) -> tuple[str, ...]:
+    """Names of classes."""
+    return tuple(split_names(text))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The options of one `unpool run`, as they are typed; None where an option is not given."""
+    """The options of one `unpool run`; None where an option is not given."""
 
-    model: Path
-    inputs: tuple[str, ...]
-    output: Path  # a file or a folder, unless `is_stdout`
-    named_format: str | None  # the format that the name of a file says; None for a folder, and for standard output
-    is_stdout: bool = False
-    output_names: tuple[str, ...] = ()
-    white: float | None = None
-    scale: float | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    layout: str = "nchw"
-    pages: str | None = None
-    argmax: bool = False
-    threshold: float | None = None
-    softmax: bool = False
-    overlay: bool = False
-    classes: tuple[str, ...] | None = None
-    palette: tuple[Colour, ...] | None = None
-    alpha: float = 0.5
-    form: str | None = None
-    tile: tuple[int, ...] | int | str | None = None  # "auto", or elements by axis, or for all; None: no tiles
-    max_memory: int | None = None  # of the process, in bytes
-    blend: str | None = None  # how overlapping tiles are averaged; None for exact tiles
-    overlap: float = OVERLAP  # of neighbouring tiles, as a share of the tile
-    resume: bool = False
-    level: int = 0
-    keep_going: bool = False
-    allow_empty: bool = False
-    compat: str = "spec"
-    index_space: str = "auto"
-    exact: bool = False
-    threads: int | None = None
-    provider: str = Provider.ONNXRUNTIME
-    as_json: bool = False
+    model: options.ModelPath
+    inputs: Annotated[list[str], typer.Option("-i", "--input", metavar="[NAME=]PATH", help=INPUT_HELP)]
+    target: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help=OUTPUT_HELP)]
+    output_name: Annotated[list[str] | None, text_option("NAME", NAME_HELP, "all")] = None
+    white: Annotated[
+        float | None, text_option("NUMBER", WHITE_HELP, "by the file or the model"), Parser(positive_number)
+    ] = None
+    scale: Annotated[
+        float | None, text_option("NUMBER", "Multiply pixels, e.g. 1/255.", "by the model"), Parser(number)
+    ] = None
+    mean: Annotated[tuple[float, ...] | None, text_option("NUMBERS", MEAN_HELP, "by the model"), Parser(numbers)] = None
+    std: Annotated[
+        tuple[float, ...] | None, text_option("NUMBERS", STD_HELP, "by the model"), Parser(positive_numbers)
+    ] = None
+    layout: options.LayoutWord = options.Layout.NCHW
+    argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False
+    pages: Annotated[options.Pages | None, Choice(help=PAGES_HELP, show_default=PAGES_DEFAULT)] = None
+    threshold: Annotated[float | None, text_option("NUMBER", THRESHOLD_HELP), Parser(number)] = None
+    softmax: Annotated[bool, Flag("--softmax", help="Write probabilities: the softmax over the classes.")] = False
+    overlay: Annotated[bool, Flag("--overlay", help="Draw the classes over the image, with a legend.")] = False
+    classes: Annotated[
+        tuple[str, ...] | None,
+        text_option("NAMES", "Class names, comma separated.", "from the model"),
+        Parser(class_names),
+    ] = None
+    palette: Annotated[
+        tuple[Colour, ...] | None, text_option("COLOURS", PALETTE_HELP, "from the model"), Parser(palette_of)
+    ] = None
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Strength of the colours of --overlay.")] = 0.5
+    form: Annotated[options.Format | None, Choice("--format", help=FORMAT_HELP, show_default=FORMAT_DEFAULT)] = None
+    tile: Annotated[
+        tuple[int, ...] | int | str | None,
+        text_option("auto|N|HxW", TILE_HELP, "the whole image at once"),
+        Parser(tile_size),
+    ] = None
+    max_memory: Annotated[int | None, text_option("SIZE", MEMORY_HELP, MEMORY_DEFAULT), Parser(byte_size)] = None
+    keep_going: Annotated[bool, Flag("--keep-going", help=KEEP_GOING_HELP)] = False
+    allow_empty: Annotated[bool, Flag("--allow-empty", help=EMPTY_HELP)] = False
+    blend: Annotated[options.Blend | None, Choice(help=BLEND_HELP, show_default="exact")] = None
+    overlap: Annotated[float | None, text_option("SHARE", OVERLAP_HELP, str(OVERLAP))] = None
+    resume: Annotated[bool, Flag("--resume", help="Resume an interrupted tiled run.")] = False
+    level: Annotated[int, typer.Option(min=0, help="Resolution level of a .tif or .zarr pyramid; 0 is full size.")] = 0
+    scheduler: Annotated[str | None, text_option("ADDRESS", SCHEDULER_HELP, "this machine")] = None
+    threads: options.Threads = None
+    compat: options.CompatWord = options.Compat.SPEC
+    index_space: options.IndexWord = options.IndexSpace.AUTO
+    exact: options.Exact = False
+    provider: options.ProviderWord = options.Provider.ONNXRUNTIME
+    as_json: options.Json = False
+    quiet: options.Quiet = False
+    verbose: options.Verbose = False
 
-    @classmethod
-    def of_options(cls, options: Mapping[str, Any]) -> "RunConfig":
-        """The config of the options of the command, by the names of its parameters."""
-        texts = {
-            "white": positive_numbers, "scale": number, "mean": numbers, "std": positive_numbers, "threshold": number,
-            "classes": lambda _, text: tuple(split_names(text)), "palette": palette_of,
-        }  # fmt: skip
-        values: dict[str, Any] = {name: optional(parse, f"--{name}", options[name]) for name, parse in texts.items()}
-        if values["white"] is not None:
-            values["white"] = values["white"][0]
-        return cls(
-            **{field.name: options[field.name] for field in fields(cls) if field.name in options}
-            | values
-            | {
-                "inputs": tuple(options["inputs"]),
-                "output": Path(options["output"]),
-                "named_format": named_format(options["output"]),
-                "is_stdout": options["output"] == STDOUT,
-                "output_names": tuple(options["output_name"] or ()),
-                **tile_options(options["tile"], options["max_memory"], options["blend"], options["overlap"]),
-            }
-        )
+    @property
+    def output(self) -> Path:
+        """The file or the folder, unless `is_stdout`."""
+        return Path(self.target)
+
+    @property
+    def is_stdout(self) -> bool:
+        """True if the result goes to standard output."""
+        return self.target == STDOUT
+
+    @cached_property
+    def named_format(self) -> str | None:
+        """The format that the name of the output says; None for a folder, and for standard output."""
+        return named_format(self.target)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The outputs of the model that are written; empty for all."""
+        return tuple(self.output_name or ())
+
+    @property
+    def tiles(self) -> tuple[int, ...] | int | str | None:
+        """The size of tiles; None for no tiles. A limit of memory alone asks for tiles that fit."""
+        return AUTO if self.tile is None and self.max_memory is not None else self.tile
+
+    @property
+    def tile_overlap(self) -> float:
+        """The overlap of neighbouring tiles, as a share of the tile."""
+        return OVERLAP if self.overlap is None else self.overlap
 
     @property
     def semantics(self) -> dict[str, Any]:
         """The keywords of a session for the meaning of operators."""
-        return semantics(self.compat, self.index_space, exact=self.exact)
+        return options.semantics(self.compat, self.index_space, exact=self.exact)
 
     @property
     def is_folder(self) -> bool:
@@ -99,8 +185,10 @@ class RunConfig:
         return self.argmax or self.overlay or self.threshold is not None
 
     @property
-    def scores(self) -> ScoreFormat:
+    def scores(self) -> "ScoreFormat":
         """The form in which scores are written or drawn."""
+        from unpool.runtime.streams.output_transform import ScoreFormat
+
         return ScoreFormat(self.makes_classes and self.threshold is None, self.softmax, self.threshold)
 
     @property
@@ -151,42 +239,20 @@ class RunConfig:
         for option, value in (("--classes names", self.classes), ("--palette colours", self.palette)):
             if value is not None and not self.makes_classes:
                 raise UsageError(f"{option} the classes of --argmax, --overlay or --threshold. Add one of them.")
+        self._check_tiles()
 
-
-def tile_options(tile: str | None, memory: str | None, blend: str | None, overlap: float | None) -> dict[str, Any]:
-    """The fields of a RunConfig for `--tile`, `--max-memory`, which by itself turns on tiles, `--blend`, `--overlap`.
-
-    >>> [tile_options(tile, None, None, None)["tile"] for tile in ("512x384", "512")]
-    [(512, 384), 512]
-    >>> tile_options(None, "2GiB", None, None)["max_memory"]
-    2147483648
-    """
-    limit = None if memory is None else _bytes(memory)
-    size: tuple[int, ...] | int | str | None = AUTO if tile == AUTO or (tile is None and memory) else None
-    if tile is not None and tile != AUTO:
-        if memory is not None and blend is None:
-            raise UsageError(f"--max-memory: chooses the size of tiles, --tile {tile} says it. Leave one of them out.")
-        parts = tile.lower().split("x")
-        if not all(part.isdecimal() and int(part) for part in parts):
-            raise UsageError(f"--tile: expected auto, or sizes such as 512, 512x384 or 64x128x128, got {tile!r}.")
-        sizes = tuple(map(int, parts))
-        size = sizes if len(sizes) > 1 else sizes[0]
-    if blend is None and overlap is not None:
-        raise UsageError("--overlap needs --blend: exact tiles do not overlap.")
-    if blend is not None and not isinstance(size, tuple | int):
-        raise UsageError(f"--blend {blend}: needs the size of the tiles. Add it, such as --tile 512.")
-    if overlap is not None and not 0 <= overlap < 1:
-        raise UsageError(f"--overlap: expected 0 or more and below 1, got {overlap}.")
-    return {"tile": size, "max_memory": limit, "blend": blend, "overlap": OVERLAP if overlap is None else overlap}
-
-
-def _bytes(text: str) -> int:
-    number = text.strip().rstrip("bBiIkKmMgG ")
-    unit = _UNITS.get(text.strip()[len(number) :].strip().upper())
-    with suppress(ValueError, ZeroDivisionError):
-        if unit is not None and Fraction(number) > 0:
-            return int(Fraction(number) * unit)
-    raise UsageError(f"--max-memory: expected a size such as 2GiB or 500MB, got {text!r}.")
+    def _check_tiles(self) -> None:
+        """Raise UsageError when the options of tiles contradict each other."""
+        has_size = isinstance(self.tile, tuple | int)
+        if has_size and self.max_memory is not None and self.blend is None:
+            fact = "chooses the size of tiles, --tile says it"
+            raise UsageError(f"--max-memory: {fact}. Leave one of them out.")
+        if self.blend is None and self.overlap is not None:
+            raise UsageError("--overlap needs --blend: exact tiles do not overlap.")
+        if self.blend is not None and not has_size:
+            raise UsageError(f"--blend {self.blend}: needs the size of the tiles. Add it, such as --tile 512.")
+        if self.overlap is not None and not 0 <= self.overlap < 1:
+            raise UsageError(f"--overlap: expected 0 or more and below 1, got {self.overlap}.")
 
 
 def named_format(text: str) -> str | None:

@@ -54,10 +54,10 @@ class ModelRun:
     def request(self) -> TileRequest:
         """The arguments of a run over windows of files."""
         config, blending = self.config, None
-        if config.blend is not None and isinstance(config.tile, tuple | int):
-            blending = BlendOptions(config.tile, overlap=config.overlap, mode=config.blend)
+        if config.blend is not None and isinstance(config.tiles, tuple | int):
+            blending = BlendOptions(config.tiles, overlap=config.tile_overlap, mode=config.blend)
         names, layout = list(self.outputs), config.layout.upper()
-        return TileRequest(config.tile or AUTO, config.max_memory, names, config.scores, layout, blending)
+        return TileRequest(config.tiles or AUTO, config.max_memory, names, config.scores, layout, blending)
 
     @property
     def are_outputs_plain(self) -> bool:

@@ -56,7 +56,7 @@ def compare(
     from unpool.numerics import Tolerance
     from unpool.runtime.compare.compare import compare as compare_models
 
-    relative = options.optional(options.number, "--tolerance", tolerance)
+    relative = None if tolerance is None else options.number("--tolerance", tolerance)
     arguments = options.semantics(compat, index_space, exact=exact)
     comparison = compare_models(
         *([model] if other is None else [model, other]),
