@@ -47,6 +47,13 @@ if hasattr(os, "register_at_fork"):  # garbage of earlier tests stays: sessions 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts a job in the background ignores Ctrl-C
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder as the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def pytest_configure(config):
     """Note every kernel that is looked up: its name, compile-time constants and the types of its arguments."""
     find = Kernel.entry_point

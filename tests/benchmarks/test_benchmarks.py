@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import unpool
-from benchmarks import RESULTS, pages, rent
+from benchmarks import RESULTS, pages, rent, worker
 from benchmarks import __main__ as command
 from benchmarks.architectures import NETWORKS
 from benchmarks.case import FRESH, OWN, POOLED, Call, Goal, Training
@@ -29,7 +29,6 @@ from benchmarks.pages import (
     NETWORKS_PAGE,
     README_ROWS,
     TITLES,
-    losses,
     networks_page,
     operators_page,
     readme_section,
@@ -37,12 +36,11 @@ from benchmarks.pages import (
 )
 from benchmarks.pair import TURNS, Pair, Side, pairs, report
 from benchmarks.pictures import draw, drawn
-from benchmarks.rows import LibraryRow, MachineRow, Row, ZooRow, best_machine, merged, read, write
+from benchmarks.rows import LibraryRow, MachineRow, Row, ZooRow, best_machine, merged, read
 from benchmarks.shapes import CASES, STEADY, SUITES, matching
 from benchmarks.standings import Standings, standing, standings_of
-from benchmarks.steady import TURN, Runs, kept_runs, rows_of, steady
+from benchmarks.steady import TURN, Runs, kept_runs, steady
 from benchmarks.steady_tables import report as told
-from benchmarks.tables import goal_table, markdown
 from benchmarks.zoo.tables import latest
 from tests.support import models
 from unpool.runtime.measure.timing import Effort, Timing
@@ -130,16 +128,6 @@ def test_machine_is_measured():
     assert best_machine(rows) == Machine("A CPU", 2, 4.0, 5.0, 3.0)
 
 
-def test_csv_round_trip(tmp_path):
-    """What was written is read again, commas in names included; a missing file holds nothing."""
-    path = tmp_path / "results" / "max_unpool.csv"
-    rows = [row(ENET, "torch", 0.25), row(VGG, "unpool", 0.125, FRESH, 2)]
-    write(path, rows)
-
-    assert read(path, Row) == rows
-    assert read(tmp_path / "none.csv", Row) == []
-
-
 def test_csv_with_other_columns_is_refused(tmp_path):
     """Results of another form are named, not misread."""
     path = tmp_path / "max_pool.csv"
@@ -191,19 +179,6 @@ def test_goals_are_missed_reached_or_stretched(goal, missed, stretched):
     assert (one.has_missed, one.has_stretched) == (missed, stretched)
 
 
-def test_losses_are_shown():
-    """A slower case has its ratio below one in the table, counts as missed, and an absent peer is a dash."""
-    standings = stand(ENET, row(ENET, "unpool", 0.004, POOLED), row(ENET, "onnxruntime", 0.003))
-    both = [*standings.every, *stand(VGG, row(VGG, "unpool", 0.001, POOLED), row(VGG, "torch", 0.02)).every]
-
-    lines = markdown(both).splitlines()
-    assert lines[0] == "| case | unpool | onnxruntime | PyTorch | × best | goal | limit |"
-    assert lines[2].startswith("| ENet unpool (1,64,32,32) k2 s2 | 4.00 | 3.00 | – | 0.75× | 1.20× |")
-    assert lines[3].startswith("| VGG-16 pool 1, 8 images (8,64,224,224) k2 s2 | 1.00 | – | 20.0 | 20× | 10× |")
-    assert goal_table(standings).splitlines()[2].endswith("1.20×  1.40×    0.75×    missed")
-    assert goal_table(standings).endswith("1 of 1 goals missed")
-
-
 def test_report_rewrites_what_is_between_the_markers(tmp_path):
     """Text around the markers stays, text between them goes, and a second time changes nothing."""
     page = tmp_path / "README.md"
@@ -213,42 +188,6 @@ def test_report_rewrites_what_is_between_the_markers(tmp_path):
     write_between(page, "new")
 
     assert once == page.read_text() == f"before\n\n{BEGIN}\nnew\n{END}\n\nafter\n"
-
-
-def test_speed_page_says_where_its_numbers_are_from(tmp_path):
-    """The page has machine, versions and conditions, a table for each suite that was measured, and its picture."""
-    standings = stand(ENET, row(ENET, "unpool", 1.0, POOLED), row(ENET, "torch", 2.0))
-    text = operators_page(standings, tmp_path / "docs" / "speed.md")
-
-    assert "A CPU, 2 threads, 2030-01-02: unpool 1, PyTorch 1." in text
-    assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## MaxUnpool",
-        "## Where unpool is slower, and why",
-    ]
-    assert "## MaxUnpool\n\n![" in text
-    assert text.index("](speed-max-unpool.png)") < text.index("| ENet unpool (1,64,32,32) k2 s2 |")
-
-
-def test_readme_says_how_often_unpool_is_slower(monkeypatch):
-    """Below the chosen rows stands how many rows of all tables are losses, and which is the worst."""
-    monkeypatch.setattr(pages, "README_ROWS", (VGG.path,))
-    slow = stand(ENET, row(ENET, "unpool", 4.0, POOLED), row(ENET, "torch", 3.0)).every
-    fast = stand(VGG, row(VGG, "unpool", 1.0, POOLED), row(VGG, "unpool", 1.5, FRESH), row(VGG, "torch", 9.0)).every
-    text = readme_section(Standings(MACHINE, [*slow, *fast]), Path("docs/speed.md"))
-
-    assert [line for line in text.splitlines() if "VGG-16" in line] == [
-        "| MaxPool | VGG-16 pool 1, 8 images (8,64,224,224) k2 s2 | 1000 | 9000 | 9.0× |"
-    ]
-    assert text.endswith(
-        "[docs/speed.md](docs/speed.md) and [docs/speed-networks.md](docs/speed-networks.md) have all 3 rows; "
-        "in 1 of them unpool is slower than the fastest peer, "
-        "most of all in MaxUnpool, ENet unpool (1,64,32,32) k2 s2: 0.75×."
-    )
-    assert losses(Standings(MACHINE, fast), Path("speed.md")).endswith(
-        "in 0 of them unpool is slower than the fastest peer."
-    )
-    with pytest.raises(ValueError, match=r"expected results of max_pool/VGG-16 .*, got none. Run python -m benchmarks"):
-        readme_section(Standings(MACHINE, slow), Path("docs/speed.md"))
 
 
 def test_pages_are_those_of_the_results():
@@ -344,84 +283,6 @@ def test_run_measures_engines_in_their_own_processes(tmp_path, monkeypatch):
     assert command.main(["check", *options]) in (0, 1)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        Call(
-            suite="s",
-            operator="max_pool",
-            name="last",
-            shape=(2, 3, 7, 9),
-            window=3,
-            stride=2,
-            pad=1,
-            layout="NHWC",
-            indices=True,
-        ),
-        Call(
-            suite="s",
-            operator="max_pool",
-            name="half",
-            shape=(2, 3, 5, 7, 5),
-            window=2,
-            stride=2,
-            dtype="bfloat16",
-            indices=True,
-        ),
-        Call(
-            suite="s",
-            operator="max_pool",
-            name="integers",
-            shape=(2, 3, 11, 9),
-            window=3,
-            stride=2,
-            dilation=2,
-            dtype="uint8",
-        ),
-        Call(suite="s", operator="max_unpool", name="unpool", shape=(2, 3, 8, 6), window=2, stride=2),
-        Call(
-            suite="s",
-            operator="conv_transpose",
-            name="grow",
-            shape=(2, 4, 5, 3),
-            window=4,
-            stride=2,
-            pad=1,
-            channels=6,
-            group=2,
-        ),
-    ],
-    ids=lambda call: call.name,
-)
-def test_engines_agree(call):
-    """Each engine is asked for the same thing: unpool, PyTorch and, where they offer it, the others agree."""
-    from benchmarks import worker
-
-    answers = {engine: worker.answer(engine, call, 1) for engine in ("unpool", "torch", "onnxruntime", "openvino")}
-    given = {engine: answer for engine, answer in answers.items() if not isinstance(answer, worker.Refused)}
-
-    assert {"unpool", "torch"} <= set(given)
-    assert differences(call, given, "torch") == {}
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_training_agrees(number):
-    """A step through our operators makes the output and the gradients that a step through PyTorch's makes."""
-    from benchmarks import worker
-
-    call = (
-        Call(suite="s", operator="max_pool", name="pool", shape=(2, 3, 7, 9), window=3, stride=2, pad=1, indices=True),
-        Call(suite="s", operator="max_unpool", name="unpool", shape=(2, 3, 8, 6), window=2, stride=2),
-        Call(suite="s", operator="conv_transpose", name="grow", shape=(2, 4, 5), window=4, stride=2, pad=1, channels=6),
-    )[number]
-    case = Training(suite="s", operator="training", name=call.name, shape=call.shape, call=call)
-    answers = {engine: worker.answer(engine, case, 1) for engine in ("unpool", "torch")}
-
-    assert len(answers["unpool"]) == (3 if call.operator == "conv_transpose" else 2)
-    assert differences(case, answers, "torch") == {}
-    assert case.title == f"{call.operator} {call.title}"
-
-
 def test_a_checkout_is_timed_against_another():
     """Both sides are timed in every turn, the other one from its own folder."""
     (found,) = pairs(Side(Path(unpool.__file__).parents[1]), matching(["max_pool/tiny*"]), 1, 1)
@@ -443,19 +304,6 @@ def test_what_a_mechanism_replaces_exists(name):
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
     assert matching(MECHANISMS[name].cases)
-
-
-def test_a_mechanism_is_really_taken_out():
-    """Without rolling rows, the same pool goes another way."""
-    code = (
-        "from benchmarks.mechanisms import MECHANISMS\n"
-        "MECHANISMS['pooling by rolling rows'].take_out()\n"
-        "from unpool.kernels.cpu.max_pool import rolling\n"
-        "print(rolling.is_possible(None))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-
-    assert done.stdout.strip() == "False"
 
 
 def test_what_a_mechanism_earns_is_told():
@@ -514,33 +362,6 @@ def test_networks_at_published_widths_have_a_mean_of_their_own():
     ]
 
 
-def test_runs_are_kept_and_shown(tmp_path):
-    """Quiet and busy runs come back from the file, and the page holds them; without a mechanism they are not kept."""
-    case, busy = STEADY[:2]
-    runs = [
-        Runs(case, "unpool", (0.02, 0.02)),
-        Runs(case, "unpool, tuned", (0.01, 0.01)),
-        Runs(case, "onnxruntime", (0.03, 0.05)),
-        Runs(case, "multiplications alone", (0.01, 0.01)),
-        Runs(case, "unpool without sleep", (0.1,)),
-    ]
-    slow = [Runs(busy, each.who, each.seconds) for each in runs]
-    rows = [*rows_of(runs, 2, load=0), *rows_of(slow, 2, load=1)]
-    rows = [replace(row, cpu=MACHINE.cpu) for row in rows]
-    write(tmp_path / "steady.csv", rows)
-
-    found = kept_runs(tmp_path, MACHINE)
-    assert found == rows
-    assert [row.engine for row in found] == ["unpool", "unpool_tuned", "onnxruntime", "multiplications"] * 2
-    assert kept_runs(tmp_path, replace(MACHINE, threads=3)) == []
-    standings = stand(ENET, row(ENET, "unpool", 1.0, POOLED), row(ENET, "torch", 2.0))
-    page = networks_page(standings, tmp_path / "page.md", found)
-    assert "## Whole networks, 2 runs of each" in page
-    assert f"| {case.name} {case.title} | 20.0 / 20.0 | 10.0 / 10.0 | 40.0 / 49.0 | – | 2.0× | 4.0× |" in page
-    assert "| busy: geometric mean |" in page
-    assert f"| {case.name} {case.title} | 1.00 | 1.00 | 1.23 | – | 1.00 | 2.5× |" in page
-
-
 def test_a_wrong_result_is_not_timed(monkeypatch):
     """A difference between unpool and its peer stops the run and names the case."""
     monkeypatch.setattr("benchmarks.measure.differences", lambda *_: {"unpool": "1 of 2 elements differ"})
@@ -586,3 +407,45 @@ def test_networks_are_valid(name, spatial):
     assert y.shape[2:] == {"DCGAN generator": (64, 64), "vocoder": (768,)}.get(name, spatial)
     assert np.isfinite(y).all()
     assert np.abs(y).max() > 0
+
+
+def small(operator, shape, window, **others):
+    """A call of a benchmark on a shape that every engine does at once."""
+    return Call(suite="s", operator=operator, name=operator, shape=shape, window=window, stride=2, **others)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        small("max_pool", (2, 3, 7, 9), 3, pad=1, layout="NHWC", indices=True),
+        small("max_pool", (2, 3, 5, 7, 5), 2, dtype="bfloat16", indices=True),
+        small("max_pool", (2, 3, 11, 9), 3, dilation=2, dtype="uint8"),
+        small("max_unpool", (2, 3, 8, 6), 2),
+        small("conv_transpose", (2, 4, 5, 3), 4, pad=1, channels=6, group=2),
+    ],
+    ids=lambda call: call.title,
+)
+def test_engines_agree(call):
+    """Each engine is asked for the same thing: unpool, PyTorch and, where they offer it, the others agree."""
+    answers = {engine: worker.answer(engine, call, 1) for engine in ("unpool", "torch", "onnxruntime", "openvino")}
+    given = {engine: answer for engine, answer in answers.items() if not isinstance(answer, worker.Refused)}
+
+    assert {"unpool", "torch"} <= set(given)
+    assert differences(call, given, "torch") == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "results"),
+    [
+        (small("max_pool", (2, 3, 7, 9), 3, pad=1, indices=True), 2),
+        (small("max_unpool", (2, 3, 8, 6), 2), 2),
+        (small("conv_transpose", (2, 4, 5), 4, pad=1, channels=6), 3),
+    ],
+)
+def test_training_agrees(call, results):
+    """A step through our operators makes the output and the gradients that a step through PyTorch's makes."""
+    case = Training(suite="s", operator="training", name=call.name, shape=call.shape, call=call)
+    answers = {engine: worker.answer(engine, case, 1) for engine in ("unpool", "torch")}
+
+    assert len(answers["unpool"]) == results
+    assert differences(case, answers, "torch") == {}

@@ -11,9 +11,8 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import device_parts
-from benchmarks.case import Call
-from benchmarks.device_page import comparisons, page
-from benchmarks.device_parts import FAILED, LEFT_OUT, MISSING, STUB, Deadline, PartRun, by_importance, cpu_cases
+from benchmarks.device_page import page
+from benchmarks.device_parts import FAILED, LEFT_OUT, MISSING, STUB, Deadline, PartRun
 from benchmarks.gpu import cases, device, host, run
 from benchmarks.gpu.device import Device
 from benchmarks.gpu.engines import COMPILED
@@ -86,42 +85,6 @@ def test_no_step_begins_that_may_end_too_late(watch):
     assert deadline.remaining == 3
 
 
-def test_nothing_begins_after_the_end(watch):
-    """What came before the steps counts, too."""
-    deadline = Deadline(10, watch)
-    watch.wait(10)
-
-    assert list(deadline.steps("ab")) == []
-    assert deadline.left_out == ["a", "b"]
-
-
-def test_every_step_runs_where_there_is_time(watch):
-    """Nothing is left out then."""
-    deadline = Deadline(10, watch)
-
-    assert list(deadline.steps("abc")) == ["a", "b", "c"]
-    assert deadline.left_out == []
-
-
-def test_operators_take_turns():
-    """Forward comes before training, bfloat16 last in it, and the first three cases are of three operators."""
-    ordered = by_importance(cases.cases())
-
-    assert len(ordered) == len(cases.cases())
-    assert {case.call.operator for case in ordered[:3]} == {"max_pool", "max_unpool", "conv_transpose"}
-    ways = [(case.way, case.call.dtype == "bfloat16") for case in ordered]
-    assert ways == sorted(ways)
-
-
-def test_cases_of_cores():
-    """20 operators and six networks, three operators before each network."""
-    found = cpu_cases()
-
-    assert len(found) == len({case.path for case in found}) == 26
-    assert [isinstance(case, Call) for case in found[:8]] == [True, True, True, False] * 2
-    assert sum(isinstance(case, Call) for case in found) == 20
-
-
 @pytest.mark.parametrize("number", [2, 3, 4, 6])
 def test_parts_that_need_a_gpu_say_so(no_gpu, capsys, number):
     """One line, and the exit code of what is missing."""
@@ -130,27 +93,6 @@ def test_parts_that_need_a_gpu_say_so(no_gpu, capsys, number):
     assert f"device: part {number} needs an NVIDIA GPU that torch can use" in line
     assert line.count("\n") == 1
     assert ("--stub" in line) == (number == 4)
-
-
-def test_a_missing_module_is_named(monkeypatch, capsys):
-    """Without torch, no part asks for a GPU."""
-    monkeypatch.setattr(device_parts, "find_spec", lambda name: None if name == "triton" else name)
-    assert command.main(["device", "--part", "3"]) == 2
-    assert "part 3 needs triton, which is not installed" in capsys.readouterr().err
-
-
-def test_a_stub_is_for_one_part(capsys):
-    """Elsewhere it would promise something else."""
-    assert command.main(["device", "--part", "5", "--stub"]) == 2
-    assert "expected --stub with part 4 only, got it with part 5" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("number", ["0", "7", "all"])
-def test_there_are_six_parts(capsys, number):
-    """Others are wrong arguments."""
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["device", "--part", number])
-    assert "--part" in capsys.readouterr().err
 
 
 def test_the_first_part_needs_nothing(no_gpu, tmp_path):
@@ -365,22 +307,3 @@ def test_the_page_begins_with_what_is_wrong():
     assert "| 3 | won (1,2) | – | 100.0 | compile | 150.0 | 1.50× | 50 % |" in text
     assert "| 3 | far behind | – | 100.0 | PyTorch | 50.0 | 0.50× | – |" in text
     assert "## Host time\n\nNot measured." in text
-
-
-def test_a_stub_is_compared_with_nothing():
-    """Its times have a table of their own, with the goal."""
-    rows = [row(4, name, "unpool", time, state=STUB, note="launches: 1") for name, time in (("a", 3e-5), ("b", 5e-5))]
-
-    assert comparisons(rows) == []
-    assert "| a | unpool | 30.0 | 60.0 | launches: 1 | stub | reached |" in page(rows)
-    assert "| b | unpool | 50.0 | 100.0 | launches: 1 | stub | missed |" in page(rows)
-
-
-def test_more_threads_are_a_table():
-    """The time on one thread over that on several, of unpool and of its peer; the worst gain first."""
-    rows = [row(5, case, engine, time / threads**power, threads)
-            for case, power in (("good", 1), ("bad", 0))
-            for threads in (1, 4) for engine, time in (("unpool", 1.0), ("onnxruntime", 2.0))]  # fmt: skip
-    text = page(rows)
-
-    assert "| bad | 1.00× | 1.00× |\n| good | 4.0× | 4.0× |" in text

@@ -11,11 +11,11 @@ from benchmarks import __main__ as command
 from benchmarks import shapes
 from benchmarks.gpu import cases, device, run
 from benchmarks.gpu.cases import FORWARD, TRAINING, GpuCase, matching_gpu
-from benchmarks.gpu.device import Device, Samples, timed
+from benchmarks.gpu.device import Device
 from benchmarks.gpu.page import page
 from benchmarks.measure import DisagreementError
 from benchmarks.pages import BEGIN, END
-from benchmarks.rows import GpuDeviceRow, GpuRow, merged, read, write
+from benchmarks.rows import GpuDeviceRow, GpuRow, read
 from tests.support.gpu import DEVICE, routed
 
 pytestmark = pytest.mark.slow
@@ -95,14 +95,6 @@ def test_cases_have_names_of_their_own():
         matching_gpu(["nothing"])
 
 
-def test_steps_are_timed_each_after_a_flush():
-    """Steps are repeated until there are enough or time is over; before each the cache is written over."""
-    clock, calls = Stopwatch(0.25), []
-
-    assert timed(lambda: calls.append(1), clock) == Samples(device.SECONDS / 4, device.SECONDS / 4)
-    assert (clock.flushed, len(calls)) == (4, 4 + device.WARMUP)
-
-
 @pytest.mark.parametrize("way", [FORWARD, TRAINING])
 def test_engines_agree(monkeypatch, way):
     """Every operator is asked for the same by unpool and PyTorch; what comes back are their times."""
@@ -135,18 +127,6 @@ def test_page():
     assert "| a case (1,2) | float32 | 0.100 | 0.200 | 0.0900 | 0.90× | 800 | 80% | 10.0 | 50% |" in text
     assert "- 0 of 1 pools and unpoolings" in text
     assert "take cuDNN 0.90× as long as unpool in the geometric mean, 0.90× at least" in text
-
-
-def test_results_are_kept(tmp_path):
-    """Rows come back from a file as they were; a case that is measured again replaces the old results."""
-    rows = [row("unpool", 1e-4), row("torch", 2e-4)]
-    write(tmp_path / "gpu.csv", rows)
-    again = [row("unpool", 3e-4)]
-
-    assert read(tmp_path / "gpu.csv", GpuRow) == rows
-    assert merged(rows, again) == again
-    write(tmp_path / "device.csv", DEVICES)
-    assert read(tmp_path / "device.csv", GpuDeviceRow) == DEVICES
 
 
 def test_command(monkeypatch, capsys, tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import library, library_tables
+from benchmarks import library
 from benchmarks.library import LibraryNetwork
 from benchmarks.library_process import ALONE, COMPILED, LIBRARY, SESSION
 from benchmarks.rows import LibraryRow, read
@@ -45,15 +45,6 @@ def test_an_engine_with_another_result_is_not_timed(monkeypatch):
     assert "another result" in row.reason
 
 
-def test_a_network_that_was_not_exported_says_how(monkeypatch, tmp_path):
-    """Nothing is run."""
-    monkeypatch.setattr(library, "default_folder", lambda: tmp_path)
-    rows = library.measure([LibraryNetwork("absent", zoo_name="monai_absent")], 1, 1, lambda _: None)
-    assert {row.reason for row in rows} == {
-        "not exported: run python -m benchmarks zoo --only export monai_absent",
-    }
-
-
 ROW = LibraryRow(
     "won", "1x3x8x10", ALONE, "1.32.0", "A CPU", 2, 30, 0.0, 0.01, 0.02, 0.015, 0.004, 0.005, 80_000_000, 0.0, "",
     "2030-01-02",
@@ -63,14 +54,6 @@ ROWS = [
     replace(ROW, engine=LIBRARY, imports=0.003, load=0.03, median=0.002, p95=0.003),
     replace(ROW, engine=COMPILED, runs=0, median=0.0, reason="no plan"),
 ]
-
-
-def test_tables_compare_with_onnxruntime():
-    """Times, gains and loads stand in the tables; an engine that did not run has a reason below them."""
-    text = library_tables.markdown(ROWS)
-    assert "| won | 1x3x8x10 | 4.00 / 5.00 | 2.00 / 3.00 | – | – | 2.0× | – | – |" in text
-    assert "| won | 0 / 20 / 15 / 80 | 3 / 30 / 15 / 80 | – | – |" in text
-    assert text.endswith("Not run:\n\n- won, compiled: no plan")
 
 
 def test_the_command_writes_results(monkeypatch, tmp_path, capsys):

@@ -10,17 +10,14 @@ import onnx
 import pytest
 from onnx import parser
 
-from benchmarks import RESULTS
 from benchmarks import __main__ as command
 from benchmarks.architectures import segnet
-from benchmarks.pages import networks_page
-from benchmarks.rows import MachineRow, ZooRow, read
-from benchmarks.standings import standings_of
+from benchmarks.rows import ZooRow, read
 from benchmarks.worker import Refused
 from benchmarks.zoo import engine_process, export, measure, tables
 from benchmarks.zoo.architecture_module import ArchitectureModule
 from benchmarks.zoo.export import export_missing
-from benchmarks.zoo.model_file import ModelFile, default_folder
+from benchmarks.zoo.model_file import ModelFile
 from benchmarks.zoo.network import PACKAGES, ROUNDING, Input
 from benchmarks.zoo.networks import NETWORKS, matching
 from unpool.errors import MissingExtraError
@@ -60,14 +57,6 @@ ROWS = [
     row("lost", "openvino", 0, "dynamic sizes", runs=0, reason="RuntimeError: no"),
     row("absent", "export", 0, runs=0, reason="ImportError: no module"),
 ]  # fmt: skip
-
-
-def test_networks_have_names_of_their_own():
-    """At least 60; names begin with the library, and say whether unpool exports MaxUnpool or sizes are dynamic."""
-    assert len({network.name for network in NETWORKS}) == len(NETWORKS) >= 60
-    assert {network.name.partition("_")[0] for network in NETWORKS} == set(PACKAGES)
-    assert {network.name.endswith("_mu") for network in NETWORKS if network.exporter == "unpool"} == {True}
-    assert {"_dyn" in network.name for network in NETWORKS if network.dynamic} == {True}
 
 
 def test_names_select_networks():
@@ -136,14 +125,6 @@ def test_architectures_are_the_same_in_torch():
     assert module(torch.zeros(2, 3, 7, 5)).dtype == torch.int64
 
 
-def test_folder_is_in_the_users_cache(monkeypatch, tmp_path):
-    """An environment variable moves it."""
-    monkeypatch.delenv("UNPOOL_ZOO", raising=False)
-    assert default_folder().name == "unpool-zoo"
-    monkeypatch.setenv("UNPOOL_ZOO", str(tmp_path))
-    assert default_folder() == tmp_path
-
-
 def test_an_engine_loads_runs_and_is_timed(file):
     """The first run is compared with torch's result."""
     engine_process.start("onnxruntime", 1)
@@ -207,24 +188,6 @@ def test_command_measures_and_keeps_results(tmp_path, monkeypatch, capsys):
     assert "| lost | 1x3x8x8 |" in capsys.readouterr().out
 
 
-def test_losses_come_first():
-    """With ratios against onnxruntime and the best peer, means of groups, resources and what is missing."""
-    text = tables.markdown(ROWS)
-    lines = [line for line in text.splitlines() if line.startswith(("| lost", "| won"))]
-
-    assert text.startswith("A CPU, 2 threads, 2030-01-02: unpool 1, onnxruntime 1, OpenVINO 1.")
-    assert lines[0] == ("| lost | 1x3x8x8 | 4×ConvTranspose | 8.00 / 12.0 | – | 4.00 / 6.00 | – | 0.50× | 0.50× | – |")
-    assert lines[1].endswith("| 1.00 / 1.50 | 0.500 / 0.750 | 4.00 / 6.00 | 2.00 / 3.00 | 4.0× | 2.0× | 4.0× |")
-    assert lines[3].startswith("| won | 0.50 / 0.50 / 0.250 / 7 | 0.50 / 0.50 / 0.250 / 7 |")
-    assert "| ConvTranspose | 1 | 4.0× | 2.0× | 4.0× | 4.0× | 4.0× |" in text
-    assert "| all | 2 | 1.41× | 1.00× | 4.0× | 1.41× | 4.0× |" in text
-    assert "- lost, unpool, 0.50×: onnxruntime 3, up 1" in text
-    assert "| first load | 1.00× | 1.00× |" in text
-    assert "| later loads | 1.00× | 1.00× |" in text
-    assert "Not exported:\n\n- absent: ImportError: no module" in text
-    assert "Not run:\n\n- lost, OpenVINO: RuntimeError: no" in text
-
-
 @pytest.mark.parametrize(("said", "module"), tables.OTHERS)
 def test_networks_chosen_later_have_tables_of_their_own(said: str, module: ModuleType):
     """They are not in the means of the others."""
@@ -235,29 +198,9 @@ def test_networks_chosen_later_have_tables_of_their_own(said: str, module: Modul
     assert text.index(said) < text.index(f"| {name} | 1x3x8x8 |") < text.index("| all | 1 | 1.00× |")
 
 
-def test_networks_that_run_the_same_way_show_the_noise():
-    """Those that onnxruntime runs whole in both engines; a single one shows nothing."""
-    rows = [replace(row(name, "unpool", seconds), steps="onnxruntime") for name, seconds in (("a", 1), ("b", 2))]
-    text = tables.markdown([*rows, row("a", "onnxruntime", 1.1), row("b", "onnxruntime", 1.9)])
-
-    assert "In 2 networks unpool leaves the whole file to onnxruntime" in text
-    assert "their ratios, 0.95× to 1.10×, and in half of them 0.95× to 1.10×, are the noise" in text
-    assert "noise" not in tables.markdown([*ROWS, rows[0], row("a", "onnxruntime", 1.1)])
-
-
 def test_page_has_the_machine_that_was_measured_last():
     """Rows of other machines stay in the file."""
     old = [replace(row, cpu="Another CPU", date="2029-01-01") for row in ROWS]
 
     assert tables.latest([*old, *ROWS]) == ROWS
     assert tables.latest([]) == []
-
-
-def test_report_shows_the_zoo(tmp_path):
-    """The page of networks has the tables once there are results."""
-    standings = standings_of(RESULTS, read(RESULTS / "machine.csv", MachineRow)[-1].threads)
-
-    assert "## Networks of other libraries" not in networks_page(standings, tmp_path / "page.md")
-    assert f"## Networks of other libraries\n\n{tables.markdown(ROWS)}\n" in networks_page(
-        standings, tmp_path / "page.md", zoo=ROWS
-    )

@@ -16,11 +16,9 @@ from numcodecs import BZ2, Zlib
 from numpy.lib import format as npy
 from PIL import Image
 
-from tests.cli.test_cli import copy_model, fails, here, invoke
+from tests.support.command import copy_model, fails, invoke
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 from unpool.images.tiff import jpeg_size
-
-__all__ = ["here"]
 
 MOST = 2**27
 """Bytes that a refusal may take: far below every claim, and above what the session and the libraries take."""

@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import tifffile
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from PIL import Image
-from typer.testing import CliRunner
 
-from unpool.cli.app import app
+from tests.support.command import copy_model, fails, invoke, picture, pool_model, save_model, sum_model
 from unpool.cli.errors import INTERRUPTED, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.images.overlay import OKABE_ITO
 
@@ -22,92 +20,10 @@ RNG = np.random.default_rng(11)
 ORANGE = np.array(OKABE_ITO[0], float)
 
 
-def save_model(path: Path, nodes, inputs, outputs, weights=(), opset=17, classes=None) -> Path:
-    def info(name, kind, shape):
-        return helper.make_tensor_value_info(name, kind, shape)
-
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights]
-    graph = helper.make_graph(
-        nodes, "graph", [info(*one) for one in inputs], [info(*one) for one in outputs], initializers
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-    if classes:
-        helper.set_model_props(model, {"classes": classes})
-    onnx.checker.check_model(model)
-    onnx.save(model, path)
-    return path
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def bright(here) -> Path:
-    """Two classes of grey pixels: background up to 100, coin above; any height and width."""
-    weights = [
-        ("w", np.array([-1, 1], np.float32).reshape(2, 1, 1, 1)),
-        ("b", np.array([100.5, -100.5], np.float32)),
-    ]
-    node = helper.make_node("Conv", ["image", "w", "b"], ["logits"])
-    return save_model(
-        here / "bright.onnx",
-        [node],
-        [("image", TensorProto.FLOAT, [1, 1, "H", "W"])],
-        [("logits", TensorProto.FLOAT, [1, 2, "H", "W"])],
-        weights,
-        classes="background,coin",
-    )
-
-
-def copy_model(path: Path, shape, kind=TensorProto.FLOAT) -> Path:
-    node = helper.make_node("Identity", ["x"], ["y"])
-    return save_model(path, [node], [("x", kind, shape)], [("y", kind, shape)])
-
-
-def pool_model(path: Path) -> Path:
-    node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], strides=[2, 2])
-    grey = [1, 1, "H", "W"]
-    outputs = [("y", TensorProto.FLOAT, [1, 1, "h", "w"]), ("i", TensorProto.INT64, [1, 1, "h", "w"])]
-    return save_model(path, [node], [("x", TensorProto.FLOAT, grey)], outputs)
-
-
-def sum_model(path: Path) -> Path:
-    node = helper.make_node("Add", ["a", "b"], ["y"])
-    shape = [1, 1, 2, 3]
-    inputs = [("a", TensorProto.FLOAT, shape), ("b", TensorProto.FLOAT, shape)]
-    return save_model(path, [node], inputs, [("y", TensorProto.FLOAT, shape)])
-
-
-def picture(path: Path, pixels) -> np.ndarray:
-    array = np.asarray(pixels, np.uint8)
-    Image.fromarray(array).save(path)
-    return array
-
-
-def invoke(*words) -> "CliRunner.Result":
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
 def installed(*words) -> subprocess.CompletedProcess[str]:
     """The installed script in a process of its own."""
     script = Path(sys.executable).parent / ("unpool.exe" if os.name == "nt" else "unpool")
     return subprocess.run([script, *words], capture_output=True, text=True, check=False)
-
-
-def fails(code: int, *words, says: str) -> None:
-    """The command ends with this code and one line on stderr, and writes nothing."""
-    before = sorted(Path.cwd().rglob("*"))
-    result = invoke(*words)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert says in line
-    assert sorted(Path.cwd().rglob("*")) == before
 
 
 def test_picture_becomes_mask(bright, here):
@@ -131,14 +47,6 @@ def test_picture_becomes_overlay(bright, here):
     legend = drawn[30:].reshape(-1, 3).tolist()
     assert OKABE_ITO[0] in [tuple(pixel) for pixel in legend]
     assert pixels.shape[0] < drawn.shape[0]
-
-
-def test_overlay_as_tiff_is_the_same_picture(bright, here):
-    """An overlay in .tif holds the pixels of the one in .png."""
-    picture("a.png", RNG.integers(0, 256, (9, 9)))
-    for name in ("o.png", "o.tif"):
-        assert invoke("run", bright, "-i", "a.png", "-o", name, "--overlay").exit_code == OK
-    np.testing.assert_array_equal(tifffile.imread("o.tif"), np.asarray(Image.open("o.png")))
 
 
 def test_given_class_names_win(bright, here):
@@ -167,17 +75,6 @@ def test_single_mean_serves_all_channels(here):
     pixels = picture("a.png", RNG.integers(0, 256, (2, 3, 3)))
     assert invoke("run", model, "-i", "a.png", "-o", "y.npy", "--mean", "100").exit_code == OK
     np.testing.assert_array_equal(np.load("y.npy")[0], pixels.transpose(2, 0, 1) - 100.0)
-
-
-def test_unscaled_pixels_keep_their_values(here):
-    """Without --scale a float model gets 0 to 255, a uint8 model its bytes."""
-    pixels = picture("a.png", RNG.integers(0, 256, (5, 7)))
-    for kind, dtype in ((TensorProto.FLOAT, np.float32), (TensorProto.UINT8, np.uint8)):
-        model = copy_model(here / "copy.onnx", [1, 1, "H", "W"], kind)
-        assert invoke("run", model, "-i", "a.png", "-o", "y.npy").exit_code == OK
-        written = np.load("y.npy")
-        assert written.dtype == dtype
-        np.testing.assert_array_equal(written[0, 0], pixels)
 
 
 def test_channels_last_model_takes_and_gives_channels_last(here):
@@ -322,30 +219,15 @@ def test_unwritable_place_exits_3(bright, here):
 
 def test_fallback_is_one_warning_line(here):
     """A model that onnxruntime refuses runs, and one line on stderr says who ran it."""
-    kernel = ("w", np.full((1, 1, 1, 1), 2.0))
-    shape = [1, 1, 2, 3]
-    model = save_model(
-        here / "double.onnx",
-        [helper.make_node("Conv", ["x", "w"], ["y"])],
-        [("x", TensorProto.DOUBLE, shape)],
-        [("y", TensorProto.DOUBLE, shape)],
-        [kernel],
-    )
-    x = RNG.standard_normal(shape)
+    text = "(double[1, 1, 2, 3] x) => (double[1, 1, 2, 3] y) { y = Conv (x, w) }"
+    model = save_model(here / "double.onnx", text, w=np.full((1, 1, 1, 1), 2.0))
+    x = RNG.standard_normal((1, 1, 2, 3))
     np.save("x.npy", x)
     done = installed("run", model, "-i", "x.npy", "-o", "y.npy")
     assert done.returncode == OK
     (line,) = done.stderr.splitlines()
     assert line.startswith("warning: onnxruntime refuses node")
     np.testing.assert_array_equal(np.load("y.npy"), 2 * x)
-
-
-def test_existing_result_is_replaced(bright, here):
-    """A result of an earlier run is overwritten."""
-    picture("a.png", [[0, 255]])
-    Path("m.png").write_bytes(b"old")
-    assert invoke("run", bright, "-i", "a.png", "-o", "m.png", "--argmax").exit_code == OK
-    assert np.asarray(Image.open("m.png")).tolist() == [[0, 1]]
 
 
 def test_inputs_are_never_overwritten(bright, here):
@@ -447,17 +329,6 @@ def test_several_outputs_need_a_choice(here):
     fails(USAGE, "run", model, "-i", "x.npy", "-o", "y.npy", says="outputs y, i. Choose one with --output-name")
 
 
-@pytest.mark.parametrize("verb", ["run", "inspect"])
-def test_unreadable_models_exit_3(here, verb):
-    """A missing file, a folder and bytes that are no model end with code 3."""
-    picture("a.png", [[0, 255]])
-    Path("broken.onnx").write_bytes(b"\x08\x07not a model")
-    rest = ("-i", "a.png", "-o", "y.npy") if verb == "run" else ()
-    fails(UNFIT, verb, "none.onnx", *rest, says="none.onnx")
-    fails(UNFIT, verb, "broken.onnx", *rest, says="broken.onnx")
-    fails(UNFIT, verb, here, *rest, says=here.name)
-
-
 def test_float_picture_is_not_guessed(here):
     """A float output does not become a .png: code 4 names the formats that hold it."""
     model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
@@ -483,20 +354,6 @@ def test_interruption_leaves_nothing(bright, here, monkeypatch):
     assert len(calls) == 2
 
 
-def test_missing_model_argument_exits_2(here):
-    """A command line without its arguments is a usage error."""
-    assert invoke("run").exit_code == USAGE
-    assert invoke("run", "m.onnx", "-i", "a.png", "-o", "y.png", "--layout", "nwhc").exit_code == USAGE
-
-
-def test_inspect_prints_the_plan(here):
-    """The command inspect shows inputs, outputs, versions, and who runs each node and why."""
-    result = invoke("inspect", pool_model(here / "pool.onnx"))
-    assert result.exit_code == OK
-    for word in ("x", "1x1xHxW", "tensor(float)", "MaxPool", "unpool", "17"):
-        assert word in result.stdout
-
-
 def test_inspect_gives_json(here):
     """The option --json of inspect gives the plan as data."""
     result = invoke("inspect", pool_model(here / "pool.onnx"), "--json")
@@ -507,13 +364,6 @@ def test_inspect_gives_json(here):
     (row,) = described["plan"]
     assert row["operator"] == "MaxPool"
     assert row["runner"] == "unpool"
-
-
-def test_version(here):
-    """--version prints the name and the version."""
-    result = invoke("--version")
-    assert result.exit_code == OK
-    assert result.stdout.startswith("unpool 0.")
 
 
 def test_demo_finds_the_coins(here):
@@ -534,39 +384,6 @@ def test_demo_leaves_a_model_and_a_photograph_to_try(here):
     assert name == "unpool"
     assert invoke(*words).exit_code == OK
     assert np.array_equal(Image.open("mask.png"), Image.open("coins-mask.png"))
-
-
-def run_without(module: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command in a fresh interpreter in which `module` cannot be imported."""
-    code = (
-        f"import sys; sys.modules[{module!r}] = None; sys.argv = ['unpool', *{list(words)!r}]; "
-        "from unpool.cli import main; main()"
-    )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("module", ["typer", "rich", "onnx", "onnxruntime", "PIL", "tifffile"])
-def test_missing_run_extra_exits_4(here, module):
-    """Without the run extra the command says what to install, on stderr, and exits 4."""
-    done = run_without(module, "check", "model.onnx")
-    package = "pillow" if module == "PIL" else module
-    assert done.returncode == UNSUPPORTED
-    assert done.stdout == ""
-    assert done.stderr == (
-        f"error: the command unpool: {package} is not installed. In a clone of unpool, run: pip install '.[run]'. "
-        "See unpool doctor\n"
-    )
-
-
-def test_missing_demo_extra_exits_4(here):
-    """Without scikit-image the demo says what to install and writes nothing."""
-    done = run_without("skimage", "demo")
-    assert done.returncode == UNSUPPORTED
-    assert (
-        done.stderr
-        == "error: unpool demo: scikit-image is not installed. In a clone of unpool, run: pip install '.[demo]'\n"
-    )
-    assert list(here.iterdir()) == []
 
 
 def test_installed_command_has_no_colour_without_a_terminal(bright, here):

@@ -13,12 +13,10 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 import unpool
-from tests.cli.test_cli import bright, copy_model, fails, here, invoke, picture
+from tests.support.command import copy_model, fails, invoke, picture
 from tests.support.disk_faults import contents, failing, raising
 from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.cli.outputs import LONGEST, safe_names, writable
-
-__all__ = ["bright", "here"]
 
 X = np.array([1, -2, 3], np.float32)
 VALUE = helper.make_tensor_value_info

@@ -7,7 +7,7 @@ from importlib.resources import files
 import onnx
 import pytest
 
-from tests.cli.test_cli import invoke
+from tests.support.command import invoke
 from unpool.execute.plans import library_file
 
 needs_kernels = pytest.mark.skipif(library_file() is None, reason="without shipped kernels, nothing is compiled")

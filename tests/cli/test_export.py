@@ -52,11 +52,10 @@ NETS = """
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """A folder with a file of modules."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "user_nets.py").write_text(textwrap.dedent(NETS))
-    return tmp_path
+    (here / "user_nets.py").write_text(textwrap.dedent(NETS))
+    return here
 
 
 def invoke(*words):

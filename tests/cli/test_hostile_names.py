@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import unpool
-from tests.cli.test_cli import invoke
+from tests.support.command import invoke
 from unpool.cli import console
 from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, guard
 from unpool.display import MAX_LINE, display_line

@@ -13,12 +13,11 @@ from onnx import TensorProto
 from PIL import Image, ImageOps
 from skimage.data import coins
 
-from tests.cli.test_cli import copy_model, fails, here, invoke
+from tests.support.command import copy_model, fails, invoke
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["here"]
 
 RNG = np.random.default_rng(5)
 GREY = RNG.integers(0, 256, (5, 7), np.uint8)

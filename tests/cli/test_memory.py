@@ -77,9 +77,8 @@ print(json.dumps([done.exit_code, done.stderr, peak]))
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """A folder with models and with images that take several times the memory of a tile, as the current one."""
-    monkeypatch.chdir(tmp_path)
     flat, deep = models.random(4, 3, 3, 3), models.random(2, 1, 3, 3, 3)
     onnx.save(models.model(NET, w=flat), "net.onnx")
     onnx.save(models.model(NET.replace("float[1", "float[n"), w=flat), "pages.onnx")
@@ -96,7 +95,7 @@ def here(tmp_path, monkeypatch):
     voxels = np.zeros((140, 150, 130), np.int16)
     voxels[40:90, 50:100, 60:] = 200
     nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), "v.nii.gz")
-    return tmp_path
+    return here
 
 
 @pytest.mark.slow

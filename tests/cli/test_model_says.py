@@ -10,10 +10,8 @@ import tifffile
 from onnx import TensorProto, helper
 from PIL import Image
 
-from tests.cli.test_cli import bright, copy_model, fails, here, invoke
+from tests.support.command import copy_model, fails, invoke
 from unpool.cli.errors import OK, UNFIT, USAGE
-
-__all__ = ["bright", "here"]
 
 RNG = np.random.default_rng(5)
 GREY = RNG.integers(1, 256, (5, 7), np.uint8)

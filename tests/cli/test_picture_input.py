@@ -6,11 +6,8 @@ import tifffile
 from PIL import Image
 
 import unpool
-from tests.cli.test_cli import bright, here
 from tests.cli.test_model_says import COLOUR, DEEP, GREY, STEPS, fed, saying
 from unpool.picture_input import PictureInput
-
-__all__ = ["bright", "here"]
 
 MODELS = {
     "plain": {},

@@ -6,13 +6,11 @@ import pytest
 import tifffile
 from PIL import Image
 
-from tests.cli.test_cli import fails, here, invoke
 from tests.support import models
+from tests.support.command import fails, invoke
 from unpool import InferenceSession, UnpoolError, streams
 from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.runtime.streams.output_transform import ScoreFormat, softmax
-
-__all__ = ["here"]
 
 RANDOM = np.random.default_rng(3)
 GREY = RANDOM.integers(0, 256, (37, 45), np.uint8)
@@ -159,12 +157,6 @@ def test_what_one_channel_cannot_be(here, name):
     Image.fromarray(GREY).save("a.png")
     words, code, says = BAD[name]
     fails(code, "run", conv(1, 1), "-i", "a.png", *words, says=says)
-
-
-def test_an_overlay_is_not_refused_for_argmax(here):
-    """The error of an overlay has no word about an option that nobody gave."""
-    Image.fromarray(GREY).save("a.png")
-    assert "argmax" not in invoke("run", conv(1, 1), "-i", "a.png", "-o", "o.png", "--overlay").output
 
 
 @pytest.mark.parametrize("tiles", [[], TILED], ids=["whole", "tiles"])

@@ -6,15 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from onnx import TensorProto, helper
 from PIL import Image
 from typer.testing import CliRunner
 
-from tests.cli.test_cli import bright, fails, here, invoke, pool_model, save_model, sum_model
+from tests.support.command import fails, invoke, pool_model, save_model, sum_model
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, USAGE
-
-__all__ = ["bright", "here"]
 
 RNG = np.random.default_rng(6)
 GREY = RNG.integers(0, 256, (5, 7), np.uint8)
@@ -109,15 +106,15 @@ def test_progress_of_one_large_image(here, monkeypatch):
     assert invoke(*words, "-q").stderr == ""
 
 
-def skipping(path):
-    """A quarter of the size and back again, beside the input: sizes have to be multiples of 4."""
-    nodes = [
-        helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
-        helper.make_node("Resize", ["p", "", "scales"], ["u"], mode="nearest"),
-        helper.make_node("Concat", ["x", "u"], ["y"], axis=1),
-    ]
-    inputs, outputs = [("x", TensorProto.FLOAT, [1, 1, "H", "W"])], [("y", TensorProto.FLOAT, [1, 2, "h", "w"])]
-    return save_model(path, nodes, inputs, outputs, [("scales", np.float32([1, 1, 4, 4]))])
+SKIP = """(float[1, 1, H, W] x) => (float[1, 2, h, w] y) {
+    m = Identity (x)
+    p = AveragePool <kernel_shape = [4, 4], strides = [4, 4]> (m)
+    u = Resize <mode = "nearest"> (p, , scales)
+    y = Concat <axis = 1> (x, u)
+}"""
+"""A quarter of the size and back again, beside the input: sizes have to be multiples of 4."""
+
+SCALES = np.float32([1, 1, 4, 4])
 
 
 @pytest.mark.parametrize(
@@ -129,22 +126,15 @@ def skipping(path):
 )
 def test_sizes_that_a_model_does_not_run(here, shape, says):
     """The size that is missing is said in the words of pictures, not in those of the runtime."""
-    model = skipping(here / "m.onnx")
+    model = save_model(here / "m.onnx", SKIP, scales=SCALES)
     Image.fromarray(RNG.integers(0, 256, shape, np.uint8)).save("a.png")
     fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says=says)
 
 
 def test_a_size_that_runs_is_found_beside_global_pooling(here):
     """Where the geometry is not known, larger images are tried; a fault of the numbers is not put down to the size."""
-    nodes = [
-        helper.make_node("GlobalAveragePool", ["x"], ["g"]),
-        helper.make_node("Mul", ["x", "g"], ["m"]),
-        helper.make_node("AveragePool", ["m"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
-        helper.make_node("Resize", ["p", "", "scales"], ["u"], mode="nearest"),
-        helper.make_node("Concat", ["x", "u"], ["y"], axis=1),
-    ]
-    inputs, outputs = [("x", TensorProto.FLOAT, [1, 1, "H", "W"])], [("y", TensorProto.FLOAT, [1, 2, "h", "w"])]
-    model = save_model(here / "m.onnx", nodes, inputs, outputs, [("scales", np.float32([1, 1, 4, 4]))])
+    text = SKIP.replace("m = Identity (x)", "g = GlobalAveragePool (x) m = Mul (x, g)")
+    model = save_model(here / "m.onnx", text, scales=SCALES)
     Image.fromarray(RNG.integers(0, 256, (7, 9), np.uint8)).save("a.png")
     says = "a.png: the model runs on 8x12, got 7x9. Pad or enlarge it to that, nothing is resized here."
     fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says=says)
@@ -152,10 +142,8 @@ def test_a_size_that_runs_is_found_beside_global_pooling(here):
 
 def test_other_faults_keep_their_words(here):
     """A run that fails for another reason than the size says that reason."""
-    nodes = [helper.make_node("Gather", ["x", "i"], ["y"], axis=1)]
-    shape = [1, 1, "H", "W"]
-    inputs = [("x", TensorProto.FLOAT, shape), ("i", TensorProto.INT64, [1])]
-    model = save_model(here / "m.onnx", nodes, inputs, [("y", TensorProto.FLOAT, shape)])
+    text = "(float[1, 1, H, W] x, int64[1] i) => (float[1, 1, H, W] y) { y = Gather <axis = 1> (x, i) }"
+    model = save_model(here / "m.onnx", text)
     np.save("x.npy", np.zeros((1, 1, 5, 5), np.float32))
     np.save("i.npy", np.array([7]))
     fails(

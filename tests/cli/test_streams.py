@@ -15,12 +15,11 @@ import onnx
 import pytest
 import tifffile
 import zarr
-from typer.testing import CliRunner
 
 import unpool
 from tests.support import models
+from tests.support.command import invoke
 from unpool import tiles
-from unpool.cli.app import app
 from unpool.files import lock
 
 COMMAND = """
@@ -33,15 +32,10 @@ RNG = np.random.default_rng(2)
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """An empty folder with a model for images, as the current one."""
-    monkeypatch.chdir(tmp_path)
     onnx.save(models.halves(), "m.onnx")
-    return tmp_path
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return here
 
 
 def run(*words):

@@ -6,24 +6,18 @@ import numpy as np
 import onnx
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import unpool
 from tests.support import models
-from unpool.cli.app import app
+from tests.support.command import invoke
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """An empty folder with a model and an image, as the current one."""
-    monkeypatch.chdir(tmp_path)
     onnx.save(models.halves(), "m.onnx")
     np.save("x.npy", np.random.default_rng(0).random((1, 1, 30, 41), np.float32))
-    return tmp_path
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return here
 
 
 @pytest.mark.parametrize("words", [("--tile", "8x12"), ("--tile", "auto"), ("--max-memory", "100GiB")])

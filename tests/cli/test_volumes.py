@@ -7,15 +7,13 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from PIL import Image
 
-from tests.cli.test_cli import copy_model, fails, here, invoke, save_model
+from tests.support.command import copy_model, fails, invoke, save_model
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 from unpool.images.overlay import LEAST, OKABE_ITO, legend_for, planes_picture, view_of
 from unpool.images.pixels import Picture
-
-__all__ = ["here"]
 
 RNG = np.random.default_rng(3)
 VOXELS = RNG.integers(-1000, 3000, (5, 7, 9), np.int16)
@@ -124,12 +122,8 @@ def test_places_that_a_result_has_not(here):
     """An output with other sizes than the volume, and numbers that models do not take, are refused."""
     nifti("a.nii")
     nifti("c.nii", VOXELS.astype(np.complex64))
-    cut = save_model(
-        here / "cut.onnx",
-        [helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2, 2])],
-        [("x", TensorProto.FLOAT, [1, 1, "D", "H", "W"])],
-        [("y", TensorProto.FLOAT, [1, 1, "d", "h", "w"])],
-    )
+    text = "(float[1, 1, D, H, W] x) => (float[1, 1, d, h, w] y) { y = AveragePool <kernel_shape = [2, 2, 2]> (x) }"
+    cut = save_model(here / "cut.onnx", text)
     fails(UNFIT, "run", cut, "-i", "a.nii", "-o", "y.nii", says="the input's 5x7x9 voxels, the output has 4x6x8")
     fails(UNSUPPORTED, "run", cut, "-i", "c.nii", "-o", "y.npy", says="got complex64")
     flat = copy_model(here / "flat.onnx", [1, 1, "H", "W"])

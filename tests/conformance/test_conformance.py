@@ -19,11 +19,11 @@ from numpy import inf, nan
 
 import conformance
 import unpool
-from conformance import examples, record, render, summary
+from conformance import examples, record, render
 from conformance.__main__ import JSON, MARKDOWN, main
 from conformance.classify import Outcome, classify
 from conformance.questions import questions
-from conformance.run import Judged, Report, ask, judge
+from conformance.run import Judged, Report, judge
 from conformance.runtimes import BY_NAME, NoMapping, Shapes, pytorch, unpool_session
 from conformance.worker import Answer, Worker, WorkerError
 
@@ -229,14 +229,6 @@ def test_pytorch_counts_in_the_whole_tensor():
         assert classify(grown, Answer("outputs", tuple(got))) == Outcome.EQUAL
 
 
-def test_questions_are_unique():
-    """No two questions have one name, and none has an option that only unpool knows."""
-    names = [one.name for one in questions()]
-
-    assert len(names) == len(set(names)) > 600
-    assert not any("ort" in one.why.split() for one in questions())
-
-
 def test_quick_asks_the_newest_opset():
     """--quick has every case of the whole run once."""
     quick = questions(quick=True)
@@ -324,42 +316,6 @@ def test_arrays_survive_the_record(array):
         assert again.tobytes() == array.tobytes()
 
 
-def tiny(**outcomes):
-    """Results of one question of rule 3.9."""
-    asked = question("3.9-pads_at_the_end_only-opset22")
-    older = question("3.9-pads_at_the_end_only-opset1")
-    wrong = Answer("outputs", (asked.expected[0][..., :3],))
-    right = Answer("outputs", asked.expected)
-    reports = [
-        Report(BY_NAME[name], "1.0", [Judged(outcome, right if outcome == Outcome.EQUAL else wrong)] * 2)
-        for name, outcome in outcomes.items()
-    ]
-    return record.record([asked, older], reports)
-
-
-def test_page_of_a_tiny_result():
-    """One difference at two opsets is one example with the code, the contract and both answers."""
-    pages = render.pages(tiny(unpool=Outcome.EQUAL, reference=Outcome.SHAPE))
-    page = pages["max-pool.md"]
-
-    assert page.count("#### pads at the end only") == 1
-    assert "MaxPool, opsets 1, 22." in page
-    assert "- **contract**: Y `[[[3, 4, 5, 5, 5]]]`" in page
-    assert "- **onnx ReferenceEvaluator**, different shape: Y `[[[3, 4, 5]]]` of shape (1, 1, 3)" in page
-    assert "- equal: unpool" in page
-    assert "| [3.9](#rule-3-9) Uneven pads | equal 2/2 | different shape 2 |" in page
-    assert list(pages) == ["index.md", "max-pool.md"]
-    assert "[0/2](max-pool.md?runtime=onnx%20ReferenceEvaluator) |" in pages["index.md"]
-
-
-def test_page_without_differences():
-    """Where all are equal there is a table and no example."""
-    page = render.pages(tiny(unpool=Outcome.EQUAL))["max-pool.md"]
-
-    assert "| 3.9 Uneven pads | equal 2/2 |" in page
-    assert "####" not in page
-
-
 def test_committed_pages_are_those_of_the_committed_results():
     """The files of docs/differences are rendered from conformance/results.json."""
     files = {path.name: path.read_text(encoding="utf-8") for path in MARKDOWN.iterdir()}
@@ -409,13 +365,6 @@ def test_committed_examples_can_be_pasted(page):
                 np.testing.assert_allclose(*pair, rtol=1e-6)
 
 
-def test_titles_are_those_of_the_contract():
-    """Every rule that is asked about has a heading in docs/semantics.md."""
-    titles = dict(record.HEADING.findall(record.CONTRACT.read_text(encoding="utf-8")))
-
-    assert {one.rule for one in questions()} <= set(titles)
-
-
 @pytest.mark.parametrize(
     "name", [module.name for module in pkgutil.iter_modules(conformance.__path__, "conformance.") if not module.ispkg]
 )
@@ -428,20 +377,6 @@ def test_text_models_are_the_models():
     """ONNX's parser reads the text of an example as the model that was asked."""
     for one in questions(quick=True):
         assert onnx.parser.parse_model(record.model_text(one.model)) == one.model
-
-
-def test_cells():
-    """A cell lists the classes in the order of the legend."""
-    found = summary.counts([{"outcomes": {"a": name}} for name in ("refused", "equal", "n/a")], "a")
-
-    assert summary.cell(found) == "equal 1, refused 1"
-
-
-def test_ask_says_what_it_found(capsys):
-    """Progress goes to stderr: runtime, version, counts."""
-    ask(BY_NAME["reference"], [POOLED, REFUSED])
-
-    assert re.match(r"onnx ReferenceEvaluator \S+: \d equal", capsys.readouterr().err)
 
 
 def test_differences_are_named_without_a_page(capsys):

@@ -167,12 +167,11 @@ def invoke(*words):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, image):
+def here(here, image):
     """A folder with the model and an image, as the current one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.onnx").write_bytes(models.model(MODEL).SerializeToString())
+    (here / "net.onnx").write_bytes(models.model(MODEL).SerializeToString())
     np.save("x.npy", image)
-    return tmp_path
+    return here
 
 
 def test_the_command_runs_tiles_on_a_cluster(here, client, session, image):

@@ -58,21 +58,20 @@ def test_every_command_is_run_or_marked():
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """A folder with the files that the page names, as the current one; sizes are small."""
-    monkeypatch.chdir(tmp_path)
     text = """n (float[1, 1, h, w] x) => (float[1, 2, a, b] y) {
         pooled = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (x)
         negative = Neg (pooled)
         y = Concat <axis = 1> (negative, pooled)
     }"""
-    (tmp_path / "model.onnx").write_bytes(models.model(text).SerializeToString())
+    (here / "model.onnx").write_bytes(models.model(text).SerializeToString())
     image = np.random.default_rng(0).random((1, 1, 60, 80), np.float32)
     np.save("image.npy", image)
     zarr.create_array("image.zarr", data=image)
     Path("pod").mkdir()
     for name in ("model.onnx", "image.zarr"):
-        Path("pod", name).symlink_to(tmp_path / name)
+        Path("pod", name).symlink_to(here / name)
     pooled = unpool.max_pool(image, kernel_shape=3, strides=2)
     return np.concatenate([-pooled, pooled], 1)
 

@@ -42,12 +42,11 @@ def client():
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """A folder with the model and an image, as the current one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.onnx").write_bytes(models.model(MODEL).SerializeToString())
+    (here / "net.onnx").write_bytes(models.model(MODEL).SerializeToString())
     zarr.create_array("x.zarr", data=np.random.default_rng(0).random((1, 1, 20, 52), np.float32))
-    return tmp_path
+    return here
 
 
 @pytest.fixture

@@ -148,11 +148,3 @@ def test_ort_rules_are_listed_on_top() -> None:
 
     assert listed == [number for number, text in sections().items() if "**ort:**" in text]
     assert listed
-
-
-def test_links_lead_somewhere() -> None:
-    """A relative link names a file of the repository."""
-    links = re.findall(r"\]\(([^)#]+)", PAGE)
-
-    assert links
-    assert [link for link in links if not (PATH.parent / link).exists()] == []

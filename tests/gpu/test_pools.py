@@ -8,8 +8,6 @@ import torch
 import unpool
 import unpool.torch as ours
 from tests.support.gpu import array, routed, tensor
-from unpool.geometry import Axis, Window
-from unpool.kernels.gpu.max_pool import passes
 
 pytestmark = pytest.mark.slow
 
@@ -118,13 +116,3 @@ def test_an_activation_runs_once():
     expected = unpool.max_pool(x, **named)
     with routed():
         assert np.array_equal(array(unpool.max_pool(tensor(x), **named)), expected, equal_nan=True)
-
-
-def test_which_windows_are_pooled_in_passes():
-    """Those whose taps are many more than the passes' are; none along one axis."""
-
-    def count(size, stride=1, rank=2):
-        return len(passes((Axis(64, 64 // stride, Window(size, stride), 0),) * rank))
-
-    assert [count(3), count(4), count(5), count(13), count(13, 13), count(99, rank=1)] == [1, 1, 2, 2, 1, 1]
-    assert [count(2, 2, 3), count(3, 2, 3), count(5, 1, 3)] == [1, 1, 3]

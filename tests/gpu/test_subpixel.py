@@ -5,8 +5,6 @@ import torch
 
 import unpool
 from tests.support.gpu import DEVICE, routed
-from unpool.geometry import Axis, Window
-from unpool.kernels.gpu.conv_transpose import GpuConvProblem
 
 pytestmark = pytest.mark.slow
 
@@ -70,22 +68,3 @@ def test_infinite_weights(case):
     y, expected = both((x, w, b), settings)
 
     assert torch.equal(y.isfinite(), expected.isfinite())
-
-
-@pytest.mark.parametrize(
-    ("maps", "window", "dilation", "kind", "is_subpixel"),
-    [
-        (3, 4, 1, "float16", True),
-        (32, 4, 1, "float32", True),
-        (64, 4, 1, "float16", True),
-        (64, 4, 1, "float32", False),
-        (21, 4, 1, "float16", False),
-        (3, 3, 1, "float16", False),
-        (3, 4, 2, "float16", False),
-        (3, 4, 1, "float64", False),
-    ],
-)
-def test_which_calls_are_subpixel_convolutions(maps, window, dilation, kind, is_subpixel):
-    """Those whose phases read the same inputs, and are too narrow for a block of maps."""
-    axes = (Axis(16, 8, Window(window, 2, dilation), 1),) * 2
-    assert GpuConvProblem(axes, 1, 1, 64, maps, kind).is_subpixel == is_subpixel

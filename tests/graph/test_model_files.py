@@ -12,15 +12,13 @@ from google.protobuf.message import EncodeError
 from onnx import external_data_helper
 
 import unpool
-from tests.cli.test_cli import here, invoke
 from tests.support import models
+from tests.support.command import invoke
 from tests.support.disk_faults import contents, failing, raising
 from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import FileError
 from unpool.graph import weights
 from unpool.graph.save import ModelWriter
-
-__all__ = ["here"]
 
 COMMANDS = (("upgrade", "--opset", 22), ("canonicalise",), ("fix",))
 BY_NAME = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

@@ -11,13 +11,11 @@ from numba import njit, types
 from tests.cases.vectors import FLOATS, INTEGERS, every_kind, pairs, same, values, widths
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.vector import (
-    Vector,
     any_of,
     convert,
     count_set,
     count_up,
     every_second,
-    interleave,
     load,
     repeat,
     select,
@@ -79,34 +77,20 @@ def test_arithmetic(name: str, lanes: int) -> None:
             np.testing.assert_array_equal(out[6], ~x)
 
 
+@pytest.mark.parametrize("shift", [operator.lshift, operator.rshift])
 @pytest.mark.parametrize("name", [name for name in INTEGERS if name != "uint8"])
-def test_shifts_of_signed_integers_are_arithmetic(name: str) -> None:
-    """The sign moves in from the left."""
+def test_shifts(name: str, shift) -> None:
+    """Zeros move in from the right, and the sign from the left."""
     lanes = widths(name)[-1]
     x = values(name, lanes)
     counts = (np.arange(lanes) % (8 * x.itemsize)).astype(name)
     element = getattr(types, name)
-    shift = njit("void(int64, int64, int64)")(
-        lambda x, y, out: store(out, load(x, element, lanes) >> load(y, element, lanes))
+    run = njit("void(int64, int64, int64)")(
+        lambda x, y, out: store(out, shift(load(x, element, lanes), load(y, element, lanes)))
     )
     out = np.empty_like(x)
-    shift(x.ctypes.data, counts.ctypes.data, out.ctypes.data)
-    np.testing.assert_array_equal(out, x >> counts)
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-def test_shifts_to_the_left(name: str) -> None:
-    """Zeros move in from the right."""
-    lanes = widths(name)[-1]
-    x = values(name, lanes)
-    counts = (np.arange(lanes) % (8 * x.itemsize)).astype(name)
-    element = getattr(types, name)
-    shift = njit("void(int64, int64, int64)")(
-        lambda x, y, out: store(out, load(x, element, lanes) << load(y, element, lanes))
-    )
-    out = np.empty_like(x)
-    shift(x.ctypes.data, counts.ctypes.data, out.ctypes.data)
-    np.testing.assert_array_equal(out, x << counts)
+    run(x.ctypes.data, counts.ctypes.data, out.ctypes.data)
+    np.testing.assert_array_equal(out, shift(x, counts))
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -251,38 +235,6 @@ def test_splat_and_count_up(name: str) -> None:
     np.testing.assert_array_equal(out, number(4) + np.arange(0, 15, 3).astype(name))
 
 
-@pytest.mark.sample(3)
-@every_kind
-def test_interleave(name: str, lanes: int) -> None:
-    """Lanes of both in turn, the first one's first."""
-    x, y, out = values(name, lanes), values(name, lanes, seed=1), np.empty((lanes, 2), name)
-    element = getattr(types, name)
-
-    @njit("void(int64, int64, int64)")
-    def run(x, y, out):
-        store(out, interleave(load(x, element, lanes), load(y, element, lanes)))
-
-    run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
-    same(out, np.stack([x, y], axis=1))
-
-
-@pytest.mark.sample(3)
-@every_kind
-def test_unordered(name: str, lanes: int) -> None:
-    """Lanes where either is NaN; never for integers."""
-    element = getattr(types, name)
-
-    @njit("void(int64, int64, int64)")
-    def run(x, y, out):
-        is_nan = unordered(load(x, element, lanes), load(y, element, lanes))
-        store(out, select(is_nan, splat(np.uint8(1), lanes), splat(np.uint8(0), lanes)))
-
-    for x, y in pairs(name, lanes):
-        out = np.empty(lanes, np.uint8)
-        run(x.ctypes.data, y.ctypes.data, out.ctypes.data)
-        np.testing.assert_array_equal(out != 0, (x != x) | (y != y))
-
-
 @pytest.mark.parametrize("name", ["float32", "int8"])
 def test_total_of(name: str) -> None:
     """A sum of floats is NaN where one of them is; of integers it stays what it was."""
@@ -334,11 +286,3 @@ def test_tiles(name: str, rows: int, vectors: int) -> None:
     multiply(a.ctypes.data, b.ctypes.data, out.ctypes.data, out.strides[0])
     np.testing.assert_array_equal(out[:, :wide], a.T @ b)
     assert np.all(out[:, wide:] == 77)
-
-
-def test_vector_types_are_told_apart() -> None:
-    """Element and lanes make the type; two of one kind are one type."""
-    assert Vector(types.int32, 8) == Vector(types.int32, 8)
-    assert Vector(types.int32, 8) != Vector(types.int32, 4)
-    assert Vector(types.int32, 8) != Vector(types.uint8, 8)
-    assert (Vector(types.float64, 4).suffix, Vector(types.boolean, 4).suffix) == ("v4f64", "v4i1")

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
 from onnxruntime import quantization
 
 from tests.support import models
@@ -208,19 +207,3 @@ def test_a_session_that_goes(path):
     del session
     gc.collect()
     assert gone() is None
-
-
-def test_weights_that_a_program_shares():
-    """Two sessions of one set of weights have those, where a pass would fold them into others."""
-    w = models.random(4, 4, 3, 3, seed=8)
-    value = onnxruntime.OrtValue.ortvalue_from_numpy(w)
-    model = network()
-    for tensor in model.graph.initializer:
-        if tensor.name == "w":
-            tensor.CopyFrom(numpy_helper.from_array(w, "w"))
-    (reference,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": X})
-    for _ in range(2):
-        options = onnxruntime.SessionOptions()
-        options.add_initializer("w", value)
-        (z,) = InferenceSession(network(), options).run(None, {"x": X})
-        np.testing.assert_allclose(z, reference, rtol=0, atol=1e-5 * np.abs(reference).max())

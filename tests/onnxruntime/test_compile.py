@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.resources import as_file, files
 from importlib.util import find_spec
@@ -17,6 +18,8 @@ import pytest
 
 import unpool.onnxruntime
 from tests.docs.blocks import blocks, check
+from tests.support import models
+from tests.support.library_sessions import session_of
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.execute.plans import library_file
 
@@ -31,11 +34,7 @@ def array(*shape):
     return (RNG.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
 
 
-def model(text, **weights):
-    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 16, "unpool": 1]> {text}')
-    for name, value in weights.items():
-        made.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-    return made
+model = partial(models.model, opset=16, imports=', "unpool" : 1')
 
 
 def segnet():
@@ -116,13 +115,6 @@ MODELS = {
     "volumes": (volumes, [(1, 8, 4, 8, 8)]),
     "fused": (fused, [(1, 6, 300), (1, 6, 41)]),
 }
-
-
-def session_of(made, **arguments):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    unpool.onnxruntime.register(options, **arguments)
-    return onnxruntime.InferenceSession(made if isinstance(made, str) else made.SerializeToString(), options)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 import unpool
 from tests.support import models
+from tests.support.library_sessions import session_of as library_session
 from unpool.onnxruntime import InferenceSession
 from unpool.onnxruntime.engine import engine_node, find_engine
 from unpool.onnxruntime.errors import FallbackWarning
@@ -46,10 +47,7 @@ def session_of(engine, inputs=1, dtype=np.float32, shape=("n", 3)):
     )
     imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("unpool", 1)]
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    unpool.onnxruntime.register(options)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return library_session(model)
 
 
 def refused():

@@ -3,53 +3,27 @@
 They are as evaluated in Python, and as the graph that they stand for; and their schemas, sizes, types and refusals.
 """
 
+from functools import partial
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import unpool
 import unpool.onnxruntime
-from tests.support.ort_values import to_numpy, to_value
+from tests.support.library_sessions import node_model
+from tests.support.library_sessions import session_of as library_session
+from tests.support.models import random
+from tests.support.ort_values import run_values
 from unpool import onnx_reference
 from unpool.onnxruntime import planner
 from unpool.operators.contract import AttributeType
 from unpool.operators.unpool_domain import OPERATORS
 
-FLOAT = onnx.TensorProto.FLOAT
-
-
-def random(*shape, dtype=np.float32, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def model_of(nodes, inputs, constants, outputs=("y",), sizes=None):
-    """A model of nodes whose inputs are arrays by name; `sizes` None: the model does not say them."""
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), sizes or x.shape)
-            for name, x in inputs.items()
-        ],
-        [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(inputs["x"].dtype), [None] * inputs["x"].ndim
-            )
-            for name in outputs
-        ],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid("unpool", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=10)
-
-
-def session_of(model):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    unpool.onnxruntime.register(options, domains="unpool")
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+model_of = partial(node_model, opset=21)
+session_of = partial(library_session, domains="unpool")
 
 
 @pytest.fixture
@@ -287,8 +261,8 @@ def test_types_of_conv(dtype):
     x = case.inputs["x"].astype(dtype)
     (expected,) = unpool.onnxruntime.evaluate(case.node, [x, *constants.values()])
     model = model_of([case.node], {"x": x}, constants)
-    (y,) = session_of(model).run_with_ort_values(["y"], {"x": to_value(x)})
-    assert np.array_equal(to_numpy(y), expected)
+    (y,) = run_values(session_of(model), {"x": x})
+    assert np.array_equal(y, expected)
     wide = [array.astype(np.float64) for array in (x, *constants.values())]
     exact = unpool.onnxruntime.evaluate(case.node, wide, exact=True)[0]
     assert np.allclose(expected.astype(np.float64), exact, 0.02, 0.02)

@@ -5,21 +5,31 @@ Each case runs twice: by its name in the standard, with the settings of the sess
 """
 
 import onnx
-import onnxruntime
 import pytest
 
-import unpool.onnxruntime
 from tests.cases.contract import CASES
 from tests.cases.generated import judged
 from tests.cases.record import Case
-from tests.support.ort_values import to_numpy, to_value
+from tests.support.library_sessions import session_of
+from tests.support.ort_values import run_values
 from tests.support.runners import Outputs, assert_outputs, feeds_of, is_explicit_model, model_of
+from unpool.onnxruntime import planner
 
 CHUNKS = 8
 PER_CHUNK = 120
 
 
 DOMAINS = ("standard", "unpool")
+
+
+@pytest.fixture(autouse=True)
+def pools_without_python(monkeypatch):
+    """No pool may be computed by Python: only plans run."""
+
+    def compute(*_):
+        raise AssertionError("computed by Python")
+
+    monkeypatch.setattr(planner, "use_pool", compute)
 
 
 def standard(case: Case) -> tuple[onnx.ModelProto, dict[str, object]]:
@@ -48,13 +58,8 @@ def has(case: Case, domain: str) -> bool:
 
 def run(case: Case, domain: str) -> Outputs:
     """The outputs of a model of the single node, in a session of onnxruntime that has registered the library."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # a refusal is logged, too
     model, settings = standard(case) if domain == "standard" else own(case)
-    unpool.onnxruntime.register(options, **settings)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    names = [each.name for each in session.get_outputs()]
-    return tuple(map(to_numpy, session.run_with_ort_values(names, {k: to_value(x) for k, x in feeds_of(case).items()})))
+    return run_values(session_of(model, **settings), feeds_of(case))
 
 
 def problem(case: Case, expected: Outputs | None, domain: str) -> str:

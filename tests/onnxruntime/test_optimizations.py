@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import unpool.onnxruntime
+from tests.support.models import random
 
 POOL = "MaxPool <kernel_shape = [2, 2], strides = [2, 2]>"
 UNPOOL = "MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]>"
@@ -70,11 +71,6 @@ CONSTANTS = {
 }  # fmt: skip
 
 
-def random(shape):
-    """Numbers that are the same in every run."""
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-
-
 def model(text, opset):
     """A model with the constants that it names."""
     made = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}, "local" : 1, "unpool" : 1]> {text}')
@@ -82,7 +78,7 @@ def model(text, opset):
     for name in used & CONSTANTS.keys():
         value = CONSTANTS[name]
         made.graph.initializer.append(
-            numpy_helper.from_array(random(value) if isinstance(value, tuple) else np.asarray(value), name)
+            numpy_helper.from_array(random(*value) if isinstance(value, tuple) else np.asarray(value), name)
         )
     return made.SerializeToString()
 
@@ -95,7 +91,7 @@ def run(content, level, register=True, **given):
         unpool.onnxruntime.register(options, **given)
     session = onnxruntime.InferenceSession(content, options)
     (x,) = session.get_inputs()
-    return session.run(None, {"x": random(x.shape)})[0]
+    return session.run(None, {"x": random(*x.shape)})[0]
 
 
 @pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])

@@ -8,12 +8,14 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import unpool
 import unpool.onnxruntime
-from tests.support.ort_values import to_numpy, to_value
+from tests.support.library_sessions import node_model
+from tests.support.library_sessions import session_of as library_session
+from tests.support.models import NHWC, random
+from tests.support.ort_values import run_values
 from tests.support.runners import bits
 from tools.campaigns import plans
 from unpool import execute
@@ -22,31 +24,12 @@ from unpool.onnxruntime import planner
 OPSET = 22
 
 
-def session_of(operator, inputs, constants=(), **attributes):
+def session_of(operator, inputs, constants=(), outputs=("y",), **attributes):
     """A session of one node; `inputs` and `constants` are arrays."""
-    names, values = [f"x{number}" for number in range(len(inputs))], {}
-    for number, constant in enumerate(constants):
-        values[f"c{number}"] = constant
-    outputs = ["y", "i"] if attributes.pop("has_indices", False) else ["y"]
-    node = onnx.helper.make_node(operator, [*names, *values], outputs, **attributes)
-    graph = onnx.helper.make_graph(
-        [node],
-        "test",
-        [
-            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), [None] * x.ndim)
-            for name, x in zip(names, inputs, strict=True)
-        ],
-        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in outputs],
-        [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
-    )
-    for name, output in zip(outputs, graph.output, strict=True):
-        kind = np.dtype(np.int64) if name == "i" else inputs[0].dtype
-        output.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(kind)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    unpool.onnxruntime.register(options, opset=OPSET)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    given = {f"x{number}": x for number, x in enumerate(inputs)}
+    fixed = {f"c{number}": constant for number, constant in enumerate(constants)}
+    node = onnx.helper.make_node(operator, [*given, *fixed], outputs, **attributes)
+    return library_session(node_model([node], given, fixed, outputs, [None] * inputs[0].ndim), opset=OPSET)
 
 
 def run(session, *inputs):
@@ -62,10 +45,6 @@ def without_python(monkeypatch):
     return calls
 
 
-def random(*shape, dtype=np.float32, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
 def transposed(x, w, b=None, **attributes):
     """The function, with weights that are constants."""
     return unpool.conv_transpose(x, execute.own_weights(w), b, opset=OPSET, **attributes)
@@ -73,7 +52,7 @@ def transposed(x, w, b=None, **attributes):
 
 def test_a_shape_is_planned_once(without_python):
     """Later runs, of earlier shapes too, call nothing of Python."""
-    session = session_of("MaxPool", [random(1, 2, 8, 8)], kernel_shape=[2, 2], strides=[2, 2], has_indices=True)
+    session = session_of("MaxPool", [random(1, 2, 8, 8)], kernel_shape=[2, 2], strides=[2, 2], outputs=("y", "i"))
     for size in (8, 6, 8, 6, 8):
         x = random(1, 2, size, 8)
         y, i = run(session, x)
@@ -138,20 +117,12 @@ FORMS = {
 
 def results(arrays, given, layout="NCHW", **attributes):
     """What a session gives for a ConvTranspose of arrays by name, in two runs that pass those that are given."""
-    kind = onnx.helper.np_dtype_to_tensor_dtype(arrays["x"].dtype)
-    domain = "com.ms.internal.nhwc" if layout == "NHWC" else ""
+    domain = NHWC if layout == "NHWC" else ""
     node = onnx.helper.make_node("ConvTranspose", list(arrays), ["y"], domain=domain, **attributes)
-    inputs = [onnx.helper.make_tensor_value_info(name, kind, [None] * arrays[name].ndim) for name in given]
-    constants = [onnx.numpy_helper.from_array(x, name) for name, x in arrays.items() if name not in given]
-    outputs = [onnx.helper.make_tensor_value_info("y", kind, None)]
-    imports = [onnx.helper.make_opsetid(each, OPSET) for each in {"", domain}]
-    graph = onnx.helper.make_graph([node], "test", inputs, outputs, constants)
-    options = onnxruntime.SessionOptions()
-    unpool.onnxruntime.register(options, opset=OPSET)
-    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    feeds = {name: to_value(arrays[name]) for name in given}
-    return [to_numpy(session.run_with_ort_values(["y"], feeds)[0]) for _ in range(2)]
+    inputs = {name: arrays[name] for name in given}
+    constants = {name: x for name, x in arrays.items() if name not in given}
+    session = library_session(node_model([node], inputs, constants), opset=OPSET)
+    return [run_values(session, inputs)[0] for _ in range(2)]
 
 
 @pytest.mark.sample(5)
@@ -184,7 +155,7 @@ def test_a_maximum_that_equals_padding(without_python, dtype):
     x = random(2, 3, 40, 40).astype(dtype)
     x[1, :, 10:30, 5:35] = lowest
     options = {"kernel_shape": [7, 7], "strides": [1, 1], "pads": [3] * 4}
-    y, i = run(session_of("MaxPool", [x], has_indices=True, **options), x)
+    y, i = run(session_of("MaxPool", [x], outputs=("y", "i"), **options), x)
     expected = unpool.max_pool(x, return_indices=True, **options)
     assert np.array_equal(y, expected[0])
     assert np.array_equal(i, expected[1])

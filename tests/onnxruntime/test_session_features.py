@@ -7,13 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper, parser
 
 import unpool
-from tests.onnxruntime.test_sessions import HEAD, SEGMENT, model, options, picture, unpooled
+from tests.onnxruntime.test_sessions import SEGMENT, model, unpooled
+from tests.support.library_sessions import session_options as options
+from tests.support.models import random as picture
 
 UP = "g (float[1, 3, h, w] x) => (float[1, 4, h2, w2] z) { z = ConvTranspose <strides = [2, 2]> (x, weights) }"
 
@@ -57,18 +57,6 @@ def test_the_ort_format_fits_the_session_that_saved_it(tmp_path):
             onnxruntime.InferenceSession(path, given)
 
 
-def test_overrides_of_free_dimensions():
-    """A session with fixed sizes gives the same, and refuses others."""
-    given = options()
-    for name, size in {"n": 1, "h": 8, "w": 10}.items():
-        given.add_free_dimension_override_by_name(name, size)
-    session = onnxruntime.InferenceSession(model(SEGMENT), given)
-    x = picture(1, 3, 8, 10)
-    assert np.array_equal(session.run(None, {"x": x})[0], unpooled(x))
-    with pytest.raises(Exception, match="Got invalid dimensions"):
-        session.run(None, {"x": picture(1, 3, 8, 12)})
-
-
 @pytest.mark.parametrize(
     "window",
     [
@@ -100,20 +88,6 @@ def test_sessions_share_weights():
         assert np.array_equal(outputs(model(UP, weights=np.zeros_like(weights)), given, x), up(weights, x))
 
 
-def test_weights_in_a_file_beside_the_model(tmp_path):
-    """They are read, and written again beside the optimized model."""
-    weights, x = picture(3, 4, 2, 2), picture(1, 3, 5, 7)
-    made = parser.parse_model(HEAD + UP)
-    made.graph.initializer.append(numpy_helper.from_array(weights, "weights"))
-    path, again, given = str(tmp_path / "up.onnx"), str(tmp_path / "again.onnx"), options()
-    onnx.save_model(made, path, save_as_external_data=True, location="up.bin", size_threshold=0)
-    given.optimized_model_filepath = again
-    given.add_session_config_entry("session.optimized_model_external_initializers_file_name", "again.bin")
-    given.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "0")
-    for source, chosen in ((path, given), (again, options())):
-        assert np.array_equal(outputs(source, chosen, x), up(weights, x))
-
-
 def test_weights_outlive_a_model_in_memory():
     """A session computes with its own copy when the bytes of the model are gone."""
     weights, x = picture(3, 4, 2, 2), picture(1, 3, 5, 7)
@@ -134,19 +108,6 @@ def test_a_bound_output_of_another_shape_is_refused():
     with pytest.raises(RuntimeError, match="OrtValue"):
         session.run_with_iobinding(binding)
     assert not y.numpy().any()
-
-
-def test_a_run_that_is_terminated():
-    """RunOptions.terminate ends a run, and the next one is whole."""
-    session, x, run = (
-        onnxruntime.InferenceSession(model(SEGMENT), options()),
-        picture(1, 3, 8, 8),
-        onnxruntime.RunOptions(),
-    )
-    run.terminate = True
-    with pytest.raises(Exception, match="terminate"):
-        session.run(None, {"x": x}, run)
-    assert np.array_equal(session.run(None, {"x": x})[0], unpooled(x))
 
 
 def test_sessions_of_other_settings_side_by_side():

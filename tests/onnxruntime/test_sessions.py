@@ -1,23 +1,22 @@
 """Sessions of onnxruntime with the library: every feature of a session, and its end."""
 
 import gc
-import json
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper, parser
 
 import unpool
 import unpool.onnxruntime
+from tests.support import models
+from tests.support.library_sessions import session_options as options
+from tests.support.models import random as picture
 from unpool.onnxruntime import planner
 
-HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 SEGMENT = """
 g (float[n, 3, h, w] x) => (float[n, 3, h2, w2] z) {
     r = Relu (x)
@@ -51,23 +50,8 @@ g (float[1, 3, 32, 32] x) => (float[1, 32, 4, 4] z) {
 
 
 def model(text, **weights):
-    """A model with these initializers."""
-    made = parser.parse_model(HEAD + text)
-    made.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
-    return made.SerializeToString()
-
-
-def options(**given):
-    """SessionOptions with the library."""
-    made = onnxruntime.SessionOptions()
-    made.log_severity_level = 4
-    unpool.onnxruntime.register(made, **given)
-    return made
-
-
-def picture(*shape):
-    """Random numbers."""
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    """The bytes of a model with these initializers."""
+    return models.model(text, **weights).SerializeToString()
 
 
 def unpooled(x):
@@ -139,7 +123,7 @@ def test_an_attribute_of_another_type_is_refused(operator, attribute):
 
 def test_a_text_does_not_end_at_a_zero_byte():
     """Only the whole text of an attribute is compared."""
-    made = parser.parse_model(HEAD + "g (float[1, 1, 4] x) => (z) { z = MaxPool <kernel_shape = [2]> (x) }")
+    made = models.model("g (float[1, 1, 4] x) => (z) { z = MaxPool <kernel_shape = [2]> (x) }")
     made.graph.node[0].attribute.append(onnx.helper.make_attribute("auto_pad", b"VALID\0x"))
     with pytest.raises(Exception, match="auto_pad is one of"):
         onnxruntime.InferenceSession(made.SerializeToString(), options())
@@ -182,34 +166,6 @@ def test_threads_share_a_session():
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(check, range(8)))
-
-
-def test_run_async_and_binding():
-    """run_async and IOBinding give the same results."""
-    given = options()
-    given.intra_op_num_threads = 2
-    session, x = onnxruntime.InferenceSession(model(SEGMENT), given), picture(1, 3, 8, 8)
-    done, results = threading.Event(), []
-    session.run_async(None, {"x": x}, lambda outputs, _, error: (results.append((outputs, error)), done.set()), None)
-    assert done.wait(60)
-    assert np.array_equal(results[0][0][0], unpooled(x))
-    binding = session.io_binding()
-    binding.bind_cpu_input("x", x)
-    z = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(x))
-    binding.bind_ortvalue_output("z", z)
-    session.run_with_iobinding(binding)
-    assert np.array_equal(z.numpy(), unpooled(x))
-
-
-def test_profiles_name_the_nodes(tmp_path):
-    """A profile has the kernel times of the operators."""
-    given = options()
-    given.enable_profiling, given.profile_file_prefix = True, str(tmp_path / "profile")
-    session = onnxruntime.InferenceSession(model(SEGMENT), given)
-    session.run(None, {"x": picture(1, 3, 8, 8)})
-    with open(session.end_profiling(), encoding="utf-8") as file:
-        events = json.load(file)
-    assert {"MaxPool", "MaxUnpool"} <= {event.get("args", {}).get("op_name") for event in events}
 
 
 def test_nodes_of_ended_sessions_are_forgotten():

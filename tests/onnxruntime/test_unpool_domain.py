@@ -2,19 +2,21 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper, parser
 
 import unpool
 import unpool.onnxruntime
+from tests.support import models
+from tests.support.library_sessions import session_of as library_session
+from tests.support.models import random
 from unpool.execute.plans import library_file
 from unpool.onnxruntime import planner
 
-HEAD = '<ir_version: 8, opset_import: ["" : 17, "unpool" : 1]>'
 WINDOW = "kernel_shape = [2, 2], strides = [2, 2]"
 SEGMENT = f"""
 g (float[n, 3, h, w] x) => (float[n, 3, h2, w2] z) {{
@@ -27,21 +29,11 @@ g (float[n, 3, h, w] x) => (float[n, 3, h2, w2] z) {{
 
 def model(text, **weights):
     """A model with these initializers."""
-    made = parser.parse_model(HEAD + text)
-    made.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
-    return made
+    return models.model(text, imports=', "unpool" : 1', **weights)
 
 
-def session_of(made, **given):
-    """A session of onnxruntime whose own names are onnxruntime's."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    unpool.onnxruntime.register(options, **{"domains": "unpool", **given})
-    return onnxruntime.InferenceSession(made.SerializeToString(), options)
-
-
-def random(*shape, dtype=np.float32):
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+session_of = partial(library_session, domains="unpool")
+"""Makes a session in which the names of the standard are onnxruntime's."""
 
 
 @pytest.fixture
@@ -112,23 +104,6 @@ def test_the_opset_of_a_node_is_its_own():
         assert np.array_equal(b, unpool.conv_transpose(x, weights, **{"opset": 11, **given}, **options))
 
 
-def test_channels_last():
-    """Indices are (N, C, D1..Dk) and count there, as those of com.ms.internal.nhwc."""
-    text = f"""g (float[n, h, w, 3] x) => (y, i, z) {{
-        y, i = unpool.MaxPool <{WINDOW}, channels_last = 1> (x)
-        z = unpool.MaxUnpool <{WINDOW}, channels_last = 1> (y, i)
-    }}"""
-    session, x = session_of(model(text)), random(1, 6, 8, 3)
-    y, i, z = session.run(None, {"x": x})
-    first = np.ascontiguousarray(np.moveaxis(x, -1, 1))
-    expected, indices = unpool.max_pool(first, return_indices=True, kernel_shape=[2, 2], strides=[2, 2])
-    assert np.array_equal(y, np.moveaxis(expected, 1, -1))
-    assert np.array_equal(i, indices)
-    assert np.array_equal(
-        z, np.moveaxis(unpool.max_unpool(expected, indices, kernel_shape=[2, 2], strides=[2, 2]), 1, -1)
-    )
-
-
 SHAPES = [
     (f"unpool.MaxPool <{WINDOW}> (x)", [1, 4, 4, 5]),
     ("unpool.MaxPool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1> (x)", [1, 4, 4, 5]),
@@ -156,17 +131,6 @@ def test_unknown_sizes_keep_their_names():
     made.graph.value_info.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 3, "a", "b"]))
     n, c, *_ = session_of(made).get_outputs()[0].shape
     assert (n, c) == ("n", 3)
-
-
-@pytest.mark.parametrize("activation", ["Relu", "Tanh", "HardSwish"])
-def test_activations_of_a_node(activation):
-    """They are those of com.ms.internal.nhwc, in either layout."""
-    text = f"""g (float[1, 4, 8, 10] x) => (y) {{
-        y = unpool.ConvTranspose <strides = [2, 2], activation = "{activation}"> (x, w, b)
-    }}"""
-    x, w, b = random(1, 4, 8, 10), random(4, 6, 3, 3), random(6)
-    (y,) = session_of(model(text, w=w, b=b)).run(None, {"x": x})
-    assert np.array_equal(y, unpool.prepare_conv_transpose(w, strides=[2, 2], activation=activation)(x, b))
 
 
 DAMAGED = [

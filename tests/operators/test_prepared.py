@@ -23,14 +23,6 @@ def test_gives_what_conv_transpose_gives() -> None:
     np.testing.assert_array_equal(grow(x, b), expected)
 
 
-def test_later_changes_of_the_weights_do_not_show() -> None:
-    """The weights are copied."""
-    w = np.ones((2, 8, 2), np.float32)
-    grow = unpool.prepare_conv_transpose(w)
-    w[:] = 7
-    assert grow(np.ones((1, 2, 3), np.float32)).max() == 4
-
-
 def test_wrong_attributes_are_refused_at_once() -> None:
     """What does not depend on x does not wait for it."""
     with pytest.raises(unpool.UnpoolError, match="group"):

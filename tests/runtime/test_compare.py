@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
@@ -15,7 +14,7 @@ from tests import oracle
 from tests.cases import decomposed
 from tests.support import models, models_old
 from unpool.cli.app import app
-from unpool.cli.errors import FINDINGS, OK, UNFIT, UNSUPPORTED, USAGE
+from unpool.cli.errors import FINDINGS, OK, UNSUPPORTED
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.numerics import Tolerance, diff_arrays
 from unpool.runtime.compare.align import count_ties
@@ -351,32 +350,6 @@ def says(code, *words):
     return result.stdout.splitlines(), result.stderr.splitlines()
 
 
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-    """The same network by both of torch's exporters."""
-    folder = tmp_path_factory.mktemp("exports")
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.ConvTranspose2d(2, 1, 2, stride=2)
-    ).eval()
-    x = torch.rand(1, 1, 10, 10)
-    torch.onnx.export(network, (x,), folder / "dynamo.onnx", dynamo=True, verbose=False)
-    torch.onnx.export(network, (x,), folder / "legacy.onnx", dynamo=False, verbose=False)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # torch's exporters warn of themselves
-def test_command_on_both_exports(exports):
-    """The two exports of a network are compared by their outputs, and each one with every runtime that runs it."""
-    out, err = says(OK, exports / "dynamo.onnx", exports / "legacy.onnx")
-    assert out[0].startswith(f"{exports / 'dynamo.onnx'} and {exports / 'legacy.onnx'}: unpool ")
-    assert ": the output agrees, " in out[1]
-    assert err == []
-    for name in ("dynamo.onnx", "legacy.onnx"):
-        out, _ = says(OK, exports / name, "--against", "onnxruntime,reference,openvino,torch")
-        assert [(" agree (" in line, "cannot run" in line) for line in out[1:]] == [(True, False)] * 4
-
-
 def test_command_on_the_demo():
     """OpenVINO refuses the demo's first MaxUnpool, which is no departure but is no agreement either."""
     model = f"{unpool.__path__[0]}/data/coins.onnx"
@@ -406,24 +379,6 @@ def test_command_on_a_convtranspose_1_model_and_an_old_ir(tmp_path):
     np.save(tmp_path / "x.npy", models.random(1, 2, 4))
     out, _ = says(OK, tmp_path / "ir3.onnx", "-i", tmp_path / "x.npy", "--tolerance", "1e-3", "--ulp", "4")
     assert out[0].endswith("on x 1x2x4 float32, compared with")
-
-
-def test_command_refuses_in_one_line(tmp_path):
-    """A broken file, a missing one, a word that is no runtime, a file for no input: one line, and its exit code."""
-    (tmp_path / "broken.onnx").write_bytes(b"no model")
-    onnx.save(models.only_pool(), tmp_path / "pool.onnx")
-    for code, words, said in (
-        (UNFIT, ["broken.onnx"], "expected an ONNX model"),
-        (UNFIT, ["pool.onnx", "broken.onnx"], "broken.onnx: expected an ONNX model"),
-        (UNFIT, ["absent.onnx"], "no such file"),
-        (USAGE, ["pool.onnx", "--against", "tflite"], "--against: expected some of unpool, onnxruntime"),
-        (USAGE, ["pool.onnx", "--tolerance", "much"], "--tolerance: expected a number"),
-    ):
-        paths = [tmp_path / word if word.endswith(".onnx") else word for word in words]
-        out, (line,) = says(code, *paths)
-        assert out == []
-        assert line.startswith("error: ")
-        assert said in line
 
 
 def test_the_pass_that_changes_an_output_is_named():

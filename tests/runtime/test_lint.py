@@ -300,11 +300,10 @@ def invoke(*words):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def here(here):
     onnx.save(PLANAR["Mod"][0], "wrong.onnx")
     onnx.save(models.segnet(), "clean.onnx")
-    return tmp_path
+    return here
 
 
 def test_cli_check_exits_1_with_findings(here):

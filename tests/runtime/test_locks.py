@@ -105,28 +105,6 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path):
         os.waitpid(child, 0)
 
 
-def test_windows_locks_a_byte(tmp_path, monkeypatch):
-    """Without fcntl, msvcrt locks one byte far behind the content, refuses whoever comes second, and unlocks it."""
-    held = set()
-
-    def locking(descriptor, mode, count):
-        key = (os.fstat(descriptor).st_ino, os.lseek(descriptor, 0, os.SEEK_CUR), count)
-        if mode == "lock" and key in held:
-            raise PermissionError(errno.EACCES, "locked")
-        held.add(key) if mode == "lock" else held.remove(key)
-
-    fake = types.SimpleNamespace(locking=locking, LK_NBLCK="lock", LK_UNLCK="unlock")
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setitem(sys.modules, "msvcrt", fake)
-    target = tmp_path / "y.npy"
-    with lock([target]):
-        ((_, place, count),) = held
-        assert (place, count) == (locks.REGION, 1)
-        with pytest.raises(WriteError, match=f"process {os.getpid()} is writing it"):
-            FileLocks().take([target])
-    assert (held, list(tmp_path.iterdir())) == (set(), [])
-
-
 def test_a_file_system_without_locks_is_said_once(tmp_path, monkeypatch, caplog):
     """A network file system may have none: then a warning says so, and the work goes on."""
 

@@ -16,8 +16,7 @@ from tests import oracle
 from tests.cases import decomposed
 from tests.support import models
 from unpool.cli.app import app
-from unpool.cli.errors import OK, UNSUPPORTED, USAGE
-from unpool.cli.options import TargetName as TargetWord
+from unpool.cli.errors import OK, USAGE
 from unpool.errors import UnsupportedError
 from unpool.graph.dynamic_dims import DimFlow
 from unpool.graph.graph import Graph, unused_names
@@ -368,28 +367,6 @@ def test_bodies_and_unknown_targets_are_refused():
         lower(inner, "caffe")
 
 
-def test_the_command_knows_the_targets():
-    """The words of --for are those of the table, each with a source."""
-    assert [word.value for word in TargetWord] == list(TARGETS)
-    assert all(one.sources and "https://" in one.sources[0] for one in TARGETS.values())
-
-
-@pytest.mark.parametrize(
-    ("word", "advice"), [("onnxruntime", "nothing is to be lowered"), ("tflit", "Did you mean tflite?")]
-)
-def test_targets_that_are_none(tmp_path, word, advice):
-    """There is nothing to lower for onnxruntime; for an unknown word the most similar target is named."""
-    onnx.save(round_trip("1-D, dilated"), tmp_path / "m.onnx")
-    done = CliRunner().invoke(app, ["lower", str(tmp_path / "m.onnx"), "--for", word, "-o", str(tmp_path / "n.onnx")])
-    assert done.exit_code == USAGE
-    assert advice in done.stderr
-    assert not (tmp_path / "n.onnx").exists()
-    with pytest.raises(
-        UnsupportedError, match="nothing is to be lowered" if word == "onnxruntime" else "expected a target"
-    ):
-        lower(round_trip("1-D, dilated"), word)
-
-
 def test_the_command_writes_and_reports(tmp_path):
     """It writes a new file, says what changed and where it was checked, and never replaces its input unasked."""
     path, output = tmp_path / "trip.onnx", tmp_path / "lowered.onnx"
@@ -408,12 +385,3 @@ def test_the_command_writes_and_reports(tmp_path):
     assert path.read_bytes() == before
     told = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(output), "--json"])
     assert json.loads(told.stdout)["changes"][0]["node"] == "MaxUnpool->z"
-
-
-def test_the_command_writes_nothing_when_it_refuses(tmp_path):
-    """Exit code 4, one line, no file."""
-    path, output = tmp_path / "foreign.onnx", tmp_path / "lowered.onnx"
-    onnx.save(foreign(", shape"), path)
-    done = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(output)])
-    assert done.exit_code == UNSUPPORTED
-    assert not output.exists()

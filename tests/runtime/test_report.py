@@ -240,13 +240,12 @@ def test_findings_are_on_the_page():
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(here):
     """An empty folder with a model and an input, as the current one."""
-    monkeypatch.chdir(tmp_path)
     onnx.save(models.model(ROUND_TRIP), "m.onnx")
     np.save("x.npy", X)
-    (tmp_path / "broken.onnx").write_bytes(b"no model")
-    return tmp_path
+    (here / "broken.onnx").write_bytes(b"no model")
+    return here
 
 
 def invoke(*words):

@@ -15,7 +15,7 @@ from onnx import helper
 from PIL import Image
 
 import unpool
-from tests.cli.test_cli import invoke
+from tests.support.command import invoke
 from unpool import memory
 
 FOLDER = Path(__file__).parents[2] / "examples" / "docker"

@@ -2,9 +2,6 @@
 
 import subprocess
 import sys
-import threading
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -13,30 +10,12 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import unpool
 from tests.support import models
 from unpool.onnxruntime.errors import FallbackWarning
 
-ORT_CAN_RUN = (
-    "segnet",
-    "branches",
-    "conditional",
-    "loop",
-    "with_function",
-    "nhwc_in_onnx",
-    "optional_input",
-    "dynamic",
-    "unused_output",
-    "passed_through",
-    "only_pool",
-    "none_of_ours",
-    "plain_pools",
-    "weights_from_nodes",
-    "foreign_types",
-    "old_ir",
-)
 FREE = 6  # size for symbolic axes
 
 
@@ -63,16 +42,6 @@ def assert_close(got, expected, tolerance=1e-5):
     assert got.shape == expected.shape
     assert got.dtype == expected.dtype
     np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max(initial=1e-30))
-
-
-@pytest.mark.parametrize("name", ORT_CAN_RUN)
-def test_models_give_what_onnxruntime_gives(name):
-    """Cut into partitions, a model computes what onnxruntime computes on the whole of it."""
-    model = getattr(models, name)()
-    session = unpool.InferenceSession(model)
-    feed = feed_for(session)
-    for got, expected in zip(session.run(None, feed), whole(model, feed), strict=True):
-        assert_close(got, expected)
 
 
 @pytest.mark.parametrize("name", ["branches", "conditional", "loop", "dynamic", "plain_pools", "foreign_types"])
@@ -153,14 +122,6 @@ def test_both_branches_of_an_if_run_our_nodes(keep):
     assert np.isnan(got[0, 0, 0, 0]) or not keep
 
 
-def test_a_loop_runs_as_often_as_it_is_told():
-    """Three rounds of a window of 3 are one window of 7."""
-    session = unpool.InferenceSession(models.loop())
-    x = models.random(1, 1, 7)
-    (got,) = session.run(None, {"steps": np.array(3), "go": np.array(True), "x": x})
-    assert np.array_equal(got, unpool.max_pool(np.abs(x), kernel_shape=[7], pads=[3, 3]))
-
-
 def test_external_data_beside_the_file(tmp_path):
     """Weights in a file of their own are read, and a missing one is named."""
     model = models.segnet()
@@ -176,25 +137,6 @@ def test_external_data_beside_the_file(tmp_path):
         unpool.InferenceSession(path)
 
 
-@pytest.mark.parametrize("kind", ["path", "str", "bytes", "bytearray", "proto"])
-def test_every_way_to_give_a_model(kind, tmp_path):
-    """A path, a string, bytes and a ModelProto load the same model."""
-    model = models.only_pool()
-    path = tmp_path / "m.onnx"
-    onnx.save(model, path)
-    content = model.SerializeToString()
-    source = {"path": path, "str": str(path), "bytes": content, "bytearray": bytearray(content), "proto": model}[kind]
-    assert unpool.InferenceSession(source).get_inputs()[0].name == "x"
-
-
-def test_the_callers_model_is_not_changed():
-    """Planning, folding and renaming leave a ModelProto as it was."""
-    model = models.segnet()
-    before = model.SerializeToString(deterministic=True)
-    unpool.InferenceSession(model)
-    assert model.SerializeToString(deterministic=True) == before
-
-
 def test_optional_input_may_be_fed_or_not():
     """An initializer that is also an input has its own value until another is fed."""
     session = unpool.InferenceSession(models.optional_input())
@@ -208,51 +150,11 @@ def test_optional_input_may_be_fed_or_not():
     assert np.allclose(got, 2 * unpool.conv_transpose(x, other, strides=[2]))
 
 
-def test_an_old_model_takes_no_weights():
-    """Below IR version 4 an initializer is a constant, although it is listed as an input."""
-    session = unpool.InferenceSession(models.old_ir())
-    feed = {"x": models.random(1, 2, 4), "w1": models.random(2, 3, 2)}
-    with pytest.raises(InvalidArgument, match="Invalid input name: w1"):
-        session.run(None, feed)
-
-
-def test_symbolic_sizes_may_change_from_run_to_run():
-    """One session serves every batch and size."""
-    model = models.dynamic()
-    session = unpool.InferenceSession(model)
-    for shape in ((1, 2, 4, 4), (3, 2, 5, 7), (2, 2, 2, 9)):
-        feed = {"x": models.random(*shape)}
-        assert session.run(None, feed)[0].tobytes() == whole(model, feed)[0].tobytes()
-
-
 def test_a_window_larger_than_the_input_gives_nothing():
     """A size that inference gets wrong does not stop the partitions behind it: no window fits, so nothing comes out."""
     session = unpool.InferenceSession(models.plain_pools(size="1, 4"))
     (got,) = session.run(None, {"x": models.random(1, 2, 1, 4)})
     assert got.shape == (1, 2, 0, 2)
-
-
-def test_outputs_can_be_chosen():
-    """Only the named outputs come, in that order; None and an empty list mean all."""
-    session = unpool.InferenceSession(models.passed_through())
-    feed = {"x": models.random(1, 1, 4, 4)}
-    table, y = session.run(["table", "y"], feed)
-    assert table.shape == (3,)
-    assert y.shape == (1, 1, 2, 2)
-    assert len(session.run([], feed)) == len(session.run(None, feed)) == 3
-
-
-def test_outputs_are_arrays_of_their_own():
-    """Writing into an output changes neither the fed array nor the next run."""
-    session = unpool.InferenceSession(models.passed_through())
-    x = models.random(1, 1, 4, 4)
-    before = x.copy()
-    first = session.run(None, {"x": x})
-    copies = [one.copy() for one in first]
-    for one in first:
-        one[...] = 0
-    assert np.array_equal(x, before)
-    assert all(np.array_equal(a, b) for a, b in zip(session.run(None, {"x": x}), copies, strict=True))
 
 
 ELEMENTS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
@@ -269,30 +171,6 @@ def test_float8_crosses_onnxruntime(kind):
     assert got.dtype.name == kind
     assert np.array_equal(got, x.astype(kind))
     assert not session.plan
-
-
-def test_six_threads_share_a_session():
-    """Concurrent runs on one session give what each gives alone, bit for bit."""
-    session = unpool.InferenceSession(models.segnet(), threads=2)
-    conditional = unpool.InferenceSession(models.conditional())
-    feeds = [{"image": models.random(1, 3, 12, 10, seed=seed)} for seed in range(6)]
-    others = [{"keep": np.array(seed % 2 == 0), "x": models.random(1, 2, 6, 6, seed=seed)} for seed in range(6)]
-    alone = [
-        (session.run(None, a)[0].tobytes(), conditional.run(None, b)[0].tobytes())
-        for a, b in zip(feeds, others, strict=True)
-    ]
-    start = threading.Barrier(6)
-
-    def work(number):
-        start.wait()
-        made = set()
-        for _ in range(8):
-            ours = session.run(None, feeds[number])[0].tobytes()
-            made.add((ours, conditional.run(None, others[number])[0].tobytes()))
-        return made
-
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(work, range(6))) == [{one} for one in alone]
 
 
 def test_thread_counts_agree():
@@ -330,17 +208,6 @@ def test_compat_and_index_space_reach_the_nodes():
     assert auto[0, 0, 1].tolist() == [0, 5, 0, 6, 0]
     assert output[0, 0, 1].tolist() == [5, 0, 6, 0, 0]
     assert np.array_equal(output, ort)
-
-
-def test_session_options_reach_the_partitions():
-    """The user's thread count is the budget, and their options still make a working session."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    feed = {"image": models.random(1, 3, 12, 10)}
-    (got,) = unpool.InferenceSession(models.segnet(), options, ["CPUExecutionProvider"]).run(None, feed)
-    assert_close(got, unpool.InferenceSession(models.segnet()).run(None, feed)[0])
 
 
 BAD_SOURCES = {
@@ -447,34 +314,6 @@ def test_bad_options_are_named(name):
     options, message = BAD_OPTIONS[name]
     with pytest.raises(unpool.UnpoolError, match=message):
         unpool.InferenceSession(models.none_of_ours(), **options)
-
-
-TAKEN = {
-    "options that say nothing": ({"provider_options": [{}]}, None),
-    "an unknown keyword": ({"blah": 3}, "the keyword 'blah' is unknown and has no effect. Leave it out."),
-    "a slip": ({"compatt": "ort"}, "the keyword 'compatt' is unknown and has no effect. Did you mean compat?"),
-}
-
-
-@pytest.mark.parametrize("name", TAKEN)
-def test_what_onnxruntime_takes_is_taken(name):
-    """Provider options alone and unknown keywords have no effect, as in onnxruntime; the caller is warned."""
-    words, message = TAKEN[name]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        session = unpool.InferenceSession(models.none_of_ours(), **words)
-        onnxruntime.InferenceSession(models.none_of_ours().SerializeToString(), **words)
-
-    assert session.get_providers() == unpool.InferenceSession(models.none_of_ours()).get_providers()
-    assert [str(one.message) for one in caught if message] == [f"InferenceSession: {one}" for one in messages(message)]
-    assert {one.filename for one in caught} <= {__file__}
-
-
-def messages(message):
-    """The warnings that are expected, each as a sentence."""
-    if message is None:
-        return []
-    return [message if message.endswith((".", "?")) else f"{message}. Name the providers."]
 
 
 class Derived(unpool.InferenceSession):

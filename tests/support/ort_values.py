@@ -23,3 +23,10 @@ def to_numpy(value: onnxruntime.OrtValue) -> np.ndarray:
     shape = value.shape()
     bits = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
     return np.array(bits, np.uint16).reshape(shape).view(ml_dtypes.bfloat16)
+
+
+def run_values(session: onnxruntime.InferenceSession, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The outputs of a session, for arrays of any type by name."""
+    names = [each.name for each in session.get_outputs()]
+    values = session.run_with_ort_values(names, {name: to_value(x) for name, x in arrays.items()})
+    return tuple(map(to_numpy, values))

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from conformance.export_matrix import OPSETS, PAGE, SIGNS, page
+from conformance.export_matrix import OPSETS, PAGE, SIGNS
 from tests.cases.exports import CASES
-from tests.support.export_judge import EXPORTERS, Verdict, judge
+from tests.support.export_judge import EXPORTERS, judge
 
 LEGACY_OPSETS = [opset for opset in OPSETS if opset < 25]
 AGAIN = [(name, "dynamo=False", LEGACY_OPSETS[at % len(LEGACY_OPSETS)]) for at, name in enumerate(CASES)] + [
@@ -67,14 +67,3 @@ def test_exported_again(name, exporter, opset):
     """What the page says of a module, an exporter and an opset is so."""
     verdict = judge(CASES[name], EXPORTERS[exporter], opset, reference=False)
     assert SIGNS[verdict.outcome] == cells()[name, exporter, opset], verdict.reason
-
-
-def test_the_page_comes_from_the_verdicts():
-    """A wrong verdict is a sign in the tables, a number in the summary and a message at the end."""
-    name = "2-D round trip"
-    matrix = {(name, exporter, opset): Verdict("equal", "", True) for exporter in EXPORTERS for opset in OPSETS}
-    matrix[name, "dynamo=True", 13] = Verdict("wrong", "unpool: off by 1")
-    text = page([name], matrix)
-    assert "| 2-D round trip | = | = | ≠ | = | = | = | = | 6/6 |" in text
-    assert "| `dynamo=True` | 1= | 1= | 1≠ | 1= | 1= | 1= | 1= |" in text
-    assert "| ≠ | unpool: off by 1 | 2-D round trip | `dynamo=True` 13 |" in text

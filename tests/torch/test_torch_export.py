@@ -125,17 +125,6 @@ def test_dynamic_sizes_under_ceil_mode(kernel, stride, padding):
         assert_runtimes_agree(model, network, x[:, :, :size, : size + 1])
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("opset", [18, 20, 22])
-def test_opset_asked_for_is_the_opset_written(opset):
-    """The exporter converts the entries to the opset of the call."""
-    network, shape = CASES["2-D odd, sized"]
-    x = torch.randn(shape)
-    model = networks.export(network, x, opset=opset)
-    assert [entry.version for entry in model.opset_import] == [opset]
-    assert_runtimes_agree(model, network, x)
-
-
 def test_opset_without_max_unpool_is_refused():
     """Below opset 9 there is no MaxUnpool to write."""
     with pytest.raises(unpool.errors.UnsupportedError, match=r"at least 9, .* got 8"):

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 
 import unpool
@@ -38,8 +37,6 @@ POOL = {
     3: ([2, 3, 2], [2, 2, 1], [1, 1, 1], [1, 1, 2], False),
 }
 NAN = float("nan")
-NOT_OURS = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-"""What torch uses inside forward mode."""
 
 NOT_A_LEAF = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 """What opcheck reads, which torch 2.14 warns of."""
@@ -101,44 +98,6 @@ def test_opcheck_of_gradients_of_transposed_convolutions():
 
     opcheck(OPS.conv_transpose_input_gradient, (grad, w, list(x.shape[2:]), *settings))
     opcheck(OPS.conv_transpose_weight_gradient, (x, grad, two, *settings))
-
-
-def both_checks(function, *inputs):
-    """First and second derivatives agree with finite differences, in both modes and for batches of gradients."""
-    both = {"check_batched_grad": True, "check_undefined_grad": False}
-    first = gradcheck(function, inputs, check_forward_ad=True, check_batched_forward_grad=True, **both)
-    return first and gradgradcheck(function, inputs, check_fwd_over_rev=True, **both)
-
-
-@NOT_OURS
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_gradients_of_pools(rank):
-    """First and second derivatives of a pool are those of finite differences, with or without indices."""
-    x = torch.randn(SHAPES[rank], dtype=torch.float64)[:1].requires_grad_()
-
-    assert both_checks(lambda x: OPS.max_pool_with_indices(x, *POOL[rank])[0], x)
-    assert both_checks(lambda x: OPS.max_pool(x, *POOL[rank]), x)
-
-
-@NOT_OURS
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_gradients_of_unpoolings(rank):
-    """First and second derivatives of an unpooling with distinct indices are those of finite differences."""
-    places = torch.stack([torch.randperm(4**rank)[: 2**rank] for _ in range(3)]).view(1, 3, *[2] * rank)
-    x = torch.randn(1, 3, *[2] * rank, dtype=torch.float64, requires_grad=True)
-
-    assert both_checks(lambda x: UNPOOLS[rank](x, places, 2), x)
-
-
-@NOT_OURS
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_gradients_of_transposed_convolutions(rank):
-    """First and second derivatives by input, weight and bias are those of finite differences."""
-    x = torch.randn(1, 2, *[2] * rank, dtype=torch.float64, requires_grad=True)
-    w = torch.randn(2, 1, *[2] * rank, dtype=torch.float64, requires_grad=True)
-    b = torch.randn(2, dtype=torch.float64, requires_grad=True)
-
-    assert both_checks(lambda x, w, b: CONVS[rank](x, w, b, 2, 1, 1, groups=2, dilation=2), x, w, b)
 
 
 def test_only_wanted_gradients_of_a_convolution():
@@ -209,18 +168,6 @@ def test_indices_outside_their_plane(value):
             OPS.max_pool_backward(x, indices, [8], [])
         with pytest.raises(unpool.IndicesError, match="max_unpool_backward"):
             OPS.max_unpool_backward(torch.ones(1, 2, 8), indices)
-
-
-def test_inputs_without_batch():
-    """An input without N gives what the same input with N = 1 gives, without N."""
-    x, w = torch.randn(3, 7, 9), torch.randn(3, 2, 2, 2)
-    y, indices = max_pool2d(x, 2, return_indices=True)
-
-    assert torch.equal(y, max_pool2d(x[None], 2)[0])
-    assert torch.equal(
-        max_unpool2d(y, indices, 2, output_size=(7, 9)), F.max_unpool2d(y, indices, 2, output_size=(7, 9))
-    )
-    assert conv_transpose2d(x, w).shape == (2, 8, 10)
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
