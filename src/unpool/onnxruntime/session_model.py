@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -37,7 +36,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
-from unpool.onnxruntime.source import data_folder, handed_over, read, without_weights
+from unpool.onnxruntime.source import data_folder, read, with_weights, without_weights
 from unpool.onnxruntime.tuning import TuningTrial, fastest_model
 from unpool.passes.inline import check_functions, inline, shorten_domains
 
@@ -59,6 +58,7 @@ class _Candidate(NamedTuple):
     plan: SessionPlan = SessionPlan()
     engines: tuple[Engine, ...] = ()
     refused: Mapping[str, str] = MappingProxyType({})  # reasons by nodes that engines compute
+    values: Mapping[str, onnxruntime.OrtValue] = MappingProxyType({})  # of the options; the session copies them
 
 
 class _ChangedModel(NamedTuple):
@@ -100,6 +100,7 @@ class SessionModel:
         self._unread: UnpoolError | None = None  # why unpool cannot read the model
         self._has_own_data = False  # True where the model differs from what came by its data files
         self._nodes: Iterable[onnx.NodeProto] = ()  # of the model
+        self._hidden: set[str] = set()  # initializers for which the options may have other values
         self._engines: tuple[Engine, ...] = ()  # of the session
 
     @property
@@ -110,22 +111,21 @@ class SessionModel:
     def create(self, create: Create) -> None:
         """Create the session of the first candidate that onnxruntime accepts; the plan is that of its model."""
         refusals: dict[str, Exception] = {}  # by candidate
-        with ExitStack() as stack:
-            for candidate in self._candidates(stack):
-                try:
-                    create(candidate.source, candidate.options)
-                except Exception as error:
-                    if is_from_signal_handler(error):
-                        raise
-                    refusals.setdefault(candidate.name, error)
-                    continue
-                for name, refusal in refusals.items() if not candidate.refused else ():
-                    _log.warning(
-                        "%s: onnxruntime refuses the model %s, and gets it %s: %s",
-                        source_name(self.given), name, candidate.name, short_message(refusal),
-                    )  # fmt: skip
-                self.plan, self.refused, self._engines = candidate.plan, candidate.refused, candidate.engines
-                return
+        for candidate in self._candidates():
+            try:
+                create(candidate.source, candidate.options)
+            except Exception as error:
+                if is_from_signal_handler(error):
+                    raise
+                refusals.setdefault(candidate.name, error)
+                continue
+            for name, refusal in refusals.items() if not candidate.refused else ():
+                _log.warning(
+                    "%s: onnxruntime refuses the model %s, and gets it %s: %s",
+                    source_name(self.given), name, candidate.name, short_message(refusal),
+                )  # fmt: skip
+            self.plan, self.refused, self._engines = candidate.plan, candidate.refused, candidate.engines
+            return
         refusals.pop(_WITH_ENGINES, None)
         errors = list(refusals.values())
         is_unknown = type(errors[-1]).__name__ == "NotImplemented"  # for onnxruntime alone, which says less than unpool
@@ -147,33 +147,30 @@ class SessionModel:
             create(tuned.content, self._registered(None, is_copied=True, domains="unpool"))
             self.plan, self._engines = tuned.plan, (tuned.engine,)
 
-    def _candidates(self, stack: ExitStack) -> Iterator[_Candidate]:
+    def _candidates(self) -> Iterator[_Candidate]:
         model = self._read()
         self._nodes = () if model is None else model.graph.node
         options = self._options
         is_large = isinstance(self.given, onnx.ModelProto) and weights.is_too_large(self.given)
         is_copied = options is None or not (model is None or _has_additions(options, model))
         changed = None if model is None else self._change(model)
-        if changed is not None and is_large and is_copied:
-            yield self._candidate_with_values(changed, stack)
-            return
-        if changed is not None and not (changed.is_changed or changed.is_placed or self._has_own_data):
+        if changed is not None and not (changed.is_changed or changed.is_placed or self._has_own_data or is_large):
             yield _Candidate("as it came", self._raw(), self._session_options(is_copied=is_copied), changed.plan)
-            yield from self._engine_candidates(model, stack, is_copied=is_copied)
+            yield from self._engine_candidates(model, is_copied=is_copied)
             return
         if changed is not None and (is_copied or data_folder(changed.model) is None):
-            candidate = self._changed_candidate(changed, stack, is_copied=is_copied)
+            candidate = self._changed_candidate(changed, is_copied=is_copied)
             if candidate is not None:
                 yield candidate
+                if is_large and is_copied:  # the others are no message
+                    return
         plan = SessionPlan() if changed is None else changed.plan
         opset = None if model is None else _opset(model)
         yield _Candidate("as it came", self._raw(), self._registered(opset, is_copied=is_copied), plan)
         yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
-        yield from self._engine_candidates(self._read(), stack, is_copied=is_copied)  # nodes of `model` are placed
+        yield from self._engine_candidates(self._read(), is_copied=is_copied)  # nodes of `model` are placed
 
-    def _engine_candidates(
-        self, model: onnx.ModelProto | None, stack: ExitStack, *, is_copied: bool
-    ) -> Iterator[_Candidate]:
+    def _engine_candidates(self, model: onnx.ModelProto | None, *, is_copied: bool) -> Iterator[_Candidate]:
         """The model with engines for nodes that onnxruntime refuses, if there are such nodes."""
         if model is None or (self._options is not None and self._options.optimized_model_filepath):
             return  # a file with an engine would be of this process only
@@ -186,7 +183,7 @@ class SessionModel:
             found = with_engines(plain, make_plan(plain, self.semantics, {}), self.semantics, self._threads)
             if found is None:
                 return
-            source = stack.enter_context(handed_over(found.model))
+            source = with_weights(found.model)
         except UnpoolError as error:
             _log.info("%s: no node runs in onnx's ReferenceEvaluator: %s", source_name(self.given), error)
             return
@@ -194,33 +191,28 @@ class SessionModel:
         own = self._registered(_opset(found.model), is_copied=is_copied, folder=folder, domains="unpool")
         yield _Candidate(_WITH_ENGINES, source, own, found.plan, found.engines, found.refused)
 
-    def _changed_candidate(self, changed: _ChangedModel, stack: ExitStack, *, is_copied: bool) -> _Candidate | None:
+    def _changed_candidate(self, changed: _ChangedModel, *, is_copied: bool) -> _Candidate | None:
         """The model after the passes, with nodes of unpool's domain; None if it cannot be written."""
-        model = changed.model
-        if self._has_own_nodes and changed.is_placed:
-            if model is self.given:
+        model, is_placed = changed.model, self._has_own_nodes and changed.is_placed
+        values: dict[str, onnxruntime.OrtValue] = {}
+        has_values = is_copied and not (self._options is not None and self._options.optimized_model_filepath)
+        try:
+            if has_values:
+                model, values = without_weights(model, self._hidden)
+            elif is_placed and model is self.given:
                 model = onnx.ModelProto()
                 model.CopyFrom(changed.model)
-            place(model, changed.plan, changed.counts_in_output)
-        try:
-            source = stack.enter_context(handed_over(model))
+            if is_placed:
+                place(model, changed.plan, changed.counts_in_output)
+            content = serialize(model, "model") if has_values else with_weights(model)
         except UnpoolError as error:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
-        domains, folder = "unpool" if self._has_own_nodes else "all", data_folder(model)
-        own = self._registered(_opset(model), is_copied=is_copied, folder=folder, domains=domains)
-        return _Candidate("after the passes", source, own, changed.plan)
-
-    def _candidate_with_values(self, changed: _ChangedModel, stack: ExitStack) -> _Candidate:
-        """The model after the passes, where it is no message: onnxruntime gets its large weights as values."""
-        model, values = without_weights(changed.model)
-        if self._has_own_nodes and changed.is_placed:
-            place(model, changed.plan, changed.counts_in_output)
-        domains = "unpool" if self._has_own_nodes else "all"
-        options = self._registered(_opset(model), is_copied=True, domains=domains)
-        options.add_external_initializers(list(values), list(values.values()))
-        stack.callback(values.clear)  # they live until the session has copied them
-        return _Candidate("after the passes", serialize(model, "model"), options, changed.plan)
+        domains, folder = "unpool" if self._has_own_nodes else "all", data_folder(changed.model)
+        options = self._registered(_opset(model), is_copied=is_copied, folder=folder, domains=domains)
+        if values:
+            options.add_external_initializers(list(values), list(values.values()))
+        return _Candidate("after the passes", content, options, changed.plan, values=values)
 
     def _read(self) -> onnx.ModelProto | None:
         """The model; None if unpool cannot read it: onnxruntime can, or has its own words for what is wrong."""
@@ -250,7 +242,7 @@ class SessionModel:
 
     def _passed(self, model: onnx.ModelProto, context: PassContext, *, has_own_nodes: bool = True) -> onnx.ModelProto:
         """The model after the passes, which do not see the data of initializers that options may replace."""
-        hidden = set() if self._options is None else _replaceable(self._options, model)
+        hidden = self._hidden = set() if self._options is None else _replaceable(self._options, model)
         if not hidden:
             return self._run_passes(model, context, has_own_nodes)
         skeleton = strip_initializers(model, lambda tensor: tensor.name in hidden)

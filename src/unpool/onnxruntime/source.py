@@ -1,32 +1,27 @@
 """A model on its way into a session: read without its large weights, and handed to onnxruntime with them.
 
 A graph takes kilobytes, and its weights may take gigabytes. Those in the file of the model itself stay there while
-passes change the graph; at the end they are copied once, into what onnxruntime reads:
+passes change the graph; then onnxruntime gets them:
 
 | weights | onnxruntime gets |
 |---|---|
-| up to 64 MiB in all | bytes |
-| more | a file in memory, where the system has such files: bytes would be in the memory of the process, too |
-| in data files of the model's own | bytes that name the files, and their folder |
-| in a ModelProto of 2 GiB or more | bytes, and values that it copies: a message has no more bytes |
+| in data files of the model's own | the names of the files, and their folder |
+| others of more than a thousand elements | values, which it copies, beside the bytes of the graph |
+| the same, where options cannot be copied, or a file is to be written | bytes, up to 2 GiB |
 
 They are not left in the file: onnxruntime maps data files, and the process ends where another one shortens a mapped
 file. onnxruntime has that fault with data files; a model in one file does not have it.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator
 
 import onnx
-from onnx import helper
 
 from unpool.graph import weights
 from unpool.graph.load import ModelSource, load
 from unpool.graph.peek import field_head
 from unpool.onnxruntime.package import onnxruntime
 
-LARGE_BYTES = 2**26
 _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
@@ -45,41 +40,43 @@ def data_folder(model: onnx.ModelProto) -> str | None:
     return next((weights.folder_of(tensor) for tensor in _outside(model)), None)
 
 
-@contextmanager
-def handed_over(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """The model as onnxruntime reads it: bytes, or the name of a file that exists until the block ends.
+def with_weights(model: onnx.ModelProto) -> bytes:
+    """The model with all weights but those in data files, as bytes.
 
     Raises:
         UnpoolError: the file of the model was replaced meanwhile, or the model exceeds 2 GiB.
     """
-    own = sum(weights.byte_size(tensor) for tensor in model.graph.initializer if weights.is_in_model_file(tensor))
-    if own < LARGE_BYTES or data_folder(model) is not None or not hasattr(os, "memfd_create"):
-        yield b"".join(_pieces(model))
-        return
-    with os.fdopen(os.memfd_create("unpool"), "wb") as file:
-        file.writelines(_pieces(model))
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}"
+    return b"".join(_pieces(model))
 
 
-def without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, onnxruntime.OrtValue]]:
-    """The model without the data of its large weights, and these by name; they are valid while the model is."""
+def without_weights(
+    model: onnx.ModelProto, replaced: Container[str] = ()
+) -> tuple[onnx.ModelProto, dict[str, onnxruntime.OrtValue]]:
+    """A copy of the model without its large weights, and these by name: onnxruntime copies them as it loads the model.
+
+    Args:
+        replaced: names that stay in the model: options have other values for them.
+
+    Raises:
+        UnpoolError: the file of the model was replaced meanwhile.
+    """
     skeleton, values = onnx.ModelProto(), dict[str, onnxruntime.OrtValue]()
     weights.copy_fields(model, skeleton, "graph")
     weights.copy_fields(model.graph, skeleton.graph, "initializer")
+    kept = {value.name for value in model.graph.input}  # callers may replace them
     for tensor in model.graph.initializer:
-        if not weights.is_large(tensor) or not weights.has_whole_bytes(tensor) or tensor.external_data:
-            skeleton.graph.initializer.append(tensor)
+        is_outside = weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor)
+        is_value = weights.is_large(tensor) and weights.has_whole_bytes(tensor) and not is_outside
+        if not is_value or tensor.name in kept or tensor.name in replaced:
+            skeleton.graph.initializer.append(weights.without_folder(tensor))
             continue
         bare = skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         bare.data_location = onnx.TensorProto.EXTERNAL
         bare.external_data.add(key="location", value=_VALUE)
-        array = weights.own_array_of(tensor)
-        kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        is_plain = kind.isbuiltin == 1
+        array = weights.array_of(tensor)
         values[tensor.name] = (
             onnxruntime.OrtValue.ortvalue_from_numpy(array)
-            if is_plain
+            if array.dtype.isbuiltin == 1
             else onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
         )
     return skeleton, values
