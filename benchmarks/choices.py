@@ -117,7 +117,7 @@ def _of_conv_transpose(call: Call, threads: int) -> tuple[str, Paths]:
     weights = own_weights(w)
 
     def prepare(algorithm: str | None) -> PreparedConvTranspose:
-        return PreparedConvTranspose(spec._replace(algorithm=algorithm), call.shape, w.dtype, (w.shape, w.dtype), None)
+        return PreparedConvTranspose(spec._replace(algorithm=algorithm), ((call.shape, w.dtype), (w.shape, w.dtype)))
 
     def running(algorithm: str) -> Callable[[], object]:
         prepared = prepare(algorithm)

@@ -6,7 +6,7 @@ from typing import Any
 
 from unpool import indices as flat_indices
 from unpool.arrays import is_on_gpu, like, like_gpu, to_numpy
-from unpool.calls import CallMode, call, numpy_views, spec_of
+from unpool.calls import call, named_arguments, numpy_views, spec_of
 from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
@@ -91,13 +91,13 @@ def max_pool(
     (5.0, 1)
     """
     values = (
-        opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
+        opset, kernel_shape, pads, strides, auto_pad, storage_order, ceil_mode, dilations, activation, activation_params
     )  # fmt: skip
     try:
         outputs = 2 if return_indices else 1
     except Exception as cause:  # such as an array
         raise UnpoolError(f"MaxPool: return_indices is True or False, got {return_indices!r}. Pass a bool.") from cause
-    return call(("MaxPool", layout, compat, "auto", outputs), values, (x,), threads, out)
+    return call("MaxPool", values, (layout, compat, "auto"), (x,), outputs, threads, out)
 
 
 def max_unpool(
@@ -162,8 +162,8 @@ def max_unpool(
     """
     if check not in ("now", "later"):
         raise UnpoolError(f"MaxUnpool: check is 'now' or 'later', got {check!r}. Pass 'now' to check indices at once.")
-    values = (opset, kernel_shape, strides, pads, activation, activation_params, output_shape)
-    return call(("MaxUnpool", layout, compat, index_space, 1), values, (x, indices), threads, out, check)
+    values = (opset, kernel_shape, pads, strides, activation, activation_params, output_shape)
+    return call("MaxUnpool", values, (layout, compat, index_space), (x, indices), 1, threads, out, check)
 
 
 def conv_transpose(
@@ -226,25 +226,26 @@ def conv_transpose(
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
     values = (
-        opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
+        opset, kernel_shape, pads, strides, auto_pad, dilations, group, output_padding, output_shape, activation,
         activation_params,
     )  # fmt: skip
     inputs = (x, w) if b is None else (x, w, b)
-    return call(("ConvTranspose", layout, compat, "auto", 1), values, inputs, threads, out)
+    return call("ConvTranspose", values, (layout, compat, "auto"), inputs, 1, threads, out)
 
 
 class FixedConvTranspose:
     """`conv_transpose` with constant weights and attributes: the weights are packed once."""
 
-    def __init__(self, mode: CallMode, values: tuple[Any, ...], w: Any) -> None:
-        self._mode, self._values, self._w = mode, values, w
+    def __init__(self, values: tuple[Any, ...], options: tuple[str, str, str], w: Any) -> None:
+        self._values, self._options, self._w = values, options, w
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of weights {'x'.join(map(str, self._w.shape))} {self._w.dtype}>"
 
     def __call__(self, x: Any, b: Any = None, *, threads: int | None = None, out: Any = None) -> Any:
         """As `conv_transpose`."""
-        return call(self._mode, self._values, (x, self._w) if b is None else (x, self._w, b), threads, out)
+        inputs = (x, self._w) if b is None else (x, self._w, b)
+        return call("ConvTranspose", self._values, self._options, inputs, 1, threads, out)
 
 
 def prepare_conv_transpose(
@@ -283,18 +284,20 @@ def prepare_conv_transpose(
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
     values = (
-        opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
+        opset, kernel_shape, pads, strides, auto_pad, dilations, group, output_padding, output_shape, activation,
         activation_params,
     )  # fmt: skip
-    mode = ("ConvTranspose", layout, compat, "auto", 1)
+    options = (layout, compat, "auto")
+    arguments = named_arguments("ConvTranspose", values, options)
     if is_on_gpu(w):
         from unpool.execute import gpu
 
-        return FixedConvTranspose(mode, values, gpu.own_weights(spec_of(mode, values, (w,)), w))
-    array = to_numpy(w, f"{spec_of(mode, values, numpy_views((w,))).version.label}: W")
+        return FixedConvTranspose(values, options, gpu.own_weights(spec_of("ConvTranspose", arguments, (w,)), w))
+    label = spec_of("ConvTranspose", arguments, numpy_views((w,))).version.label
+    array = to_numpy(w, f"{label}: W")
     check(array.shape, array.dtype, "ConvTranspose")
     with memory_errors("ConvTranspose", array):
-        return FixedConvTranspose(mode, values, own_weights(array))
+        return FixedConvTranspose(values, options, own_weights(array))
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:

@@ -19,7 +19,9 @@ _COUNT_PARTS = 64  # caches are counted when MAX_BYTES / _COUNT_PARTS were added
 _clock = count()
 _uncounted = 0
 _caches: "list[LruCache[Any, Any]]" = []
-on_eviction: list[Callable[[], object]] = []  # callbacks after an eviction, for other holders of the results
+shortcuts: dict[Hashable, Any] = {}
+"""Results of the caches, or what is made of them, by keys that take less time; an eviction empties it."""
+MAX_SHORTCUTS = 1024
 
 
 class _Entry:
@@ -76,6 +78,13 @@ def cached(max_entries: int) -> Callable[[Callable[P, R]], LruCache[P, R]]:
     return lambda function: LruCache(function, max_entries)
 
 
+def add_shortcut(key: Hashable, result: object) -> None:
+    """Keep a result under a key of `shortcuts`; without room for another one, all are dropped first."""
+    if len(shortcuts) >= MAX_SHORTCUTS:
+        shortcuts.clear()
+    shortcuts[key] = result
+
+
 def nbytes_of(value: Any, depth: int = 5) -> int:
     """Bytes of the arrays, and roughly of the numbers, in a value, its items, slots, attributes and closure."""
     size = getattr(value, "nbytes", None)
@@ -125,5 +134,4 @@ def _evict(entries: list[tuple[LruCache[Any, Any], Hashable, _Entry]], is_enough
             break
         owner.entries.pop(key, None)
         entries_left, size = entries_left - 1, size - freed_bytes
-    for callback in on_eviction:
-        callback()
+    shortcuts.clear()

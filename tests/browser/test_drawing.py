@@ -11,6 +11,7 @@ from selenium.webdriver.support.ui import Select
 from unpool.errors import UnpoolError
 from unpool.geometry import pooling_walk, upsampling_walk
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool
+from unpool.operators.attributes import Settings
 from unpool.runtime.report.window_drawing import EXAMPLES, WindowSettings, fragment, script_rows, to_script
 
 pytestmark = pytest.mark.slow
@@ -51,17 +52,17 @@ def axis_of(one):
 
 
 def pooled(row, given, one):
-    return max_pool.axis(max_pool.resolve(row, given, "spec"), 0, one.size)
+    return max_pool.axis(max_pool.resolve(row, given), 0, one.size)
 
 
 def unpooled(row, given, one):
     asked = None if one.output_size is None else (1, 1, one.output_size)
     shape = (1, 1, one.size)
-    return max_unpool.call(max_unpool.resolve(row, given, "spec", "output"), shape, shape, asked).axes[0]
+    return max_unpool.call(max_unpool.resolve(row, given, Settings(index_space="output")), shape, shape, asked).axes[0]
 
 
 def transposed(row, given, one):
-    spec = conv_transpose.resolve(row, given, "spec")
+    spec = conv_transpose.resolve(row, given)
     return conv_transpose.axis(spec, 0, conv_transpose.axis_rules(spec, (one.kernel,))[0], one.size)
 
 

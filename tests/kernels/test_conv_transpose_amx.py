@@ -86,7 +86,7 @@ def test_no_stray_access(at_end: bool) -> None:
 def computed(x: np.ndarray, w: np.ndarray, algorithms: tuple[str, ...], threads: int = 1, **attributes: Any) -> Any:
     """The result, NaN where none of the algorithms wrote it."""
     spec = resolve.spec("ConvTranspose", attributes)
-    prepared = PreparedConvTranspose(spec, x.shape, x.dtype, (w.shape, w.dtype), None)
+    prepared = PreparedConvTranspose(spec, ((x.shape, x.dtype), (w.shape, w.dtype)))
     with chosen(*algorithms):
         size = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], attributes["strides"], w.shape[2:], strict=True)]
         y = np.full((x.shape[0], w.shape[1] * attributes.get("group", 1), *size), np.nan, BFLOAT16)
@@ -191,7 +191,7 @@ def test_who_takes_amx(shape: tuple[int, ...], maps: int, name: str) -> None:
     """Constant weights of many channels, unless a sum would be too long; never float16."""
     spec = resolve.spec("ConvTranspose", {"strides": [2, 2]})
     chosen = {
-        dtype: PreparedConvTranspose(spec, shape, np.dtype(dtype), ((shape[1], maps, 4, 4), np.dtype(dtype)), None)
+        dtype: PreparedConvTranspose(spec, ((shape, np.dtype(dtype)), ((shape[1], maps, 4, 4), np.dtype(dtype))))
         for dtype in (BFLOAT16, "float16")
     }
     assert (chosen[BFLOAT16].algorithm == "amx") == bool(name)

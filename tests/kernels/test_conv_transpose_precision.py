@@ -10,7 +10,7 @@ import pytest
 
 import unpool
 from tests.cases.kernel_conv_transpose import chosen, inaccurate_tiles, problem_of
-from unpool import calls, execute
+from unpool import execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
@@ -93,10 +93,8 @@ def computed(algorithm: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attrib
     )
     with chosen(*order):
         execute.clear_cache()
-        calls._prepared_calls.clear()
         y = unpool.prepare_conv_transpose(w, **attributes)(x, b)
     execute.clear_cache()
-    calls._prepared_calls.clear()
     return y
 
 
@@ -189,14 +187,16 @@ def test_who_takes_winograd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Without AMX, types that are computed in float32, channels first, unless products are to be formed as written."""
     monkeypatch.setattr(kernels, "has_amx", lambda: False)
     shape, w_shape, attributes = SHAPES["winograd"][1]
-    kinds = shape, np.dtype(DTYPES[name]), (w_shape, np.dtype(DTYPES[name])), None
+    dtype = np.dtype(DTYPES[name])
+    weights = w_shape, dtype
     nhwc = (shape[0], *shape[2:], shape[1])
+    spec = resolve.spec("ConvTranspose", attributes)
     found = [
-        PreparedConvTranspose(resolve.spec("ConvTranspose", attributes)._replace(is_exact=is_exact), *kinds).algorithm
+        PreparedConvTranspose(spec._replace(is_exact=is_exact), ((shape, dtype), weights)).algorithm
         for is_exact in (False, True)
     ]
     last = resolve.spec("ConvTranspose", attributes, domain="com.ms.internal.nhwc")
-    assert [*found, PreparedConvTranspose(last, nhwc, *kinds[1:]).algorithm] == ["winograd", "phases", "phases"]
+    assert [*found, PreparedConvTranspose(last, ((nhwc, dtype), weights)).algorithm] == ["winograd", "phases", "phases"]
 
 
 def test_threads_change_nothing() -> None:

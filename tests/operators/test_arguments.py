@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import unpool
-from unpool import calls
+from unpool import shape_cache
 
 X = np.random.default_rng(1).standard_normal((1, 2, 6, 6)).astype(np.float32)
 W = np.ones((2, 1, 2, 2), np.float32)
@@ -61,6 +61,17 @@ def test_any_value_is_taken_or_refused_with_an_error_of_ours(function: Callable[
         for value in ODD:
             with contextlib.suppress(unpool.UnpoolError):
                 function(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(function, name) for function in NAMES for name in NAMES[function] if len(name) > 1 and name != "return_indices"],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_an_error_names_its_argument(function: Callable[..., Any], name: str) -> None:
+    """Every argument reaches the check of its own name."""
+    with pytest.raises(unpool.UnpoolError, match=rf"\b{'I' if name == 'indices' else name}\b"):
+        function(**{name: object()})
 
 
 @pytest.mark.parametrize("renumber", [unpool.to_onnx_indices, unpool.to_torch_indices])
@@ -114,12 +125,12 @@ def test_shapes_of_other_libraries_are_shapes(size: Callable[..., Any]) -> None:
 
 def test_a_shape_of_torch_is_found_again() -> None:
     """The second call with a torch.Size is prepared as one with a tuple is."""
-    calls._prepared_calls.clear()
+    shape_cache.shortcuts.clear()
     tensors = torch.from_numpy(Y), torch.from_numpy(PLACES)
     for _ in range(2):
         unpool.max_unpool(*tensors, torch.Size(X.shape), kernel_shape=torch.Size([2, 2]), strides=(2, 2))
     unpool.max_unpool(Y, PLACES, X.shape, kernel_shape=(2, 2), strides=(2, 2))
-    assert len(calls._prepared_calls) == 1
+    assert len(shape_cache.shortcuts) == 1
 
 
 @pytest.mark.parametrize("rank", [3, 33, 64])

@@ -9,7 +9,7 @@ import torch
 
 import unpool
 from tests.support.runners import bits
-from unpool import calls
+from unpool import calls, shape_cache
 from unpool.kernels.cpu.vector import address_of
 
 POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -22,13 +22,13 @@ def ramp(*shape: int, kind: type = np.float32) -> np.ndarray:
 
 def test_second_call_is_prepared() -> None:
     """Equal arguments, shapes and types are prepared once, whatever the kind of array."""
-    calls._prepared_calls.clear()
+    shape_cache.shortcuts.clear()
     x = ramp(1, 2, 5, 5)
     first = unpool.max_pool(x, **POOL, return_indices=True)
     second = unpool.max_pool(x + 0, **POOL, return_indices=True)
     third = unpool.max_pool(torch.from_numpy(x), **POOL, return_indices=True)
 
-    assert len(calls._prepared_calls) == 1
+    assert len(shape_cache.shortcuts) == 1
     assert [bits(each) for each in first] == [bits(each) for each in second]
     assert [bits(each.numpy()) for each in third] == [bits(each) for each in first]
 
@@ -87,12 +87,12 @@ def test_output_shape_counts() -> None:
 
 def test_failures_are_not_kept() -> None:
     """A refused call is refused again, and leaves nothing behind."""
-    calls._prepared_calls.clear()
+    shape_cache.shortcuts.clear()
     x = ramp(1, 1, 4, 4)
     for _ in range(2):
         with pytest.raises(unpool.ShapeError, match="needs room for a window"):
             unpool.max_pool(x, kernel_shape=[6, 6])
-    assert not calls._prepared_calls
+    assert not shape_cache.shortcuts
 
 
 def test_an_error_stands_alone() -> None:
@@ -104,9 +104,9 @@ def test_an_error_stands_alone() -> None:
 
 def test_few_are_kept() -> None:
     """What is remembered does not grow without end."""
-    for size in range(calls.CACHE_SIZE + 10):
+    for size in range(shape_cache.MAX_SHORTCUTS + 10):
         unpool.max_pool(np.ones((1, 1, size + 1), np.float32), kernel_shape=[1])
-    assert len(calls._prepared_calls) <= calls.CACHE_SIZE
+    assert len(shape_cache.shortcuts) <= shape_cache.MAX_SHORTCUTS
 
 
 def test_handles_lead_to_the_data() -> None:
@@ -125,6 +125,6 @@ def test_what_is_known_may_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
         def __contains__(self, key: object) -> bool:
             return True
 
-    monkeypatch.setattr(calls, "_prepared_calls", Vanishing())
+    monkeypatch.setattr(calls, "shortcuts", Vanishing())
     for _ in range(2):
         assert unpool.max_pool(torch.ones(1, 1, 4, 4), **POOL).tolist() == [[[[1, 1], [1, 1]]]]

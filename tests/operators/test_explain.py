@@ -14,8 +14,8 @@ from tests import oracle
 from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
-from unpool.explanation.versions import ATTRIBUTES, OUTPUTS, TEXT_CHANGES
-from unpool.operators.contract import INPUT_NAMES, OPERATORS, VERSIONS, versions_of
+from unpool.explanation.versions import TEXT_CHANGES
+from unpool.operators.contract import ATTRIBUTES, OPERATORS, VERSIONS, versions_of
 
 STEPS = [(before, after) for operator in OPERATORS for before, after in pairwise(versions_of(operator, ""))]
 FUNCTIONS = {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "min": min, "max": max, "__builtins__": {}}
@@ -58,8 +58,8 @@ def test_changes_of_meaning_are_those_of_the_contract(before, after):
 def test_words_are_those_of_the_schemas(operator):
     """Names of inputs and outputs, and defaults of attributes that onnx states, are the schema's."""
     newest = schema(versions_of(operator, "")[-1])
-    assert INPUT_NAMES[operator] == tuple(one.name for one in newest.inputs)
-    assert OUTPUTS[operator] == tuple(one.name for one in newest.outputs)
+    assert versions_of(operator, "")[-1].inputs == tuple(one.name for one in newest.inputs)
+    assert versions_of(operator, "")[-1].outputs == tuple(one.name for one in newest.outputs)
     for name, one in newest.attributes.items():
         value = onnx.helper.get_attribute_value(one.default_value) if one.default_value.name else None
         if value is not None:

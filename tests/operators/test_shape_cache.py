@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unpool
-from unpool import calls, shape_cache
+from unpool import shape_cache
 from unpool.execute import clear_cache
 
 MEBIBYTE = 1 << 20
@@ -75,7 +75,7 @@ def test_prepared_calls_of_large_shapes_are_dropped(little: int) -> None:
         unpool.max_unpool(y, places, x.shape, kernel_shape=2, strides=2)
         unpool.max_pool(x.transpose(0, 2, 3, 1), kernel_shape=2, strides=2, layout="NHWC")
         assert shape_cache.total_bytes() <= little * 65 // 64
-    assert 0 < len(calls._prepared_calls) < 4 * 16
+    assert 0 < len(shape_cache.shortcuts) < 4 * 16
     clear_cache()
 
 

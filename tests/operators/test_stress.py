@@ -9,7 +9,7 @@ import pytest
 
 import unpool
 from tests.support.runners import bits
-from unpool import calls, execute, memory
+from unpool import execute, memory, shape_cache
 from unpool.kernels.cpu.machine import threads as splitter
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def image(*shape: int) -> np.ndarray:
 
 def test_prepared_calls_come_and_go(monkeypatch) -> None:
     """More shapes than are kept, of arrays of all kinds, from many threads."""
-    monkeypatch.setattr(calls, "CACHE_SIZE", 3)
+    monkeypatch.setattr(shape_cache, "MAX_SHORTCUTS", 3)
     import torch
 
     given = [image(1, 2, 4, width) for width in range(4, 12)]
@@ -80,7 +80,6 @@ def test_the_first_call_of_many(monkeypatch) -> None:
         workers = splitter._Workers()
         monkeypatch.setattr(splitter, "_workers", workers)
         execute.clear_cache()
-        calls._prepared_calls.clear()
 
         def work(number: int) -> None:
             for turn in range(3):

@@ -281,8 +281,8 @@ VALUES = (
     Mutation(
         "3.17",
         "operators/contract.py",
-        "_pool(1, _POOL_1, _FLOATS, 1)",
-        "_pool(1, _POOL_1, _FLOATS, 2)",
+        '_pool(1, _POOL_1, _FLOATS, "Y")',
+        '_pool(1, _POOL_1, _FLOATS, "Y", "Indices")',
         "version 1 gives Indices",
     ),
     Mutation(

@@ -59,11 +59,13 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
     array([[[  1.,  10., 102.,  20., 203.,  30., 300.]]], dtype=float32)
     """
     x = chunks.check_array(x, "ConvTranspose: X")
-    values = (
-        opset, kernel_shape, strides, pads, dilations, group, auto_pad, output_padding, output_shape, activation,
-        activation_params,
-    )  # fmt: skip
-    spec = cast(ConvTransposeSpec, spec_of(("ConvTranspose", layout, compat, "auto", 1), values, (x,)))
+    arguments = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations, "group": group,
+        "auto_pad": auto_pad, "output_padding": output_padding, "output_shape": output_shape, "activation": activation,
+        "activation_params": activation_params, "opset": opset, "layout": layout, "compat": compat,
+        "index_space": "auto",
+    }  # fmt: skip
+    spec = cast(ConvTransposeSpec, spec_of("ConvTranspose", arguments, (x,)))
     check_type(spec.version, spec.activation, x.dtype)
     for name, other in (("X and W", w), ("X and B", b)):
         if other is not None:

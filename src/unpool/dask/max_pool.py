@@ -53,10 +53,13 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     ([[[5.0, 5.0, 9.0]]], [[[1, 1, 5]]])
     """
     x = chunks.check_array(x, "MaxPool: X")
-    values = (
-        opset, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, storage_order, activation, activation_params
-    )  # fmt: skip
-    spec = cast(MaxPoolSpec, spec_of(("MaxPool", layout, compat, "auto", 1), values, (x,)))
+    arguments = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "dilations": dilations, "auto_pad": auto_pad,
+        "ceil_mode": ceil_mode, "storage_order": storage_order, "activation": activation,
+        "activation_params": activation_params, "opset": opset, "layout": layout, "compat": compat,
+        "index_space": "auto",
+    }  # fmt: skip
+    spec = cast(MaxPoolSpec, spec_of("MaxPool", arguments, (x,)))
     spec.version.check_outputs(1 + bool(return_indices))
     check_type(spec.version, spec.activation, x.dtype)
     call = operator.call(spec, x.shape)

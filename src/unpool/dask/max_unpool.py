@@ -109,8 +109,12 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
     array([[[0., 7., 9., 0.]]], dtype=float32)
     """
     x, indices = chunks.check_array(x, "MaxUnpool: X"), chunks.check_array(indices, "MaxUnpool: I")
-    values = (opset, kernel_shape, strides, pads, activation, activation_params, None)
-    spec = cast(operator.MaxUnpoolSpec, spec_of(("MaxUnpool", layout, compat, index_space, 1), values, (x,)))
+    arguments = {
+        "kernel_shape": kernel_shape, "strides": strides, "pads": pads, "activation": activation,
+        "activation_params": activation_params, "opset": opset, "layout": layout, "compat": compat,
+        "index_space": index_space,
+    }  # fmt: skip
+    spec = cast(operator.MaxUnpoolSpec, spec_of("MaxUnpool", arguments, (x,)))
     check_type(spec.version, spec.activation, x.dtype)
     index_type(spec.version.label, "I", indices.dtype)
     sizes = plain(output_shape)

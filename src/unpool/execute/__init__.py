@@ -5,6 +5,7 @@ allocates memory and starts kernels. All errors are raised before the first writ
 shapes by `prepare`, destinations by `arrays.py`, and MaxUnpool's indices by a kernel that only reads.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -13,8 +14,8 @@ import numpy as np
 from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
-from unpool.execute.arrays import OptionalArrays, TypedShape, check_type, require
-from unpool.execute.conv import PreparedConv, flip_window
+from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays
+from unpool.execute.conv import PreparedConv, flip_window, prepare_conv
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
@@ -24,8 +25,7 @@ from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
-from unpool.operators import conv
-from unpool.operators.contract import OperatorVersion
+from unpool.operators.contract import OUTPUT_SHAPE, OperatorVersion
 from unpool.operators.conv import ConvSpec
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -34,7 +34,7 @@ from unpool.operators.normalization import NormalizationSpec
 from unpool.operators.snake import SnakeSpec
 from unpool.operators.tensors import Shape, index_type
 from unpool.operators.unpool_domain import Spec
-from unpool.shape_cache import cached
+from unpool.shape_cache import cached, shortcuts
 
 __all__ = [
     "CACHE_SIZE",
@@ -53,16 +53,27 @@ __all__ = [
     "shape_value",
 ]
 
-CACHE_SIZE = 1024  # prepared calls per operator; the least recently used are dropped
+CACHE_SIZE = 1024  # prepared calls; the least recently used are dropped
 
 PreparedCall: TypeAlias = (
     PreparedMaxPool | PreparedMaxUnpool | PreparedConvTranspose | PreparedConv | PreparedSnake | PreparedNormalization
 )
-_max_pool = cached(CACHE_SIZE)(PreparedMaxPool)
-_max_unpool = cached(CACHE_SIZE)(PreparedMaxUnpool)
-_conv_transpose = cached(CACHE_SIZE)(PreparedConvTranspose)
-_snake = cached(CACHE_SIZE)(PreparedSnake)
-_normalization = cached(CACHE_SIZE)(PreparedNormalization)
+PREPARED: Mapping[type[Spec], Callable[[Any, InputTypes, CallOptions], PreparedCall]] = {
+    MaxPoolSpec: PreparedMaxPool,
+    MaxUnpoolSpec: PreparedMaxUnpool,
+    ConvTransposeSpec: PreparedConvTranspose,
+    ConvSpec: prepare_conv,
+    SnakeSpec: PreparedSnake,
+    NormalizationSpec: PreparedNormalization,
+}
+"""The prepared call of each type of spec."""
+
+
+def _prepare(spec: Spec, inputs: InputTypes, options: CallOptions) -> PreparedCall:
+    return PREPARED[type(spec)](spec, inputs, options)
+
+
+_prepared = cached(CACHE_SIZE)(_prepare)
 
 
 def run(
@@ -100,31 +111,9 @@ def prepare(
         arrays.pop()
     version.check_inputs(arrays)
     version.check_outputs(outputs)
-    x = require(arrays[0])
-    if isinstance(spec, MaxPoolSpec):
-        return _max_pool(spec, x.shape, x.dtype, outputs == 2, nan_last, per_plane)
-    second, third = require(arrays[1]), arrays[2] if len(arrays) > 2 else None
-    if isinstance(spec, MaxUnpoolSpec):
-        check_type(version, spec.activation, x.dtype)
-        index_type(version.label, "I", second.dtype)
-        return _max_unpool(spec, x.shape, x.dtype, second.shape, shape_value(version, third))
-    b = None if third is None else (third.shape, third.dtype)
-    if isinstance(spec, SnakeSpec):
-        return _snake(spec, x.shape, x.dtype, (second.shape, second.dtype), b, outputs)
-    if isinstance(spec, NormalizationSpec):
-        residual = None if len(arrays) < 4 or arrays[3] is None else (arrays[3].shape, arrays[3].dtype)
-        return _normalization(spec, x.shape, x.dtype, (second.shape, second.dtype), require(b), residual)
-    if isinstance(spec, ConvSpec):
-        return _prepare_conv(spec, x, second, b)
-    return _conv_transpose(spec, x.shape, x.dtype, (second.shape, second.dtype), b)
-
-
-def _prepare_conv(spec: ConvSpec, x: AnyArray, w: AnyArray, b: TypedShape | None) -> PreparedCall:
-    w_shape = spec.w_shape or w.shape
-    transposed = conv.transposed(spec, x.shape, w_shape)
-    weights = conv.transposed_shape(spec, w_shape), w.dtype
-    prepared = _conv_transpose(transposed, x.shape, x.dtype, weights, b)
-    return PreparedConv(prepared, spec.group) if spec.w_shape is None else prepared
+    shape = shape_value(version, arrays.pop()) if version.inputs[len(arrays) - 1] == OUTPUT_SHAPE else None
+    types = tuple(None if x is None else (x.shape, x.dtype) for x in arrays)
+    return _prepared(spec, types, CallOptions(outputs, nan_last, per_plane, shape))
 
 
 def bind_weights(spec: Spec, w: AnyArray) -> tuple[Spec, AnyArray]:
@@ -148,12 +137,20 @@ def _read_only(array: AnyArray) -> AnyArray:
 
 def conv_transpose_algorithm(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
     """The algorithm of a ConvTranspose with finite, constant weights, such as "phases" or "gemm_1x1"."""
-    return _conv_transpose(spec, x_shape, dtype, (w_shape, dtype), None).algorithm
+    return _conv_transpose(spec, x_shape, w_shape, dtype).algorithm
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
     """Pack weights from `own_weights` for inputs of this shape, so that the first call finds them ready."""
-    _conv_transpose(spec, x_shape, w.dtype, (w.shape, w.dtype), None).pack(w)
+    _conv_transpose(spec, x_shape, w.shape, w.dtype).pack(w)
+
+
+def _conv_transpose(
+    spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]
+) -> PreparedConvTranspose:
+    prepared = _prepared(spec, ((x_shape, dtype), (w_shape, dtype)), CallOptions())
+    assert isinstance(prepared, PreparedConvTranspose)
+    return prepared
 
 
 def check_threads(version: OperatorVersion, threads: int | None) -> None:
@@ -179,5 +176,5 @@ def shape_value(version: OperatorVersion, output_shape: AnyArray | None) -> tupl
 
 def clear_cache() -> None:
     """Drop all prepared calls."""
-    for cache in (_max_pool, _max_unpool, _conv_transpose, _snake, _normalization):
-        cache.cache_clear()
+    _prepared.cache_clear()
+    shortcuts.clear()

@@ -5,7 +5,7 @@ An output goes to new memory, or to the caller's array if that fits and overlaps
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,18 @@ from unpool.operators.tensors import Shape, value_type
 
 OptionalArrays = Sequence[AnyArray | None]
 TypedShape = tuple[Shape, np.dtype[Any]]
+InputTypes = tuple[TypedShape | None, ...]
 _T = TypeVar("_T")
+
+
+class CallOptions(NamedTuple):
+    """All that a prepared call depends on beside its spec and the shapes and types of its inputs."""
+
+    outputs: int = 1
+    nan_last: bool = False
+    per_plane: bool = False
+    output_shape: Shape | None = None
+    """The value of MaxUnpool's third input."""
 
 
 def require(x: _T | None) -> _T:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from unpool.dtypes import AnyArray
-from unpool.execute.arrays import OptionalArrays, require
+from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays, require
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.machine.plan import Operand, PlanStep
+from unpool.operators import conv
+from unpool.operators.conv import ConvSpec
 
 
 def flip_window(w: AnyArray, group: int) -> AnyArray:
@@ -15,6 +17,17 @@ def flip_window(w: AnyArray, group: int) -> AnyArray:
     maps, channels, *window = w.shape
     converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
     return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)
+
+
+def prepare_conv(spec: ConvSpec, inputs: InputTypes, options: CallOptions) -> "PreparedConv | PreparedConvTranspose":
+    """The call of a Conv; that of a ConvTranspose if the weights come flipped."""
+    x, w, *b = inputs
+    w_shape, dtype = require(w)
+    w_shape = spec.w_shape or w_shape
+    transposed = conv.transposed(spec, require(x)[0], w_shape)
+    weights = conv.transposed_shape(spec, w_shape), dtype
+    prepared = PreparedConvTranspose(transposed, (x, weights, *b), options)
+    return PreparedConv(prepared, spec.group) if spec.w_shape is None else prepared
 
 
 class PreparedConv:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from unpool.dtypes import AnyArray, storage_type
-from unpool.execute.arrays import OptionalArrays, Output, TypedShape, check_type, contiguous, require
+from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays, Output, check_type, contiguous, require
 from unpool.kernels.cpu.machine.plan import Kind, Operand, PlanStep
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -16,25 +16,25 @@ from unpool.operators.tensors import Shape, same_type
 class PreparedConvTranspose:
     """ConvTranspose for one set of shapes and types."""
 
-    def __init__(
-        self, spec: ConvTransposeSpec, shape: Shape, dtype: np.dtype[Any], w: TypedShape, b: TypedShape | None
-    ) -> None:
+    def __init__(self, spec: ConvTransposeSpec, inputs: InputTypes, _: CallOptions | None = None) -> None:
         from unpool.kernels.cpu.activation import Epilogue
         from unpool.kernels.cpu.conv_transpose.dispatch import ConvTransposeDispatcher
         from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 
         self.version = version = spec.version
+        x, w, b = (*inputs, None)[:3]
+        (shape, dtype), (w_shape, w_dtype) = require(x), require(w)
         self._storage = check_type(version, spec.activation, dtype)
-        same_type(version, "X and W", dtype, w[1])
+        same_type(version, "X and W", dtype, w_dtype)
         if b is not None:
             same_type(version, "X and B", dtype, b[1])
-        call = conv_transpose.call(spec, shape, w[0], None if b is None else b[0])
+        call = conv_transpose.call(spec, shape, w_shape, None if b is None else b[0])
         self._y = Output(version, "Y", call.large.in_layout(version), self._storage.dtype)
         self.outputs = (self._y,)
         self._zeros = np.zeros(call.large.channels, self._storage.compute)
         name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
         is_plain = self._storage.dtype == self._storage.compute and not version.is_channels_last
-        channels, maps = w[0][:2]
+        channels, maps = w_shape[:2]
         problem = ConvTransposeProblem(
             call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_cached=True,
             is_channels_last=version.is_channels_last, is_exact=spec.is_exact, algorithm=spec.algorithm,

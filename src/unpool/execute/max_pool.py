@@ -6,12 +6,20 @@ from typing import Any
 import numpy as np
 
 from unpool.dtypes import AnyArray
-from unpool.execute.arrays import OptionalArrays, Output, activation_steps, check_type, contiguous, require
+from unpool.execute.arrays import (
+    CallOptions,
+    InputTypes,
+    OptionalArrays,
+    Output,
+    activation_steps,
+    check_type,
+    contiguous,
+    require,
+)
 from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanStep, connect
 from unpool.memory import MIN_RECYCLED_BYTES, allocate, check_bytes, is_recycled
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolSpec
-from unpool.operators.tensors import Shape
 
 INDEX = np.dtype(np.int64)
 
@@ -19,13 +27,12 @@ INDEX = np.dtype(np.int64)
 class PreparedMaxPool:
     """MaxPool for one shape and type of X."""
 
-    def __init__(
-        self, spec: MaxPoolSpec, shape: Shape, dtype: np.dtype[Any], has_indices: bool, nan_last: bool, per_plane: bool
-    ) -> None:
+    def __init__(self, spec: MaxPoolSpec, inputs: InputTypes, options: CallOptions) -> None:
         from unpool.kernels.cpu.max_pool import route
         from unpool.kernels.cpu.max_pool.pool import ElementType, PoolMode, PoolProblem
 
         self.version = version = spec.version
+        (shape, dtype), has_indices = require(inputs[0]), options.outputs == 2
         self._storage = storage = check_type(version, spec.activation, dtype)
         self._call = call = max_pool.call(spec, shape)
         self._y = Output(version, "Y", call.small.in_layout(version), storage.dtype)
@@ -40,7 +47,8 @@ class PreparedMaxPool:
         self._launch_new, self._launch_recycled = launches = [
             route(PoolProblem.of(shape if version.is_channels_last else planes, call.axes, elements, has_indices, mode))
             for mode in (
-                PoolMode(version.is_channels_last, nan_last, per_plane, recycled) for recycled in (False, True)
+                PoolMode(version.is_channels_last, options.nan_last, options.per_plane, recycled)
+                for recycled in (False, True)
             )
         ]
         self._plans: dict[tuple[bool, bool], KernelPlan] = {}

@@ -1,14 +1,22 @@
 """MaxUnpool between arrays and kernels."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from unpool import indices as flat_indices
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError
-from unpool.execute.arrays import OptionalArrays, Output, activation_steps, check_type, contiguous, require
+from unpool.execute.arrays import (
+    CallOptions,
+    InputTypes,
+    OptionalArrays,
+    Output,
+    activation_steps,
+    check_type,
+    contiguous,
+    require,
+)
 from unpool.geometry import Axis, element_count
 from unpool.kernels.cpu.machine.plan import (
     DONE,
@@ -25,26 +33,26 @@ from unpool.kernels.cpu.machine.plan import (
 from unpool.memory import MIN_RECYCLED_BYTES, RuntimeOutput, is_recycled
 from unpool.operators import max_unpool
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.operators.tensors import Shape
+from unpool.operators.tensors import index_type
 
 
 class PreparedMaxUnpool:
     """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
 
-    def __init__(
-        self, spec: MaxUnpoolSpec, shape: Shape, dtype: np.dtype[Any], indices: Shape, output_shape: Shape | None
-    ) -> None:
+    def __init__(self, spec: MaxUnpoolSpec, inputs: InputTypes, options: CallOptions) -> None:
         from unpool.kernels.cpu.max_unpool import route
 
         self.version = spec.version
+        (shape, dtype), (indices, index_dtype) = require(inputs[0]), require(inputs[1])
         self._storage = check_type(spec.version, spec.activation, dtype)
-        self._call = call = max_unpool.call(spec, shape, indices, output_shape)
+        index_type(spec.version.label, "I", index_dtype)
+        self._call = call = max_unpool.call(spec, shape, indices, options.output_shape)
         self._y = Output(spec.version, "output", call.large.in_layout(spec.version), self._storage.dtype)
         self.outputs = (self._y,)
         self._planes = call.small.batch * call.small.channels
-        options = {"channels_last": spec.version.is_channels_last, "counts_in_y": call.index_space != "inferred"}
+        kind = {"channels_last": spec.version.is_channels_last, "counts_in_y": call.index_space != "inferred"}
         self._stream_new, self._stream_recycled = launches = [
-            route(call.axes, self._planes, self._storage.dtype.itemsize, **options, is_recycled=recycled)
+            route(call.axes, self._planes, self._storage.dtype.itemsize, **kind, is_recycled=recycled)
             for recycled in (False, True)
         ]
         self._is_plain = self._stream_new is not None and self._y.is_small and spec.activation is None

@@ -3,18 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.execute.arrays import OptionalArrays, Output, TypedShape, allocate_all, contiguous, copy_all, require
+from unpool.execute.arrays import (
+    CallOptions,
+    InputTypes,
+    OptionalArrays,
+    Output,
+    allocate_all,
+    contiguous,
+    copy_all,
+    require,
+)
 from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.memory import allocate
 from unpool.operators.attributes import Activation
 from unpool.operators.normalization import SIMPLE_ACTIVATIONS, NormalizationSpec, check_shapes
-from unpool.operators.tensors import Shape, same_type, value_type
+from unpool.operators.tensors import same_type, value_type
 
 __all__ = ["SIMPLE_ACTIVATIONS", "Normalization", "PreparedNormalization"]
 
@@ -75,16 +84,10 @@ class Normalization:
 class PreparedNormalization:
     """InstanceNormalization or GroupNormalization for one set of shapes; scale and shift may differ between calls."""
 
-    def __init__(
-        self,
-        spec: NormalizationSpec,
-        shape: Shape,
-        dtype: np.dtype[Any],
-        scale: TypedShape,
-        shift: TypedShape,
-        residual: TypedShape | None,
-    ) -> None:
+    def __init__(self, spec: NormalizationSpec, inputs: InputTypes, _: CallOptions) -> None:
         self.version = version = spec.version
+        x, second, third, residual = (*inputs, None)[:4]
+        (shape, dtype), scale, shift = require(x), require(second), require(third)
         storage = value_type(version, "X", dtype)
         for name, other in (("scale", scale), ("B", shift), ("residual", residual)):
             if other is not None:

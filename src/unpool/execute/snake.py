@@ -3,17 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.execute.arrays import OptionalArrays, Output, TypedShape, allocate_all, contiguous, copy_all, require
+from unpool.execute.arrays import (
+    CallOptions,
+    InputTypes,
+    OptionalArrays,
+    Output,
+    allocate_all,
+    contiguous,
+    copy_all,
+    require,
+)
 from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.memory import allocate
 from unpool.operators.snake import SnakeSpec, check_shapes
-from unpool.operators.tensors import Shape, same_type, value_type
+from unpool.operators.tensors import same_type, value_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,22 +77,16 @@ class Snake:
 class PreparedSnake:
     """Snake for one set of shapes; the factors may be others in every call."""
 
-    def __init__(
-        self,
-        spec: SnakeSpec,
-        shape: Shape,
-        dtype: np.dtype[Any],
-        factors: TypedShape,
-        residual: TypedShape | None,
-        outputs: int,
-    ) -> None:
+    def __init__(self, spec: SnakeSpec, inputs: InputTypes, options: CallOptions) -> None:
         self.version = version = spec.version
+        x, second, residual = (*inputs, None)[:3]
+        (shape, dtype), factors = require(x), require(second)
         storage = value_type(version, "X", dtype)
         same_type(version, "X and factors", dtype, factors[1])
         if residual is not None:
             same_type(version, "X and residual", dtype, residual[1])
         check_shapes(shape, factors[0], None if residual is None else residual[0])
-        self.outputs = tuple(Output(version, name, shape, storage.dtype) for name in ("Y", "total")[:outputs])
+        self.outputs = tuple(Output(version, name, shape, storage.dtype) for name in version.outputs[: options.outputs])
         self.nbytes = 0
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:

@@ -1,8 +1,8 @@
 """`unpool.explain`: an operator in one version or two, and a call with concrete sizes, as text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
@@ -11,13 +11,12 @@ from unpool.explanation.versions import Contract, ContractChange, changes_betwee
 from unpool.geometry import Axis
 from unpool.operators import attributes as read
 from unpool.operators import contract, conv_transpose, max_pool, max_unpool, resolve
-from unpool.operators.contract import NEWEST_OPSET, OPERATORS, OperatorVersion
+from unpool.operators.contract import NEWEST_OPSET, OPERATORS, OUTPUT_SHAPE, OperatorVersion
+from unpool.operators.conv_transpose import ConvTransposeSpec
+from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.tensors import FeatureShape, Shape
 
-UNCOVERED_TEXTS = {
-    "MaxPool": "no window reads",
-    "MaxUnpool": "in no window, though an index may name it:",
-    "ConvTranspose": "only the bias, no product, at",
-}
 RESULT_TEXTS = {
     "new": "refused before",
     "refused": "may be refused now",
@@ -64,7 +63,7 @@ class CallExplanation:
             if axis.drawing.uncovered:
                 ends = ((span.first, span.stop - 1) for span in axis.drawing.uncovered)
                 spans = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in ends)
-                yield f"  left over: {UNCOVERED_TEXTS[self.label.partition('-')[0]]} {spans}"
+                yield f"  left over: {EXPLAINED[self.label.partition('-')[0]].uncovered} {spans}"
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
     version = contract.versions_of(name, domain)[-1] if opset is None else contract.version_at(name, domain, opset)
     versions = [version] if to is None else [version, contract.version_at(name, domain, to)]
     if size is None and attributes:
-        read.check_names(version, attributes.keys() - ({"output_shape"} if name == "MaxUnpool" else set()))
+        read.check_names(version, attributes.keys() - set(version.inputs))
         raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X. Pass size as well.")
     if (versions[-1].since_version or 0) < (version.since_version or 0):
         least = version.since_version if opset is None else opset
@@ -174,25 +173,53 @@ def _call(version: OperatorVersion, size: Sequence[int] | int, values: dict[str,
     rank = 1 if isinstance(size, int) else len(size)
     sizes = read.sizes("explain: size", size, rank)
     attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in values.items()}
-    output_shape = attributes.pop("output_shape", None) if version.operator == "MaxUnpool" else None
-    spec = resolve.from_row(version, attributes, compat=compat, index_space="auto")
-    channels = spec.group if isinstance(spec, conv_transpose.ConvTransposeSpec) else 1
-    x_shape = (1, *sizes, channels) if version.is_channels_last else (1, channels, *sizes)
-    if isinstance(spec, max_pool.MaxPoolSpec):
-        axes = max_pool.call(spec, x_shape).axes
-        steps = [pool_steps(spec, number, axis) for number, axis in enumerate(axes)]
-    elif isinstance(spec, max_unpool.MaxUnpoolSpec):
-        is_asked = output_shape is not None
-        wanted = (1, 1, *read.sizes(f"{version.label}: output_shape", output_shape, rank)) if is_asked else None
-        axes = max_unpool.call(spec, x_shape, (1, 1, *sizes), wanted).axes
-        steps = [unpool_steps(spec, number, axis, is_asked=is_asked) for number, axis in enumerate(axes)]
-    else:
-        if spec.kernel_shape is None:
-            raise UnpoolError(f"explain: {spec.version.label} needs kernel_shape, the window of W. Pass it as well.")
-        axes = conv_transpose.call(spec, x_shape, (spec.group, 1, *spec.kernel_shape), None).axes
-        rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
-        steps = [conv_transpose_steps(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
-    output = tuple(axis.small if version.operator == "MaxPool" else axis.large for axis in axes)
+    asked = attributes.pop(OUTPUT_SHAPE, None) if OUTPUT_SHAPE in version.inputs else None
+    output_shape = None if asked is None else read.sizes(f"{version.label}: {OUTPUT_SHAPE}", asked, rank)
+    spec = resolve.from_version(version, attributes, read.Settings(compat=compat))
+    operator = EXPLAINED[version.operator]
+    axes, steps = operator.explain(spec, sizes, output_shape)
+    output = tuple(axis.small if operator.is_pool else axis.large for axis in axes)
     pairs = enumerate(zip(axes, steps, strict=True))
     explained = tuple(AxisExplanation(number, axis, steps, draw(axis)) for number, (axis, steps) in pairs)
     return CallExplanation(version.label, sizes, output, explained)
+
+
+Explained: TypeAlias = tuple[tuple[Axis, ...], list[tuple[SizeStep, ...]]]
+
+
+def _explain_pool(spec: MaxPoolSpec, sizes: Shape, _: Shape | None) -> Explained:
+    axes = max_pool.call(spec, FeatureShape(1, 1, sizes).in_layout(spec.version)).axes
+    return axes, [pool_steps(spec, number, axis) for number, axis in enumerate(axes)]
+
+
+def _explain_unpool(spec: MaxUnpoolSpec, sizes: Shape, output_shape: Shape | None) -> Explained:
+    is_asked = output_shape is not None
+    wanted = None if output_shape is None else (1, 1, *output_shape)
+    axes = max_unpool.call(spec, FeatureShape(1, 1, sizes).in_layout(spec.version), (1, 1, *sizes), wanted).axes
+    return axes, [unpool_steps(spec, number, axis, is_asked=is_asked) for number, axis in enumerate(axes)]
+
+
+def _explain_conv_transpose(spec: ConvTransposeSpec, sizes: Shape, _: Shape | None) -> Explained:
+    if spec.kernel_shape is None:
+        raise UnpoolError(f"explain: {spec.version.label} needs kernel_shape, the window of W. Pass it as well.")
+    shape = FeatureShape(1, spec.group, sizes).in_layout(spec.version)
+    axes = conv_transpose.call(spec, shape, (spec.group, 1, *spec.kernel_shape), None).axes
+    rules = conv_transpose.axis_rules(spec, spec.kernel_shape)
+    return axes, [conv_transpose_steps(spec, rule, axis) for rule, axis in zip(rules, axes, strict=True)]
+
+
+class ExplainedOperator(NamedTuple):
+    """How a call of an operator is explained."""
+
+    explain: Callable[[Any, Shape, Shape | None], Explained]
+    """From a spec, the sizes of X and those of `output_shape`, to the axes and the steps of each."""
+    uncovered: str
+    """What holds for the elements of the large side that no window covers."""
+    is_pool: bool = False
+
+
+EXPLAINED: Mapping[str, ExplainedOperator] = {
+    "MaxPool": ExplainedOperator(_explain_pool, "no window reads", is_pool=True),
+    "MaxUnpool": ExplainedOperator(_explain_unpool, "in no window, though an index may name it:"),
+    "ConvTranspose": ExplainedOperator(_explain_conv_transpose, "only the bias, no product, at"),
+}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from unpool.operators.contract import INPUT_NAMES, OperatorVersion, versions_of
+from unpool.operators.contract import ATTRIBUTES, OperatorVersion, versions_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class ContractChange:
     results: str = "same"
 
 
-OUTPUTS = {"MaxPool": ("Y", "Indices"), "MaxUnpool": ("output",), "ConvTranspose": ("Y",)}
 INT64_VALUES = frozenset({"I", "Indices", "output_shape"})
 LAYOUT_VALUES = frozenset({"X", "Y", "output"})
 """Values that are channels-last in the channels-last domain."""
@@ -41,21 +40,6 @@ VALUE_TEXTS = {
     "W": "(C, M / group, k1..kk)",
     "B": "(M), added to every cell",
 }
-ATTRIBUTES = {
-    "auto_pad": ("NOTSET", "NOTSET takes pads, VALID none; SAME_* compute them, UPPER with an odd cell at the end"),
-    "ceil_mode": ("0", "1 rounds the number of windows up; none of them begins in the padding at the end"),
-    "dilations": ("1 per axis", "elements from one tap of the window to the next"),
-    "group": ("1", "number of groups of the channels of X"),
-    "kernel_shape": ("the window of W", "taps of the window"),
-    "output_padding": ("0 per axis", "elements added at the end of the output"),
-    "output_shape": ("computed", "size of the output; the pads follow from it"),
-    "pads": ("0 at each end", "elements of padding: all begins, then all ends"),
-    "storage_order": ("0", "order of Indices: 0 with the last axis fastest, 1 with the first"),
-    "strides": ("1 per axis", "elements from one window to the next"),
-    "activation": ("none", "Relu, LeakyRelu, Tanh, Sigmoid, Clip, HardSigmoid or HardSwish, applied to the output"),
-    "activation_params": ("none", "parameters of the activation"),
-}
-"""The default and the description of every attribute."""
 
 _OPEN = "default not stated"
 _ONE = "1 along each axis"
@@ -132,15 +116,13 @@ def contract_of(version: OperatorVersion) -> Contract:
         default, description = ATTRIBUTES[name]
         default = "required" if name in version.required else f"default {default}"
         attributes.append(ContractEntry(name, kind.value, default, description))
-    inputs = enumerate(INPUT_NAMES[version.operator])
-    outputs = enumerate(OUTPUTS[version.operator][: version.max_outputs])
     return Contract(
         version.label,
         versions,
         f"opsets from {since} on" if later is None else opsets,
         tuple(attributes),
-        tuple(_value(version, name, number >= version.min_inputs, types) for number, name in inputs),
-        tuple(_value(version, name, number > 0, types) for number, name in outputs),
+        tuple(_value(version, name, number >= version.min_inputs, types) for number, name in enumerate(version.inputs)),
+        tuple(_value(version, name, number > 0, types) for number, name in enumerate(version.outputs)),
     )
 
 
@@ -156,10 +138,8 @@ def _changes(before: OperatorVersion, after: OperatorVersion) -> Iterator[Contra
     if before.value_types != after.value_types:
         new = [name for name in after.value_types if name not in before.value_types]
         yield ContractChange(since, "types", ", ".join(before.value_types), f"and {', '.join(new)}", "new")
-    if before.max_outputs != after.max_outputs:
-        names = OUTPUTS[after.operator]
-        first, second = (", ".join(names[: version.max_outputs]) for version in (before, after))
-        yield ContractChange(since, "outputs", first, second, "new")
+    if before.outputs != after.outputs:
+        yield ContractChange(since, "outputs", ", ".join(before.outputs), ", ".join(after.outputs), "new")
     changes = {change.subject: change for change in TEXT_CHANGES[after.operator] if change.since == since}
     for name in after.attributes:
         if name not in before.attributes:

@@ -11,7 +11,6 @@ from unpool.graph.nodes import attributes, domain, node_name
 from unpool.operators import contract, resolve
 from unpool.operators.attributes import COMPAT
 from unpool.operators.contract import OperatorVersion
-from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
 
@@ -61,9 +60,10 @@ def spec_of(node: onnx.NodeProto, opsets: Mapping[str, int], semantics: Semantic
             known = ", ".join(map(repr, opsets)) or "none"
             raise ModelError(f"{node.op_type}: {fact}, only {known}. Add an opset_import.")
         _check_arity(node, contract.version_at(node.op_type, where, opsets[where]))
-        meaning = {"compat": semantics.compat, "index_space": semantics.index_space}
-        spec = resolve.spec(node.op_type, attributes(node), domain=where, opset=opsets[where], **meaning)
-        return spec._replace(is_exact=semantics.exact) if isinstance(spec, ConvTransposeSpec) else spec
+        return resolve.spec(
+            node.op_type, attributes(node), domain=where, opset=opsets[where], compat=semantics.compat,
+            index_space=semantics.index_space, exact=semantics.exact,
+        )  # fmt: skip
 
 
 def _check_arity(node: onnx.NodeProto, version: OperatorVersion) -> None:

@@ -42,6 +42,18 @@ class Activation(NamedTuple):
     params: tuple[float, ...] = ()
 
 
+class Settings(NamedTuple):
+    """The choices that the standard leaves open: those of a call, or of a session for nodes that do not state them."""
+
+    opset: int | None = None
+    compat: str = "spec"
+    index_space: str = "auto"
+    exact: bool = False
+
+
+DEFAULTS = Settings()
+
+
 def plain(value: Any) -> Any:
     """Lists, tuples and their kin as tuples, integers of any library as Python's; anything else as it is.
 

@@ -19,16 +19,7 @@ from unpool.dtypes import TYPES, StorageType
 from unpool.errors import UnpoolError, UnsupportedError
 
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
-INPUT_NAMES = {
-    "MaxPool": ("X",),
-    "MaxUnpool": ("X", "I", "output_shape"),
-    "ConvTranspose": ("X", "W", "B"),
-    "Conv": ("X", "W", "B"),
-    "Snake": ("X", "factors", "residual"),
-    "InstanceNormalization": ("X", "scale", "B", "residual"),
-    "GroupNormalization": ("X", "scale", "B", "residual"),
-}
-"""By operator, the names of its inputs: the standard's, where it has them."""
+OUTPUT_SHAPE = "output_shape"  # the input whose value, not only its shape, a prepared call depends on
 NHWC = "com.ms.internal.nhwc"
 DOMAINS = ("", NHWC)
 NEWEST_NHWC = 12  # the newest version of an operator that the domain NHWC repeats
@@ -43,6 +34,25 @@ class AttributeType(Enum):
     STRING = "string"
     FLOAT = "float"
     FLOATS = "floats"
+
+
+ATTRIBUTES = {
+    "auto_pad": ("NOTSET", "NOTSET takes pads, VALID none; SAME_* compute them, UPPER with an odd cell at the end"),
+    "ceil_mode": ("0", "1 rounds the number of windows up; none of them begins in the padding at the end"),
+    "dilations": ("1 per axis", "elements from one tap of the window to the next"),
+    "group": ("1", "number of groups of the channels of X"),
+    "kernel_shape": ("the window of W", "taps of the window"),
+    "output_padding": ("0 per axis", "elements added at the end of the output"),
+    "output_shape": ("computed", "size of the output; the pads follow from it"),
+    "pads": ("0 at each end", "elements of padding: all begins, then all ends"),
+    "storage_order": ("0", "order of Indices: 0 with the last axis fastest, 1 with the first"),
+    "strides": ("1 per axis", "elements from one window to the next"),
+    "activation": ("none", "Relu, LeakyRelu, Tanh, Sigmoid, Clip, HardSigmoid or HardSwish, applied to the output"),
+    "activation_params": ("none", "parameters of the activation"),
+}
+"""The default of every attribute, in words, and its description."""
+DEFAULTS = {"auto_pad": "NOTSET", "ceil_mode": 0, "group": 1, "storage_order": 0}
+"""The defaults that are not None in a public function."""
 
 
 class Switch(Enum):
@@ -65,11 +75,21 @@ class OperatorVersion:
     attributes: Mapping[str, AttributeType]
     required: frozenset[str]
     value_types: tuple[str, ...]
+    inputs: tuple[str, ...]
     min_inputs: int
-    max_inputs: int
-    max_outputs: int
+    outputs: tuple[str, ...]
     switches: frozenset[Switch] = frozenset()
     min_outputs: int = 1
+
+    @property
+    def max_inputs(self) -> int:
+        """Number of inputs, with the optional ones."""
+        return len(self.inputs)
+
+    @property
+    def max_outputs(self) -> int:
+        """Number of outputs, with the optional ones."""
+        return len(self.outputs)
 
     @cached_property
     def label(self) -> str:
@@ -90,11 +110,11 @@ class OperatorVersion:
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
         """Refuse missing and surplus inputs; None stands for one that is left out."""
-        names = INPUT_NAMES[self.operator]
+        names = self.inputs
         if len(inputs) > self.max_inputs:
             raise UnpoolError(
                 f"{self.label}: takes {self.max_inputs} input{'' if self.max_inputs == 1 else 's'} at most "
-                f"({', '.join(names[: self.max_inputs])}), got {len(inputs)}. Leave the others out."
+                f"({', '.join(names)}), got {len(inputs)}. Leave the others out."
             )
         for number in range(self.min_inputs):
             if number >= len(inputs) or inputs[number] is None:
@@ -117,26 +137,29 @@ _ACTIVATION = {"activation": _STRING, "activation_params": AttributeType.FLOATS}
 _KERNEL = frozenset({"kernel_shape"})
 
 
-def _pool(since: int, attributes: dict[str, AttributeType], types: tuple[str, ...], outputs: int) -> OperatorVersion:
-    return OperatorVersion("MaxPool", "", since, MappingProxyType(attributes), _KERNEL, types, 1, 1, outputs)
+def _pool(since: int, attributes: dict[str, AttributeType], types: tuple[str, ...], *outputs: str) -> OperatorVersion:
+    return OperatorVersion("MaxPool", "", since, MappingProxyType(attributes), _KERNEL, types, ("X",), 1, outputs)
 
 
 def _unpool(since: int, types: tuple[str, ...]) -> OperatorVersion:
-    return OperatorVersion("MaxUnpool", "", since, MappingProxyType(_WINDOW), _KERNEL, types, 2, 3, 1)
+    inputs = ("X", "I", OUTPUT_SHAPE)
+    return OperatorVersion("MaxUnpool", "", since, MappingProxyType(_WINDOW), _KERNEL, types, inputs, 2, ("output",))
 
 
 def _grow(since: int, types: tuple[str, ...], *switches: Switch) -> OperatorVersion:
     attributes = MappingProxyType(_GROW)
-    return OperatorVersion("ConvTranspose", "", since, attributes, frozenset(), types, 2, 3, 1, frozenset(switches))
+    return OperatorVersion(
+        "ConvTranspose", "", since, attributes, frozenset(), types, ("X", "W", "B"), 2, ("Y",), frozenset(switches)
+    )
 
 
 _ONNX_VERSIONS = (
-    _pool(1, _POOL_1, _FLOATS, 1),
-    _pool(8, _POOL_8, _FLOATS, 2),
-    _pool(10, _POOL_10, _FLOATS, 2),
-    _pool(11, _POOL_10, _FLOATS, 2),
-    _pool(12, _POOL_10, (*_FLOATS, "int8", "uint8"), 2),
-    _pool(22, _POOL_10, ("bfloat16", *_FLOATS, "int8", "uint8"), 2),
+    _pool(1, _POOL_1, _FLOATS, "Y"),
+    _pool(8, _POOL_8, _FLOATS, "Y", "Indices"),
+    _pool(10, _POOL_10, _FLOATS, "Y", "Indices"),
+    _pool(11, _POOL_10, _FLOATS, "Y", "Indices"),
+    _pool(12, _POOL_10, (*_FLOATS, "int8", "uint8"), "Y", "Indices"),
+    _pool(22, _POOL_10, ("bfloat16", *_FLOATS, "int8", "uint8"), "Y", "Indices"),
     _unpool(9, _FLOATS),
     _unpool(11, _FLOATS),
     _unpool(22, ("bfloat16", *_FLOATS)),

@@ -11,7 +11,7 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, OddSide, Window, element_count, split_begin, upsampled_size
 from unpool.operators import attributes as read
-from unpool.operators.attributes import Activation, Attributes
+from unpool.operators.attributes import DEFAULTS, Activation, Attributes, Settings
 from unpool.operators.contract import OperatorVersion, Switch
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
@@ -54,7 +54,7 @@ class ConvTransposeCall(NamedTuple):
     large: FeatureShape
 
 
-def resolve(version: OperatorVersion, attributes: Attributes, compat: str) -> ConvTransposeSpec:
+def resolve(version: OperatorVersion, attributes: Attributes, settings: Settings = DEFAULTS) -> ConvTransposeSpec:
     """The checked attributes of a ConvTranspose, whose lists agree with each other; X and W are not known yet."""
     given = read.check(version, attributes)
     group = given.get("group", 1)
@@ -68,7 +68,9 @@ def resolve(version: OperatorVersion, attributes: Attributes, compat: str) -> Co
     )
     names = ("kernel_shape", "strides", "dilations", "pads", "output_padding", "output_shape")
     lists: dict[str, Any] = {name: given.get(name) for name in names}
-    spec = ConvTransposeSpec(version, compat, padding=padding, group=group, activation=activation, **lists)
+    spec = ConvTransposeSpec(
+        version, settings.compat, padding=padding, group=group, activation=activation, is_exact=settings.exact, **lists
+    )
     lengths = (spec.kernel_shape, spec.strides, spec.dilations, spec.output_padding)
     rank = next((len(values) for values in lengths if values is not None), None)
     if rank is not None:

@@ -11,7 +11,7 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
 from unpool.geometry import Axis, Padding, PoolRule, Window, element_count
 from unpool.operators import attributes as read
-from unpool.operators.attributes import Activation, Attributes
+from unpool.operators.attributes import DEFAULTS, Activation, Attributes, Settings
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
@@ -44,9 +44,9 @@ class MaxPoolCall(NamedTuple):
     large: FeatureShape
 
 
-def resolve(version: OperatorVersion, attributes: Attributes, compat: str) -> MaxPoolSpec:
+def resolve(version: OperatorVersion, attributes: Attributes, settings: Settings = DEFAULTS) -> MaxPoolSpec:
     """The checked attributes of a MaxPool."""
-    given = read.check(version, attributes)
+    given, compat = read.check(version, attributes), settings.compat
     rank = len(given["kernel_shape"])
     sizes = read.window_list(version, "kernel_shape", given["kernel_shape"], rank, 1)
     strides = read.window_list(version, "strides", given.get("strides"), rank, 1)

@@ -13,7 +13,7 @@ from unpool.display import format_shape
 from unpool.errors import ShapeError
 from unpool.geometry import Axis, UnpoolWindow, Window, element_count, upsampled_size
 from unpool.operators import attributes as read
-from unpool.operators.attributes import Activation, Attributes
+from unpool.operators.attributes import DEFAULTS, Activation, Attributes, Settings
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
 
@@ -42,9 +42,9 @@ class MaxUnpoolCall(NamedTuple):
     index_space: str  # "output" or "inferred" when it is settled, "auto" when the indices must be read
 
 
-def resolve(version: OperatorVersion, attributes: Attributes, compat: str, index_space: str) -> MaxUnpoolSpec:
+def resolve(version: OperatorVersion, attributes: Attributes, settings: Settings = DEFAULTS) -> MaxUnpoolSpec:
     """The checked attributes of a MaxUnpool."""
-    given = read.check(version, attributes)
+    given, compat, index_space = read.check(version, attributes), settings.compat, settings.index_space
     read.choice(version, "index_space", index_space, INDEX_SPACES)
     rank = len(given["kernel_shape"])
     sizes = read.window_list(version, "kernel_shape", given["kernel_shape"], rank, 1)

@@ -6,7 +6,7 @@ Mean and biased variance are those of a group of neighbouring channels of one im
 with a group for each channel, and GroupNormalization 21.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
@@ -23,12 +23,15 @@ _ATTRIBUTES = {
     "activation_params": AttributeType.FLOATS,
 }
 INSTANCE_VERSION = OperatorVersion(
-    "InstanceNormalization", "unpool", None, MappingProxyType(_ATTRIBUTES), frozenset(), ("float32", "float64"), 3, 4, 1
-)
-GROUP_VERSION = OperatorVersion(
-    "GroupNormalization", "unpool", None, MappingProxyType({**_ATTRIBUTES, "num_groups": AttributeType.INT}),
-    frozenset({"num_groups"}), ("float32", "float64"), 3, 4, 1,
+    "InstanceNormalization", "unpool", None, MappingProxyType(_ATTRIBUTES), frozenset(), ("float32", "float64"),
+    ("X", "scale", "B", "residual"), 3, ("Y",),
 )  # fmt: skip
+GROUP_VERSION = replace(
+    INSTANCE_VERSION,
+    operator="GroupNormalization",
+    attributes=MappingProxyType({**_ATTRIBUTES, "num_groups": AttributeType.INT}),
+    required=frozenset({"num_groups"}),
+)
 
 
 @dataclass(frozen=True, slots=True)

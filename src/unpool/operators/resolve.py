@@ -1,15 +1,10 @@
 """From the name of an operator and its attributes to its spec."""
 
-from typing import TypeAlias
-
-from unpool.operators import attributes, contract, conv_transpose, max_pool, max_unpool
-from unpool.operators.attributes import Attributes
+from unpool.operators import attributes, contract
+from unpool.operators.attributes import Attributes, Settings
 from unpool.operators.contract import OperatorVersion
-from unpool.operators.conv_transpose import ConvTransposeSpec
-from unpool.operators.max_pool import MaxPoolSpec
-from unpool.operators.max_unpool import MaxUnpoolSpec
-
-Spec: TypeAlias = MaxPoolSpec | MaxUnpoolSpec | ConvTransposeSpec
+from unpool.operators.registry import OPERATORS
+from unpool.operators.registry import Spec as Spec
 
 
 def spec(
@@ -20,10 +15,12 @@ def spec(
     opset: int | None = None,
     compat: str = "spec",
     index_space: str = "auto",
+    exact: bool = False,
 ) -> Spec:
     """The checked attributes of one node or call; in `attrs`, None means not set.
 
-    `opset` is that of the domain, None for the newest semantics. `compat` and `index_space` are those of `max_unpool`.
+    `opset` is that of the domain, None for the newest semantics. `compat` and `index_space` are those of `max_unpool`;
+    `exact` allows a ConvTranspose no sums before its products.
 
     Raises:
         UnsupportedError: no such operator, version or attribute in this version.
@@ -36,14 +33,10 @@ def spec(
         version = contract.newest(operator, channels_last=domain == contract.NHWC)
     else:
         version = contract.version_at(operator, domain, opset)
-    return from_row(version, attrs, compat=compat, index_space=index_space)
+    return from_version(version, attrs, Settings(opset, compat, index_space, exact))
 
 
-def from_row(version: OperatorVersion, attrs: Attributes, *, compat: str, index_space: str) -> Spec:
+def from_version(version: OperatorVersion, attrs: Attributes, settings: Settings) -> Spec:
     """As `spec`, for a version that is already chosen."""
-    attributes.choice(version, "compat", compat, attributes.COMPAT)
-    if version.operator == "MaxPool":
-        return max_pool.resolve(version, attrs, compat)
-    if version.operator == "MaxUnpool":
-        return max_unpool.resolve(version, attrs, compat, index_space)
-    return conv_transpose.resolve(version, attrs, compat)
+    attributes.choice(version, "compat", settings.compat, attributes.COMPAT)
+    return OPERATORS[version.operator].resolve(version, attrs, settings)

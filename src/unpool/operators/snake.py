@@ -15,7 +15,10 @@ from unpool.operators.attributes import Attributes, check
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import Shape, check_like
 
-VERSION = OperatorVersion("Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32", "float64"), 2, 3, 2)
+VERSION = OperatorVersion(
+    "Snake", "unpool", None, MappingProxyType({}), frozenset(), ("float32", "float64"),
+    ("X", "factors", "residual"), 2, ("Y", "total"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

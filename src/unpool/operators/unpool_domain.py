@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from unpool.operators import attributes as read
-from unpool.operators import contract, conv, normalization, resolve, snake
-from unpool.operators.attributes import Attributes
+from unpool.operators import contract, conv, normalization, registry, resolve, snake
+from unpool.operators.attributes import DEFAULTS, Attributes
+from unpool.operators.attributes import Settings as Settings
 from unpool.operators.contract import AttributeType
 from unpool.operators.conv import ConvSpec
-from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.normalization import NormalizationSpec
 from unpool.operators.snake import SnakeSpec
 
@@ -33,18 +33,6 @@ class Tensor(NamedTuple):
     is_optional: bool = False
 
 
-class Settings(NamedTuple):
-    """What a session says about the nodes that do not say it."""
-
-    opset: int | None = None
-    compat: str = "spec"
-    index_space: str = "auto"
-    exact: bool = False
-
-
-DEFAULTS = Settings()
-
-
 class UnpoolOperator(NamedTuple):
     """An operator of the domain, as a schema has it."""
 
@@ -53,7 +41,6 @@ class UnpoolOperator(NamedTuple):
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     resolve: Callable[[Attributes, Settings], Spec]
-    own_attributes: Mapping[str, AttributeType] = MappingProxyType({})  # beside those of the version
     packs_weights: bool = False
     """True if the weights of a compiled node are packed: its inputs after X are the constants of its plans."""
 
@@ -65,7 +52,8 @@ class UnpoolOperator(NamedTuple):
     @property
     def attributes(self) -> Mapping[str, AttributeType]:
         """All attributes."""
-        return {**self.version.attributes, **self.own_attributes}
+        standard = registry.OPERATORS.get(self.name)
+        return {**self.version.attributes, **({} if standard is None else standard.settings)}
 
 
 def spec(operator: str, attributes: Attributes, settings: Settings = DEFAULTS) -> Spec:
@@ -89,17 +77,15 @@ def _resolve_standard(operator: str) -> Callable[[Attributes, Settings], Spec]:
         given = {name: value for name, value in attributes.items() if value is not None}
         own = {
             name: read.typed(f"{operator}: {name}", kind, given.pop(name))
-            for name, kind in OPERATORS[operator].own_attributes.items()
+            for name, kind in registry.OPERATORS[operator].settings.items()
             if name in given
         }
-        version = contract.version_in_layout(
-            operator, own.get("opset", settings.opset), channels_last=read.is_set(operator, own, "channels_last")
-        )
-        compat, index_space = own.get("compat", settings.compat), own.get("index_space", settings.index_space)
-        result = resolve.from_row(version, given, compat=compat, index_space=index_space)
-        if not isinstance(result, ConvTransposeSpec):
-            return result
-        return result._replace(is_exact=read.is_set(operator, own, "exact", default=settings.exact))
+        is_last = read.is_set(operator, own, "channels_last")
+        exact = read.is_set(operator, own, "exact", default=settings.exact)
+        stated = {name: own[name] for name in Settings._fields if name in own} | {"exact": exact}
+        settings = settings._replace(**stated)
+        version = contract.version_in_layout(operator, settings.opset, channels_last=is_last)
+        return resolve.from_version(version, given, settings)
 
     return resolve_node
 
@@ -112,24 +98,23 @@ _X, _Y, _LIKE_X = Tensor("X", "(N, C, D1..Dk)"), Tensor("Y", "(N, C, d1..dk)"), 
 _W, _B = Tensor("W", "weights, as the standard has them"), Tensor("B", "(M,): the bias", is_optional=True)
 _SHIFT, _RESIDUAL = Tensor("B", "(C,): added by channel"), Tensor("residual", "added; as X", is_optional=True)
 _NORMALIZED = (Tensor("X", "(N, C, ...)"), Tensor("scale", "(C,)"), _SHIFT, _RESIDUAL)
-_MEANING = {"opset": AttributeType.INT, "channels_last": AttributeType.INT, "compat": AttributeType.STRING}
 
 _TABLE = (
     UnpoolOperator(
         contract.newest("MaxPool", channels_last=False), "MaxPool of the standard, and an activation.",
         (_X,), (_Y, Tensor("Indices", "(N, C, d1..dk)", "int64", is_optional=True)),
-        _resolve_standard("MaxPool"), _MEANING,
+        _resolve_standard("MaxPool"),
     ),
     UnpoolOperator(
         contract.newest("MaxUnpool", channels_last=False), "MaxUnpool of the standard, and an activation.",
         (_X, Tensor("I", "the Indices of the pool", "int64"),
          Tensor("output_shape", "(k + 2,)", "int64", is_optional=True)), (_Y,),
-        _resolve_standard("MaxUnpool"), {**_MEANING, "index_space": AttributeType.STRING},
+        _resolve_standard("MaxUnpool"),
     ),
     UnpoolOperator(
         contract.newest("ConvTranspose", channels_last=False), "ConvTranspose of the standard, and an activation.",
         (_X, _W, _B), (_Y,),
-        _resolve_standard("ConvTranspose"), {**_MEANING, "exact": AttributeType.INT}, packs_weights=True,
+        _resolve_standard("ConvTranspose"), packs_weights=True,
     ),
     UnpoolOperator(
         conv.VERSION, "Conv of stride 1, and an activation, by the algorithms of ConvTranspose.",

@@ -5,8 +5,8 @@ the errors of indices, which the device finds, and `gradients.py` unpooling on t
 """
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import ml_dtypes
@@ -18,8 +18,8 @@ from unpool.arrays import GPU_DEVICE_TYPES
 from unpool.display import format_shape
 from unpool.dtypes import StorageType
 from unpool.errors import IndicesError, UnpoolError
-from unpool.execute import shape_value
-from unpool.execute.arrays import check_type, require
+from unpool.execute import CACHE_SIZE, shape_value
+from unpool.execute.arrays import CallOptions, check_type, require
 from unpool.execute.gpu.index_checks import raise_known, raise_or_defer
 from unpool.kernels.gpu import conv_transpose as conv_kernels
 from unpool.kernels.gpu import max_pool as pool_kernels
@@ -28,12 +28,13 @@ from unpool.kernels.gpu.elements import INTERPRETED, KINDS
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.attributes import Activation
-from unpool.operators.contract import INPUT_NAMES, OperatorVersion
+from unpool.operators.contract import OUTPUT_SHAPE, OperatorVersion
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
 from unpool.operators.resolve import Spec
 from unpool.operators.tensors import Shape, index_type, same_type
+from unpool.shape_cache import cached
 
 __all__ = [
     "GpuCall", "check_devices", "numpy_dtype", "own_weights", "prepare", "prepare_arrays", "raise_known", "run",
@@ -41,9 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 Tensors = Sequence[Tensor | None]
-TypedShape = tuple[Shape, torch.dtype]
-
-_CACHE_SIZE = 1024
+GpuInputTypes = tuple[tuple[Shape, torch.dtype] | None, ...]
 
 _PACKED = "_unpool_packed"
 """Attribute of weights that unpool owns: the same weights in the order of the kernels."""
@@ -85,32 +84,17 @@ def prepare_arrays(
     version.check_outputs(outputs)
     raise_known()
     shape = None
-    if isinstance(spec, MaxUnpoolSpec) and len(inputs) > 2:
-        inputs, shape = inputs[:2], _shape_on_host(version, inputs[2])
-    names = zip(INPUT_NAMES[version.operator], inputs, strict=False)
+    if version.inputs[len(inputs) - 1] == OUTPUT_SHAPE:
+        inputs, shape = inputs[:-1], _shape_on_host(version, inputs[-1])
+    names = zip(version.inputs, inputs, strict=False)
     tensors = [None if x is None else tensor_of(version.label, name, x) for name, x in names]
     check_devices(version, tensors)
-    return prepare(spec, tensors, outputs, nan_last=nan_last, per_plane=per_plane, shape=shape), tensors
+    return prepare(spec, tensors, CallOptions(outputs, nan_last, per_plane, shape)), tensors
 
 
-def prepare(
-    spec: Spec,
-    inputs: Tensors,
-    outputs: int,
-    *,
-    nan_last: bool = False,
-    per_plane: bool = False,
-    shape: Shape | None = None,
-) -> GpuCall:
-    """One resolved operator for the shapes and types of these tensors; `shape` is MaxUnpool's `output_shape`."""
-    x = require(inputs[0])
-    if isinstance(spec, MaxPoolSpec):
-        return _max_pool(spec, tuple(x.shape), x.dtype, outputs == 2, nan_last, per_plane)
-    second, b = require(inputs[1]), inputs[2] if len(inputs) > 2 else None
-    if isinstance(spec, MaxUnpoolSpec):
-        return _max_unpool(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), shape)
-    bias = None if b is None else (tuple(b.shape), b.dtype)
-    return _conv_transpose(spec, tuple(x.shape), x.dtype, (tuple(second.shape), second.dtype), bias)
+def prepare(spec: Spec, inputs: Tensors, options: CallOptions) -> GpuCall:
+    """One resolved operator for the shapes and types of these tensors."""
+    return _prepared(spec, tuple(None if x is None else (tuple(x.shape), x.dtype) for x in inputs), options)
 
 
 def check_devices(version: OperatorVersion, inputs: Tensors) -> None:
@@ -119,7 +103,7 @@ def check_devices(version: OperatorVersion, inputs: Tensors) -> None:
     for number, tensor in enumerate(inputs):
         if tensor is not None and tensor.device != x.device:
             raise UnpoolError(
-                f"{version.label}: {INPUT_NAMES[version.operator][number]} needs the device of X, {x.device}, got "
+                f"{version.label}: {version.inputs[number]} needs the device of X, {x.device}, got "
                 f"{tensor.device}. Move it there."
             )
 
@@ -139,10 +123,10 @@ def own_weights(spec: Spec, w: Any) -> Tensor:
 class GpuConvTranspose:
     """ConvTranspose for one set of shapes and types."""
 
-    def __init__(
-        self, spec: ConvTransposeSpec, shape: Shape, dtype: torch.dtype, w: TypedShape, b: TypedShape | None
-    ) -> None:
+    def __init__(self, spec: ConvTransposeSpec, inputs: GpuInputTypes, _: CallOptions) -> None:
         self.version = version = spec.version
+        x, second, b = (*inputs, None)[:3]
+        (shape, dtype), w = require(x), require(second)
         storage = _storage_of(version, spec.activation, dtype)
         for name, tensor in (("W", w), ("B", b)):
             if tensor is not None:
@@ -172,19 +156,18 @@ class GpuConvTranspose:
 class GpuMaxPool:
     """MaxPool for one shape and type of X."""
 
-    def __init__(
-        self, spec: MaxPoolSpec, shape: Shape, dtype: torch.dtype, has_indices: bool, nan_last: bool, per_plane: bool
-    ) -> None:
-        self.version, self._has_indices = spec.version, has_indices
+    def __init__(self, spec: MaxPoolSpec, inputs: GpuInputTypes, options: CallOptions) -> None:
+        self.version, self._has_indices = spec.version, options.outputs == 2
+        shape, dtype = require(inputs[0])
         storage = _storage_of(spec.version, spec.activation, dtype)
         call = max_pool.call(spec, shape)
         self._y_shape, self._indices_shape = call.small.in_layout(spec.version), call.small.in_onnx_order()
         problem = pool_kernels.GpuPoolProblem(
             call.axes, call.small.batch, call.small.channels, storage.name,
             int(np.array(storage.lowest, storage.dtype).view(storage.bits)), spec.version.is_channels_last,
-            spec.is_column_major, nan_last, per_plane, **_activation_options(spec.activation),
+            spec.is_column_major, options.nan_last, options.per_plane, **_activation_options(spec.activation),
         )  # fmt: skip
-        self._launch = pool_kernels.launch(problem, has_indices)
+        self._launch = pool_kernels.launch(problem, self._has_indices)
 
     def run(self, inputs: Tensors, out: Tensors, _: str) -> tuple[Tensor, ...]:
         """Y of (X,), and with `has_indices` the indices, (N, C, d1..dk)."""
@@ -208,13 +191,12 @@ class GpuMaxPool:
 class GpuMaxUnpool:
     """MaxUnpool for one set of shapes, one type of X and one value of `output_shape`."""
 
-    def __init__(
-        self, spec: MaxUnpoolSpec, shape: Shape, dtype: torch.dtype, indices: TypedShape, output_shape: Shape | None
-    ) -> None:
+    def __init__(self, spec: MaxUnpoolSpec, inputs: GpuInputTypes, options: CallOptions) -> None:
         self.version = version = spec.version
+        (shape, dtype), indices = require(inputs[0]), require(inputs[1])
         storage = _storage_of(version, spec.activation, dtype)
         index_type(version.label, "I", numpy_dtype(version.label, "I", indices[1]))
-        self._call = call = max_unpool.call(spec, shape, indices[0], output_shape)
+        self._call = call = max_unpool.call(spec, shape, indices[0], options.output_shape)
         outer = (call.small.batch, call.small.channels)
         problem = unpool_kernels.GpuUnpoolProblem(
             call.axes, call.inferred, *outer, storage.name, call.index_space, version.is_channels_last,
@@ -251,9 +233,19 @@ class GpuMaxUnpool:
         )
 
 
-_max_pool = lru_cache(_CACHE_SIZE)(GpuMaxPool)
-_max_unpool = lru_cache(_CACHE_SIZE)(GpuMaxUnpool)
-_conv_transpose = lru_cache(_CACHE_SIZE)(GpuConvTranspose)
+PREPARED: Mapping[type[Spec], Callable[[Any, GpuInputTypes, CallOptions], GpuCall]] = {
+    MaxPoolSpec: GpuMaxPool,
+    MaxUnpoolSpec: GpuMaxUnpool,
+    ConvTransposeSpec: GpuConvTranspose,
+}
+"""The prepared call of each type of spec."""
+
+
+def _prepare(spec: Spec, inputs: GpuInputTypes, options: CallOptions) -> GpuCall:
+    return PREPARED[type(spec)](spec, inputs, options)
+
+
+_prepared = cached(CACHE_SIZE)(_prepare)
 
 
 def tensor_of(where: str, name: str, array: Any) -> Tensor:

@@ -19,6 +19,7 @@ from unpool.graph.nodes import node_name
 from unpool.graph.shape_inference import ResolvedNode
 from unpool.graph.torch_operators import ADVICE, torch_operator
 from unpool.operators import resolve
+from unpool.operators.attributes import Settings
 from unpool.operators.contract import Switch
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
@@ -150,9 +151,7 @@ def _differs(node: WindowedNode) -> bool:
     """True if the two values of `compat` place the node differently, for a size that it can have."""
     version = node.spec.version
     try:
-        specs = [
-            resolve.from_row(version, node.attributes, compat=word, index_space="auto") for word in ("spec", "ort")
-        ]
+        specs = [resolve.from_version(version, node.attributes, Settings(compat=word)) for word in ("spec", "ort")]
         first, second = (spec for spec in specs if not isinstance(spec, MaxUnpoolSpec))
         return window_difference(first, second, node.window_sizes, node.sizes, ()) is not None
     except UnpoolError:

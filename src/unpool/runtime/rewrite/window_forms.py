@@ -22,7 +22,7 @@ from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, subg
 from unpool.graph.shape_inference import ResolvedNode
 from unpool.graph.shapes import Dim, Dims
 from unpool.operators import conv_transpose, max_pool, resolve
-from unpool.operators.attributes import Attributes
+from unpool.operators.attributes import Attributes, Settings
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.conv_transpose import AxisRule, ConvTransposeSpec, axis_rules
 from unpool.operators.max_pool import MaxPoolSpec
@@ -155,7 +155,7 @@ def form_in_version(node: WindowedNode, version: OperatorVersion) -> Form:
 def _form_difference(node: WindowedNode, form: Form, version: OperatorVersion, compat: str) -> str | None:
     spec = node.spec
     try:
-        after = resolve.from_row(version, form.attributes, compat=compat, index_space="auto")
+        after = resolve.from_version(version, form.attributes, Settings(compat=compat))
         has_switches = isinstance(spec, ConvTransposeSpec) and spec.output_shape is not None
         is_same_version = spec.version.switches == after.version.switches or not has_switches
         if after._replace(version=spec.version) == spec and is_same_version and not form.zeros:

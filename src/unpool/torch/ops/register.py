@@ -89,7 +89,7 @@ def _plain_tensors(has_cuda: bool) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class TensorOperator:
     """An operator unpool::NAME, called with all arguments by position, the given number of tensors first.
 
     `overload` calls it through the dispatcher, `kernel` computes it, and `record` also records what its gradient needs.
@@ -140,7 +140,7 @@ def operator(
     tangent: Function,
     batch: Function = batch_rule,
     outputs: str = "Tensor",
-) -> Callable[[Function], Operator]:
+) -> Callable[[Function], TensorOperator]:
     """A decorator that registers a function which computes new tensors on the CPU or a GPU as unpool::NAME.
 
     `arguments` (tensors first) and `outputs` are its schema in the words of `torch.library.define`. `fake` takes the
@@ -151,7 +151,7 @@ def operator(
     output. `batch` is as `batch_rule`.
     """
 
-    def decorate(kernel: Function) -> Operator:
+    def decorate(kernel: Function) -> TensorOperator:
         name = kernel.__name__
         _LIBRARY.define(f"{name}({arguments}) -> {outputs}", tags=torch.Tag.pt2_compliant_tag)
         for device in ("CPU", "CUDA"):
@@ -169,13 +169,13 @@ def operator(
 
             register_autograd(f"unpool::{name}", gradient, setup_context=setup_context, lib=_LIBRARY)
         record = recorder(kernel, save, gradient) if HAS_FAST_PATH else overload
-        return Operator(overload, kernel, record, arguments.count("Tensor"))
+        return TensorOperator(overload, kernel, record, arguments.count("Tensor"))
 
     return decorate
 
 
 def recorder(kernel: Function, save: Function, gradient: Function) -> Function:
-    """A function that calls a kernel and records it for its gradient, for `Operator.call_kernel`."""
+    """A function that calls a kernel and records it for its gradient, for `TensorOperator.call_kernel`."""
 
     class KernelCall(_SingleLevelFunction):  # type: ignore[misc]  # Any, where torch names no type
         backward = staticmethod(gradient)

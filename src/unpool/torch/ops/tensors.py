@@ -15,10 +15,11 @@ import torch
 from unpool.arrays import is_on_gpu
 from unpool.dtypes import AnyArray
 from unpool.execute import CACHE_SIZE, prepare
+from unpool.execute.arrays import CallOptions
 from unpool.memory import memory_error
 from unpool.operators import contract
 from unpool.operators.resolve import Spec
-from unpool.shape_cache import on_eviction
+from unpool.shape_cache import add_shortcut, shortcuts
 from unpool.torch.ops.arguments import hashable
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -112,12 +113,10 @@ def run(
         *[None if each is None else (each.shape, each.stride(), each.dtype, each.device) for each in inputs],
     )  # fmt: skip
     try:
-        call = _known.get(key)
+        call: _Call | None = shortcuts.get(key)
         if call is None:
             call = _Call(resolve(*inputs, *settings), inputs, outputs)
-            if len(_known) >= CACHE_SIZE:
-                _known.clear()
-            _known[key] = call
+            add_shortcut(key, call)
         return call(inputs)
     except MemoryError as cause:
         raise memory_error("unpool.torch", inputs, cause) from cause
@@ -138,7 +137,7 @@ class _Call:
             from unpool.execute import gpu
 
             gpu.check_devices(spec.version, inputs)
-            self.on_gpu = gpu.prepare(spec, self.operands(inputs), outputs, nan_last=True, per_plane=True)
+            self.on_gpu = gpu.prepare(spec, self.operands(inputs), CallOptions(outputs, True, True))
             self.raise_known = gpu.raise_known
         else:
             self.prepared = prepare(spec, self.arrays(inputs), outputs, nan_last=True, per_plane=True)
@@ -165,7 +164,3 @@ class _Call:
         if self.order:
             arrays[0] = arrays[0].transpose(self.order)  # type: ignore[union-attr]  # never optional
         return arrays
-
-
-_known: dict[Any, _Call] = {}
-on_eviction.append(_known.clear)
