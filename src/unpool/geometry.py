@@ -8,7 +8,7 @@ All sizes are Python ints in elements, so nothing here can overflow.
 
 import math
 from collections.abc import Iterable
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +20,6 @@ from unpool.errors import ShapeError
 INT64_MAX = 2**63 - 1
 LARGEST = 2**31 - 1
 """The largest value of an attribute."""
-
-
-class OddSide(Enum):
-    """The side of the extra cell of an odd total padding."""
-
-    BEGIN = "begin"
-    END = "end"
 
 
 class Window(NamedTuple):
@@ -119,7 +112,7 @@ def split_pool_padding(total: int, is_upper: bool, keeps_negative: bool) -> int:
 
 
 class Padding(IntEnum):
-    """The source of the padding of a pool."""
+    """The source of the padding of a window."""
 
     EXPLICIT = 0
     SAME_UPPER = 1
@@ -153,13 +146,51 @@ def place_pool(large: int, window: Window, pads: tuple[int, int], rule: PoolRule
     return begin, (large + begin + (ceil_end(window, end) if ceil else end) - reach(window)) // window.stride + 1
 
 
-def upsampled_size(small: int, window: Window, *, extra: int = 0, padding: int = 0) -> int:
+def upsampled_size(small: int, window: Window, extra: int = 0, padding: int = 0) -> int:
     """Size of the axis that `small` windows cover: the inverse of `pooled_size`.
 
     >>> upsampled_size(3, Window(3, 2)), upsampled_size(3, Window(3, 2), extra=1, padding=2)
     (7, 6)
     """
-    return (small - 1) * window.stride + extra + window.reach - padding
+    return (small - 1) * window.stride + extra + reach(window) - padding
+
+
+class UpsamplingRule(NamedTuple):
+    """The rule for the padding and the size of a transposed convolution."""
+
+    padding: int  # a Padding
+    is_ort: bool  # as onnxruntime has it, where that differs from the standard
+    is_odd_swapped: bool  # whether the extra cell of an odd total is at the other side, with an output size
+
+
+def place_upsampling(
+    small: int, window: Window, pads: tuple[int, int], extra: int, asked: int, rule: UpsamplingRule
+) -> tuple[int, int]:
+    """Cells that are cut at the beginning of the full scatter, and the output size: `asked`, unless that is negative.
+
+    >>> place_upsampling(3, Window(3, 2), (1, 1), 1, -1, UpsamplingRule(Padding.EXPLICIT, False, False))
+    (1, 6)
+    """
+    full, is_upper = upsampled_size(small, window, extra=extra), rule.padding == Padding.SAME_UPPER
+    if asked >= 0:
+        return split_begin(full - asked, is_upper == rule.is_odd_swapped), asked
+    if is_upper or rule.padding == Padding.SAME_LOWER:
+        same = small * window.stride
+        if rule.is_ort and full < same:
+            return 0, full
+        return split_begin(full - same, not is_upper), same
+    return pads[0], full - pads[0] - pads[1]
+
+
+def split_begin(total: int, is_odd_first: bool) -> int:
+    """Part of a total padding that goes to the beginning; a negative total extends the end instead.
+
+    >>> split_begin(3, False), split_begin(3, True), split_begin(-3, True)
+    (1, 2, 0)
+    """
+    if total < 0:
+        return 0
+    return total - total // 2 if is_odd_first else total // 2
 
 
 class UnpoolWindow(NamedTuple):
@@ -208,17 +239,6 @@ def window_between(small: int | None, large: int | None, undoing: UnpoolWindow |
     if undoing is not None and (small - 1) * undoing.stride < large:
         stride = undoing.stride
     return UnpoolWindow(large - (small - 1) * stride, stride)
-
-
-def split_begin(total: int, odd: OddSide) -> int:
-    """Part of a total padding that goes to the beginning; a negative total extends the end instead.
-
-    >>> split_begin(3, OddSide.END), split_begin(3, OddSide.BEGIN), split_begin(-3, OddSide.BEGIN)
-    (1, 2, 0)
-    """
-    if total < 0:
-        return 0
-    return total // 2 if odd is OddSide.END else total - total // 2
 
 
 def element_count(sizes: Iterable[int], where: str) -> int:
@@ -345,9 +365,11 @@ def tap_spans(axis: Axis) -> npt.NDArray[np.int64]:
 
     Small positions p in [low, high) read large position p * stride + offset.
     """
-    window = axis.window
-    tap = np.arange(*met_taps(axis), dtype=np.int64)
+    (first, stop), window = met_taps(axis), axis.window
+    tap = np.arange(first, stop, dtype=np.int64)
     offset = tap * window.dilation - axis.begin
     low = np.maximum(0, -(offset // window.stride))
     high = np.minimum(axis.small, -((offset - axis.large) // window.stride))
-    return np.stack([tap, low, np.maximum(low, high), offset], axis=1)
+    spans = np.empty((tap.size, 4), np.int64)
+    spans[:, 0], spans[:, 1], spans[:, 2], spans[:, 3] = tap, low, np.maximum(low, high), offset
+    return spans

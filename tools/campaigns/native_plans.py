@@ -28,8 +28,8 @@ from unpool.kernels.cpu.planner.max_pool import plan_max_pool
 from unpool.onnxruntime import plans
 from unpool.onnxruntime.planner import NUMBERS
 from unpool.operators import resolve
+from unpool.operators.attributes import PADDINGS
 from unpool.operators.contract import NHWC
-from unpool.operators.max_pool import PADDINGS
 
 CORES = 7
 KEY = (1, 2, 3)

@@ -13,10 +13,17 @@ import numpy as np
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
 from unpool.geometry import LARGEST as LARGEST
+from unpool.geometry import Padding
 from unpool.operators.contract import AttributeType, OperatorVersion, version_with
 
 COMPAT = ("spec", "ort")
-AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+PADDINGS = {
+    "NOTSET": Padding.EXPLICIT, "SAME_UPPER": Padding.SAME_UPPER, "SAME_LOWER": Padding.SAME_LOWER,
+    "VALID": Padding.VALID,
+}  # fmt: skip
+"""By `auto_pad`."""
+
+AUTO_PAD = tuple(PADDINGS)
 
 ACTIVATION_PARAMS = {
     "Relu": (),

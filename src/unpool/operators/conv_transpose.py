@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
-from unpool.geometry import Axis, OddSide, Window, element_count, split_begin, upsampled_size
+from unpool.geometry import Axis, UpsamplingRule, Window, element_count, place_upsampling
 from unpool.operators import attributes as read
 from unpool.operators.attributes import DEFAULTS, Activation, Attributes, Settings
 from unpool.operators.contract import OperatorVersion, Switch
@@ -190,18 +190,7 @@ def _check_output_shape(spec: ConvTransposeSpec, batch: int, maps: int, rank: in
 
 def _placed(spec: ConvTransposeSpec, small: int, rule: AxisRule) -> tuple[int, int]:
     """Number of cells cut at the beginning of the full scatter, and the output size."""
-    full = upsampled_size(small, rule.window, extra=rule.extra)
-    if rule.asked is not None:
-        return split_begin(full - rule.asked, _odd_side_of_output_shape(spec)), rule.asked
-    if spec.padding in ("SAME_UPPER", "SAME_LOWER"):
-        same = small * rule.window.stride
-        if spec.compat == "ort" and full < same:
-            return 0, full
-        return split_begin(full - same, OddSide.END if spec.padding == "SAME_UPPER" else OddSide.BEGIN), same
-    return rule.pads[0], full - sum(rule.pads)
-
-
-def _odd_side_of_output_shape(spec: ConvTransposeSpec) -> OddSide:
-    """SAME_UPPER puts the larger half at the end, everything else at the beginning; version 1 swaps the two."""
     is_swapped = Switch.ODD_SIDE_SWAPPED in spec.version.switches and spec.compat == "spec"
-    return OddSide.END if (spec.padding == "SAME_UPPER") != is_swapped else OddSide.BEGIN
+    placing = UpsamplingRule(read.PADDINGS[spec.padding], spec.compat == "ort", is_swapped)
+    asked = -1 if rule.asked is None else rule.asked
+    return place_upsampling(small, rule.window, rule.pads, rule.extra, asked, placing)

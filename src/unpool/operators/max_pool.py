@@ -9,17 +9,11 @@ from typing import NamedTuple
 from unpool import geometry
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
-from unpool.geometry import Axis, Padding, PoolRule, Window, element_count
+from unpool.geometry import Axis, PoolRule, Window, element_count
 from unpool.operators import attributes as read
 from unpool.operators.attributes import DEFAULTS, Activation, Attributes, Settings
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape, Shape, feature_shape
-
-PADDINGS = {
-    "NOTSET": Padding.EXPLICIT, "SAME_UPPER": Padding.SAME_UPPER, "SAME_LOWER": Padding.SAME_LOWER,
-    "VALID": Padding.VALID,
-}  # fmt: skip
-"""By `auto_pad`."""
 
 
 class MaxPoolSpec(NamedTuple):
@@ -87,7 +81,7 @@ def call(spec: MaxPoolSpec, x_shape: Shape) -> MaxPoolCall:
 def axis(spec: MaxPoolSpec, number: int, large: int) -> Axis:
     """Spatial axis `number` of a call, from its size in X alone; a negative output size is a ShapeError."""
     window = spec.windows[number]
-    rule = PoolRule(PADDINGS[spec.padding], spec.ceil, spec.compat == "ort")
+    rule = PoolRule(read.PADDINGS[spec.padding], spec.ceil, spec.compat == "ort")
     begin, small = geometry.place_pool(large, window, spec.pads[number], rule)
     if small < 0:
         raise ShapeError(

@@ -28,7 +28,8 @@ _MOST_REAL = float(_MOST)
 for _function in (
     geometry.reach, geometry.corners, geometry.pooling_walk, geometry.met_taps, geometry.clipped, geometry.ceil_end,
     geometry.same_pooled_size, geometry.truncated_pooled_size, geometry.split_pool_padding, geometry.place_pool,
-    geometry.modular_inverse, geometry.upsampling_walk,
+    geometry.modular_inverse, geometry.upsampling_walk, geometry.upsampled_size, geometry.split_begin,
+    geometry.place_upsampling, geometry.tap_spans,
 ):  # fmt: skip
     jit_inline(_function)
 

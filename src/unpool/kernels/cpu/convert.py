@@ -17,6 +17,7 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
 from unpool.kernels.cpu.vector import BITS
+from unpool.kernels.cpu.vector.registration import jit_inline
 
 JOB_ELEMENTS = 1 << 13  # of x: they stay in the first cache
 
@@ -29,14 +30,30 @@ class ConvertParams(NamedTuple):
     block: int  # rows of a job
 
 
+class ConvertPlan(NamedTuple):
+    """A call."""
+
+    params: ConvertParams
+    jobs: int
+    work: int
+
+
 @lru_cache(maxsize=256)
 def launch(source: np.dtype[Any], target: np.dtype[Any], images: int, rows: int, columns: int = 1) -> Launch:
     """The call on C-contiguous (x, y) of these types, x of `images`; there are elements."""
-    lanes = _lanes(source, target)
-    block = max(1, min(JOB_ELEMENTS // (columns * lanes), -(-rows // lanes))) * lanes
+    made = plan(max(source.itemsize, target.itemsize), images, rows, columns)
     kernel = _make_kernel(BITS.get(source.name, source), BITS.get(target.name, target))
-    args = record(ConvertParams(rows, columns, block))
-    return Launch(kernel, images * -(-rows // block), images * rows * columns // VECTOR_SPEEDUP, args)
+    return Launch(kernel, made.jobs, made.work, record(made.params))
+
+
+@jit_inline
+def plan(size: int, images: int, rows: int, columns: int) -> ConvertPlan:
+    """The call on arrays whose larger elements have `size` bytes."""
+    lanes = vector_bytes() // max(4, size)
+    block = max(1, min(JOB_ELEMENTS // (columns * lanes), -(-rows // lanes))) * lanes
+    return ConvertPlan(
+        ConvertParams(rows, columns, block), images * -(-rows // block), images * rows * columns // VECTOR_SPEEDUP
+    )
 
 
 def _lanes(source: np.dtype[Any], target: np.dtype[Any]) -> int:

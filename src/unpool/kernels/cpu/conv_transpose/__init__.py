@@ -13,11 +13,16 @@ Each is an `Algorithm` in a file of its name (`winograd_steps.py` for Winograd's
 the first. To add one, write such a file, and put it into `ALGORITHMS` before those that it is compared with.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from unpool.kernels.cpu.conv_transpose import amx, direct, gemm_1x1, phases, rows, winograd_steps
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 HOPELESS = 3  # rows that cost this many times the phases are slower on any machine
 
@@ -32,13 +37,61 @@ def named(name: str) -> Algorithm:
     return next(each for each in ALGORITHMS if each.name == name)
 
 
+GEMM_1X1, AMX, DIRECT, WINOGRAD, PHASES, ROWS = range(6)
+"""Numbers of algorithms, for compiled code."""
+
+
+def supports(number: int, problem: ConvTransposeProblem) -> bool:
+    """As `Algorithm.supports`, of an algorithm's number."""
+    return ALGORITHMS[number].supports(problem)
+
+
+@compile_as(supports)
+def _supports(number: Any, problem: Any) -> Callable[..., Any]:
+    def compiled(number, problem):
+        if number == GEMM_1X1:
+            return gemm_1x1.is_possible(problem)
+        if number == DIRECT:
+            return direct.supports(problem)
+        if number == WINOGRAD:
+            return winograd_steps.supports(problem)
+        return phases.supports(problem) if number == PHASES else number == ROWS
+
+    return compiled
+
+
+def is_faster(number: int, problem: ConvTransposeProblem, other: int) -> bool:
+    """As `Algorithm.is_faster`, of the numbers of two algorithms."""
+    return ALGORITHMS[number].is_faster(problem, ALGORITHMS[other])
+
+
+@compile_as(is_faster)
+def _is_faster(number: Any, problem: Any, other: Any) -> Callable[..., Any]:
+    def compiled(number, problem, other):
+        if number == DIRECT:
+            return direct.is_faster(problem, other)
+        if number == WINOGRAD:
+            return winograd_steps.is_faster(problem, other)
+        return phases.is_faster(problem, other) if number == PHASES else number == GEMM_1X1
+
+    return compiled
+
+
+@jit_inline
+def choose(problem: ConvTransposeProblem) -> Any:
+    """The numbers of the algorithms for a call, the best last, and how many they are."""
+    chosen, count = np.empty(ROWS + 1, np.int64), 0
+    for number in range(ROWS, -1, -1):
+        if supports(number, problem) and (count == 0 or is_faster(number, problem, chosen[count - 1])):
+            chosen[count], count = number, count + 1
+    return chosen, count
+
+
 @lru_cache(maxsize=1024)
 def algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]:
     """The algorithms for a call, the best first; each is the fallback for weights that the one before cannot take."""
-    chosen: list[Algorithm] = []
-    for algorithm in reversed(ALGORITHMS):
-        if algorithm.supports(problem) and (not chosen or algorithm.is_faster(problem, chosen[0])):
-            chosen.insert(0, algorithm)
+    numbers, count = choose(problem)
+    chosen = [ALGORITHMS[numbers[place]] for place in range(count - 1, -1, -1)]
     if chosen[0] is gemm_1x1.ALGORITHM:  # which takes all weights
         return (chosen[0],)
     tuned = [each for each in supported_algorithms(problem) if each.name == problem.algorithm]

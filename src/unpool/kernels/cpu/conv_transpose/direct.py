@@ -8,24 +8,25 @@ zeros are multiplied, so weights must be finite; rows outside x are left out.
 """
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from unpool.geometry import Axis, tap_spans, upsampling_walk
+from unpool.geometry import Axis, reach, tap_spans, upsampling_walk
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.axes import axis_at, large_sizes, small_sizes
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, finite
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, group_shape, is_empty
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import even_job_count
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overload_by_type
 
 PANEL_BYTES = 1 << 16  # rows of x that are laid out at once: they stay in the second cache
 # rows of y that are written kind by kind, so that short ones seldom load the terms of their kind; beyond that rows are
@@ -101,35 +102,45 @@ class RowTerms(NamedTuple):
     bias: Any  # in all lanes
 
 
-def is_cheapest(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> bool:
+@jit_inline
+def is_cheapest(axes: Any, channels: int, maps: int, size: int) -> bool:
     """True if this algorithm is the fastest, for channels and maps of a group, and elements of `size` bytes."""
     return _relative_products(axes, channels, maps, size) <= 1 and fits(axes, channels, size)
 
 
-@lru_cache(maxsize=1024)
-def _relative_products(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> float:
+@jit_inline
+def _relative_products(axes: Any, channels: int, maps: int, size: int) -> float:
     """Products for an output, over the maximum with which this algorithm is the fastest."""
-    if not channels or not all(axis.small and axis.large for axis in axes):
+    if channels == 0 or large_sizes(axes, 0) == 0 or small_sizes(axes, 0) == 0:
         return math.inf
-    lanes, steps = NARROW * vector_bytes() // size, -(-axes[-1].large // axes[-1].window.stride)
+    last = axis_at(axes, len(axes) - 1)
+    lanes, steps, share = NARROW * vector_bytes() // size, -(-last.large // last.window.stride), 1.0
     filled = -(-steps // lanes) * lanes / steps
-    products = channels * math.prod(axis.window.size / axis.window.stride for axis in axes) * filled
+    for number in range(len(axes)):
+        window = axis_at(axes, number).window
+        share *= window.size / window.stride
     most = MOST_PRODUCTS_ALONE if maps == 1 else MOST_PRODUCTS_OF_FEW if maps < FEW_MAPS else MOST_PRODUCTS
-    return products / most
+    return channels * share * filled / most
 
 
-def fits(axes: tuple[Axis, ...], channels: int, size: int) -> bool:
+@jit_inline
+def fits(axes: Any, channels: int, size: int) -> bool:
     """True if the stride along the lanes is supported, and tables and panel are small; no axis is empty."""
-    *leading, last = axes
-    if last.window.stride not in STRIDES or math.prod(axis.large for axis in leading) > MOST_ROWS:
+    last, leading = axis_at(axes, len(axes) - 1), axes[: len(axes) - 1]
+    if last.window.stride not in STRIDES or large_sizes(leading, 0) > MOST_ROWS:
         return False
-    rows = math.prod(axis.small for axis in leading)
+    rows = small_sizes(leading, 0)
     if len(leading) == 1:
-        rows = min(rows, leading[0].window.reach // leading[0].window.stride + 1)
-    width = min(MOST_STEPS, last.large // last.window.stride) + last.window.reach + 8 * vector_bytes() // size
-    kinds = math.prod(len(kinds_of(axis)[0]) * axis.window.size / axis.window.stride for axis in leading)
-    is_small = channels * rows * width * size <= MOST_PANEL_BYTES
-    return is_small and channels * kinds * last.window.size <= MOST_TERMS
+        window = axis_at(leading, 0).window
+        rows = min(rows, reach(window) // window.stride + 1)
+    width = min(MOST_STEPS, last.large // last.window.stride) + reach(last.window) + 8 * vector_bytes() // size
+    if channels * rows * width * size > MOST_PANEL_BYTES:
+        return False
+    kinds = 1.0
+    for number in range(len(leading)):
+        axis = axis_at(leading, number)
+        kinds = kinds * (len(kinds_of(axis)[0]) * axis.window.size / axis.window.stride)
+    return channels * kinds * last.window.size <= MOST_TERMS
 
 
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
@@ -187,6 +198,29 @@ def kinds_of(axis: Axis):
     """Kinds of positions of an axis, by the first tap that reaches it and the number of taps; and each one's kind."""
     walk = upsampling_walk(axis)
     return np.unique(np.stack([np.where(walk.count, walk.tap, 0), walk.count], 1), axis=0, return_inverse=True)
+
+
+@compile_as(kinds_of)
+def _kinds_of(axis: Any) -> Callable[..., Any]:
+    def compiled(axis):
+        walk, count = upsampling_walk(axis), 0
+        kinds, number = np.empty((axis.window.size * (axis.window.size + 1) + 1, 2), np.int64), walk.count.copy()
+        for place in range(number.size):
+            first, taps, at = walk.tap[place] if walk.count[place] else 0, walk.count[place], 0
+            while at < count and (kinds[at, 0], kinds[at, 1]) < (first, taps):
+                at += 1
+            if at == count or kinds[at, 0] != first or kinds[at, 1] != taps:
+                for other in range(count, at, -1):
+                    kinds[other, 0], kinds[other, 1] = kinds[other - 1, 0], kinds[other - 1, 1]
+                kinds[at, 0], kinds[at, 1], count = first, taps, count + 1
+        for place in range(number.size):
+            first, taps, at = walk.tap[place] if walk.count[place] else 0, walk.count[place], 0
+            while kinds[at, 0] != first or kinds[at, 1] != taps:
+                at += 1
+            number[place] = at
+        return kinds[:count], number
+
+    return compiled
 
 
 def rows_of(leading: tuple[Axis, ...]):
@@ -361,9 +395,18 @@ def write_block(out, left, source, sums, activation, static):
     return write
 
 
-def _supports(problem: ConvTransposeProblem) -> bool:
-    channels, _, size = problem.group_shape
-    return problem.is_plain and not problem.is_empty and fits(problem.axes, channels, size)
+@jit_inline
+def supports(problem: ConvTransposeProblem) -> bool:
+    """As `Algorithm.supports`."""
+    channels, _, size = group_shape(problem)
+    return problem.is_plain and not is_empty(problem) and fits(problem.axes, channels, size)
+
+
+@jit_inline
+def is_faster(problem: ConvTransposeProblem, _: Any) -> bool:
+    """As `Algorithm.is_faster`."""
+    channels, maps, size = group_shape(problem)
+    return is_cheapest(problem.axes, channels, maps, size)
 
 
 def _pack(w: Any, request: PackRequest) -> Any:
@@ -380,8 +423,8 @@ def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | 
 
 ALGORITHM = Algorithm(
     "direct",
-    supports=_supports,
-    is_faster=lambda problem, _: is_cheapest(problem.axes, *problem.group_shape),
+    supports=supports,
+    is_faster=is_faster,
     steps=_steps,
     fits=lambda problem, epilogue: problem.is_plain and epilogue.is_simple,
     pack=_pack,

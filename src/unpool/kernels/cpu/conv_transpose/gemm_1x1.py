@@ -9,6 +9,7 @@ would use threads of its own, which then spin for milliseconds on cores that oth
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import copy_rows
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.axes import axis_at, large_sizes
 from unpool.kernels.cpu.conv_transpose.algorithm import (
     Algorithm,
     CallContext,
@@ -25,14 +27,20 @@ from unpool.kernels.cpu.conv_transpose.algorithm import (
     Steps,
     packing,
 )
-from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import (
+    TOGETHER,
+    ConvTransposeProblem,
+    element_size,
+    split_cost,
+    window_taps,
+)
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overload_by_type
 
 TILES = {16: (4, 3), 32: (8, 3)}  # by the number of vector registers: images, and vectors of columns
 TILE_OF_ONE = (1, 8)  # the same for one image
@@ -50,9 +58,10 @@ class GemmParams(NamedTuple):
     activation: vec.ActivationParams  # of the sums
 
 
+@jit_inline
 def activates(problem: ConvTransposeProblem) -> bool:
     """True if the call can activate: if y consists of whole windows, and of many."""
-    return _is_whole(problem) and not _is_narrow(problem, problem.taps)
+    return is_whole(problem.axes) and not is_narrow(problem, window_taps(problem.axes))
 
 
 def steps(
@@ -65,22 +74,21 @@ def steps(
     y: Operand,
 ) -> tuple[KernelStep, ...]:
     """The steps that write y, from arrays of one type, activated only where `activates` allows it."""
-    if _is_whole(problem):
+    if is_whole(problem.axes):
         return (_multiply(problem, epilogue, problem.taps, x, w, b, y),)
-    channels, planes = problem.channels, problem.batch * problem.maps
-    target, source = zip(*(_overlap(axis) for axis in problem.axes), strict=True)
-    met = [part.stop - part.start for part in source]
-    starts = [part.start for part in source]
+    channels, planes, origin = problem.channels, problem.batch * problem.maps, [0] * len(problem.axes)
+    starts, stops = zip(*(met_span(axis) for axis in problem.axes), strict=True)
+    met = [stop - start for start, stop in zip(starts, stops, strict=True)]
     sizes, larges = [axis.window.size for axis in problem.axes], [axis.large for axis in problem.axes]
     before: tuple[KernelStep, ...] = ()
-    if problem.batch * problem.taps > _CROP_LIMIT * (problem.batch * problem.large + channels * problem.taps):
+    if is_cropped(problem):
         kept = memory.scratch((channels, problem.maps, *met), y.dtype)
-        rows = copy_rows.box_rows((sizes, met), (starts, [0] * len(met)), met)
+        rows = copy_rows.box_rows((sizes, met), (starts, origin), met)
         crop = copy_rows.launch(channels * problem.maps, (problem.taps, math.prod(met), met[-1]), rows)
         before = (KernelStep(crop, (), (w.flat(), kept.flat(is_writable=True), w.flat())),)
-        w, sizes, starts = kept, met, [0] * len(met)
+        w, sizes, starts = kept, met, tuple(origin)
     windows = memory.scratch((problem.batch, problem.maps, *sizes), y.dtype)
-    rows = copy_rows.box_rows((sizes, larges), (starts, [part.start for part in target]), met)
+    rows = copy_rows.box_rows((sizes, larges), (starts, origin), met)
     place = copy_rows.launch(planes, (math.prod(sizes), problem.large, met[-1]), rows, problem.maps)
     placed = KernelStep(place, (), (windows.flat(), y.flat(is_writable=True), b.flat()))
     if math.prod(met) == 0:
@@ -88,30 +96,56 @@ def steps(
     return (*before, _multiply(problem, PLAIN, math.prod(sizes), x, w, b, windows), placed)
 
 
-def _is_whole(problem: ConvTransposeProblem) -> bool:
-    return all(axis.begin == 0 and axis.large == axis.window.size for axis in problem.axes)
+@jit_inline
+def is_cropped(problem: ConvTransposeProblem) -> bool:
+    """True if weights are cropped in every run, rather than windows."""
+    taps, large = window_taps(problem.axes), large_sizes(problem.axes, 0)
+    return problem.batch * taps > _CROP_LIMIT * (problem.batch * large + problem.channels * taps)
+
+
+@jit_inline
+def is_whole(axes: Any) -> bool:
+    """True if y consists of whole windows."""
+    for number in range(len(axes)):
+        axis = axis_at(axes, number)
+        if axis.begin != 0 or axis.large != axis.window.size:
+            return False
+    return True
+
+
+@jit_inline
+def meets_some(axes: Any) -> bool:
+    """True if some output meets a tap."""
+    for number in range(len(axes)):
+        start, stop = met_span(axis_at(axes, number))
+        if start == stop:
+            return False
+    return True
 
 
 def met_taps(problem: ConvTransposeProblem) -> tuple[slice, ...]:
     """The taps of a window that some output meets, per axis: the others need not be read. All where none is met."""
-    met = tuple(_overlap(axis)[1] for axis in problem.axes)
-    every = tuple(slice(0, axis.window.size) for axis in problem.axes)
-    return met if all(tap.start < tap.stop for tap in met) else every
+    if meets_some(problem.axes):
+        return tuple(slice(*met_span(axis)) for axis in problem.axes)
+    return tuple(slice(0, axis.window.size) for axis in problem.axes)
 
 
 def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
     """The same call with windows of these taps only."""
-    axes = [
-        axis._replace(window=Window(tap.stop - tap.start), begin=axis.begin - tap.start)
-        for axis, tap in zip(problem.axes, met_taps(problem), strict=True)
-    ]
-    return problem._replace(axes=tuple(axes))
+    return problem._replace(axes=tuple(map(met_axis, problem.axes))) if meets_some(problem.axes) else problem
 
 
-def _overlap(axis: Axis) -> tuple[slice, slice]:
-    """The positions that y and the window share, counted in each."""
-    stop = min(axis.window.size, axis.begin + axis.large)
-    return slice(0, max(0, stop - axis.begin)), slice(axis.begin, max(axis.begin, stop))
+@jit_inline
+def met_axis(axis: Axis) -> Axis:
+    """An axis with a window of the taps that some output meets."""
+    start, stop = met_span(axis)
+    return Axis(axis.large, axis.small, Window(stop - start, 1, 1), axis.begin - start)
+
+
+@jit_inline
+def met_span(axis: Axis) -> tuple[int, int]:
+    """The taps that outputs meet: the first, and the one after the last."""
+    return axis.begin, max(axis.begin, min(axis.window.size, axis.begin + axis.large))
 
 
 def _multiply(
@@ -119,7 +153,7 @@ def _multiply(
 ) -> KernelStep:
     """The step that writes all windows, of `taps` taps each."""
     columns = problem.maps * taps
-    if _is_narrow(problem, taps):
+    if is_narrow(problem, taps):
         launch = Launch(multiply_maps, problem.maps, problem.batch * problem.channels * columns, problem.batch)
         return KernelStep(launch, (), (x.flat(), w.flat(), b.flat(), windows.flat(is_writable=True)))
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
@@ -127,20 +161,31 @@ def _multiply(
     args = record(params, activation=vec.activation_dtype(problem.dtype))
     kernel = _make_kernel_of_one(problem.dtype) if problem.batch == 1 else _make_kernel(problem.dtype)
     parts = 1 if problem.batch == 1 else PARTS_PER_THREAD
-    work = problem.split_cost * taps // problem.taps
-    return KernelStep(Launch(kernel, -(-columns // _width(problem)), work, args, parts=parts), (x, w, b, windows))
+    work = split_cost(problem) * taps // problem.taps
+    return KernelStep(Launch(kernel, -(-columns // width(problem)), work, args, parts=parts), (x, w, b, windows))
 
 
-def _tile(problem: ConvTransposeProblem) -> tuple[int, int]:
-    return TILE_OF_ONE if problem.batch == 1 else TILES[vector_registers()]
+def _vectors() -> int:
+    """Vectors of columns in a tile for several images."""
+    return TILES[vector_registers()][1]
 
 
-def _width(problem: ConvTransposeProblem) -> int:
-    return _tile(problem)[1] * (vector_bytes() // problem.dtype.itemsize)
+@compile_as(_vectors)
+def _compiled_vectors() -> Callable[..., Any]:
+    vectors = _vectors()
+    return lambda: vectors
 
 
-def _is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
-    return problem.maps * taps < _width(problem)
+@jit_inline
+def width(problem: ConvTransposeProblem) -> int:
+    """Columns of a tile."""
+    return (TILE_OF_ONE[1] if problem.batch == 1 else _vectors()) * (vector_bytes() // element_size(problem))
+
+
+@jit_inline
+def is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
+    """True if all columns are fewer than those of a tile."""
+    return problem.maps * taps < width(problem)
 
 
 @jit(fastmath={"contract"})
@@ -293,10 +338,16 @@ def sum_tile(images, weights, target, params, static):
     return sum_up
 
 
+@jit_inline
 def is_possible(problem: ConvTransposeProblem) -> bool:
     """True if all windows are of one element of x, without dilation: then nothing overlaps."""
-    is_single_group = problem.group == 1 and problem.batch * problem.channels > 0
-    return is_single_group and all(axis.small == 1 and axis.window.dilation == 1 for axis in problem.axes)
+    if problem.group != 1 or problem.batch * problem.channels == 0:
+        return False
+    for number in range(len(problem.axes)):
+        axis = axis_at(problem.axes, number)
+        if axis.small != 1 or axis.window.dilation != 1:
+            return False
+    return True
 
 
 def _pack(w: Any, request: PackRequest) -> Any:

@@ -21,22 +21,15 @@ import numpy.typing as npt
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan, rows
-from unpool.kernels.cpu.conv_transpose.algorithm import (
-    Algorithm,
-    CallContext,
-    PackRequest,
-    Steps,
-    finite,
-    is_narrow,
-)
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, finite, is_narrow
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, group_shape, is_empty, window_taps
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector import BITS
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
 Table = npt.NDArray[np.int64]
 PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
@@ -448,6 +441,7 @@ def scatter(out, source, places, elements, bias, params, static):
     return write
 
 
+@jit_inline
 def cost(problem: ConvTransposeProblem) -> float:
     """The time in multiply-adds of a filled tile; infinity where tables or memory would be too large."""
     if not phases_plan.is_listed(problem):
@@ -455,10 +449,17 @@ def cost(problem: ConvTransposeProblem) -> float:
     return problem.group * problem.batch * phases_plan.blocking_of(problem).cost
 
 
-def _is_faster(problem: ConvTransposeProblem, _: Algorithm) -> bool:
+@jit_inline
+def supports(problem: ConvTransposeProblem) -> bool:
+    """As `Algorithm.supports`."""
+    return not is_empty(problem) and cost(problem) < math.inf
+
+
+@jit_inline
+def is_faster(problem: ConvTransposeProblem, _: Any) -> bool:
     """True if the phases, and packing in every call, cost less than the rows."""
-    channels, maps, _size = problem.group_shape
-    packing = PACKING * channels * maps * problem.taps + (0 if problem.is_cached else PACK_CALL)
+    channels, maps, _size = group_shape(problem)
+    packing = PACKING * channels * maps * window_taps(problem.axes) + (0 if problem.is_cached else PACK_CALL)
     return phases_plan.blocking_of(problem).cost + packing / problem.batch < rows.cost(problem)
 
 
@@ -484,8 +485,8 @@ def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | 
 
 ALGORITHM = Algorithm(
     "phases",
-    supports=lambda problem: not problem.is_empty and cost(problem) < math.inf,
-    is_faster=_is_faster,
+    supports=supports,
+    is_faster=is_faster,
     steps=_steps,
     fits=lambda problem, epilogue: epilogue.is_simple and not is_narrow(problem, epilogue),
     pack=_pack,

@@ -7,17 +7,26 @@ per channel, and every tap is an offset into it, whatever the rank. Phases with 
 """
 
 import math
+from collections.abc import Callable
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem, phase_count, window_taps
 from unpool.kernels.cpu.fold_axes import padded_rows
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
-from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes, parts_per_thread
+from unpool.kernels.cpu.machine.jobs import (
+    JobSplit,
+    choose_time,
+    even_sizes,
+    finish_time,
+    has_even_shares,
+    parts_per_thread,
+)
 from unpool.kernels.cpu.machine.threads import max_threads
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 from unpool.shape_cache import cached
 
 LAYING = 3  # laying out an element of the line: a load and a store, where a product takes 1/16 of an instruction
@@ -57,6 +66,40 @@ class PhaseGrid(NamedTuple):
     margin: int  # elements that the last output reads beyond its position
     classes: tuple[PhaseClass, ...]  # what is computed at every position
     phases: tuple[int, ...]  # per axis
+
+
+class ClassSize(NamedTuple):
+    """The size of a class."""
+
+    phases: int
+    taps: int  # of each of them
+
+
+def class_count(plan: PhaseGrid) -> int:
+    """The number of classes."""
+    return len(plan.classes)
+
+
+def class_size(plan: PhaseGrid, number: int) -> ClassSize:
+    """The size of a class."""
+    return ClassSize(len(plan.classes[number].phases), len(plan.classes[number].offsets))
+
+
+@jit_inline
+def grid_phases(plan: PhaseGrid) -> int:
+    """Phases of all axes together."""
+    count = 1
+    for phases in plan.phases:
+        count *= phases
+    return count
+
+
+@jit_inline
+def line_pitch(plan: PhaseGrid, block: int, lanes: int) -> tuple[int, int]:
+    """Elements between the lines of a channel that one block reads, and between channels: odd numbers of 64 bytes."""
+    line = -(-(block + plan.margin + lanes) // 16) * 16
+    whole = len(plan.copies) * line
+    return line, whole + (16 - whole) % 32
 
 
 @cached(256)
@@ -116,13 +159,6 @@ def _classes(axes, shifts, lowest, pitches, lines) -> tuple[PhaseClass, ...]:
         )
         for places, members in members_of.items()
     )
-
-
-def line_pitch(plan: PhaseGrid, block: int, lanes: int) -> tuple[int, int]:
-    """Elements between the lines of a channel that one block reads, and between channels: odd numbers of 64 bytes."""
-    line = -(-(block + plan.margin + lanes) // 16) * 16
-    whole = len(plan.copies) * line
-    return line, whole + (16 - whole) % 32
 
 
 def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
@@ -186,6 +222,12 @@ def tile_shapes() -> tuple[tuple[int, int], ...]:
     return TILES[vector_registers()]
 
 
+@compile_as(tile_shapes)
+def _tile_shapes() -> Callable[..., Any]:
+    shapes = tile_shapes()
+    return lambda: shapes
+
+
 class Blocking(NamedTuple):
     """Blocks, chunks and tiles of the work, and its cost."""
 
@@ -203,10 +245,10 @@ def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blo
     return _cheapest(axes, channels, maps, size, max_threads())
 
 
+@jit_inline
 def is_listed(problem: ConvTransposeProblem) -> bool:
     """True if tables of all phases and taps have a sensible size."""
-    phases = math.prod(min(axis.window.stride, axis.large) for axis in problem.axes)
-    return max(problem.taps, phases) <= MOST_TAPS
+    return max(window_taps(problem.axes), phase_count(problem.axes)) <= MOST_TAPS
 
 
 def blocking_of(problem: ConvTransposeProblem) -> Blocking:
@@ -223,26 +265,27 @@ def blockings(axes: tuple[Axis, ...], channels: int, maps: int, size: int, cores
     """The candidates of `blocking`."""
     lanes = vector_bytes() // size
     plans = [phase_grid(axes), phase_grid(axes, is_spread=True), phase_grid(axes, is_spread=True, whole=lanes)]
-    return [_blocking(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(tile_shapes()))]
+    return [cut_for(plan, channels, maps, lanes, tile, cores) for plan in plans for tile in range(len(tile_shapes()))]
 
 
-def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, cores: int) -> Blocking:
+@jit_inline
+def cut_for(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, cores: int) -> Blocking:
     """Blocks and chunks for one line and one shape of tiles; infinite cost where it needs too much memory.
 
     A chunk for each core is enough, unless it is very large: all tiles of a chunk share the input in the first cache.
     """
     rows, vectors = tile_shapes()[tile]
-    step, phases, copies = vectors * lanes, math.prod(plan.phases), len(plan.copies)
+    step, phases, copies = vectors * lanes, grid_phases(plan), len(plan.copies)
     size = vector_bytes() // lanes
     room = NEAR_BYTES if channels < FEW else RESULT_BYTES
     near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
     fitting = min(near, room // (size * phases * min(maps, rows)))
-    tiles = -(-plan.length // step)
-    small = max(
-        JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step),
-        -(-TILES_TOGETHER // min(len(each.phases) for each in plan.classes)),
-    )
+    tiles, fewest = -(-plan.length // step), phases
+    for number in range(class_count(plan)):
+        fewest = min(fewest, class_size(plan, number).phases)
+    small = max(JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step), -(-TILES_TOGETHER // fewest))
     small = max(small, -(-maps // rows) // cores)
+    block, chunk, workspace = 0, 0, 0
     for most in (max(4, fitting // step), 1):
         block = -(-tiles // -(-tiles // most)) * step
         chunk = min(maps, max(1, min(small, room // (size * phases * rows * block))) * rows)
@@ -260,40 +303,58 @@ def _blocking(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, 
 
 def blocking_for_threads(base: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
     """The blocking with the blocks that the threads finish first, chunks unchanged; and the parts of each thread."""
-    tiles = -(-base.plan.length // base.step)
-    blocks = [part * base.step for part in even_sizes(tiles, base.block // base.step)]
-    splits = [_split_of(base, block, problem) for block in blocks]
-    split = choose_split(splits, threads)
-    return base._replace(block=blocks[splits.index(split)]), parts_per_thread(split, threads)
+    block, parts = block_for_threads(base, problem, threads)
+    return base._replace(block=block), parts
 
 
+@jit_inline
+def block_for_threads(base: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[int, int]:
+    """The block that the threads finish first, and the parts of each thread."""
+    sizes = even_sizes(-(-base.plan.length // base.step), base.block // base.step)
+    times, are_even = np.empty(len(sizes), np.float64), np.empty(len(sizes), np.bool_)
+    for number in range(len(sizes)):
+        split = _split_of(base, sizes[number] * base.step, problem)
+        times[number], are_even[number] = finish_time(split, threads), has_even_shares(split, threads)
+    block = sizes[choose_time(times, are_even)] * base.step
+    return block, parts_per_thread(_split_of(base, block, problem), threads)
+
+
+@jit_inline
 def _split_of(base: Blocking, block: int, problem: ConvTransposeProblem) -> JobSplit:
     """Cost of jobs with blocks of `block` positions, in multiply-adds."""
     plan, rows, channels = base.plan, tile_shapes()[base.tile][0], problem.channels // problem.group
     planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // base.chunk)
-    columns, stores = -(-plan.length // base.step) * base.step, math.prod(plan.phases) * STORING
+    columns, stores = -(-plan.length // base.step) * base.step, grid_phases(plan) * STORING
     last = plan.padded[-1]
     vectors = -(-(block + plan.margin) // last) * -(-last * tile_shapes()[base.tile][1] // base.step)
-    some, every = (channels * _filled(plan, maps, rows) for maps in (base.chunk, problem.maps))
-    return JobSplit(
-        jobs=planes * blocks * chunks,
-        each=some * (block + RELOADING) + base.chunk * stores * block,
-        total=planes * (every * (columns + blocks * RELOADING) + problem.maps * stores * columns),
-        along=chunks,
-        before=FILLING * channels * len(plan.copies) * vectors,
-    )
+    some, every = channels * _filled(plan, base.chunk, rows), channels * _filled(plan, problem.maps, rows)
+    each = some * (block + RELOADING) + base.chunk * stores * block
+    total = planes * (every * (columns + blocks * RELOADING) + problem.maps * stores * columns)
+    return JobSplit(planes * blocks * chunks, each, total, chunks, FILLING * channels * len(plan.copies) * vectors)
 
 
+@jit_inline
 def _filled(plan: PhaseGrid, maps: int, rows: int) -> int:
     """Products of one channel and position for `maps` output channels, those of unfilled tiles included."""
-    return sum(len(each.offsets) * -(-len(each.phases) * maps // rows) * rows for each in plan.classes)
+    products = 0
+    for number in range(class_count(plan)):
+        size = class_size(plan, number)
+        products += size.taps * -(-size.phases * maps // rows) * rows
+    return products
 
 
+@jit_inline
 def channels_together(channels: int, taps: int) -> int:
     """Channels that are summed at once: equal shares of all, with about `products_together` products."""
     return -(-channels // max(1, -(-channels * taps // products_together(channels * taps))))
 
 
+@jit_inline
 def products_together(products: int) -> int:
     """Products that are summed at once: about the number of such sums, because errors grow with both."""
-    return max(TOGETHER, math.isqrt(products))
+    root = int(math.sqrt(products))
+    while root * root > products:
+        root -= 1
+    while (root + 1) * (root + 1) <= products:
+        root += 1
+    return max(TOGETHER, root)

@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from unpool.geometry import Axis, tap_spans, upsampling_walk
+from unpool.kernels.cpu.axes import axis_at, small_sizes
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, Steps
-from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem, group_shape, window_taps
 from unpool.kernels.cpu.fold_axes import list_rows, row_plan
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
 PRODUCT = 5  # a multiply-add, of which every one loads and stores its sum
@@ -49,11 +51,12 @@ class RowsTables(NamedTuple):
     spans: Table  # per tap along the lanes its number, the small positions [low, high) it carries, its phase and shift
 
 
+@jit_inline
 def cost(problem: ConvTransposeProblem) -> float:
     """The cost of one image and group, in multiply-adds."""
-    channels, maps, _ = problem.group_shape
-    products = channels * maps * math.prod(axis.window.size * axis.small for axis in problem.axes)
-    return products * (PRODUCT + CALL / problem.axes[-1].small)
+    axes, (channels, maps, _) = problem.axes, group_shape(problem)
+    products = channels * maps * window_taps(axes) * small_sizes(axes, 0)
+    return products * (PRODUCT + CALL / axis_at(axes, len(axes) - 1).small)
 
 
 def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps:

@@ -25,17 +25,25 @@ Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpool.geometry import Axis, tap_spans
+from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
+from unpool.kernels.cpu.axes import axis_at, large_sizes, small_sizes
 from unpool.kernels.cpu.conv_transpose import winograd_kernel, winograd_tiling
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, WinogradTiling, find_tiling, tiling_of
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, window_taps
+from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
+    FLAT,
+    DepthAxis,
+    WinogradTiling,
+    tiling_of,
+    tiling_size,
+)
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import second_cache_bytes, vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
@@ -43,6 +51,7 @@ from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
 from unpool.kernels.cpu.vector import BITS
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 PANEL_BYTES = 1 << 22  # transformed inputs of one block of positions, all channels, stay in the third cache
 MOST_VECTORS = 16  # of positions in a block: more would share each weight, but their products leave the second cache
@@ -89,6 +98,7 @@ def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks
     return next(each for each in candidates if each.jobs is chosen)
 
 
+@jit_inline
 def _most_vectors(channels: int) -> int:
     """Vectors of positions in a block, on any processor: algorithms are compared by it, everywhere with one result."""
     return max(winograd_kernel.VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
@@ -110,25 +120,29 @@ def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBl
     return WinogradBlocks(block, chunk, JobSplit(problem.group * blocks * chunks, each, total, chunks, before))
 
 
-def cost(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
+@jit_inline
+def cost(axes: Any, batch: int, channels: int, maps: int, size: int, is_cached: bool) -> float:
     """The cost of a group of channels and maps, in multiply-adds of full tiles; infinity where it does not fit."""
-    tiling = find_tiling(axes)
-    if tiling is None or not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
+    if not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
         return math.inf
-    if channels * math.prod(_fewest_met(axis) for axis in axes) < LEAST_TERMS:
+    tiling, fewest = tiling_size(axes), channels
+    if tiling.tiles == 0:
+        return math.inf
+    for number in range(2):
+        fewest *= fewest_met(axis_at(axes, number))
+    if fewest < LEAST_TERMS:
         return math.inf
     lanes, rows = vector_bytes() // size, winograd_kernel.tile_rows()
-    blocks = -(-batch * math.prod(tiling.tiles) // (_most_vectors(channels) * lanes))
-    positions = max(2 * lanes, -(-batch * math.prod(tiling.tiles) // lanes) * lanes)
-    weights = len(tiling.entries) * -(-maps // rows) * rows * channels
-    phases = tiling.phases
-    moved = positions * (channels * _INPUT_COST + maps * phases * _OUTPUT_COST)
-    if axes[1].window.stride > 2:
-        moved += batch * maps * math.prod(axis.large for axis in axes) * _SCATTER_COST
-    return weights * (positions + blocks * _WEIGHT_COST + (0 if is_cached else _PACK_COST)) + moved
+    blocks = -(-batch * tiling.tiles // (_most_vectors(channels) * lanes))
+    positions = max(2 * lanes, -(-batch * tiling.tiles // lanes) * lanes)
+    weights = tiling.entries * -(-maps // rows) * rows * channels
+    moved = positions * (channels * _INPUT_COST + maps * tiling.phases * _OUTPUT_COST)
+    if axis_at(axes, 1).window.stride > 2:
+        moved += batch * maps * large_sizes(axes, 0) * _SCATTER_COST
+    return float(weights * (positions + blocks * _WEIGHT_COST + (0 if is_cached else _PACK_COST)) + moved)
 
 
-def _fewest_met(axis: Axis) -> int:
+def fewest_met(axis: Axis) -> int:
     """The least positions of x that an output at a border reads along an axis."""
     met = np.zeros(axis.large, np.int64)
     for _, low, high, offset in tap_spans(axis):
@@ -136,18 +150,30 @@ def _fewest_met(axis: Axis) -> int:
     return int(met[met > 0].min(initial=axis.window.size))
 
 
-@lru_cache(maxsize=1024)
-def share(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> float:
+@compile_as(fewest_met)
+def _fewest_met(axis: Any) -> Callable[..., Any]:
+    def compiled(axis):
+        fewest, counts = axis.window.size, upsampling_walk(axis).count
+        for place in range(counts.size):
+            if counts[place] > 0:
+                fewest = min(fewest, counts[place])
+        return fewest
+
+    return compiled
+
+
+@jit_inline
+def share(axes: Any, batch: int, channels: int, maps: int, size: int, is_cached: bool) -> float:
     """The cost of a call over that of a product for every tap; arguments are those of `cost`."""
-    taps = math.prod(axis.small * axis.window.size for axis in axes)
-    outputs = math.prod(axis.large for axis in axes)
-    dense = batch * maps * (channels * taps + outputs * _STORE_COST)
-    return cost(axes, batch, channels, maps, size, is_cached=is_cached) / dense if dense else math.inf
+    taps = small_sizes(axes, 0) * window_taps(axes)
+    dense = batch * maps * (channels * taps + large_sizes(axes, 0) * _STORE_COST)
+    return cost(axes, batch, channels, maps, size, is_cached) / dense if dense > 0 else math.inf
 
 
-def is_cheapest(axes: tuple[Axis, ...], batch: int, channels: int, maps: int, size: int, *, is_cached: bool) -> bool:
+@jit_inline
+def is_cheapest(axes: Any, batch: int, channels: int, maps: int, size: int, is_cached: bool) -> bool:
     """True if a call costs less than a product for every tap."""
-    return share(axes, batch, channels, maps, size, is_cached=is_cached) < 1
+    return share(axes, batch, channels, maps, size, is_cached) < 1
 
 
 def packing_key(axes: tuple[Axis, ...]) -> tuple[object, ...]:

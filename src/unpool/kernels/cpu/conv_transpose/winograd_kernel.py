@@ -8,6 +8,7 @@ A block of positions goes through three arrays, each with its positions along th
     lines[phase, row, position * m + column]  outputs of one map, before the phases are interleaved
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, specialize
-from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overload_by_type
 
 VECTORS = 3  # vectors of positions in a tile of the product; two where three do not divide them
 CHANNELS_AT_ONCE = 64  # channels that are summed before they are added to others: errors grow with the length of a sum
@@ -58,6 +59,12 @@ class WinogradParams(NamedTuple):
 def tile_rows() -> int:
     """Rows of a tile of the product: with VECTORS vectors each they fill the registers."""
     return 8 if vector_registers() == 32 else 4
+
+
+@compile_as(tile_rows)
+def _tile_rows() -> Callable[..., Any]:
+    rows = tile_rows()
+    return lambda: rows
 
 
 @specialize

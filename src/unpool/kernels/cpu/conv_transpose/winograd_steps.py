@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import copy_rows
+from unpool.kernels.cpu.axes import axis_at
 from unpool.kernels.cpu.conv_transpose import phases, winograd, winograd_accuracy
 from unpool.kernels.cpu.conv_transpose.algorithm import (
     NO_STEPS,
@@ -23,7 +24,7 @@ from unpool.kernels.cpu.conv_transpose.algorithm import (
     finite,
     packing,
 )
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, group_shape, is_empty
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import FallbackAxis, check_step
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
     DepthAxis,
@@ -35,6 +36,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.kernels.cpu.weights import own_weights, packings_of
 
 MAX_INACCURATE = 1 / 32  # of the tiles: with more of them, the next algorithm takes less time for all tiles
@@ -186,21 +188,49 @@ def _flat(problem: ConvTransposeProblem) -> ConvTransposeProblem:
     return flat
 
 
-def _flat_shape(problem: ConvTransposeProblem) -> tuple[Any, ...]:
-    """Arguments of Winograd's costs."""
-    flat = _flat(problem)
-    channels, maps, size = flat.group_shape
-    return flat.axes, flat.batch, channels, maps, size
+@jit_inline
+def _can_flatten(axes: Any) -> bool:
+    """As `flatten_depth` is not None."""
+    return len(axes) == 2 or (len(axes) == 3 and axis_at(axes, 0).window.stride == 1)
 
 
+@jit_inline
+def _flat_cost(problem: ConvTransposeProblem, is_cached: bool) -> float:
+    """The cost of a group of the call by slices."""
+    (channels, maps, size), (batch, taps) = group_shape(problem), _slices(problem)
+    axes = problem.axes[len(problem.axes) - 2 :]
+    return winograd.cost(axes, batch, channels * taps, maps, size, is_cached)
+
+
+@jit_inline
+def _slices(problem: ConvTransposeProblem) -> tuple[int, int]:
+    """The batch of the call by slices, and the slices that each of y reads."""
+    batch, taps = problem.batch, 1
+    if len(problem.axes) == 3:
+        first = axis_at(problem.axes, 0)
+        batch, taps = batch * first.large, first.window.size
+    return batch, taps
+
+
+@jit_inline
 def _cost(problem: ConvTransposeProblem) -> float:
-    return problem.group * winograd.cost(*_flat_shape(problem), is_cached=problem.is_cached)
+    return problem.group * _flat_cost(problem, problem.is_cached)
 
 
-def _supports(problem: ConvTransposeProblem) -> bool:
-    if problem.is_channels_last or problem.is_exact or problem.is_empty or flatten_depth(problem) is None:
+@jit_inline
+def supports(problem: ConvTransposeProblem) -> bool:
+    """As `Algorithm.supports`."""
+    if problem.is_channels_last or problem.is_exact or is_empty(problem) or not _can_flatten(problem.axes):
         return False
-    return winograd.cost(*_flat_shape(problem), is_cached=True) < math.inf
+    return _flat_cost(problem, True) < math.inf
+
+
+@jit_inline
+def is_faster(problem: ConvTransposeProblem, _: Any) -> bool:
+    """As `Algorithm.is_faster`."""
+    (channels, maps, size), (batch, taps) = group_shape(problem), _slices(problem)
+    axes = problem.axes[len(problem.axes) - 2 :]
+    return winograd.is_cheapest(axes, batch, channels * taps, maps, size, problem.is_cached)
 
 
 def _pack(w: Any, request: PackRequest) -> Any:
@@ -275,8 +305,8 @@ def _item(pair: Any, number: int) -> Any:
 
 ALGORITHM = Algorithm(
     "winograd",
-    supports=_supports,
-    is_faster=lambda problem, _: winograd.is_cheapest(*_flat_shape(problem), is_cached=problem.is_cached),
+    supports=supports,
+    is_faster=is_faster,
     steps=_steps,
     fits=lambda _, epilogue: epilogue.is_simple and not epilogue.is_channels_last,
     pack=_pack,

@@ -12,14 +12,16 @@ not copied; the kernels find its slices.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.axes import axis_at, large_sizes
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, phase_count
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 MOST_PHASES = 16
 
@@ -75,6 +77,78 @@ def tiling_of(axes: tuple[Axis, ...]) -> WinogradTiling:
     found = find_tiling(axes)
     assert found is not None
     return found
+
+
+class TilingSize(NamedTuple):
+    """The size of a tiling, all 0 where there is none."""
+
+    tiles: int  # of an image
+    entries: int
+    phases: int  # of both axes together
+
+
+def tiling_size(axes: tuple[Axis, ...]) -> TilingSize:
+    """The size of the tiling of a call."""
+    tiling = find_tiling(axes)
+    return (
+        TilingSize(0, 0, 0)
+        if tiling is None
+        else TilingSize(math.prod(tiling.tiles), len(tiling.entries), tiling.phases)
+    )
+
+
+@compile_as(tiling_size)
+def _tiling_size(axes: Any) -> Callable[..., Any]:
+    def compiled(axes):
+        if len(axes) != 2 or large_sizes(axes, 0) == 0 or phase_count(axes) > MOST_PHASES:
+            return TilingSize(0, 0, 0)
+        down, across = _side_size(axis_at(axes, 0)), _side_size(axis_at(axes, 1))
+        if down.span != across.span or not 2 <= down.span <= 3:
+            return TilingSize(0, 0, 0)
+        outputs = 5 - down.span
+        tiles = -(-down.windows // outputs) * -(-across.windows // outputs)
+        return TilingSize(tiles, down.points * across.points, phase_count(axes))
+
+    return compiled
+
+
+class SideSize(NamedTuple):
+    """One axis: as in `WinogradAxis`, and the points of all phases where some weight counts."""
+
+    span: int
+    windows: int
+    points: int
+
+
+@jit_inline
+def _side_size(axis: Axis) -> SideSize:
+    window, phases = axis.window, min(axis.window.stride, axis.large)
+    bounds, span, lowest = np.empty((phases, 2), np.int64), 0, 0
+    for phase in range(phases):
+        low, high = 1, 0
+        for tap in range(window.size):
+            place = phase + axis.begin - tap * window.dilation
+            if place % window.stride == 0:
+                shift = place // window.stride
+                low, high = (shift, shift) if low > high else (min(low, shift), max(high, shift))
+        bounds[phase, 0], bounds[phase, 1] = low, high
+        if low <= high:
+            lowest = low if span == 0 else min(lowest, low)
+            span = max(span, high - low + 1)
+    first, last, points = 0, 0, 0
+    for phase in range(phases):
+        low, high = bounds[phase, 0], bounds[phase, 1]
+        origin = max((low if low <= high else lowest) - (span - (high - low + 1)), lowest)
+        end = origin - (-(axis.large - phase) // window.stride)
+        first, last = (origin, end) if phase == 0 else (min(first, origin), max(last, end))
+        places = 0
+        for tap in range(window.size):
+            place = phase + axis.begin - tap * window.dilation
+            if place % window.stride == 0:
+                places |= 1 << (place // window.stride - origin)
+        # the points 0 and infinity have the first and the last weight, 1 and -1 have all
+        points += (places & 1) + (2 if places > 0 else 0) + (places >> (span - 1) & 1 if span > 0 else 0)
+    return SideSize(span, last - first, points)
 
 
 def _side(axis: Axis) -> WinogradAxis:

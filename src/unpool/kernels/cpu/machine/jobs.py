@@ -10,14 +10,15 @@ and MAX_IMBALANCE holds for any number of threads. This holds for rows of output
 that are put together up to 32 KiB.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpool.kernels.cpu.vector.registration import jit_inline
+from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 MAX_IMBALANCE = 1.15  # the busiest thread's share over the mean, up to which shares count as equal
+_PERCENT_OF_IMBALANCE = round(100 * MAX_IMBALANCE - 100)
 PARTS_PER_THREAD = 4  # unless much is prepared for each: a thread that ends early takes parts of others
 _WORTH_ANOTHER_SPLIT = 1.04  # times the shortest time: costs are no more precise
 _WORTH_EVEN_SHARES = 1.1  # times the shortest time
@@ -34,13 +35,14 @@ class JobSplit(NamedTuple):
     before: float = 0.0  # cost of preparing it
 
 
+@jit_inline
 def even_job_count(threads: int) -> int:
     """The least number of equal jobs from which on any number gives even shares.
 
     >>> even_job_count(1), even_job_count(2), even_job_count(16)
     (1, 7, 100)
     """
-    return max(1, -(-100 * (threads - 1) // round(100 * MAX_IMBALANCE - 100)))
+    return max(1, -(-100 * (threads - 1) // _PERCENT_OF_IMBALANCE))
 
 
 def even_sizes(units: int, most: int) -> list[int]:
@@ -52,11 +54,24 @@ def even_sizes(units: int, most: int) -> list[int]:
     return sorted({-(-units // -(-units // size)) for size in range(1, min(most, units) + 1)}, reverse=True)
 
 
+@compile_as(even_sizes)
+def _even_sizes(units: Any, most: Any) -> Callable[..., Any]:
+    def compiled(units, most):
+        sizes, count, last = np.empty(max(0, min(most, units)), np.int64), 0, 0
+        for size in range(sizes.size, 0, -1):
+            part = -(-units // -(-units // size))
+            if part != last:
+                sizes[count], count, last = part, count + 1, part
+        return sizes[:count]
+
+    return compiled
+
+
 def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
     """The split that the threads finish first, or the first one with even shares that takes little longer."""
     splits = list(splits)
     times = np.array([finish_time(split, threads) for split in splits], np.float64)
-    are_even = np.array([is_even(_busiest(split, threads), split.total, threads) for split in splits], np.bool_)
+    are_even = np.array([has_even_shares(split, threads) for split in splits], np.bool_)
     return splits[choose_time(times, are_even)]
 
 
@@ -83,6 +98,13 @@ def is_even(busiest: float, total: float, threads: int) -> bool:
     return bool(busiest * threads / total <= MAX_IMBALANCE)
 
 
+@jit_inline
+def has_even_shares(split: JobSplit, threads: int) -> bool:
+    """True if the shares of the threads count as equal."""
+    return is_even(_busiest(split, threads), split.total, threads)
+
+
+@jit_inline
 def finish_time(split: JobSplit, threads: int) -> float:
     """Cost of the busiest thread's jobs, and of what it prepares for them.
 
@@ -95,12 +117,14 @@ def finish_time(split: JobSplit, threads: int) -> float:
     return _busiest(split, threads) + rows * split.before
 
 
+@jit_inline
 def _busiest(split: JobSplit, threads: int) -> float:
     return min(-(-split.jobs // threads) * split.each, split.total)
 
 
+@jit_inline
 def parts_per_thread(split: JobSplit, threads: int) -> int:
     """The number of parts that each thread's jobs are split into."""
     most = -(-split.jobs // threads)
-    fitting = int(_WORTH_A_PART * most * split.each / split.before) if split.before else PARTS_PER_THREAD
+    fitting = int(_WORTH_A_PART * most * split.each / split.before) if split.before > 0 else PARTS_PER_THREAD
     return max(1, min(PARTS_PER_THREAD, fitting))
