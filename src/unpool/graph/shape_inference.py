@@ -190,9 +190,23 @@ class _GraphInference:
         version = max(self._graph.ir_version, FIRST_IR_WITH_DEFAULTS)
         model = helper.make_model(graph, opset_imports=self._imports, ir_version=version)
         try:
-            return onnx.shape_inference.infer_shapes(model).graph
+            return infer_by_onnx(model).graph
         except Exception as error:
             raise ModelError(f"model: type inference failed: {short_message(error)}. Export it again.") from error
+
+
+def infer_by_onnx(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types that onnx infers; in `model`, sizes below 0 become unknown, as in onnxruntime.
+
+    onnx computes with them as with other numbers.
+    """
+    graphs = [model.graph]
+    graphs += (graph for node in with_subgraph_nodes(model.graph.node) for _, graph in subgraphs(node))
+    for value in chain.from_iterable((*graph.input, *graph.output, *graph.value_info) for graph in graphs):
+        for dim in value.type.tensor_type.shape.dim if shapes.has_negative_sizes(value.type) else ():
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
+    return onnx.shape_inference.infer_shapes(model)
 
 
 class _SubgraphVisitor:

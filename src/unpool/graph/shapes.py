@@ -40,6 +40,11 @@ def dims(type_: onnx.TypeProto | None) -> Dims | None:
     )
 
 
+def has_negative_sizes(type_: onnx.TypeProto) -> bool:
+    """True if a size of a tensor type is below 0."""
+    return type_.HasField("tensor_type") and any(dim.dim_value < 0 for dim in type_.tensor_type.shape.dim)
+
+
 def static_dims(type_: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
     """`dims` with None in place of names."""
     known = dims(type_)

@@ -38,6 +38,7 @@ from unpool.graph.nodes import (
     writes,
 )
 from unpool.graph.semantics import Semantics, spec_of
+from unpool.graph.shape_inference import infer_by_onnx
 from unpool.graph.shapes import Types
 from unpool.graph.weights import strip_initializers
 from unpool.onnxruntime.costs import is_faster_in_unpool
@@ -263,7 +264,11 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
     nodes = list(with_subgraph_nodes(model.graph.node))
     for row in plan:
         node = nodes[row.position]
-        if row.runner != "unpool" or node.domain == DOMAIN:
+        if row.runner != "unpool":
+            continue
+        while node.input[-1] == "":  # onnxruntime refuses it among inputs of any number
+            node.input.pop()
+        if node.domain == DOMAIN:
             continue
         given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
         if domain(node) == NHWC:  # whose versions end earlier than those of the standard
@@ -280,7 +285,7 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
 def _types(model: onnx.ModelProto) -> Types:
     """The types of values as onnx infers them; none where it cannot."""
     try:
-        graph = onnx.shape_inference.infer_shapes(strip_initializers(model)).graph
+        graph = infer_by_onnx(strip_initializers(model)).graph
     except Exception as error:
         _log.info("model: onnx cannot infer its types: %s", error)
         return {}

@@ -19,7 +19,7 @@ from unpool.graph.errors import is_from_signal_handler, one_line
 from unpool.graph.graph import Graph
 from unpool.graph.nodes import domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
 from unpool.graph.semantics import Semantics
-from unpool.graph.shape_inference import infer
+from unpool.graph.shape_inference import infer, infer_by_onnx
 from unpool.graph.shapes import Types, without_shape
 from unpool.graph.weights import is_large, restore_initializers, strip_initializers
 from unpool.onnx_reference import new_ops
@@ -195,7 +195,7 @@ def _with_types(model: onnx.ModelProto, semantics: Semantics) -> onnx.ModelProto
         onnx.ValueInfoProto(name=name, type=type_) for name, type_ in types.items() if name not in stated
     )
     try:
-        return onnx.shape_inference.infer_shapes(typed)
+        return infer_by_onnx(typed)
     except Exception as error:
         if is_from_signal_handler(error):
             raise

@@ -34,6 +34,7 @@ from unpool.passes.fuse_conv_transpose import DEFAULT_EPSILON, activation_attrib
 from unpool.passes.neighbours import Neighbours
 
 LEAST_SIZE = 50_000  # elements that are worth a step: it takes some 50 microseconds, and each element 1 ns less
+FIRST_SCALE_PER_CHANNEL = 21
 OPERATORS = ("InstanceNormalization", "GroupNormalization")
 
 
@@ -101,6 +102,11 @@ class _Finder(Neighbours):
         sizes = shapes.static_dims(self.types.get(x)) or (None,)
         return None in sizes or math.prod(size for size in sizes if size is not None) >= LEAST_SIZE
 
+    @property
+    def _has_scale_per_channel(self) -> bool:
+        """True for a GroupNormalization of this opset; in earlier ones a scale is that of a group."""
+        return self.graph.opsets.get("", 0) >= FIRST_SCALE_PER_CHANNEL
+
     def match(self, position: int) -> _Match | None:
         """The normalization around a node; None for an input of another type, or scales that are not constant."""
         node = self.graph.nodes[position]
@@ -118,6 +124,8 @@ class _Finder(Neighbours):
         if sizes is None or len(sizes) < 3 or not groups:
             return None
         if scale.size % groups or sizes[1] not in (None, scale.size):
+            return None
+        if sizes[1] is None and node.op_type == "GroupNormalization" and not self._has_scale_per_channel:
             return None
         return self._with_activation((position,), position, node.input[0], groups, scale, shift)
 

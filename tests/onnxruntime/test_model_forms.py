@@ -1,0 +1,86 @@
+"""Models in forms that onnxruntime runs and a pass, or the library, might misread; random ones found each of them."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import unpool
+from tests.support import models
+
+POOL = "kernel_shape = [2, 2], strides = [2, 2]"
+
+
+def both(model, **feed):
+    """The outputs of unpool's session and of onnxruntime's."""
+    sessions = unpool.InferenceSession(model), onnxruntime.InferenceSession(model.SerializeToString())
+    return [session.run(None, feed) for session in sessions]
+
+
+def assert_same(model, **feed):
+    """Both sessions give the same, but for rounding."""
+    for got, expected in zip(*both(model, **feed), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("end", ["z = Identity (y)", "z = Relu (y)"])
+def test_a_bias_that_is_named_empty(end, caplog):
+    """A ConvTranspose may name its bias "": with an activation or alone it becomes a node of unpool's domain."""
+    model = models.model(
+        f'g (float[1, 3, 5, 5] x) => (float[1, 2, h, w] z) {{ y = ConvTranspose (x, w, "") {end} }}',
+        w=models.random(3, 2, 2, 2),
+    )
+    assert_same(model, x=models.random(1, 3, 5, 5))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("sizes", ["n, 1, h, w", "-1, 1, -1, -1"])
+def test_sizes_below_zero_do_not_enter_other_sizes(sizes):
+    """A padded Conv of an input of -1 x -1 has any size, too: the pass that finds doubled pools takes no number."""
+    model = models.model(
+        f"""g (float[n, 1, h, w] x) => (int64[a, b, c, d] z) {{
+            c = Conv <pads = [1, 1, 2, 2]> (x, k)
+            y, i = MaxPool <{POOL}> (c)
+            p, j = MaxPool <kernel_shape = [1, 1]> (c)
+            first = Slice (j, zeros, ones, axes)
+            z = Sub (i, first)
+        }}""",
+        k=models.random(4, 1, 2, 2),
+        zeros=np.int64([0, 0]),
+        ones=np.int64([1, 1]),
+        axes=np.int64([2, 3]),
+    )
+    if "-" in sizes:
+        for axis in (0, 2, 3):
+            model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = -1
+    assert_same(model, x=models.random(2, 1, 5, 7))
+
+
+def test_a_slice_of_a_size_below_zero():
+    """The inference of onnx ends the process at a Slice of -1 elements, so it does not see that size."""
+    model = models.model(
+        f"""g (float[1, 2, h, 6] x) => (float[a, b, c, d] z) {{
+            s = Slice (x, zero, two, axis)
+            y, i = MaxPool <{POOL}> (s)
+            z = MaxUnpool <{POOL}> (y, i)
+        }}""",
+        zero=np.int64([0]),
+        two=np.int64([2]),
+        axis=np.int64([2]),
+    )
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = -1
+    assert_same(model, x=models.random(1, 2, 4, 6))
+
+
+@pytest.mark.parametrize(("opset", "scales"), [(18, 2), (21, 4)])
+def test_a_group_normalization_of_open_channels(opset, scales):
+    """Before opset 21 a GroupNormalization has a scale for each group, whatever number of channels comes."""
+    model = models.model(
+        """g (float[n, c, h, w] x) => (float[n, c, h, w] z) {
+            y = GroupNormalization <num_groups = 2> (x, s, b)
+            z = Relu (y)
+        }""",
+        opset=opset,
+        s=models.random(scales),
+        b=models.random(scales, seed=1),
+    )
+    assert_same(model, x=models.random(2, 4, 5, 5))
