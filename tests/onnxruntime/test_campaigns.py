@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from tools.campaigns import onnxruntime_calls, onnxruntime_memory, onnxruntime_models
+from tools.campaigns import onnxruntime_calls, onnxruntime_memory, onnxruntime_models, session_models
 from tools.campaigns.onnxruntime_model_cases import case, every_node
 from tools.campaigns.onnxruntime_models import by_session
+from tools.campaigns.processes import run_models
 
 CALLS, MODELS = 60, 25
 
@@ -98,10 +99,18 @@ for seed in range(int(sys.argv[3]), 11):
 """
 
 
-def test_a_model_that_ends_its_process_is_a_fault(monkeypatch):
+def test_a_model_that_ends_its_process_is_a_fault():
     """Unless onnxruntime alone ends there, too; the models behind it run in another process."""
-    monkeypatch.setattr(onnxruntime_models, "PROGRAM", ("-c", DYING))
-    results = onnxruntime_models.chunk(7, 4)
-    assert results[7] == results[10] == [{"equal": 1}, []]
-    assert results[8] == [{"onnxruntime ends the process": 1}, []]
-    assert "the process ended with -6" in results[9][1][0]
+    tally = run_models(("-c", DYING), 7, 4)
+    assert tally.models == 4
+    assert tally.counts == {"equal": 2, "onnxruntime ends the process": 1}
+    (fault,) = tally.faults
+    assert fault.startswith("model 9: the process ended with -6")
+
+
+def test_random_models_beside_onnxruntime():
+    """What onnxruntime runs, the session runs, with the same outputs, in random models that passes change."""
+    tally = run_models(session_models.PROGRAM, 9_000_000, 60)
+    assert tally.faults == []
+    assert tally.counts["equal"] > 40
+    assert {"changed by fold_batch_norm", "changed by fuse_unpool", "changed by inline"} <= tally.counts.keys()

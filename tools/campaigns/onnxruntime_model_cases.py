@@ -5,7 +5,7 @@ integers and powers of two, so that every order of additions, every fusion and e
 value remembers its channels and its `size`: values of one size may be added, whatever the sizes of the inputs are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -548,11 +548,11 @@ def case(seed: int) -> ModelCase:
     return ModelCase(model, feeds, settings)
 
 
-def model_of(names: Names, channels: int, sizes: list[Any]) -> onnx.ModelProto:
-    """A model of one to six steps, whose input has these sizes."""
+def model_of(names: Names, channels: int, sizes: list[Any], steps: Mapping[Any, float] = STEPS) -> onnx.ModelProto:
+    """A model of one to six steps, whose input has these sizes; `steps` have weights."""
     rng, sketch, value = names.rng, Sketch(names), Value("x", channels, 0)
     for _ in range(int(rng.integers(1, 7))):
-        value = pick(rng, tuple(STEPS), tuple(STEPS.values()))(sketch, value)
+        value = pick(rng, tuple(steps), tuple(steps.values()))(sketch, value)
         if chance(rng, 0.15):
             names.outputs.append((value.name, TensorProto.FLOAT))
     names.outputs.append((value.name if value.name != "x" else sketch.one("Identity", ["x"]), TensorProto.FLOAT))
@@ -562,10 +562,11 @@ def model_of(names: Names, channels: int, sizes: list[Any]) -> onnx.ModelProto:
     outputs = [tensor(name, kind) for name, kind in dict(names.outputs).items()]
     graph = helper.make_graph(sketch.nodes, "campaign", inputs, outputs, [*names.weights, *sketch.own])
     imports = [helper.make_opsetid("", names.opset)]
-    if names.functions:
-        imports.append(helper.make_opsetid(FUNCTIONS, 1))
     version = 8 if names.opset < 22 else 10
-    return helper.make_model(graph, opset_imports=imports, ir_version=version, functions=names.functions)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=version, functions=names.functions)
+    for domain in sorted({node.domain for node in every_node(model)} - {""}):
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
 
 
 def settings_of(names: Names, model: onnx.ModelProto) -> dict[str, Any]:

@@ -9,14 +9,11 @@ is a fault, unless onnxruntime alone ends there, too.
 """
 
 import argparse
-import json
 import logging
 import re
-import subprocess
 import sys
 import warnings
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime
@@ -25,10 +22,10 @@ from onnx.reference.op_run import OpRun
 
 import unpool.onnxruntime
 from tools.campaigns.onnxruntime_model_cases import case
+from tools.campaigns.processes import run_models, work
 from unpool.errors import UnpoolError
 from unpool.onnx_reference import inline_functions, new_ops
 
-CHUNK = 100
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 PROGRAM = ("-m", "tools.campaigns.onnxruntime_models")
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
@@ -227,60 +224,6 @@ def trial(seed, make=by_library):
     return tally, faults
 
 
-def work(first, count):
-    """Run models in this process, and print a line of JSON when each begins and ends."""
-    warnings.simplefilter("ignore")
-    logging.getLogger("unpool").setLevel(logging.ERROR)
-    for seed in range(first, first + count):
-        sys.stdout.write(json.dumps([seed]) + "\n")
-        sys.stdout.flush()
-        sys.stdout.write(json.dumps([seed, *trial(seed)]) + "\n")
-        sys.stdout.flush()
-
-
-def chunk(first, count):
-    """Run models in processes of their own.
-
-    Returns:
-        for each seed the counts and the faults.
-    """
-    results, stop = {}, first + count
-    while first < stop:
-        command = [sys.executable, *PROGRAM, "--work", "--seed", str(first), "--count", str(stop - first)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
-        for line in done.stdout.splitlines():
-            seed, *rest = json.loads(line)
-            results[seed] = rest or _verdict_of_death(seed, f"{done.returncode}: {done.stderr[-500:]}")
-            first = seed + 1
-        if not done.stdout:
-            raise RuntimeError(done.stderr)
-    return results
-
-
-def _verdict_of_death(seed, how):
-    """The counts and the faults of a model that ended its process."""
-    alone = subprocess.run([sys.executable, *PROGRAM, "--alone", "--seed", str(seed)], capture_output=True, timeout=600)
-    if alone.returncode < 0:
-        return [{"onnxruntime ends the process": 1}, []]
-    return [{}, [f"the process ended with {how}; onnxruntime alone: {alone.returncode}"]]
-
-
-def campaign(count, seed, jobs=1):
-    """Run so many models.
-
-    Returns:
-        how often what happened, and the faults.
-    """
-    tally, faults, begin = Counter(), [], seed * 1_000_000
-    with ThreadPoolExecutor(jobs) as pool:
-        starts = range(begin, begin + count, CHUNK)
-        for results in pool.map(lambda first: chunk(first, min(CHUNK, begin + count - first)), starts):
-            for number, (found, wrong) in results.items():
-                tally += Counter(found)
-                faults += [f"model {number}: {line}" for line in wrong]
-    return tally, faults
-
-
 def main(words):
     """The campaign as a command; its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -295,15 +238,13 @@ def main(words):
         outcomes(lambda: by_onnxruntime(made.model, made.settings, has_library=False), made.feeds)
         return 0
     if options.work:
-        work(options.seed, options.count)
+        warnings.simplefilter("ignore")
+        logging.getLogger("unpool").setLevel(logging.ERROR)
+        work(trial, options.seed, options.count)
         return 0
-    tally, faults = campaign(options.count, options.seed, options.jobs)
-    for line in faults:
-        sys.stdout.write(f"{line}\n")
-    for words, number in tally.most_common():
-        sys.stdout.write(f"{number:8} {words}\n")
-    sys.stdout.write(f"onnxruntime_models: seed {options.seed}, {options.count} models, {len(faults)} wrong\n")
-    return 1 if faults else 0
+    tally = run_models(PROGRAM, options.seed * 1_000_000, options.count, options.jobs, print)
+    print(tally)
+    return 1 if tally.faults else 0
 
 
 if __name__ == "__main__":
