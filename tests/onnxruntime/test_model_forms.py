@@ -8,6 +8,7 @@ import unpool
 from tests.support import models
 
 POOL = "kernel_shape = [2, 2], strides = [2, 2]"
+THREE = "kernel_shape = [3, 3], strides = [3, 3]"
 
 
 def both(model, **feed):
@@ -84,3 +85,52 @@ def test_a_group_normalization_of_open_channels(opset, scales):
         b=models.random(scales, seed=1),
     )
     assert_same(model, x=models.random(2, 4, 5, 5))
+
+
+def test_a_normalization_behind_a_pool_of_a_branch():
+    """The InstanceNormalization of onnxruntime ends the process at an empty input, as a pool in an If may leave it."""
+    model = models.model(
+        f"""g (bool keep, float[2] g, float[n, 2, h, w] x) => (float[n, 2, p, q] z) {{
+            y = If (keep) <
+                then_branch = same () => (float[n, 2, a, b] s) {{ s = Identity (x) }},
+                else_branch = shrink () => (float[n, 2, c, d] p) {{ p, i = MaxPool <{THREE}> (x) }}
+            >
+            z = InstanceNormalization (y, g, b)
+        }}""",
+        b=models.random(2),
+    )
+    g = models.random(2, seed=1)
+    assert_same(model, keep=np.array(True), g=g, x=models.random(1, 2, 6, 6))
+    small = {"keep": np.array(False), "g": g, "x": models.random(1, 2, 2, 2)}
+    session = unpool.InferenceSession(model)
+    assert session.run(None, small)[0].shape == (1, 2, 0, 0)
+    assert {row.runner for row in session.plan if row.operator == "InstanceNormalization"} == {"unpool"}
+
+
+def test_a_weight_that_nobody_reads(caplog):
+    """A large weight without a reader does not stop a session that hands large weights over as values."""
+    model = models.model(
+        f"""g (float[1, 2, 8, 8] x) => (float[a, b, c, d] z) {{
+            y, i = MaxPool <{POOL}> (x)
+            z = MaxUnpool <{POOL}> (y, i)
+        }}""",
+        unread=models.random(40, 40),
+    )
+    assert_same(model, x=models.random(1, 2, 8, 8))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_a_resize_of_volumes_before_opset_13(opset, caplog):
+    """Before opset 13 a Resize has to name its region, so it is replaced from opset 13 on only."""
+    model = models.model(
+        """g (float[1, 1, 4, 4, 4] x) => (float[a, b, c, d, e] z) {
+            z = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">
+                (x, region, scales)
+        }""",
+        opset=opset,
+        region=np.zeros(0, np.float32),
+        scales=np.float32([1, 1, 2, 2, 2]),
+    )
+    assert_same(model, x=models.random(1, 1, 4, 4, 4))
+    assert caplog.messages == []

@@ -34,6 +34,7 @@ from unpool.graph.nodes import (
     node_name,
     reads,
     since_version,
+    subgraphs,
     with_subgraph_nodes,
     writes,
 )
@@ -168,7 +169,8 @@ class Placement:
             return is_unpool_op(node) or node.domain == DOMAIN
         type_ = self._types.get(node.input[0])
         is_certain = all(shapes.static_dims(type_) or (None,))
-        return shapes.dtype(type_) == np.float32 and node.input[0] in self._pooled and not is_certain
+        is_float = shapes.dtype(type_) in (np.float32, None)  # types in sub-graphs are not known
+        return is_float and node.input[0] in self._pooled and not is_certain
 
     def reason(self, node: onnx.NodeProto) -> Reason:
         """Why a node of the three operators, or of unpool's domain, runs where it does."""
@@ -304,9 +306,13 @@ def _values_in_blocks(nodes: Iterable[onnx.NodeProto]) -> set[str]:
 
 
 def _values_behind_pools(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """The values that depend on a MaxPool."""
+    """The values that may depend on a MaxPool, also in sub-graphs."""
     values: set[str] = set()
     for node in nodes:
-        if (node.op_type == "MaxPool" and domain(node) in ("", NHWC, DOMAIN)) or not values.isdisjoint(reads(node)):
-            values.update(writes(node))
+        inner = list(with_subgraph_nodes([node]))
+        is_pooled = any(each.op_type == "MaxPool" and domain(each) in ("", NHWC, DOMAIN) for each in inner)
+        if is_pooled or not values.isdisjoint(reads(node)):
+            for each in inner:
+                values.update(writes(each))
+                values.update(value.name for _, graph in subgraphs(each) for value in graph.input)
     return values

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import onnx
 
-from unpool.errors import UnpoolError
+from unpool.errors import UnpoolError, UnsupportedError
 from unpool.graph import weights
 from unpool.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.graph.graph import Graph, lift_constants
-from unpool.graph.load import FOLDERS_ENTRY, ModelSource, load, needs_libraries, stable_source
+from unpool.graph.load import FOLDERS_ENTRY, ModelSource, external_tensors, load, needs_libraries, stable_source
 from unpool.graph.save import external_files
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph, infer
@@ -41,6 +41,7 @@ from unpool.onnxruntime.tuning import TuningTrial, fastest_model
 from unpool.passes.inline import check_functions, inline, shorten_domains
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
+ORT_IDENTIFIER = b"ORTM"  # behind the first four bytes of a file
 NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same
 
 Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions], None]
@@ -100,6 +101,7 @@ class SessionModel:
         self._unread: UnpoolError | None = None  # why unpool cannot read the model
         self._has_own_data = False  # True where the model differs from what came by its data files
         self._nodes: Iterable[onnx.NodeProto] = ()  # of the model
+        self._has_files = False  # True where options have a data file of the model in memory
         self._hidden: set[str] = set()  # initializers for which the options may have other values
         self._engines: tuple[Engine, ...] = ()  # of the session
 
@@ -166,6 +168,8 @@ class SessionModel:
                     return
         plan = SessionPlan() if changed is None else changed.plan
         opset = None if model is None else _opset(model)
+        if model is None and self._is_in_ort_format():  # options that are not copied keep the library
+            yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
         yield _Candidate("as it came", self._raw(), self._registered(opset, is_copied=is_copied), plan)
         yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
         yield from self._engine_candidates(self._read(), is_copied=is_copied)  # nodes of `model` are placed
@@ -219,18 +223,46 @@ class SessionModel:
         folder, links = "", ""
         if self._options is not None:
             folder, links = (config_entry(self._options, key) or "" for key in (DATA_FOLDER, FOLDERS_ENTRY))
+        self._has_files = False
         try:
             if links:  # onnxruntime follows no link out of the folder, so the data become a part of the model
                 self._has_own_data = True
                 model = shorten_domains(load(self.given, None, folder, links.split(os.pathsep)))
             else:
-                model = shorten_domains(read(self.given, folder))
+                model = shorten_domains(read(self.given, folder, self._refuse_files))
         except UnpoolError as error:
             _log.info("%s: no pass runs: %s", source_name(self.given), error)
             self._unread = error
             return None
         check_functions(model)  # onnxruntime inlines all functions, however many nodes they become
         return model
+
+    def _refuse_files(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model, unless options have a data file of it in memory, which may differ from that on the disk."""
+        if self._options is None or not hasattr(self._options, "add_external_initializers_from_files_in_memory"):
+            return model
+        entries = (entry for tensor in external_tensors(model) for entry in tensor.external_data)
+        names = sorted({entry.value for entry in entries if entry.key == "location"})
+        other = clone(self._options) if names else self._options
+        for name in names:
+            try:
+                other.add_external_initializers_from_files_in_memory([name], [bytes(1)], [1])
+            except RuntimeError:  # it has one of this name
+                self._has_files = True
+                raise UnsupportedError(f"the data file {name!r} is in the memory of the options") from None
+        return model
+
+    def _is_in_ort_format(self) -> bool:
+        """True for a model in onnxruntime's own format."""
+        if isinstance(self.given, onnx.ModelProto):
+            return False
+        try:
+            if not isinstance(self.given, str | os.PathLike):
+                return bytes(self.given[4:8]) == ORT_IDENTIFIER
+            with Path(self.given).open("rb") as file:
+                return file.read(8)[4:] == ORT_IDENTIFIER
+        except (OSError, TypeError):  # onnxruntime says what is wrong
+            return False
 
     def _change(self, model: onnx.ModelProto) -> _ChangedModel:
         context = PassContext(self.semantics)
@@ -325,9 +357,9 @@ class SessionModel:
             fact = "a ModelProto of 2 GiB or more cannot be pickled"
             return f"{fact}. Save it to a file, and make the session from its path."
         model = None if self._options is None else self._read()
-        if self._options is None or model is None:
+        if self._options is None or (model is None and not self._has_files):
             return ""
-        if _has_additions(self._options, model) or _replaced(self._options, model):
+        if model is None or _has_additions(self._options, model) or _replaced(self._options, model):
             return (
                 "SessionOptions with initializers, libraries or providers cannot be pickled. Make a new session in the "
                 "other process."

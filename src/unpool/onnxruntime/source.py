@@ -13,12 +13,13 @@ They are not left in the file: onnxruntime maps data files, and the process ends
 file. onnxruntime has that fault with data files; a model in one file does not have it.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import onnx
 
 from unpool.graph import weights
 from unpool.graph.load import ModelSource, load
+from unpool.graph.nodes import reads
 from unpool.graph.peek import field_head
 from unpool.onnxruntime.package import onnxruntime
 
@@ -26,13 +27,17 @@ _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
 
-def read(source: ModelSource, folder: str = "") -> onnx.ModelProto:
+def read(
+    source: ModelSource, folder: str = "", check: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None
+) -> onnx.ModelProto:
     """The model, whose large weights may be left in files; for bytes, their data files are in `folder`.
+
+    `check` sees it before data files are read.
 
     Raises:
         UnpoolError: it cannot be read, or is no model.
     """
-    return load(source, None, folder, leaves_weights=True, leaves_own_weights=True)
+    return load(source, check, folder, leaves_weights=True, leaves_own_weights=True)
 
 
 def data_folder(model: onnx.ModelProto) -> str | None:
@@ -55,6 +60,7 @@ def without_weights(
     """A copy of the model without its large weights, and these by name: onnxruntime copies them as it loads the model.
 
     Args:
+        model: the model.
         replaced: names that stay in the model: options have other values for them.
 
     Raises:
@@ -64,10 +70,12 @@ def without_weights(
     weights.copy_fields(model, skeleton, "graph")
     weights.copy_fields(model.graph, skeleton.graph, "initializer")
     kept = {value.name for value in model.graph.input}  # callers may replace them
+    used = {name for node in model.graph.node for name in reads(node)}  # onnxruntime drops others before it looks
+    used.update(value.name for value in model.graph.output)
     for tensor in model.graph.initializer:
         is_outside = weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor)
         is_value = weights.is_large(tensor) and weights.has_whole_bytes(tensor) and not is_outside
-        if not is_value or tensor.name in kept or tensor.name in replaced:
+        if not is_value or tensor.name in kept or tensor.name in replaced or tensor.name not in used:
             skeleton.graph.initializer.append(weights.without_folder(tensor))
             continue
         bare = skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)

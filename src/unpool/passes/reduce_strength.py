@@ -34,7 +34,7 @@ from unpool.graph.weights import array_of
 
 FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max
 FIRST_OPSET_OF_WHERE = 9
-FIRST_RESIZE_TO_SIZES = 11
+FIRST_RESIZE_TO_SIZES = 13  # without a roi
 VOLUME = 5  # axes of a batch of volumes
 LEAST_SIZE = 10_000  # elements that are worth several nodes in place of one
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
