@@ -303,7 +303,7 @@ def upsampling_walk(axis: Axis) -> Walk:
     skipped = np.maximum(0, -((axis.small - 1 - other) // back))
     tap, other = tap + skipped * tap_step, other - skipped * back
     count = np.minimum(-((tap - window.size) // tap_step), other // back + 1)
-    return Walk(tap, other, np.where(remainder % common == 0, np.maximum(0, count), 0), tap_step, -back)
+    return Walk(tap, other, np.maximum(0, count) * (remainder % common == 0), tap_step, -back)
 
 
 def modular_inverse(number: int, modulus: int) -> int:

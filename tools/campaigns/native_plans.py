@@ -1,4 +1,4 @@
-"""Random pools planned by compiled functions, against the plans that Python makes, byte for byte.
+"""Random MaxPools and MaxUnpools planned by compiled functions, against the plans that Python makes, byte for byte.
 
     python -m tools.campaigns.native_plans --count 20000 --seed 1
 
@@ -13,47 +13,49 @@ import itertools
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
 from unpool import execute
+from unpool.build.numbers import number_of
 from unpool.dtypes import TYPES
 from unpool.errors import UnpoolError
-from unpool.execute.plans import Kind, Operand
+from unpool.execute.plans import Kind, Operand, type_names
 from unpool.kernels.cpu.machine import libraries, threads
-from unpool.kernels.cpu.planner import blob, request
+from unpool.kernels.cpu.planner import request
 from unpool.kernels.cpu.planner.max_pool import plan_max_pool
+from unpool.kernels.cpu.planner.max_unpool import plan_max_unpool
+from unpool.memory import LARGE
 from unpool.onnxruntime import plans
 from unpool.onnxruntime.planner import NUMBERS
 from unpool.operators import resolve
 from unpool.operators.attributes import PADDINGS
 from unpool.operators.contract import NHWC
+from unpool.operators.max_unpool import INDEX_SPACES
 
 CORES = 7
 KEY = (1, 2, 3)
-FAMILIES = {
-    "max_pool.tiles": blob.TILES, "max_pool.rolling": blob.ROLLING, "max_pool.separable": blob.SEPARABLE,
-    "max_pool.direct": blob.DIRECT, "max_pool.doubling": blob.DOUBLING, "cpu.indices": blob.RECOUNT,
-}  # fmt: skip
-CONSTANTS = {
-    "float32": 0, "int32": 0, "float64": 1, "int64": 1, "int16": 2, "int8": 3, "uint8": 4, "True": 1, "False": 0
-}  # fmt: skip
 LISTS = (request.KERNEL, request.STRIDES, request.DILATIONS, request.PADS, request.X, request.INDICES, request.SHAPE)
 LARGEST = {1: (20, 3000, 100_000), 2: (9, 40, 128, 300), 3: (7, 20, 40), 4: (5, 9)}  # sizes by rank
 
 
 class Call(NamedTuple):
-    """A MaxPool."""
+    """A node and its inputs."""
 
+    operator: str
     attributes: dict[str, Any]
     domain: str
     opset: int | None
     compat: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    outputs: int
+    outputs: int = 1
+    index_space: str = "auto"
+    indices_shape: tuple[int, ...] = ()  # of MaxUnpool
+    output_shape: tuple[int, ...] | None = None
 
 
 def call_of(number: int) -> Call:
@@ -63,6 +65,11 @@ def call_of(number: int) -> Call:
     def some(values: Any, count: int | None = None) -> Any:
         return rng.choice(values, count).tolist()
 
+    return unpool_of(rng, some) if number % 3 == 0 else pool_of(rng, some)
+
+
+def pool_of(rng: np.random.Generator, some: Callable[..., Any]) -> Call:
+    """A MaxPool."""
     rank, domain = some((1, 2, 2, 2, 3, 4)), NHWC if rng.random() < 0.3 else ""
     kernel = some((1, 2, 2, 3, 3, 4, 5, 7, 13, 30), rank)
     kernel = kernel[:1] * rank if rng.random() < 0.5 else kernel
@@ -84,22 +91,60 @@ def call_of(number: int) -> Call:
     sizes = [largest] * rank if rng.random() < 0.3 else rng.integers(1, largest + 1, rank).tolist()
     batch, channels = some((0, 1, 1, 1, 2, 3)), some((1, 3, 4, 16, 64, 70))
     return Call(
-        attributes, domain, some((0, 0, 8, 11, 12, 22)) or None, some(("spec", "spec", "ort")),
+        "MaxPool", attributes, domain, some((0, 0, 8, 11, 12, 22)) or None, some(("spec", "spec", "ort")),
         (batch, *sizes, channels) if domain else (batch, channels, *sizes),
         TYPES[some(tuple(TYPES))].dtype, some((1, 2)),
+    )  # fmt: skip
+
+
+def unpool_of(rng: np.random.Generator, some: Callable[..., Any]) -> Call:
+    """A MaxUnpool, most with the sizes of a pool, and some with an output_shape beside them."""
+    rank, domain = some((1, 2, 2, 2, 3, 4)), NHWC if rng.random() < 0.3 else ""
+    kernel = some((1, 2, 2, 2, 3, 4), rank)
+    kernel = kernel[:1] * rank if rng.random() < 0.6 else kernel
+    strides = kernel if rng.random() < 0.6 else some((1, 2, 2, 3), rank)
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
+    if rng.random() < 0.1:
+        del attributes["strides"]
+        strides = [1] * rank
+    pads = [0] * 2 * rank
+    if rng.random() < 0.4:
+        attributes["pads"] = pads = some((0, 0, 1, 2), 2 * rank)
+    largest = some(LARGEST[rank]) // 2 + 1
+    sizes = rng.integers(0 if rng.random() < 0.1 else 1, largest + 1, rank).tolist()
+    batch, channels = some((0, 1, 1, 1, 2, 3)), some((1, 1, 3, 16, 70))
+    shape, indices_shape = (batch, channels, *sizes), (batch, channels, *sizes)
+    if domain:
+        shape = (batch, *sizes, channels)
+    output_shape = None
+    if rng.random() < 0.5:
+        grown = [
+            (size - 1) * stride + window - begin - end + some((-1, 0, 0, 0, 1, 1, 2) if rng.random() < 0.5 else (0, 1))
+            for size, stride, window, begin, end in zip(sizes, strides, kernel, pads[:rank], pads[rank:], strict=True)
+        ]
+        output_shape = (batch, channels, *grown)
+    return Call(
+        "MaxUnpool", attributes, domain, some((0, 0, 8, 9, 11, 22)) or None, some(("spec", "spec", "ort")), shape,
+        TYPES[some(tuple(TYPES))].dtype, 1, some(("auto", "auto", "output", "inferred")), indices_shape, output_shape,
     )  # fmt: skip
 
 
 def request_of(call: Call) -> Any:
     """The words of a request for the plan of a call."""
     words, given = [0] * request.WORDS, call.attributes
-    words[request.VERSION], words[request.OUTPUTS], words[request.INPUTS] = request.ABI, call.outputs, 1
+    words[request.VERSION], words[request.OUTPUTS] = request.ABI, call.outputs
+    words[request.INPUTS] = 1 if call.operator == "MaxPool" else 2 if call.output_shape is None else 3
+    words[request.INDEX_SPACE], words[request.INDEX_TYPE] = INDEX_SPACES.index(call.index_space), request.INT64
     words[request.CHANNELS_LAST] = words[request.DOMAIN] = int(bool(call.domain))
     words[request.IS_ORT], words[request.MAY_COMPILE] = int(call.compat == "ort"), int(libraries.can_compile())
+    words[request.LARGEST_OUTPUT] = LARGE
     words[request.CORES], words[request.TYPE], words[request.OPSET] = CORES, NUMBERS[call.dtype], call.opset or 0
     words[request.PADDING] = PADDINGS[given.get("auto_pad", "NOTSET")]
     words[request.CEIL], words[request.COLUMN_MAJOR] = given.get("ceil_mode", -1), given.get("storage_order", -1)
-    lists = (*(given.get(name) for name in ("kernel_shape", "strides", "dilations", "pads")), call.shape, None, None)
+    lists = (
+        *(given.get(name) for name in ("kernel_shape", "strides", "dilations", "pads")), call.shape,
+        call.indices_shape or None, call.output_shape,
+    )  # fmt: skip
     for place, values in zip((*LISTS, request.KEY), (*lists, KEY), strict=True):
         words[place] = -1 if values is None else len(values)
         words += values or ()
@@ -109,9 +154,10 @@ def request_of(call: Call) -> Any:
 def by_compiled(call: Call) -> Any:
     """The words of the plan of the compiled function; None where it leaves the call to Python."""
     asked, room = request_of(call), 512
+    planner = plan_max_pool if call.operator == "MaxPool" else plan_max_unpool
     while True:
         out = np.zeros(room, np.int64)
-        size = plan_max_pool(asked, out, 0, 1)
+        size = planner(asked, out, 0, 1)
         if size < 0:
             return None
         if size <= 8 * room:
@@ -121,18 +167,25 @@ def by_compiled(call: Call) -> Any:
 
 def by_python(call: Call) -> Any:
     """The words of the plan that Python makes, without names; None where the call is refused."""
+    arrays: list[Any] = [np.broadcast_to(np.zeros((), call.dtype), call.shape)]
+    if call.operator == "MaxUnpool":
+        arrays.append(np.broadcast_to(np.zeros((), np.int64), call.indices_shape))
+    if call.output_shape is not None:
+        arrays.append(np.array(call.output_shape, np.int64))
     try:
-        spec = resolve.spec("MaxPool", call.attributes, domain=call.domain, opset=call.opset, compat=call.compat)
-        x = np.broadcast_to(np.zeros((), call.dtype), call.shape)
-        prepared = execute.prepare(spec, [x], call.outputs)
+        spec = resolve.spec(
+            call.operator, call.attributes, domain=call.domain, opset=call.opset, compat=call.compat,
+            index_space=call.index_space,
+        )  # fmt: skip
+        prepared = execute.prepare(spec, arrays, call.outputs)
     except UnpoolError:
         return None
-    operands = [Operand(Kind.INPUT, 0, x.shape, x.dtype)]
+    operands = [Operand(Kind.INPUT, number, x.shape, x.dtype) for number, x in enumerate(arrays)]
     outputs = tuple(Operand(Kind.OUTPUT, n, y.shape, y.dtype) for n, y in enumerate(prepared.outputs))
     with patch.object(threads, "available_cores", lambda: CORES):
         steps = prepared.steps(operands, outputs)
     assert steps is not None
-    encoded = plans.encode(plans.NodePlan(spec.version.label, 1, outputs, steps), KEY)
+    encoded = plans.encode(plans.NodePlan(spec.version.label, len(arrays), outputs, steps), KEY)
     words = np.frombuffer(encoded.blob, np.int64).copy()
     names_at, symbol = 3, plans.SYMBOL_BYTES // 8
     words[names_at : names_at + 2 * symbol] = 0  # of the digest, and the file
@@ -140,18 +193,10 @@ def by_python(call: Call) -> Any:
     for number, step in enumerate(encoded.kernels):
         at = kernels_at + symbol * number
         words[at : at + symbol] = 0
-        words[at] = kernel_number(step.kernel.name)
+        number_of_kernel = number_of(step.kernel.name, type_names(step.sample()))
+        assert number_of_kernel is not None
+        words[at] = number_of_kernel
     return words
-
-
-def kernel_number(name: str) -> int:
-    """The number of a kernel, from its name with its constants."""
-    path, _, constants = name.partition("(")
-    family = next(family for part, family in FAMILIES.items() if f"{part}." in path)
-    values = [CONSTANTS.get(each) for each in constants.rstrip(")").split(", ")] if constants else []
-    given = constants.rstrip(")").split(", ")
-    values = [int(text) if value is None else value for value, text in zip(values, given, strict=False)]
-    return blob.kernel_number(family, *values, *[0] * (5 - len(values)))
 
 
 def trial(number: int) -> tuple[str, str]:

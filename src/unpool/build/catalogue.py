@@ -27,6 +27,8 @@ from unpool.kernels.cpu.max_pool import compare, doubling
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
 from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.normalization import normalize
+from unpool.kernels.cpu.planner.max_pool import plan_max_pool
+from unpool.kernels.cpu.planner.max_unpool import plan_max_unpool
 from unpool.kernels.cpu.snake import snake
 
 _FLOATS = (np.float32, np.float64, np.float16)  # bfloat16 has the kernels of float16 but in ConvTranspose
@@ -39,8 +41,13 @@ class Specialisation(NamedTuple):
 
     kernel: Kernel
     types: tuple[Any, ...]
-    text: str  # its name, and the types of its arguments
+    type_names: str  # of its arguments
     is_c_function: bool  # of an int64, rather than a Python function
+
+    @property
+    def text(self) -> str:
+        """Its name, and the types of its arguments."""
+        return f"{self.kernel.name}({self.type_names})"
 
 
 def record_kernels() -> dict[str, Specialisation]:
@@ -50,15 +57,13 @@ def record_kernels() -> dict[str, Specialisation]:
     kernels: dict[str, Specialisation] = {}
 
     def entry_point(kernel: Kernel, args: tuple[Any, ...]) -> Callable[..., int]:
-        text = f"{kernel.name}({libraries.type_names(args)})"
-        kernels.setdefault(
-            libraries.symbol(kernel.name, args), Specialisation(kernel, tuple(map(typeof, args)), text, False)
-        )
+        made = Specialisation(kernel, tuple(map(typeof, args)), libraries.type_names(args), False)
+        kernels.setdefault(libraries.symbol(kernel.name, args), made)
         is_none = any(name in kernel.name for name in ("separable", "list_flagged"))
         return lambda *_: 0 if is_none else -1  # no padding is a maximum, no tile inaccurate, no index wrong
 
     def address(kernel: Kernel) -> int:
-        kernels[libraries.symbol(kernel.name, ())] = Specialisation(kernel, (types.int64,), f"{kernel.name}()", True)
+        kernels[libraries.symbol(kernel.name, ())] = Specialisation(kernel, (types.int64,), "", True)
         return 0
 
     def call(kernel: Kernel, *args: Any) -> int:  # a kernel keeps its entry points
@@ -88,6 +93,13 @@ def calls(fill: Fill) -> Calls:
     for dtype in (*_ELEMENTS, ml_dtypes.bfloat16):
         yield partial(activate, fill((1,), dtype), "Relu", (), threads=1)
     yield from _plans(fill)
+    yield from _planners(fill)
+
+
+def _planners(fill: Fill) -> Calls:
+    request = fill((1,), np.int64)
+    for planner in (plan_max_pool, plan_max_unpool):
+        yield partial(planner, request, request, 0, 1)
 
 
 def _plans(fill: Fill) -> Calls:

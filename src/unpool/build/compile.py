@@ -14,15 +14,19 @@ from typing import Any
 from llvmlite import binding, ir
 from llvmlite.binding import Linkage, StorageClass, Visibility
 from numba.core import codegen, typed_passes
+from numba.core.callconv import CPUCallConv
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.cpu import CPUContext
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
+from numba.extending import overload
+from numba.np import arrayobj
 
 from unpool.build.catalogue import record_kernels
 from unpool.build.fastcall import make_c_function, make_fastcall
+from unpool.build.numbers import number_of
 from unpool.build.runtime import make_runtime
 from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import cache, libraries
@@ -72,11 +76,14 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
     Share 0 has the runtime, too, which runs on the target's first level: it tells the level of a processor.
     """
     machine = _retarget(target, level)
+    _drop_messages()
     kernels = sorted(item for item in record_kernels().items() if only in item[1].kernel.name)
     if share == 0:
-        runtime = binding.parse_assembly(str(make_runtime(is_x86=level.startswith("x86"))))
+        numbers = {symbol: number_of(each.kernel.name, each.type_names) for symbol, each in kernels}
+        table = {number: f"{symbol}{libraries.C_ENTRY}" for symbol, number in numbers.items() if number is not None}
+        runtime = binding.parse_assembly(str(make_runtime(table, is_x86=level.startswith("x86"))))
         lowest = _machine(target, next(iter(target.processors)))
-        exported = {libraries.PYTHON_TABLE, libraries.CPU_LEVEL, libraries.SOURCES}
+        exported = {libraries.PYTHON_TABLE, libraries.KERNEL_TABLE, libraries.CPU_LEVEL, libraries.SOURCES}
         _export(target, runtime, exported, Linkage.external, Visibility.hidden)
         _write(folder / "runtime.o", lowest, runtime)
     for symbol, (kernel, types, _, is_c_function) in kernels[share::shares]:
@@ -112,6 +119,26 @@ def _retarget(target: Target, level: str) -> Any:
     numbers = count()
     CPUContext.get_executable = lambda self, *_: [next(numbers)].append  # distinct, and never called
     return machine
+
+
+def _drop_messages() -> None:
+    """Let errors of compiled code have no texts, which need Python, and Numba's runtime: a library returns a status."""
+
+    def return_error(self: Any, builder: ir.IRBuilder, kind: Any, *_: Any, **__: Any) -> None:
+        self.return_user_exc(builder, kind)
+
+    def refuse_shape(source: Any, target: Any) -> None:
+        """An array of one shape was assigned to a slice of another one."""
+
+    @overload(refuse_shape)
+    def _refuse_shape(source, target):
+        def refuse(source, target):
+            raise ValueError
+
+        return refuse
+
+    CPUCallConv.return_dynamic_user_exc = return_error
+    arrayobj.raise_with_shape_context = refuse_shape
 
 
 def _machine(target: Target, level: str) -> Any:

@@ -1,22 +1,37 @@
-"""The runtime of a library: memory of arrays that kernels allocate, the table of Python's functions, and its sources.
+"""The runtime of a library: memory of arrays that kernels allocate, tables of kernels and of Python's functions, and
+the digest of its sources.
 
 Numba's compiled code counts references to such memory in its first word, and calls `NRT_MemInfo_call_dtor` after the
-last one.
+last one. It calls `numba_attempt_nocopy_reshape` for arrays that take another shape: here only contiguous ones do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from llvmlite import ir
+from numba.core import cgutils
 
 from unpool.kernels.cpu.machine.checked_files import source_digest
-from unpool.kernels.cpu.machine.libraries import CPU_LEVEL, PYTHON_ENTRIES, PYTHON_TABLE, SOURCES
+from unpool.kernels.cpu.machine.libraries import CPU_LEVEL, KERNEL_TABLE, PYTHON_ENTRIES, PYTHON_TABLE, SOURCES
+from unpool.kernels.cpu.planner.blob import ABI as PLAN_ABI
 
 _I32, _WORD = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _FIELDS = 5  # references, destructor and its argument, address of the data, size
 
 
-def make_runtime(*, is_x86: bool) -> ir.Module:
-    """The module that every library holds once; for x86 with the level of the processor."""
+def make_runtime(kernels: dict[int, str], *, is_x86: bool) -> ir.Module:
+    """The module that every library holds once; for x86 with the level of the processor.
+
+    `kernels` are the names of C entries, by the numbers of their kernels.
+    """
     module = ir.Module("runtime")
+    words = [_WORD(PLAN_ABI), _WORD(len(kernels))]
+    for number, name in sorted(kernels.items()):
+        entry = ir.Function(module, ir.FunctionType(_WORD, [_WORD] * 3), name)
+        words += [_WORD(number), ir.Constant.ptrtoint(entry, _WORD)]
+    numbers = ir.GlobalVariable(module, ir.ArrayType(_WORD, len(words)), KERNEL_TABLE)
+    numbers.initializer = ir.Constant(numbers.value_type, words)
     table = ir.GlobalVariable(module, ir.ArrayType(_WORD, len(PYTHON_ENTRIES)), PYTHON_TABLE)
     table.initializer = ir.Constant(table.value_type, None)
     digest = bytearray(f"{source_digest('.py')}\0", "ascii")
@@ -39,13 +54,51 @@ def make_runtime(*, is_x86: bool) -> ir.Module:
         builder.store(value, builder.gep(words, [_I32(number)]))
     builder.ret(block)
 
-    release = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER]), "NRT_MemInfo_call_dtor")
-    builder = ir.IRBuilder(release.append_basic_block())
-    builder.call(free, release.args)
-    builder.ret_void()
+    plain = ir.Function(module, malloc.function_type, "NRT_Allocate")
+    builder = ir.IRBuilder(plain.append_basic_block())
+    builder.ret(builder.call(malloc, plain.args))
+    for name in ("NRT_MemInfo_call_dtor", "NRT_Free"):
+        release = ir.Function(module, free.function_type, name)
+        builder = ir.IRBuilder(release.append_basic_block())
+        builder.call(free, release.args)
+        builder.ret_void()
+    _make_reshape(module)
     if is_x86:
         _make_cpu_level(module)
     return module
+
+
+def _make_reshape(module: ir.Module) -> None:
+    """Numba's function that writes the steps of an array in another shape; 0 if its elements are not in this order."""
+    words = _WORD.as_pointer()
+    kind = ir.FunctionType(_I32, [_WORD, words, words, _WORD, words, words, _WORD, _I32])
+    function = ir.Function(module, kind, "numba_attempt_nocopy_reshape")
+    rank, shape, steps, new_rank, new_shape, new_steps, size, is_fortran = function.args
+    builder = ir.IRBuilder(function.append_basic_block())
+    with builder.if_then(builder.icmp_unsigned("!=", is_fortran, _I32(0)), likely=False):
+        builder.ret(_I32(0))
+    step, is_packed = cgutils.alloca_once_value(builder, size), cgutils.alloca_once_value(builder, _I32(1))
+    with _backwards(builder, rank) as axis:
+        length, expected = builder.load(builder.gep(shape, [axis])), builder.load(step)
+        is_same = builder.icmp_signed("==", builder.load(builder.gep(steps, [axis])), expected)
+        is_fine = builder.or_(is_same, builder.icmp_signed("==", length, _WORD(1)))
+        builder.store(builder.and_(builder.load(is_packed), builder.zext(is_fine, _I32)), is_packed)
+        builder.store(builder.mul(expected, length), step)
+    nbytes = builder.load(step)
+    builder.store(size, step)
+    with _backwards(builder, new_rank) as axis:
+        builder.store(builder.load(step), builder.gep(new_steps, [axis]))
+        builder.store(builder.mul(builder.load(step), builder.load(builder.gep(new_shape, [axis]))), step)
+    is_empty = builder.zext(builder.icmp_signed("==", nbytes, _WORD(0)), _I32)
+    is_whole = builder.zext(builder.icmp_signed("==", nbytes, builder.load(step)), _I32)
+    builder.ret(builder.and_(is_whole, builder.or_(is_empty, builder.load(is_packed))))
+
+
+@contextmanager
+def _backwards(builder: ir.IRBuilder, rank: ir.Value) -> Iterator[ir.Value]:
+    """A loop over axes, from the last one to the first."""
+    with cgutils.for_range(builder, rank) as loop:
+        yield builder.sub(builder.sub(rank, _WORD(1)), loop.index)
 
 
 _EAX, _EBX, _ECX, _EDX = range(4)

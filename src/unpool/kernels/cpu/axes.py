@@ -133,7 +133,7 @@ def small_sizes(axes: Any, first: int) -> int:
 @jit_inline
 def sorted_unique(values: Any) -> Any:
     """The different values of an array, sorted."""
-    values = np.sort(values)
+    values = values[np.argsort(values, kind="mergesort")]  # compiled, np.sort needs lists
     is_new = np.ones(values.size, np.bool_)
     is_new[1:] = values[1:] != values[:-1]
     return values[is_new]

@@ -48,6 +48,9 @@ PYTHON_ENTRIES = (*PYTHON_SIZES, *PYTHON_FUNCTIONS)
 CPU_LEVEL = "unpool_cpu_level"
 """The function of an x86 library, for all processors, that returns n for one of level x86-64-vn, 1 or more."""
 
+KERNEL_TABLE = "unpool_kernels"
+"""The array of a library with the ABI of plans, the number of rows, and rows of a kernel's number and its C entry."""
+
 C_ENTRY = "_c"
 """After the symbol of a kernel: its C entry, see `entry_point.py`."""
 
@@ -152,6 +155,11 @@ def _checked_address(wanted: str, name: str, args: tuple[Any, ...]) -> int | Non
     if result is None:
         _check_compiler(name, args)
     return result
+
+
+def kernel_table() -> int | None:
+    """The address of the library's KERNEL_TABLE; None where kernels are compiled."""
+    return _address(KERNEL_TABLE)
 
 
 def level() -> str | None:

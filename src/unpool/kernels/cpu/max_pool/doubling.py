@@ -167,7 +167,7 @@ def _distinct(axis: Axis, found: Any, inverse: Any) -> int:
     The result is the number of distinct windows.
     """
     walk = pooling_walk(axis)
-    first = np.where(walk.count > 0, walk.other, 0)
+    first = walk.other * (walk.count > 0)
     firsts, counts = sorted_unique(first), sorted_unique(walk.count)
     keys = np.searchsorted(firsts, first) * counts.size + np.searchsorted(counts, walk.count)
     kinds = sorted_unique(keys)

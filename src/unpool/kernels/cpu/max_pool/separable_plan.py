@@ -283,7 +283,7 @@ def _padded_starts(axes: Any, inner: int) -> Any:
         offsets = position * (large_sizes(axes, number + 1) * inner)
         grown = np.empty((starts.size, position.size), np.int64)
         for row in range(starts.size):
-            grown[row] = np.where(is_data, starts[row] + offsets, -1) if starts[row] >= 0 else np.full_like(offsets, -1)
+            grown[row] = (starts[row] + offsets + 1) * (is_data & (starts[row] >= 0)) - 1
         starts = grown.reshape(-1)
     return starts
 
@@ -328,7 +328,7 @@ def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes: Any, li
     (rows, pooled, lanes), small, pitch, used = sizes, axis.small, line.pitch, 0
     count, covered, last = chain_form(axis.window)
     for number in range(count):
-        distance = 4**number * dilation
+        distance = (1 << 2 * number) * dilation
         for tap in range(4):
             taps[used + tap, 0] = tap * distance * inner
             taps[used + tap, 1] = tap * distance
@@ -377,9 +377,9 @@ def _plane_reductions(axes: Any, inner: int, strip: Any, taps: Any, used: int, t
         count, covered, last = chain_form(window)
         for step in range(count):
             for tap in range(4):
-                taps[used + tap, 0] = tap * 4**step * window.dilation * pitch
-                taps[used + tap, 1] = tap * 4**step
-            there = (rows * padded - 3 * 4**step * window.dilation) * pitch
+                taps[used + tap, 0] = (tap << 2 * step) * window.dilation * pitch
+                taps[used + tap, 1] = tap << 2 * step
+            there = (rows * padded - (3 << 2 * step) * window.dilation) * pitch
             _put(
                 table, written,
                 Reduction(used, used + 4, -(-there // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, 0, 1),

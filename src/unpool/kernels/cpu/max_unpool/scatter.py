@@ -23,8 +23,8 @@ from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
-_CLEARED_BYTES = 1 << 20  # that a job clears
-_TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
+CLEARED_BYTES = 1 << 20  # that a job clears
+TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
 
 def steps(
@@ -78,20 +78,20 @@ def _scatter_steps(
 
 def _clear_step(y: Operand) -> KernelStep:
     size = y.size * y.dtype.itemsize
-    return KernelStep(Launch(clear, -(-size // _CLEARED_BYTES), size // 8, size), (y,))
+    return KernelStep(Launch(clear, -(-size // CLEARED_BYTES), size // 8, size), (y,))
 
 
 @jit()
 def clear(y, size, first, stop):
     """Write zeros to some parts of an array of `size` bytes."""
-    begin = first * _CLEARED_BYTES
-    vec.clear(vec.address_of(y) + begin, min(stop * _CLEARED_BYTES, size) - begin)
+    begin = first * CLEARED_BYTES
+    vec.clear(vec.address_of(y) + begin, min(stop * CLEARED_BYTES, size) - begin)
 
 
 @lru_cache(maxsize=64)
 def _range_check(size: int, limit: int, planes: int) -> Launch:
     small = size // planes
-    parts = -(-small // _TOGETHER)
+    parts = -(-small // TOGETHER)
     return Launch(_check_planes, planes * parts, size, small, parts, limit // planes, limit)
 
 

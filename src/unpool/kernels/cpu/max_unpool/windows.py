@@ -90,10 +90,9 @@ def plan(axes: Any, planes: int, size: int, is_recycled: bool) -> StreamPlan:
         axis = _without_overlap(axis_at(axes, number))
         walk = upsampling_walk(axis)
         is_row = walk.count > 0
-        grown = np.full((sources.size, axis.large), -1, np.int64)
+        grown = np.empty((sources.size, axis.large), np.int64)
         for row in range(sources.size):
-            if sources[row] >= 0:
-                grown[row] = np.where(is_row, sources[row] * axis.small + walk.other, -1)
+            grown[row] = (sources[row] * axis.small + walk.other + 1) * (is_row & (sources[row] >= 0)) - 1
         sources = grown.reshape(-1)
     if count > 1:
         first = _without_overlap(axis_at(axes, 0))

@@ -24,6 +24,9 @@ _COUNTS_AT = 152  # bytes before the counts of the head
 ) = range(1, 13)  # fmt: skip
 """Families of kernels. A kernel has the number of its family in the lowest byte, and its constants in the next ones."""
 
+PLAN_MAX_POOL, PLAN_MAX_UNPOOL = 101, 102
+"""Families of planners, of one kernel each."""
+
 _AT, _TABLES, _WORDS, _STEPS, _USED, _KERNELS = range(6)  # counters
 _MAX_TABLES, _MAX_WORDS, _MAX_STEPS, _MAX_OPERANDS = 128, 512, 16, 8
 (_KIND, _OF_KIND, _BYTES, _RANK, _SLOT, _DIMS) = range(6)  # columns of operands

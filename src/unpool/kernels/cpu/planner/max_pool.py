@@ -34,9 +34,6 @@ _NAME = tuple(b"MaxPool")
 MIN_RECYCLED_BYTES = 1 << 19
 """Bytes of Y from which on onnxruntime recycles its memory, as `unpool/memory.py` has it."""
 
-MOST_CHECKED_BYTES = 1 << 30
-"""Bytes of outputs from which on they are compared with the free memory, by Python."""
-
 
 @jit()
 def plan_max_pool(request, out, first, stop):
@@ -49,7 +46,7 @@ def plan_max_pool(request, out, first, stop):
     y_shape = request[lists.x : lists.x + rank + 2].copy()
     for number in range(rank):
         axis = _axis(request, lists, number)
-        if axis.small < 0:
+        if axis.small < 0 or axis.small > words.MOST_POSITIONS:
             return ASK
         set_axis(axes, number, axis)
         y_shape[words.spatial_first(request) + number] = axis.small
@@ -141,7 +138,7 @@ def _write(request: Any, lists: Lists, axes: Any, y_shape: Any, out: Any) -> int
     places_shape[0], places_shape[1] = batch, channels
     for number in range(rank):
         places_shape[2 + number] = axes[number, 1]
-    if results * (size + (8 if has_indices else 0)) >= MOST_CHECKED_BYTES:
+    if results * (size + (8 if has_indices else 0)) >= request[words.LARGEST_OUTPUT]:
         return ASK
     blob = plan.new_blob(out, request[words.CORES], rank + 2)
     plan.set_operand(blob, _X, Kind.INPUT, 0, size, x_shape)

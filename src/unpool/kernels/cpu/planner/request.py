@@ -21,13 +21,14 @@ ASK = -1
 (
     VERSION, OUTPUTS, CHANNELS_LAST, IS_ORT, INDEX_SPACE, MAY_COMPILE, CORES, TYPE, OPSET, DOMAIN, PADDING, CEIL,
     COLUMN_MAJOR, ACTIVATION, PARAMS, PARAM_0, PARAM_1, INPUTS, KERNEL, STRIDES, DILATIONS, PADS, X, INDICES,
-    INDEX_TYPE, SHAPE, KEY, WORDS,
-) = range(28)  # fmt: skip
+    INDEX_TYPE, SHAPE, KEY, LARGEST_OUTPUT, WORDS,
+) = range(29)  # fmt: skip
 """Numbers of words: of the interface; outputs; whether channels are last; whether compat is "ort"; index_space, 0 auto,
 1 output, 2 inferred; whether a kernel that is not shipped may be compiled; cores; the type of X, as in
 onnx.TensorProto; the opset, 0 for the newest; the domain, 0 the standard's, 1 that of channels last, 2 unpool's; a
 Padding; ceil_mode; storage_order; an activation, 0 for none; its parameters, their number and bits as float64; inputs;
-lengths of lists, the type of I among them; and the number of words before the lists."""
+lengths of lists, the type of I among them; bytes of outputs from which on Python compares them with the free memory;
+and the number of words before the lists."""
 
 AUTO, OUTPUT, INFERRED = range(3)
 STANDARD, NHWC, OWN = range(3)
@@ -37,6 +38,8 @@ MOST_BYTES = 1 << 40
 """Bytes of a tensor from which on no plan is made here, so that no product of sizes exceeds 64 bits."""
 
 MOST_AXES = 62
+MOST_POSITIONS = 1 << 27
+"""Positions of an axis from which on no plan is made here, whose tables have a row for each."""
 
 
 class Lists(NamedTuple):
