@@ -11,7 +11,8 @@ from unpool.build.targets import TARGETS
 from unpool.onnxruntime import library
 
 NAMES = {
-    "RegisterCustomOps", "unpool_forget", "unpool_output", "unpool_run_parts", "unpool_set_planner", "unpool_sources",
+    "RegisterCustomOps", "unpool_forget", "unpool_output", "unpool_run_parts", "unpool_set_kernels",
+    "unpool_set_planner", "unpool_sources",
 }  # fmt: skip
 """What onnxruntime and the planner look up."""
 

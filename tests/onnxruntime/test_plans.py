@@ -20,6 +20,7 @@ from tests.support.runners import bits
 from tools.campaigns import plans
 from unpool import execute
 from unpool.onnxruntime import planner
+from unpool.onnxruntime.kernel_table import plan_by_kernels
 
 OPSET = 22
 
@@ -42,7 +43,9 @@ def without_python(monkeypatch):
     calls = []
     monkeypatch.setattr(planner, "_shared", {})  # of earlier tests
     monkeypatch.setattr(planner, "_inputs", lambda *args, old=planner._inputs: calls.append(1) or old(*args))
-    return calls
+    plan_by_kernels(False)
+    yield calls
+    plan_by_kernels(True)
 
 
 def transposed(x, w, b=None, **attributes):

@@ -1,11 +1,11 @@
-/* Runs a compiled model with onnxruntime's C API and the library of unpool; no Python is needed.
+/* Runs a model with onnxruntime's C API and the library of unpool; no Python is needed.
  *
  *     run_model [-e NAME=VALUE]... LIBRARY MODEL SHAPE INPUT OUTPUT [RUNS [THREADS]]
  *
  * INPUT has the float32 of an image in row-major order, SHAPE is its shape, such as 1,3,480,640, and OUTPUT gets the
  * float32 of the first output. RUNS runs are made in each of THREADS threads, on one session.
  *
- * -e sets an entry of the session's configuration, such as unpool.compat=ort.
+ * -e sets an entry of the session's configuration: unpool.trust_plans=0 for a model that was not compiled.
  *
  * The only lines that concern unpool are the two marked with it. A program that has the header of onnxruntime includes
  * onnxruntime_c_api.h and calls the functions by name; this one is built without it, by their places in the table. */

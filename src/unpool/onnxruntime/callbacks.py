@@ -1,5 +1,5 @@
-"""The functions that `library.c` calls in a process with Python: they import the planner for the first node that has no
-plan.
+"""What `library.c` calls in a process with Python: functions that import the planner for the first node that kernels do
+not plan, and one that finds these kernels.
 """
 
 import atexit
@@ -15,10 +15,11 @@ FAIL = 1  # a code of OrtStatus
 _CREATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 _PLAN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 _COMPUTE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_SET_KERNELS = ctypes.CFUNCTYPE(None)
 
 
 class _Planner(ctypes.Structure):
-    _fields_ = [("create", _CREATE), ("plan", _PLAN), ("compute", _COMPUTE)]
+    _fields_ = [("create", _CREATE), ("plan", _PLAN), ("compute", _COMPUTE), ("set_kernels", _SET_KERNELS)]
 
 
 def _create(node: int, message: int) -> int:
@@ -43,7 +44,15 @@ def _compute(run: int) -> int:
     return planner.compute(run)
 
 
-_FUNCTIONS = _Planner(_CREATE(_create), _PLAN(_plan), _COMPUTE(_compute))  # the library has their addresses
+def _set_kernels() -> None:
+    from unpool.onnxruntime.kernel_table import plan_by_kernels
+
+    plan_by_kernels(True)
+
+
+_FUNCTIONS = _Planner(  # the library has their addresses
+    _CREATE(_create), _PLAN(_plan), _COMPUTE(_compute), _SET_KERNELS(_set_kernels)
+)
 
 
 @cache

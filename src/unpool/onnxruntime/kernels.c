@@ -73,22 +73,50 @@ static void *find_library(const char *name, char *message, int64_t room) {
     return library;
 }
 
+/* 1 if the processor has the instructions of a library; then it can be called. */
+static int can_run(void *library, const char *name) {
+    int (*cpu_level)(void) = (int (*)(void))(intptr_t)address_of(library, "unpool_cpu_level");
+    const char *level = strstr(name, "_v");
+    int64_t *sizes = address_of(library, "unpool_python");
+    if (cpu_level != NULL && level != NULL && cpu_level() < atoi(level + 2)) return 0;
+    if (sizes != NULL && sizes[0] == 0) sizes[0] = 16, sizes[1] = 24; /* bytes before the fields of an object: no Python set them */
+    return sizes != NULL;
+}
+
 /* 0, and a sentence, if the processor or the sources of a library are not those of a plan. */
 static int is_fitting(void *library, const Plan *plan, char *message, int64_t room) {
-    const char *sources = address_of(library, "unpool_sources"), *name = plan_library(plan), *level = strstr(name, "_v");
-    int (*cpu_level)(void) = (int (*)(void))(intptr_t)address_of(library, "unpool_cpu_level");
-    int64_t *sizes = address_of(library, "unpool_python");
-    if (sources == NULL || sizes == NULL || strncmp(sources, plan_digest(plan), DIGITS) != 0) {
+    const char *sources = address_of(library, "unpool_sources"), *name = plan_library(plan);
+    if (sources == NULL || strncmp(sources, plan_digest(plan), DIGITS) != 0) {
         snprintf(message, room, "unpool: the model was compiled by another release than %s. Compile it again.", name);
         return 0;
     }
-    if (cpu_level != NULL && level != NULL && cpu_level() < atoi(level + 2)) {
-        snprintf(message, room, "unpool: the model was compiled for %s, which this processor cannot run. Compile it for x86-64-v%d.",
-                 name, cpu_level());
-        return 0;
+    if (can_run(library, name)) return 1;
+    snprintf(message, room, "unpool: the model was compiled for %s, which this processor cannot run. Compile it for x86-64-v%d.",
+             name, ((int (*)(void))(intptr_t)address_of(library, "unpool_cpu_level"))());
+    return 0;
+}
+
+#if defined(_WIN32)
+#define SUFFIX ".dll"
+#elif defined(__APPLE__)
+#define SUFFIX ".dylib"
+#else
+#define SUFFIX ".so"
+#endif
+
+#if defined(__x86_64__) || defined(_M_X64)
+static const char *const libraries[] = {"unpool_x86_64_v4" SUFFIX, "unpool_x86_64_v3" SUFFIX, "unpool_x86_64_v2" SUFFIX, NULL};
+#else
+static const char *const libraries[] = {"unpool_aarch64" SUFFIX, NULL};
+#endif
+
+const int64_t *kernels_table(void) {
+    char message[1];
+    for (int i = 0; libraries[i] != NULL; i++) {
+        void *library = find_library(libraries[i], message, sizeof message);
+        if (library != NULL && can_run(library, libraries[i])) return address_of(library, "unpool_kernels");
     }
-    if (sizes[0] == 0) sizes[0] = 16, sizes[1] = 24; /* bytes before the fields of an object: no Python set them */
-    return 1;
+    return NULL;
 }
 
 int kernels_link(Plan *plan, char *message, int64_t room) {

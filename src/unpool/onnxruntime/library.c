@@ -4,14 +4,14 @@
  * `RegisterCustomOps`, and gives the nodes of three domains to the operators here: "" and com.ms.internal.nhwc, where
  * they take the place of onnxruntime's own, and "unpool". `operators.c` lists them.
  *
- *     create     the attributes of a node are read once, and handed to the planner
+ *     create     the attributes of a node are read once, and handed to a planner
  *     infer      output types and shapes, as far as input shapes determine them
- *     compute    the planner computes the outputs; its jobs run in the threads of the session (ParallelFor)
+ *     compute    the steps of a plan run in the threads of the session (ParallelFor)
  *
- * The planner is a table of functions that the process sets, in Python by `unpool/onnxruntime/planner.py`. */
+ * A planner among the kernels is asked first (`native.c`). The other one is a table of functions that the process sets,
+ * in Python by `unpool/onnxruntime/planner.py`. It knows everything, and says what is wrong with a node. */
 #define _POSIX_C_SOURCE 200112L
-#include "kernels.h"
-#include "operators.h"
+#include "native.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -38,8 +38,6 @@ int api_number;
  * opset a model is written. Without a setting ConvTranspose begins with opset 11, where its meaning changed for the last
  * time: onnxruntime runs older ones. */
 
-enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, DOMAIN_NAMES, SETTINGS, SETTING = 16 };
-
 static const struct {
     const char *name, *variable; /* of the environment, for hosts whose sessions have no entries */
     const char *choices;         /* NULL: a number above 0 */
@@ -51,10 +49,6 @@ static const struct {
     {UNPOOL_TRUST_PLANS, "UNPOOL_TRUST_PLANS", "0, 1"},
     {UNPOOL_DOMAINS, "UNPOOL_DOMAINS", "all, unpool"},
 };
-
-typedef struct Settings {
-    char values[SETTINGS][SETTING]; /* "" where nothing is set */
-} Settings;
 
 enum { NEW_CONV_TRANSPOSE = 11 };
 
@@ -87,36 +81,7 @@ typedef struct Op { /* OrtCustomOp of API 17, and what is ours */
     const Settings *settings;
 } Op;
 
-/* The planner, and the structs that it reads */
-
-typedef struct Value { /* of an attribute */
-    const char *name;
-    int64_t kind, count; /* count -1: the attribute is not set; -2: it has another type */
-    void *values;        /* int64, float, or text */
-} Value;
-
-typedef struct Tensor {
-    void *data; /* NULL: there is none */
-    int64_t type, rank;
-    int64_t dims[MAX_RANK];
-} Tensor;
-
-typedef struct Node { /* a node when its kernel is created */
-    int64_t id, domain, outputs, attributes;
-    const char *operator, *name;
-    const char *settings[SETTINGS];
-    Value values[MAX_ATTRIBUTES];
-    Tensor constants[MAX_INPUTS]; /* inputs that are constant; they live as long as the kernel */
-} Node;
-
-typedef struct Call { /* one run of a node */
-    int64_t id, inputs;
-    Tensor *tensors;
-    void *context;
-    char *message; /* room for MESSAGE bytes, where a failure says what happened */
-} Call;
-
-enum { MESSAGE = 4096 };
+/* The planner in Python */
 
 typedef struct Answer { /* a plan for a new shape */
     int64_t id;       /* what the plan refers to lives until `unpool_forget` has it */
@@ -130,6 +95,7 @@ typedef struct Planner { /* functions return OK or a code of OrtStatus, and writ
     int32_t (*create)(const Node *, char *message);
     int32_t (*plan)(Call *, const int64_t *key, int64_t count, Answer *);
     int32_t (*compute)(Call *);
+    void (*set_kernels)(void); /* calls unpool_set_kernels */
 } Planner;
 
 static const Planner *planner;
@@ -190,12 +156,12 @@ static OrtStatus *read_tensor(const OrtValue *value, Tensor *tensor) {
 
 /* Kernels */
 
-typedef struct Owned { /* something that the planner keeps things for, under its id */
+typedef struct Owned { /* something that the planner in Python keeps things for, under its id; 0: it does not */
     int64_t id;
     struct Owned *next; /* of those that were destroyed */
 } Owned;
 
-enum { MAX_KEY = MAX_INPUTS * (MAX_RANK + 2) + MAX_RANK, MAX_PLANS = 8 };
+enum { MAX_PLANS = 8, MAX_NAME = 512 };
 
 typedef struct Shaped { /* the plan of a node for some shapes */
     Owned owned;
@@ -207,8 +173,11 @@ typedef struct Shaped { /* the plan of a node for some shapes */
 typedef struct Kernel { /* a node of a session */
     Owned owned;
     const Operator *operator;
-    int32_t lock, is_compiled;
+    int32_t lock, is_compiled, is_described; /* described: to Python */
     int32_t is_constant[MAX_INPUTS];
+    Node *node; /* NULL if it is compiled */
+    char name[MAX_NAME];
+    Request request;          /* to the planner among the kernels */
     int64_t next, count;      /* of `plans` to replace, and their number */
     Shaped *plans[MAX_PLANS]; /* of the last shapes; of a compiled node, of all */
 } Kernel;
@@ -219,7 +188,8 @@ static _Thread_local void *running; /* context of the node that this thread comp
 
 static int64_t new_id(void) { return __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED); }
 
-static void let_go(Owned *owned) {
+static void let_go(Owned *owned, int is_known) {
+    if (!is_known) return free(owned);
     owned->next = __atomic_load_n(&destroyed, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&destroyed, &owned->next, owned, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
 }
@@ -245,13 +215,15 @@ static void unlock(int32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 static void drop(Shaped *shaped) { /* one use less */
     if (shaped == NULL || __atomic_sub_fetch(&shaped->uses, 1, __ATOMIC_ACQ_REL) != 0) return;
     plan_free(shaped->plan);
-    let_go(&shaped->owned);
+    let_go(&shaped->owned, shaped->owned.id != 0);
 }
 
 static void destroy(void *own) {
     Kernel *kernel = own;
     for (int i = 0; i < MAX_PLANS; i++) drop(kernel->plans[i]);
-    let_go(&kernel->owned);
+    for (int i = 0; kernel->node != NULL && i < kernel->node->attributes; i++) free(kernel->node->values[i].values);
+    free(kernel->node);
+    let_go(&kernel->owned, kernel->is_described);
 }
 
 /* A node of a compiled model has its plans in an attribute, one after the other. */
@@ -273,7 +245,7 @@ static OrtStatus *create_compiled(const Op *op, Value blobs, Kernel *kernel) {
         if (kernel->count < MAX_PLANS) shaped = calloc(1, sizeof(Shaped) + count * sizeof *key);
         if (shaped == NULL)
             return plan_free(plan), free(blobs.values), fail(FAIL, "unpool: out of memory, or more than 8 plans of a node.");
-        shaped->owned.id = new_id(), shaped->plan = plan, shaped->count = count, shaped->uses = 1;
+        shaped->plan = plan, shaped->count = count, shaped->uses = 1;
         memcpy(shaped->key, key, count * sizeof *key);
         kernel->plans[kernel->count++] = shaped;
         at += size;
@@ -317,30 +289,46 @@ static OrtStatus *describe(const Op *op, const void *info, Node *node, int32_t *
     return status;
 }
 
-static OrtStatus *create_planned(const Op *op, const void *info, Kernel *kernel) {
-    char name[512] = "", message[MESSAGE] = "";
-    size_t size = sizeof name;
-    Node *node = calloc(1, sizeof(Node));
+/* Describe a node to the planner in Python, which checks its attributes, and says what is wrong with them. */
+static OrtStatus *describe_to_python(Kernel *kernel) {
+    char message[MESSAGE] = "";
     OrtStatus *status = NULL;
     const Planner *current = enter();
-    if (node == NULL)
-        status = fail(FAIL, "unpool: out of memory.");
-    else if (current == NULL)
-        status = fail(NOT_IMPLEMENTED, "unpool: this process has no planner. Register with unpool.onnxruntime.register, or "
-                                       "compile the model.");
-    if (status == NULL) {
-        release(KernelInfo_GetNodeName(info, name, &size));
-        node->id = kernel->owned.id, node->name = name;
-        status = describe(op, info, node, kernel->is_constant);
-    }
-    if (status == NULL) {
-        int code = current->create(node, message);
-        if (code != OK) status = fail(code, message);
-    }
+    int code = current == NULL ? OK : current->create(kernel->node, message);
+    if (current == NULL)
+        status = fail(NOT_IMPLEMENTED, "unpool: without Python this node cannot be planned. Compile the model, or register "
+                                       "with unpool.onnxruntime.register.");
+    else if (code != OK)
+        status = fail(code, message);
+    else
+        __atomic_store_n(&kernel->is_described, 1, __ATOMIC_RELAXED);
     leave();
-    for (int i = 0; node != NULL && i < node->attributes; i++) free(node->values[i].values);
-    free(node);
     return status;
+}
+
+static void find_kernels(void) {
+    const Planner *current = enter();
+    if (current != NULL)
+        current->set_kernels();
+    else
+        native_open();
+    leave();
+}
+
+static OrtStatus *create_planned(const Op *op, const void *info, Kernel *kernel) {
+    size_t size = MAX_NAME;
+    Node *node = kernel->node = calloc(1, sizeof(Node));
+    OrtStatus *status = NULL;
+    if (node == NULL) return fail(FAIL, "unpool: out of memory.");
+    release(KernelInfo_GetNodeName(info, kernel->name, &size));
+    node->id = kernel->owned.id, node->name = kernel->name;
+    status = describe(op, info, node, kernel->is_constant);
+    if (status != NULL) return status;
+    if (native_is_new()) find_kernels();
+    native_describe(node, &kernel->request);
+    if (kernel->request.planner == 0) return describe_to_python(kernel);
+    memset(kernel->is_constant, 0, sizeof kernel->is_constant); /* a plan for a value of `output_shape` has to see it */
+    return NULL;
 }
 
 /* An entry of the session that was set after the library had read them, which onnxruntime 1.24 and later tell: it would
@@ -416,6 +404,16 @@ static void keep(Kernel *kernel, Shaped *shaped) {
     __atomic_add_fetch(&shaped->uses, 1, __ATOMIC_RELAXED);
     unlock(&kernel->lock);
     drop(replaced);
+}
+
+static Shaped *plan_natively(Kernel *kernel, Call *call, const int64_t *key, int64_t count) {
+    Plan *plan = native_plan(&kernel->request, call, key, count);
+    Shaped *shaped = plan == NULL ? NULL : calloc(1, sizeof(Shaped) + count * sizeof *key);
+    if (shaped == NULL) return plan_free(plan), NULL;
+    shaped->plan = plan, shaped->count = count, shaped->uses = 1;
+    memcpy(shaped->key, key, count * sizeof *key);
+    keep(kernel, shaped);
+    return shaped;
 }
 
 static Shaped *ask(Kernel *kernel, Call *call, const int64_t *key, int64_t count, const Planner *current, int *code) {
@@ -506,7 +504,10 @@ static OrtStatus *compute_call(Kernel *kernel, Call *call) {
     if (kernel->is_compiled) return compute_compiled(kernel, call);
     count = key_of(kernel, call, key);
     if (count != 0) shaped = find(kernel, key, count);
+    if (count != 0 && shaped == NULL && kernel->request.planner != 0) shaped = plan_natively(kernel, call, key, count);
     if (shaped != NULL && shaped->plan != NULL) status = run(shaped, call, &is_done);
+    if (status == NULL && !is_done && !__atomic_load_n(&kernel->is_described, __ATOMIC_RELAXED))
+        status = describe_to_python(kernel);
     if (status == NULL && !is_done) {
         void *before = running;
         const Planner *current = enter();

@@ -22,6 +22,7 @@ from unpool.errors import IndicesError, UnpoolError, UnsupportedError
 from unpool.execute.plans import ForeignPool, Kind, Operand, use_pool
 from unpool.memory import RuntimeOutput
 from unpool.onnxruntime import library, plans
+from unpool.onnxruntime.kernel_table import plan_by_kernels
 from unpool.operators import resolve, unpool_domain
 from unpool.operators.contract import DOMAINS, AttributeType
 from unpool.operators.conv import ConvSpec
@@ -238,10 +239,12 @@ def _record(node: Node, inputs: Sequence[AnyArray | None], plan: plans.NodePlan 
 def recording(found: dict[str, list[PlanRecord]]) -> Iterator[None]:
     """Note what the planner is asked for the nodes with these names."""
     _recordings.append(found)
+    plan_by_kernels(False)
     try:
         yield
     finally:
         _recordings.remove(found)
+        plan_by_kernels(not _recordings)
 
 
 def plan(run: int, key: int, count: int, answer: int) -> int:

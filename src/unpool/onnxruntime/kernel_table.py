@@ -1,0 +1,21 @@
+"""Kernels that plan, for the library: it asks them before it asks Python."""
+
+import ctypes
+from typing import Any
+
+from unpool.errors import UnpoolError
+from unpool.kernels.cpu.machine import host, libraries
+from unpool.memory import LARGE
+from unpool.onnxruntime import library
+
+
+def plan_by_kernels(is_on: bool) -> None:
+    """Let kernels of the verified library plan nodes; otherwise Python does, as where there is no such library."""
+    try:
+        table = libraries.kernel_table() if is_on else None
+        can_compile = table is not None and libraries.can_compile()
+    except UnpoolError:  # which the planner raises again
+        table, can_compile = None, False
+    loaded: Any = ctypes.CDLL(str(library.PATH))
+    loaded.unpool_set_kernels.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64]
+    loaded.unpool_set_kernels(table, int(can_compile), host.available_cores(), LARGE)
