@@ -1,7 +1,7 @@
 """Every command on every kind of file that is no ONNX model: it works, or gives one clear error and its exit code."""
 
+import shutil
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -31,18 +31,23 @@ COMMANDS = {
     "compile": ("compile", "FILE", "-o", "out.onnx"),
 }
 KINDS = {
-    "a .ort file": "model.ort",
-    "a .ort file under another name": "ort.onnx",
-    "an empty file": "empty.onnx",
-    "text": "text.onnx",
-    "a zip archive, as of torch.save": "weights.pt",
-    "a .npz": "arrays.npz",
-    "a .npy": "x.npy",
-    "a picture": "picture.png",
-    "a folder": "folder",
-    "no file": "missing.onnx",
+    "model.ort": "a model in the format of onnxruntime (.ort).",
+    "ort.onnx": "a model in the format of onnxruntime (.ort).",
+    "truncated.onnx": "something else, or not all of it (",
+    "page.onnx": "a web page. Download the file itself, not the page that shows it.",
+    "pointer.onnx": "a pointer of Git LFS, not the file that it stands for. Run: git lfs pull.",
+    "empty.onnx": "nothing, for it is empty. Download or export it again.",
+    "text.onnx": "text that begins with 'a model would be here a model '.",
+    "weights.pt": "a zip archive, as torch.save writes.",
+    "arrays.npz": "a zip archive,",
+    "x.npy": "something else, or not all of it (",
+    "picture.png": "something else, or not all of it (",
+    "folder": "a folder. Name the file in it.",
+    "missing.onnx": "no such file. Check the path.",
 }
-RUNS_ORT = {"run", "run in tiles", "inspect", "inspect --json", "bench"}
+"""What each file is said to be."""
+
+RUNS_ORT = {"run", "inspect", "inspect --json", "bench"}
 """A session takes a .ort file by its name; the others need the nodes of an ONNX file, which it does not hold."""
 
 
@@ -58,6 +63,9 @@ def folder(tmp_path_factory):
     options.add_session_config_entry("session.save_model_format", "ORT")
     onnxruntime.InferenceSession(folder / "model.onnx", options)
     (folder / "ort.onnx").write_bytes((folder / "model.ort").read_bytes())
+    (folder / "truncated.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-9])
+    (folder / "page.onnx").write_text("<!DOCTYPE html><title>404</title>")
+    (folder / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a")
     (folder / "empty.onnx").touch()
     (folder / "text.onnx").write_text("a model would be here\n" * 20)
     with zipfile.ZipFile(folder / "weights.pt", "w") as archive:
@@ -69,14 +77,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_one_error_or_a_result(folder, monkeypatch, tmp_path, command, kind):
+def test_one_error_or_a_result(folder, monkeypatch, tmp_path, command, name):
     """One line with the name of the file and a way out, exit code 3, no traceback, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    for name in ("model.onnx", "x.npy"):
-        Path(name).write_bytes((folder / name).read_bytes())
-    file = folder / KINDS[kind]
+    for whole in ("model.onnx", "x.npy"):
+        shutil.copy(folder / whole, whole)
+    file = folder / name
     done = CliRunner().invoke(app, [str(file) if word == "FILE" else word for word in COMMANDS[command]])
     if file.name == "model.ort" and command in RUNS_ORT:
         assert done.exit_code == OK, done.output
@@ -85,9 +93,7 @@ def test_one_error_or_a_result(folder, monkeypatch, tmp_path, command, kind):
     assert isinstance(done.exception, SystemExit), done.exception
     assert (done.exit_code, done.stdout) == (UNFIT, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {file}: ")
+    assert line.startswith(f"error: {file}: expected an ONNX model, got {KINDS[name]}")
     assert line.endswith(".")
-    assert line.count(". ") >= (kind != "no file")
+    assert line.count(". ") >= (name != "missing.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "x.npy"]
-    if "ort" in file.name:
-        assert ".ort" in line

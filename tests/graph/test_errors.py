@@ -27,9 +27,9 @@ def test_an_error_is_both(ours, name):
     )
 
 
-@pytest.mark.parametrize("ours", TYPES)
+@pytest.mark.parametrize("ours", [*TYPES, error_class(unpool.ModelError, "InvalidProtobuf")])
 def test_errors_travel(ours):
-    """An error comes through a pickle as what it was."""
+    """An error comes through a pickle as what it was, also one that is of two classes of onnxruntime."""
     again = pickle.loads(pickle.dumps(error_class(ours, "Fail")("words")))
 
     assert type(again) is error_class(ours, "Fail")

@@ -85,13 +85,18 @@ def error_class(ours: type[UnpoolError], other: type[Exception] | str) -> type[U
         kind = getattr(onnxruntime_pybind11_state, other, None)
     if kind is None or issubclass(ours, kind) or isfunction(kind.__init__) or issubclass(kind, UnicodeError):
         return _combined.setdefault((ours, other), ours)
-    body = {"__module__": ours.__module__, "__doc__": ours.__doc__, "__reduce__": _reduce, "_parts": (ours, other)}
+    parts = getattr(ours, "_parts", ours), other
+    body = {"__module__": ours.__module__, "__doc__": ours.__doc__, "__reduce__": _reduce, "_parts": parts}
     return _combined.setdefault((ours, other), type(ours.__name__, (ours, kind), body))
 
 
 def _reduce(error: Any) -> tuple[Any, ...]:
-    return _rebuild, (*error._parts, error.args)  # no module has the class of the error
+    return _rebuild, (error._parts, error.args)  # no module has the class of the error
 
 
-def _rebuild(ours: type[UnpoolError], other: type[Exception] | str, args: tuple[Any, ...]) -> UnpoolError:
-    return error_class(ours, other)(*args)
+def _rebuild(parts: tuple[Any, Any], args: tuple[Any, ...]) -> UnpoolError:
+    return _joined(*parts)(*args)
+
+
+def _joined(ours: Any, other: Any) -> type[UnpoolError]:
+    return error_class(_joined(*ours) if isinstance(ours, tuple) else ours, other)

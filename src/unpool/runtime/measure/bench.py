@@ -138,14 +138,19 @@ def _time_unpool(
         return open_session(source, settings, **options)
 
     session = open_here(onnxruntime.SessionOptions())
-    graph, _, semantics = session.prepared_graph()
-    narrowest = narrowest_floats(graph, infer(graph, semantics))
+    kind = "" if path.endswith(ORT_SUFFIX) else _narrowest_float(session)
     timing, outputs = _time_session(session, feed, effort)
     runners = {row.node: row.runner for row in session.plan}
     del session
     nodes = _profile(open_here, feed, timing.samples)
-    kind = narrowest_float(narrowest.get(name, "") for name in graph.output_names)
     return [node._replace(runner=runners.get(node.name, node.runner)) for node in nodes], timing, outputs, kind
+
+
+def _narrowest_float(session: Any) -> str:
+    """The narrowest type of floats that outputs depend on."""
+    graph, _, semantics = session.prepared_graph()
+    narrowest = narrowest_floats(graph, infer(graph, semantics))
+    return narrowest_float(narrowest.get(name, "") for name in graph.output_names)
 
 
 def _sizes(session: Any, feed: Feed) -> dict[str, int]:
