@@ -1,7 +1,6 @@
 """Every pooling kernel, chosen by force, on sizes around its blocks of lanes, its strips and its threads."""
 
 import itertools
-import math
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from numba import njit, types
 
-import unpool
 from tests import oracle
 from tests.cases import kernel_pools as kernel_cases
 from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
@@ -200,48 +198,3 @@ def test_routing_knows_both_kernels() -> None:
     assert is_cheaper(pool(64, 13, 1, has_indices=True))
     assert not is_cheaper(pool(1024, 2, 2))
     assert not is_cheaper(pool(2, 13, 1, 16))
-
-
-UNPOOL_SHAPES = ((2, 3, 37, 65), (1, 5, 129), (3, 2, 5, 7, 33), (1, 1, 150, 201))
-
-
-def scattered(x: np.ndarray, indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros with x at the indices; of repeated indices NumPy keeps the last."""
-    flat = np.zeros(math.prod(shape), x.dtype)
-    flat[indices.reshape(-1)] = x.reshape(-1)
-    return flat.reshape(shape)
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64])
-@pytest.mark.parametrize("shape", UNPOOL_SHAPES, ids=str)
-@pytest.mark.parametrize("where", ["own window", "own plane", "anywhere"])
-def test_unpool(kind: type, shape: tuple[int, ...], where: str) -> None:
-    """Genuine indices, duplicates in a plane, and duplicates across planes; the last wins with any threads."""
-    rng = np.random.default_rng(11)
-    large = (*shape[:2], *(2 * size + 1 for size in shape[2:]))
-    x = rng.normal(size=shape).astype(kind)
-    count = math.prod(large)
-    indices = rng.integers(0, count // 7 + 1, shape)
-    if where == "own plane":
-        plane = math.prod(large[2:])
-        indices = (
-            indices % (plane // 2) + np.arange(shape[0] * shape[1]).reshape(shape[:2] + (1,) * (x.ndim - 2)) * plane
-        )
-    elif where == "own window":
-        places = np.indices(shape)
-        places[2:] = 2 * places[2:] + rng.integers(0, 2, (x.ndim - 2, *shape))
-        indices = np.ravel_multi_index(tuple(places), large)
-    expected = scattered(x, indices, large)
-    window = {"kernel_shape": [2] * (x.ndim - 2), "strides": [2] * (x.ndim - 2)}
-    for threads in (1, 2, 3):
-        out, memory = kernel_cases.placed(np.ones(large, kind), 5)
-        with kernel_cases.eager_threads():
-            unpool.max_unpool(x, indices, np.array(large), **window, index_space="output", threads=threads, out=out)
-        assert out.tobytes() == expected.tobytes(), threads
-        assert np.all(memory[: 5 * out.itemsize] == kernel_cases.CANARY)
-        assert np.all(memory[5 * out.itemsize + out.nbytes :] == kernel_cases.CANARY)
-        nhwc = unpool.max_unpool(
-            np.ascontiguousarray(np.moveaxis(x, 1, -1)), indices, np.array(large), **window, index_space="output",
-            threads=threads, layout="NHWC",
-        )  # fmt: skip
-        assert np.ascontiguousarray(np.moveaxis(nhwc, -1, 1)).tobytes() == expected.tobytes(), threads
