@@ -368,6 +368,8 @@ def case(seed: int) -> ModelCase:
         every.append([int(rng.integers(1, 3)), channels, *ints(rng, 2, 11, names.rank)])
     elif form == "batch":
         every.append([3, *sizes[1:]])
+    if form != "fixed" and not settings["overrides"] and chance(rng, 0.1):
+        every.append([0, *every[-1][1:]])
     feeds = [{"x": rng.integers(-4, 5, shape).astype(np.float32)} for shape in every]
     for node in every_node(model):
         if node.op_type == "MaxPool" and not any(each.ref_attr_name for each in node.attribute):
@@ -390,7 +392,8 @@ def put_special_values(
         values = pick(rng, special)
         for feed in feeds:
             flat = feed["x"].reshape(-1)
-            flat[rng.integers(0, flat.size, 3)] = values
+            if flat.size:
+                flat[rng.integers(0, flat.size, 3)] = values
         settings["special"] = repr(values)
     if chance(rng, 0.3):
         for feed in feeds:

@@ -181,6 +181,37 @@ def age(made: ModelCase, rng: np.random.Generator) -> None:
         )
 
 
+def shuffle(made: ModelCase, rng: np.random.Generator) -> None:
+    """Nodes in any order, as onnxruntime takes them."""
+    nodes = list(made.model.graph.node)
+    del made.model.graph.node[:]
+    made.model.graph.node.extend(nodes[place] for place in rng.permutation(len(nodes)))
+
+
+def nest_functions(made: ModelCase, rng: np.random.Generator) -> None:
+    """Functions that call functions, some of one name but for an overload."""
+    wrapped = []
+    has_overloads = made.model.ir_version >= 10 and chance(rng, 0.5)
+    for function in made.model.functions:
+        if function.attribute or function.domain == "unread":
+            continue
+        inner, defaults = function.name, [each.name for each in function.attribute_proto]
+        call = helper.make_node(f"{inner}Inner", list(function.input), list(function.output), domain=function.domain)
+        for word in defaults:
+            reference = onnx.AttributeProto(name=word, ref_attr_name=word, type=onnx.AttributeProto.FLOAT)
+            call.attribute.append(reference)
+        outer = onnx.FunctionProto()
+        outer.CopyFrom(function)
+        del outer.node[:]
+        outer.node.append(call)
+        function.name = f"{inner}Inner"
+        if has_overloads:
+            function.name, function.overload = "Same", inner
+            outer.node[0].op_type, outer.node[0].overload = "Same", inner
+        wrapped.append(outer)
+    made.model.functions.extend(wrapped)
+
+
 UNCHANGED = {
     "MaxPool", "Conv", "Relu", "Neg", "Transpose", "Pad", "Clip", "Identity", "Abs", "LeakyRelu", "Concat", "Cast",
     "ConvTranspose", "Reshape", "Shape", "Constant", "Floor", "Sin", "If", "Loop", "Sum", "InstanceNormalization",
@@ -210,6 +241,8 @@ FORMS: tuple[tuple[Callable[[ModelCase, np.random.Generator], None], float], ...
     (describe, 0.1),
     (lower_opset, 0.7),
     (add_value_info, 0.25),
+    (nest_functions, 0.3),
+    (shuffle, 0.2),
     (rename, 0.3),
     (use_long_domain, 0.1),
 )

@@ -5,7 +5,8 @@
 What onnxruntime runs, the session has to run, and to give the same bits: all sums of these models are exact. Only
 values that a model rounds on the way may differ by rounding. Where a result differs, `compat="ort"` tells a point in
 which unpool follows the standard from a fault. A pass that fails, and a model that onnxruntime refuses after the passes
-only, are faults. Every other model runs with the thresholds of passes at zero, as small models stand for large ones.
+only, are faults. Every other model runs with the thresholds of passes at zero, and every third with large weights only,
+as small models stand for large ones.
 
 Models run in processes that live long; one that ends its process is a fault, unless onnxruntime ends there, too.
 """
@@ -32,6 +33,7 @@ from tools.campaigns.processes import run_models, work
 from tools.campaigns.session_model_cases import case
 from tools.campaigns.session_model_forms import disguise, source_of
 from unpool.errors import UnpoolError
+from unpool.graph import weights
 from unpool.onnxruntime import passes, placement
 from unpool.passes import convert_conv, fuse_normalization, fuse_snake, reduce_strength
 
@@ -77,6 +79,11 @@ def eager() -> list[Any]:
         mock.patch.object(convert_conv, "cost", return_value=0),
         mock.patch.object(placement, "is_faster_in_unpool", return_value=True),
     ]
+
+
+def large() -> list[Any]:
+    """A patch by which small weights are large ones, which go to onnxruntime as values."""
+    return [mock.patch.object(weights, "LARGE", 16)]
 
 
 def difference(got: Any, expected: Any) -> str:
@@ -209,7 +216,11 @@ def trial(seed: int) -> tuple[Counter[str], list[str]]:
     allowed = allowed_differences(made.model)
     log = Log()
     logging.getLogger("unpool").addHandler(log)
-    patches = [mock.patch.object(passes, "PASSES", counted(tally)), *(eager() if seed % 2 else [])]
+    patches = [
+        mock.patch.object(passes, "PASSES", counted(tally)),
+        *(eager() if seed % 2 else []),
+        *(large() if seed % 3 == 0 else []),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         way, source, plain = source_of(made, rng, Path(folder))
         expected, is_refused = outcomes(lambda: alone(made, plain), made.feeds)
