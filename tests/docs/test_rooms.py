@@ -115,7 +115,7 @@ INNER = {
     ),
     "passes": (
         "rewrite", "neighbours", "inline", "upgrade_opset", "index_flow", "fuse_unpool", "reduce_strength",
-        "convert_conv", "fuse_conv_transpose", "fuse_snake", "fuse_normalization",
+        "convert_conv", "fuse_conv_transpose", "fuse_snake",
     ),
     "runtime": (
         "onnx_backend", "runtimes", "trace", "measure", "rewrite", "lower", "compare", "lint", "tiles", "streams",

@@ -1,4 +1,4 @@
-"""The kernel of instance and group normalization against the formula in float64."""
+"""The kernel of instance normalization against the formula in float64."""
 
 import numpy as np
 import pytest
@@ -6,25 +6,22 @@ import pytest
 from tests.support import models
 from tests.support.guarded import beside_guard
 from unpool.kernels.cpu import normalization
-from unpool.kernels.cpu.activation import Epilogue
 from unpool.kernels.cpu.normalization import normalize
 
 SHAPES = {
-    "one element": ((1, 1, 1), 1),
-    "less than a vector": ((2, 3, 5), 3),
-    "pairs of vectors and a rest": ((1, 2, 103), 2),
-    "several blocks": ((1, 2, 3 * normalization.BLOCK + 77), 2),
-    "groups of channels": ((2, 6, 35), 2),
-    "one group": ((2, 6, 1400), 1),
-    "no image": ((0, 2, 4), 2),
+    "one element": (1, 1, 1),
+    "less than a vector": (2, 3, 5),
+    "pairs of vectors and a rest": (1, 2, 103),
+    "several blocks": (1, 2, 3 * normalization.BLOCK + 77),
+    "no image": (0, 2, 4),
 }
 
 
-def formula(x, scale, shift, groups, epsilon=1e-5):
+def formula(x, scale, shift, epsilon=1e-5):
     """The normalized values, in float64."""
-    wide = x.astype(np.float64).reshape(x.shape[0], groups, x[:1].size // groups if len(x) else 4)
+    wide = x.astype(np.float64)
     deviation = np.sqrt(wide.var(-1, keepdims=True) + epsilon)
-    normal = ((wide - wide.mean(-1, keepdims=True)) / deviation).reshape(x.shape)
+    normal = (wide - wide.mean(-1, keepdims=True)) / deviation
     return normal * scale[:, None] + shift[:, None]
 
 
@@ -38,12 +35,12 @@ def arguments(shape, mean=0.0):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_values_are_those_of_the_formula(name, threads):
     """Whatever the shape, in new memory and in place."""
-    shape, groups = SHAPES[name]
+    shape = SHAPES[name]
     x, scale, shift = arguments(shape)
     y = np.full_like(x, np.nan)
-    normalize(x, y, scale, shift, groups, 1e-5, threads=threads)
-    np.testing.assert_allclose(y, formula(x, scale, shift, groups), rtol=0, atol=3e-6)
-    normalize(x, x, scale, shift, groups, 1e-5, threads=threads)
+    normalize(x, y, scale, shift, 1e-5, threads=threads)
+    np.testing.assert_allclose(y, formula(x, scale, shift), rtol=0, atol=3e-6)
+    normalize(x, x, scale, shift, 1e-5, threads=threads)
     np.testing.assert_array_equal(x, y)
 
 
@@ -51,63 +48,39 @@ def test_values_are_those_of_the_formula(name, threads):
 @pytest.mark.parametrize("at_end", [False, True])
 def test_no_stray_access(name, at_end):
     """Inputs and outputs touch protected pages, and nothing beyond them is read or written."""
-    shape, groups = SHAPES[name]
+    shape = SHAPES[name]
     x, scale, shift = (beside_guard(each, at_end=at_end, is_input=True) for each in arguments(shape))
     y = beside_guard(np.full(shape, np.nan, np.float32), at_end=at_end)
-    normalize(x, y, scale, shift, groups, 1e-5, threads=1)
-    np.testing.assert_allclose(y, formula(x, scale, shift, groups), rtol=0, atol=3e-6)
+    normalize(x, y, scale, shift, 1e-5, threads=1)
+    np.testing.assert_allclose(y, formula(x, scale, shift), rtol=0, atol=3e-6)
 
 
 def test_a_large_mean_costs_no_digits():
     """Squares of values near 10000 are rounded to steps of 8; their differences from the mean are not."""
     x, scale, shift = arguments((1, 4, 20_000), mean=10_000)
     y = np.empty_like(x)
-    normalize(x, y, scale, shift, 4, 1e-5, threads=1)
-    np.testing.assert_allclose(y, formula(x, scale, shift, 4), rtol=0, atol=3e-6)
+    normalize(x, y, scale, shift, 1e-5, threads=1)
+    np.testing.assert_allclose(y, formula(x, scale, shift), rtol=0, atol=3e-6)
 
 
 def test_results_do_not_depend_on_threads():
-    """A group is computed by one thread, in the same order of blocks."""
+    """A channel is computed by one thread, in the same order of blocks."""
     x, scale, shift = arguments((2, 8, 40_000))
     results = []
     for threads in (1, 2, 3):
         results.append(np.empty_like(x))
-        normalize(x, results[-1], scale, shift, 4, 1e-5, threads=threads)
+        normalize(x, results[-1], scale, shift, 1e-5, threads=threads)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
 
 
-@pytest.mark.parametrize(
-    ("epilogue", "activated"),
-    [
-        (Epilogue(name="Relu"), lambda y: np.maximum(y, 0)),
-        (Epilogue(name="LeakyRelu", params=(0.25,)), lambda y: np.where(y < 0, 0.25 * y, y)),
-        (Epilogue(name="Clip", params=(-0.5, 1.0)), lambda y: np.clip(y, -0.5, 1)),
-    ],
-)
-def test_an_activation_follows(epilogue, activated):
-    """In whole vectors, and in the rest."""
-    x, scale, shift = arguments((1, 2, 53))
-    y = np.empty_like(x)
-    normalize(x, y, scale, shift, 2, 1e-5, epilogue=epilogue, threads=1)
-    np.testing.assert_allclose(y, activated(formula(x, scale, shift, 2)), rtol=0, atol=3e-6)
-
-
-def test_a_residual_is_added_before_the_activation():
-    """In whole vectors, and in the rest."""
-    x, scale, shift = arguments((2, 3, 53))
-    y, residual = np.empty_like(x), models.random(*x.shape, seed=7)
-    normalize(x, y, scale, shift, 3, 1e-5, residual=residual, epilogue=Epilogue(name="Relu"), threads=1)
-    np.testing.assert_allclose(y, np.maximum(formula(x, scale, shift, 3) + residual, 0), rtol=0, atol=3e-6)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_group_with_nan_or_infinity_is_nan(value):
-    """As the formula gives it; other groups are not touched."""
+def test_a_channel_with_nan_or_infinity_is_nan(value):
+    """As the formula gives it; other channels are not touched."""
     x, scale, shift = arguments((1, 3, 70))
     x[0, 1, 69] = value
     y = np.empty_like(x)
-    normalize(x, y, scale, shift, 3, 1e-5, threads=1)
+    normalize(x, y, scale, shift, 1e-5, threads=1)
     assert np.isnan(y[0, 1]).all()
     assert np.isfinite(y[0, ::2]).all()
 
@@ -116,5 +89,5 @@ def test_equal_values_give_the_shift():
     """Their variance is 0 exactly."""
     x = np.full((1, 1, 9000), np.float32(0.1))
     y = np.empty_like(x)
-    normalize(x, y, np.float32([5]), np.float32([2]), 1, 1e-5, threads=1)
+    normalize(x, y, np.float32([5]), np.float32([2]), 1e-5, threads=1)
     np.testing.assert_array_equal(y, np.full_like(x, 2))

@@ -28,9 +28,9 @@ KEPT = {
 
 
 def convolution(body, shape="1, 64, 40, 40", weights=(64, 64, 3, 3)):
-    """A model on `x`, with weights `w`, a bias `b` and a normalization `n`."""
+    """A model on `x`, with weights `w` and a bias `b`."""
     w = models.random(*weights) / np.float32(np.sqrt(np.prod(weights[1:])))
-    constants = {"w": w, "b": models.random(weights[0], seed=5), **models.batch_norm("n", weights[0])}
+    constants = {"w": w, "b": models.random(weights[0], seed=5)}
     return models.model(f"c (float[{shape}] x) => (float[n, m] y) {{ {body} }}".replace("[n, m]", ""), **constants)
 
 
@@ -102,10 +102,6 @@ def test_a_large_convolution_over_three_axes_is_converted():
 LARGE = {
     "as it is": ("y = Conv <pads = [1, 1, 1, 1]> (x, w, b)", ""),
     "with a Relu": ("c = Conv <pads = [1, 1, 1, 1]> (x, w) y = Relu (c)", "; with Relu->y folded in"),
-    "with a normalization": (
-        "c = Conv <pads = [1, 1, 1, 1]> (x, w) n = BatchNormalization (c, ns, nb, nm, nv) y = Relu (n)",
-        "; with BatchNormalization->n, Relu->y folded in",
-    ),
 }
 
 

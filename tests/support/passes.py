@@ -12,7 +12,7 @@ from onnx import helper
 
 import unpool
 from unpool.graph.nodes import node_name
-from unpool.passes import fuse_normalization, fuse_snake, reduce_strength
+from unpool.passes import fuse_snake, reduce_strength
 
 LARGEST = np.finfo(np.float32).max
 SPECIAL = np.float32(
@@ -47,11 +47,7 @@ def steps(session):
 
 def run(model, feed, without=()):
     """The outputs of a session that goes without some passes, and its plan; passes do not ask what they save."""
-    with (
-        patch.multiple(reduce_strength, LEAST_SIZE=0),
-        patch.multiple(fuse_snake, LEAST_SIZE=0),
-        patch.multiple(fuse_normalization, LEAST_SIZE=0),
-    ):
+    with patch.multiple(reduce_strength, LEAST_SIZE=0), patch.multiple(fuse_snake, LEAST_SIZE=0):
         session = unpool.InferenceSession(model, disabled_optimizers=without)
         return session.run(None, feed), session.plan
 

@@ -29,7 +29,7 @@ from unpool.onnx_reference import inline_functions, new_ops
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 PROGRAM = ("-m", "tools.campaigns.onnxruntime_models")
 OPERATORS = ("MaxPool", "MaxUnpool", "ConvTranspose")
-ROUNDING_PASSES = ("fold_batch_norm", "reduce_strength", "convert_conv", "fuse_snake", "fuse_normalization")
+ROUNDING_PASSES = ("reduce_strength", "convert_conv", "fuse_snake")
 REFUSAL = re.compile(rf"Status Message: ({'|'.join(OPERATORS)})(-\d+)?: ")
 
 

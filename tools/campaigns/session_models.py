@@ -35,7 +35,7 @@ from tools.campaigns.session_model_forms import disguise, source_of
 from unpool.errors import UnpoolError
 from unpool.graph import weights
 from unpool.onnxruntime import passes, placement
-from unpool.passes import convert_conv, fuse_normalization, fuse_snake, reduce_strength
+from unpool.passes import convert_conv, fuse_snake, reduce_strength
 
 PROGRAM = ("-m", "tools.campaigns.session_models")
 SECONDS = 120  # of a model; then its process ends
@@ -72,7 +72,7 @@ def counted(counts: Counter[str]) -> tuple[passes.Pass, ...]:
 
 def eager() -> list[Any]:
     """Patches by which passes and placement take small models for large ones."""
-    nothing = ((fuse_snake, "LEAST_SIZE"), (fuse_normalization, "LEAST_SIZE"), (reduce_strength, "LEAST_SIZE"))
+    nothing = ((fuse_snake, "LEAST_SIZE"), (reduce_strength, "LEAST_SIZE"))
     nothing += ((convert_conv, "NODE_COST"), (convert_conv, "ELEMENT_COST"))
     return [
         *(mock.patch.object(module, name, 0) for module, name in nothing),

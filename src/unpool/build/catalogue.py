@@ -88,7 +88,7 @@ def calls(fill: Fill) -> Calls:
     yield from _unpools(fill)
     yield from _conv_transposes(fill)
     x, scale = fill((1, 2, 8), np.float32), fill((2,), np.float32)
-    yield partial(normalize, x, x, scale, scale, 2, 1e-5, threads=1)
+    yield partial(normalize, x, x, scale, scale, 1e-5, threads=1)
     yield partial(snake, x, x, fill((2, 2), np.float32), threads=1)
     for dtype in (*_ELEMENTS, ml_dtypes.bfloat16):
         yield partial(activate, fill((1,), dtype), "Relu", (), threads=1)

@@ -27,7 +27,7 @@ static const Attribute own_grow[] = {GROW, ACTIVATION, MEANING, {"exact", INT_VA
 static const Attribute conv[] = {WINDOW, {"dilations", INT_LIST}, {"auto_pad", TEXT_VALUE}, {"group", INT_VALUE},
                                  ACTIVATION, {"exact", INT_VALUE}, {NULL, 0}};
 static const Attribute none[] = {{NULL, 0}};
-static const Attribute normalize[] = {{"epsilon", FLOAT_VALUE}, {"num_groups", INT_VALUE}, ACTIVATION, {NULL, 0}};
+static const Attribute normalize[] = {{"epsilon", FLOAT_VALUE}, {NULL, 0}};
 static const Attribute engine[] = {{"engine", INT_VALUE}, {NULL, 0}};
 
 const Operator operators[OPERATORS] = {
@@ -39,8 +39,7 @@ const Operator operators[OPERATORS] = {
     {"ConvTranspose", UNPOOL, FLOAT_TYPES, "T*", "T", GROWN, own_grow},
     {"Conv", UNPOOL, FLOAT_TYPES, "T*", "T", CONVOLVED, conv},
     {"Snake", UNPOOL, WIDE_TYPES, "TTt", "Tt", OF_X, none},
-    {"InstanceNormalization", UNPOOL, WIDE_TYPES, "TTTt", "T", OF_X, normalize},
-    {"GroupNormalization", UNPOOL, WIDE_TYPES, "TTTt", "T", OF_X, normalize},
+    {"InstanceNormalization", UNPOOL, WIDE_TYPES, "TTT", "T", OF_X, normalize},
     {"Engine", UNPOOL, 1, "*", "*", STATED, engine},
 };
 

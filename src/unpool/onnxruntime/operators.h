@@ -23,7 +23,7 @@ typedef struct Operator {
     const Attribute *attributes; /* the last has no name */
 } Operator;
 
-enum { OPERATORS = 11, TYPES = 6 };
+enum { OPERATORS = 10, TYPES = 6 };
 
 extern const Operator operators[OPERATORS];
 extern const int operator_types[TYPES];

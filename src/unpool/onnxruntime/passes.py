@@ -1,10 +1,10 @@
 """The passes of a session: a list, in the order in which they run, each of which takes a model and gives a model.
 
-Every model in between is a valid one: of standard operators up to `fold_batch_norm`, and with nodes of the domain
+Every model in between is a valid one: of standard operators up to `convert_conv`, and with nodes of the domain
 `unpool` from `fuse_snake` on. A pass never changes the model that it gets, and returns this one where it has nothing to
 do. One that fails leaves the model as it was; the log says so at level WARNING.
 
-`disabled_optimizers={"fold_batch_norm"}` switches a pass off. With the environment variable UNPOOL_DUMP, each pass that
+`disabled_optimizers={"fuse_snake"}` switches a pass off. With the environment variable UNPOOL_DUMP, each pass that
 changes a model writes it into that folder, without its large weights.
 """
 
@@ -29,8 +29,7 @@ from unpool.graph.weights import as_input, copy_fields, strip_initializers
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
 from unpool.passes.convert_conv import RANKS, convert_conv, values_before_indices
-from unpool.passes.fuse_conv_transpose import ACTIVATIONS, DATA_INPUTS, fold, fuse
-from unpool.passes.fuse_normalization import fuse_normalization
+from unpool.passes.fuse_conv_transpose import ACTIVATIONS, fuse_conv_transpose
 from unpool.passes.fuse_snake import fuse_snake
 from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.passes.inline import inline
@@ -145,23 +144,15 @@ def _convert_conv(graph: Graph, types: Types, _: PassContext) -> Graph:
     return convert_conv(graph, types, values_before_indices(graph))
 
 
-def _fold_batch_norm(graph: Graph, *_: object) -> Graph:
-    return fold(graph)
-
-
 def _fuse_snake(graph: Graph, types: Types, _: PassContext) -> Graph:
     return fuse_snake(graph, types, values_before_indices(graph))
-
-
-def _fuse_normalization(graph: Graph, types: Types, _: PassContext) -> Graph:
-    return fuse_normalization(graph, types, values_before_indices(graph))
 
 
 def _fuse_activation(graph: Graph, types: Types, context: PassContext) -> Graph:
     placement = Placement(graph.nodes, graph.constants.values(), graph.opsets, context.semantics, types)
     convs = (node for node in graph.nodes if node.op_type == "ConvTranspose" and domain(node) == "")
     own = {node.output[0] for node in convs if placement.reason(node).runner == "unpool"}
-    return fuse(graph, types, own)
+    return fuse_conv_transpose(graph, types, own)
 
 
 def to_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -199,34 +190,20 @@ PASSES: tuple[Pass, ...] = (
         "reduce_strength",
         _on_graph(_reduce_strength),
         frozenset({"PRelu", "Mish", "Resize"}),
-        "before a fold, to which a PRelu of one slope is an activation",
+        "before activations are fused: a PRelu of one slope is one",
     ),
     Pass(
         "convert_conv",
         _on_graph(_convert_conv, _has_convs),
         frozenset({"Conv"}),
-        "before a fold, which then takes what follows a Conv, too",
+        "before activations are fused, those behind a Conv too",
         is_exact=False,
-    ),
-    Pass(
-        "fold_batch_norm",
-        _on_graph(_fold_batch_norm, _has_pairs(("ConvTranspose",), DATA_INPUTS)),
-        frozenset({"ConvTranspose"}),
-        "before activations, which may stand behind a normalization",
     ),
     Pass(
         "fuse_snake",
         _on_graph(_fuse_snake),
         frozenset({"Sin"}),
         "behind the passes that read standard operators only",
-        is_exact=False,
-        has_own_nodes=True,
-    ),
-    Pass(
-        "fuse_normalization",
-        _on_graph(_fuse_normalization),
-        frozenset({"InstanceNormalization", "GroupNormalization"}),
-        "before activations, which it takes where they stand behind a normalization",
         is_exact=False,
         has_own_nodes=True,
     ),

@@ -64,8 +64,6 @@ def spec(operator: str, attributes: Attributes, settings: Settings = DEFAULTS) -
 
     >>> spec("MaxPool", {"kernel_shape": [2, 2], "opset": 13, "channels_last": 1}).version.is_channels_last
     True
-    >>> spec("GroupNormalization", {"num_groups": 2}).epsilon
-    1e-05
     """
     return OPERATORS[operator].resolve(attributes, settings)
 
@@ -90,14 +88,9 @@ def _resolve_standard(operator: str) -> Callable[[Attributes, Settings], Spec]:
     return resolve_node
 
 
-def _resolve_normalization(version: contract.OperatorVersion) -> Callable[[Attributes, Settings], Spec]:
-    return lambda attributes, _: normalization.resolve(version, attributes)
-
-
 _X, _Y, _LIKE_X = Tensor("X", "(N, C, D1..Dk)"), Tensor("Y", "(N, C, d1..dk)"), Tensor("Y", "as X")
 _W, _B = Tensor("W", "weights, as the standard has them"), Tensor("B", "(M,): the bias", is_optional=True)
-_SHIFT, _RESIDUAL = Tensor("B", "(C,): added by channel"), Tensor("residual", "added; as X", is_optional=True)
-_NORMALIZED = (Tensor("X", "(N, C, ...)"), Tensor("scale", "(C,)"), _SHIFT, _RESIDUAL)
+_RESIDUAL = Tensor("residual", "added; as X", is_optional=True)
 
 _TABLE = (
     UnpoolOperator(
@@ -128,13 +121,9 @@ _TABLE = (
         lambda attributes, _: snake.resolve(attributes),
     ),
     UnpoolOperator(
-        normalization.INSTANCE_VERSION,
-        "Y = activation((X - mean) / sqrt(variance + epsilon) * scale + B + residual), of every channel.",
-        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.INSTANCE_VERSION),
-    ),
-    UnpoolOperator(
-        normalization.GROUP_VERSION, "As InstanceNormalization, of num_groups groups of neighbouring channels.",
-        _NORMALIZED, (_LIKE_X,), _resolve_normalization(normalization.GROUP_VERSION),
+        normalization.VERSION, "InstanceNormalization of the standard, also of an X without elements.",
+        (Tensor("X", "(N, C, ...)"), Tensor("scale", "(C,)"), Tensor("B", "(C,): added by channel")), (_LIKE_X,),
+        lambda attributes, _: normalization.resolve(attributes),
     ),
 )  # fmt: skip
 OPERATORS: Mapping[str, UnpoolOperator] = MappingProxyType({each.name: each for each in _TABLE})

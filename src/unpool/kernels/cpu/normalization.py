@@ -1,13 +1,12 @@
-"""Instance and group normalization with a sum and an activation, one group of channels after the other.
+"""Instance normalization, one channel of an image after the other.
 
-    y = activation((x - mean) / sqrt(variance + epsilon) * scale + shift + residual)
+    y = (x - mean) / sqrt(variance + epsilon) * scale + shift
 
-Mean and biased variance are those of a group: of all positions of some channels of one image. A group is read in
-blocks that stay in the nearest cache. The mean of the first eighth of a block is subtracted from all of it, and the
-differences and their squares are summed in float32, in as many sums as two vectors have lanes. The two means differ by
-at most the square root of 7 variances of the block, so little cancels, however large they are. Blocks are combined in
-float64, by the formula of Chan, Golub and LeVeque (1979). A group that fits in the second cache is read from memory
-once.
+Mean and biased variance are those of all positions of a channel of one image, which is read in blocks that stay in the
+nearest cache. The mean of the first eighth of a block is subtracted from all of it, and the differences and their
+squares are summed in float32, in as many sums as two vectors have lanes. The two means differ by at most the square
+root of 7 variances of the block, so little cancels, however large they are. Blocks are combined in float64, by the
+formula of Chan, Golub and LeVeque (1979). A channel that fits in the second cache is read from memory once.
 """
 
 import math
@@ -17,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu import vector as vec
-from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -32,42 +30,30 @@ BLOCK = 4096  # elements, 16 KiB: half of the nearest cache or less
 class NormalizationParams(NamedTuple):
     """What a kernel reads besides arrays."""
 
-    groups: int  # of channels, in one image
-    channels: int  # of one group
+    channels: int  # of an image
     size: int  # elements of a channel of one image
     epsilon: float
-    has_residual: bool
-    activation: vec.ActivationParams
 
 
 @lru_cache(maxsize=256)
-def _launch(shape: tuple[int, int, int], groups: int, epsilon: float, has_residual: bool, epilogue: Epilogue) -> Launch:
-    activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
+def _launch(shape: tuple[int, int, int], epsilon: float) -> Launch:
     images, channels, size = shape
-    params = NormalizationParams(groups, channels // groups, size, epsilon, has_residual, activation)
-    args = record(params, epsilon=np.float64, activation=vec.activation_dtype(np.dtype(np.float32)))
-    return Launch(_make_kernel(vector_bytes() // 4), images * groups, images * channels * size, args)
+    args = record(NormalizationParams(channels, size, epsilon), epsilon=np.float64)
+    return Launch(_make_kernel(vector_bytes() // 4), images * channels, images * channels * size, args)
 
 
-def normalize(
-    x, y, scale, shift, groups: int, epsilon: float, *, residual=None, epilogue: Epilogue = PLAIN, threads: int | None
-) -> None:  # fmt: skip
-    """Write y, which may be x; both and the residual are (images, channels, size) and C-contiguous, all are float32.
+def normalize(x, y, scale, shift, epsilon: float, *, threads: int | None) -> None:
+    """Write y, which may be x; both are (images, channels, size) and C-contiguous, all are float32.
 
-    Scale and shift are (channels,). The activation has to be simple.
+    Scale and shift are (channels,).
     """
-    launch = _launch(x.shape, groups, epsilon, residual is not None, epilogue)
-    launch.run((x, x if residual is None else residual, y), threads, readonly(scale), readonly(shift))
+    _launch(x.shape, epsilon).run((x, y), threads, readonly(scale), readonly(shift))
 
 
-def steps(
-    x: Operand, y: Operand, scale: Operand, shift: Operand, groups: int, epsilon: float, *,
-    residual: Operand | None, epilogue: Epilogue,
-) -> tuple[PlanStep, ...]:  # fmt: skip
+def steps(x: Operand, y: Operand, scale: Operand, shift: Operand, epsilon: float) -> tuple[PlanStep, ...]:
     """The step of a plan that is a call of `normalize`."""
     images, channels, *sizes = x.shape
-    launch = _launch((images, channels, math.prod(sizes)), groups, epsilon, residual is not None, epilogue)
-    return launch.steps((x, x if residual is None else residual, y), None, scale.flat(), shift.flat())
+    return _launch((images, channels, math.prod(sizes)), epsilon).steps((x, y), None, scale.flat(), shift.flat())
 
 
 @specialize
@@ -75,22 +61,21 @@ def _make_kernel(lanes: int):
     static = vec.StaticArgs(lanes=lanes)
 
     @jit()
-    def normalize_groups(x, residual, y, scale, shift, args, first, stop):
-        """Write some groups.
+    def normalize_channels(x, y, scale, shift, args, first, stop):
+        """Write some channels.
 
-        for every group
+        for every channel of an image
             for every block of it, in order: the mean of an eighth, then the differences from it
-            for every channel of it: for every vector
+            for every vector of it
         """
         params = args[0]
-        channels, size = params.channels, params.size
-        activation = vec.splat_activation(params.activation, lanes)
+        size = params.size
         sums = np.empty(2 * lanes, np.float32)
         for job in range(first, stop):
-            begin = 4 * job * channels * size
+            begin = 4 * job * size
             mean, squares, count = 0.0, 0.0, 0
-            while count < channels * size:
-                block, length = vec.address_of(x) + begin + 4 * count, min(channels * size - count, BLOCK)
+            while count < size:
+                block, length = vec.address_of(x) + begin + 4 * count, min(size - count, BLOCK)
                 few = min(length, BLOCK // 8)
                 center = np.float32(sum_block(block, few, sums, np.float32(0), static)[0] / few)
                 rest, block_squares = sum_block(block, length, sums, center, static)
@@ -98,19 +83,13 @@ def _make_kernel(lanes: int):
                 squares += block_squares - rest * rest / length + difference * difference * count * length / total
                 mean += difference * length / total
                 count = total
-            center = np.float32(mean)
-            for channel in range(channels):
-                number, place = job % params.groups * channels + channel, begin + 4 * channel * size
-                factor = scale[number] / np.sqrt(squares / count + params.epsilon)
-                term = np.float32(shift[number] + (center - mean) * factor)
-                source, added, target = (
-                    vec.address_of(x) + place,
-                    vec.address_of(residual) + place if params.has_residual else 0,
-                    vec.address_of(y) + place,
-                )
-                scale_channel((source, added, target), size, center, np.float32(factor), term, activation, static)
+            center, channel = np.float32(mean), job % params.channels
+            factor = scale[channel] / np.sqrt(squares / count + params.epsilon)
+            term = np.float32(shift[channel] + (center - mean) * factor)
+            places = (vec.address_of(x) + begin, vec.address_of(y) + begin)
+            scale_channel(places, size, center, np.float32(factor), term, static)
 
-    return normalize_groups
+    return normalize_channels
 
 
 @overload_by_type()
@@ -143,24 +122,20 @@ def sum_block(address, count, sums, center, static):
 
 
 @overload_by_type()
-def scale_channel(addresses, size, center, factor, term, activation, static):
-    """Writes the channel of one image; the second of the addresses is 0 if nothing is added."""
+def scale_channel(addresses, size, center, factor, term, static):
+    """Writes the channel of one image."""
     lanes = static.lanes
 
-    def scale(addresses, size, center, factor, term, activation, static):
-        source, added, target = addresses
+    def scale(addresses, size, center, factor, term, static):
+        source, target = addresses
         centers, factors, terms = vec.splat(center, lanes), vec.splat(factor, lanes), vec.splat(term, lanes)
         whole = size - size % lanes
         for place in range(0, 4 * whole, 4 * lanes):
             value = (vec.load(source + place, types.float32, lanes) - centers) * factors + terms
-            if added != 0:
-                value = value + vec.load(added + place, types.float32, lanes)
-            vec.store(target + place, vec.activate_sums(value, activation))
+            vec.store(target + place, value)
         if whole < size:
             some = vec.first_lanes(size - whole, centers)
             value = (vec.load_masked(source + 4 * whole, some, centers) - centers) * factors + terms
-            if added != 0:
-                value = value + vec.load_masked(added + 4 * whole, some, centers)
-            vec.store_masked(target + 4 * whole, vec.activate_sums(value, activation), some)
+            vec.store_masked(target + 4 * whole, value, some)
 
     return scale
