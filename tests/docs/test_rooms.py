@@ -110,8 +110,8 @@ INNER = {
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
     "graph": (
-        "shapes", "errors", "nodes", "weights", "semantics", "torch_operators", "graph", "peek", "dynamic_dims",
-        "shape_inference", "narrow_floats", "submodel", "load", "save", "random_inputs",
+        "shapes", "operators", "errors", "nodes", "weights", "semantics", "torch_operators", "graph", "peek",
+        "dynamic_dims", "shape_inference", "narrow_floats", "submodel", "load", "save", "random_inputs",
     ),
     "passes": (
         "rewrite", "neighbours", "inline", "upgrade_opset", "index_flow", "fuse_unpool", "reduce_strength",

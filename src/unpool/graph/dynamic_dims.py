@@ -21,6 +21,7 @@ from unpool.geometry import Window, pooled_quotient
 from unpool.graph import shapes
 from unpool.graph.graph import Graph, constant_array
 from unpool.graph.nodes import attributes, domain, is_unpool_op
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.shapes import Dim
 from unpool.graph.weights import LARGE, is_large
 
@@ -128,7 +129,7 @@ def as_ints(sizes: Sequence[DimExpr | None]) -> tuple[int, ...] | None:
     return ints if len(ints) == len(sizes) else None
 
 
-RESHAPES = ("Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten")  # operators that keep elements and their order
+RESHAPES = having(OperatorFact.KEEPS_ORDER)
 INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 MAX_NAMED_VALUES = 8  # integers of a value that get names of their own, since nothing else is known of them
 MAX_DEPTH = 100  # nodes that are followed back from a value; between a size and its use exporters write fewer
@@ -326,14 +327,6 @@ def slice_bounds(flow: DimFlow, node: onnx.NodeProto) -> SliceBounds | None:
     return SliceBounds(*(tuple(map(int, part)) for part in (starts, ends, axes, steps)))
 
 
-SAME_SHAPE = (
-    *("Abs", "BatchNormalization", "Cast", "Celu", "Clip", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu"),
-    *("HardSigmoid", "HardSwish", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "Log", "Mish", "Neg"),
-    *("PRelu", "Relu", "Selu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Tanh", "ThresholdedRelu"),
-)
-"""Operators whose output has the shape of the first input."""
-
-
 def _broadcast_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     known = [part for part in map(flow.dims, node.input) if part is not None]
     if len(known) < len(node.input) or "axis" in attributes(node):  # before opset 7 it says where the second one lies
@@ -388,7 +381,7 @@ def _windows(flow: DimFlow, node: onnx.NodeProto) -> list[Window] | None:
 
 
 def _pool_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
-    """Sizes after a MaxPool, AveragePool or Conv: `pooled_quotient` of each spatial size."""
+    """Sizes after a pool or a Conv: `pooled_quotient` of each spatial size."""
     large, windows, given = flow.dims(node.input[0]), _windows(flow, node), attributes(node)
     ceil = bool(given.get("ceil_mode"))
     if large is None or windows is None or (ceil and not is_unpool_op(node)):
@@ -418,10 +411,10 @@ def _upsample_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
 
 
 _DIM_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(SAME_SHAPE, lambda flow, node: flow.dims(node.input[0])),
-    **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _broadcast_dims),
-    **dict.fromkeys(("AveragePool", "Conv", "MaxPool"), _pool_dims),
-    **dict.fromkeys(("ConvTranspose", "MaxUnpool"), _upsample_dims),
+    **dict.fromkeys(having(OperatorFact.BROADCASTING), _broadcast_dims),
+    **dict.fromkeys(having(OperatorFact.KEEPS_SHAPE), lambda flow, node: flow.dims(node.input[0])),
+    **dict.fromkeys(having(OperatorFact.SHRINKING), _pool_dims),
+    **dict.fromkeys(having(OperatorFact.GROWING), _upsample_dims),
     **dict.fromkeys(("Squeeze", "Unsqueeze"), _squeeze_dims),
     "Concat": _concat_dims,
     "Pad": _pad_dims,

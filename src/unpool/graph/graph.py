@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from unpool.dtypes import AnyArray
 from unpool.graph.nodes import attributes, domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.weights import LARGE, array_of, is_large
 
 _log = logging.getLogger("unpool")
@@ -156,7 +157,7 @@ def _around_nodes(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 DEEPEST = 16  # nodes followed back from a value to constants; torch's older exporter writes the pads of a Pad with 7
-_MOVES = ("Cast", "Concat", "ConstantOfShape", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_FOLLOWED = having(OperatorFact.MOVES) | {"Concat", "ConstantOfShape", "Slice"}
 _TYPE_OF_ATTRIBUTE: Mapping[str, Any] = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
 
 
@@ -208,7 +209,7 @@ def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: st
     tensor, node = graph.constants.get(name), makers.get(name)
     if tensor is not None:
         return None if is_large(tensor) else array_of(tensor)
-    if node is None or domain(node) or node.op_type not in _MOVES or not depth:
+    if node is None or domain(node) or node.op_type not in _FOLLOWED or not depth:
         return None
     feed = {source: _constant_array(graph, makers, source, depth - 1) for source in filter(None, node.input)}
     known = {source: array for source, array in feed.items() if array is not None}

@@ -38,6 +38,7 @@ from unpool.graph.nodes import (
     with_subgraph_nodes,
     writes,
 )
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics, spec_of
 from unpool.graph.shape_inference import infer_by_onnx
 from unpool.graph.shapes import Types
@@ -53,13 +54,8 @@ from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 BLOCK = 16  # channels of onnxruntime's blocks, on any processor
 BLOCKED_RANK = 4
+_KEEPS_BLOCKS = having(OperatorFact.BLOCKED)
 _log = logging.getLogger("unpool")
-
-_KEEPS_BLOCKS = (
-    *("Add", "Clip", "Concat", "HardSigmoid", "HardSwish", "LeakyRelu", "MaxPool", "AveragePool", "Mul", "Relu"),
-    *("BatchNormalization", "Dropout", "Identity", "Sigmoid", "Tanh"),
-)
-"""Operators after a Conv that leave its result in blocks, or disappear."""
 
 
 class Reason(Enum):

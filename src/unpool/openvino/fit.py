@@ -14,6 +14,7 @@ import onnx
 from unpool.graph import shapes
 from unpool.graph.graph import Graph
 from unpool.graph.nodes import domain, node_name, reads, writes
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.shapes import Types
 
 
@@ -26,13 +27,13 @@ def require_fit(graph: Graph, types: Types) -> None:
     fed = {value.name for value in graph.inputs}
     counts: set[str] = set()
     for node in graph.nodes:
-        if domain(node) or node.op_type not in OPERATORS:
+        if domain(node) or node.op_type not in _OPERATORS:
             name = ".".join(filter(None, (domain(node), node.op_type)))
             raise UnfitModelError(f"{node_name(node)!r} is {name}, which is not known to give the same there")
-        if node.op_type in _OF_SIZES or fed.isdisjoint(reads(node)):
+        if node.op_type in ("Shape", "Size") or fed.isdisjoint(reads(node)):
             continue
         fed.update(writes(node))
-        if node.op_type in _PLACES:
+        if node.op_type in ("ArgMax", "ArgMin"):
             counts.update(writes(node))
         elif node.op_type == "MaxPool":
             counts.update(node.output[1:])
@@ -57,24 +58,4 @@ def _require_values(node: onnx.NodeProto, types: Types, fed: Container[str], cou
 
 _KEPT = tuple(map(np.dtype, ("float32", "bool")))
 _READ = tuple(map(np.dtype, ("uint8", "int8", "int32")))
-_OF_SIZES = ("Shape", "Size")
-_PLACES = ("ArgMax", "ArgMin")
-_MOVES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_INDEXED = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND")
-OPERATORS = frozenset(
-    (
-        "Abs", "Add", "And", "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip",
-        "Concat", "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu",
-        "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gelu", "Gemm",
-        "GlobalAveragePool", "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid",
-        "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization",
-        "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Max",
-        "MaxPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu",
-        "Pad", "Pow", "RMSNormalization", "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND",
-        "Selu", "Shape", "Shrink", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax", "Softplus", "Softsign",
-        "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Tile",
-        "Transpose", "Unsqueeze", "Where",
-    )
-)  # fmt: skip
-"""Operators that OpenVINO computes as onnx's own tests of them expect it; unpool computes some for it."""
+_MOVES, _INDEXED, _OPERATORS = having(OperatorFact.MOVES), having(OperatorFact.INDEXED), having(OperatorFact.OPENVINO)

@@ -26,6 +26,7 @@ from unpool.graph.nodes import (
     with_subgraph_nodes,
     writes,
 )
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.shapes import Types
@@ -149,7 +150,7 @@ def _restore_nodes(model: onnx.ModelProto, hidden: list[onnx.NodeProto]) -> None
 TARGET = 7
 LAST_WITH_AXIS = 6  # the last opset in which an attribute says where the axes of an operand are
 COMPARING = ("And", "Or", "Xor", "Equal", "Greater", "Less")
-ALIGNED = ("Add", "Sub", "Mul", "Div", "Pow", "PRelu", *COMPARING)
+ALIGNED = having(OperatorFact.ALIGNED)
 TRAINING = ("BatchNormalization", "Dropout")  # trains unless is_test is 1
 RENAMED = {"Pad": ("paddings", "pads")}
 PREPARED = ("Cast", *RENAMED, *COMPARING)  # changed by `_prepare`, or by `_align` for lack of an adapter

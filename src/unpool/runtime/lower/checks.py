@@ -27,23 +27,17 @@ from unpool.graph.dynamic_dims import as_ints
 from unpool.graph.errors import short_message
 from unpool.graph.narrow_floats import HALF_NAMES, HALVES, narrowest_floats, widen
 from unpool.graph.nodes import attributes, node_name, with_subgraph_nodes
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics
 from unpool.numerics import BITWISE, LOWERING, Tolerance, diff_arrays
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
-from unpool.runtime.lower.targets import words
 from unpool.runtime.lower.unpooling import LoweredUnpool
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.verify import require_equal, runs
 from unpool.runtime.runtimes import Feed, Runtime, runtimes, session_run, unpool_session
 
-COPYING = words(
-    """
-    Abs Cast Concat Constant ConstantOfShape Equal Expand Flatten Gather Identity Max MaxPool MaxUnpool Min Neg Pad
-    Range Relu Reshape Resize ScatterElements ScatterND Shape Slice Split Squeeze Tile Transpose Unsqueeze Where
-    """
-)
-"""Operators that only move floats, so that every runtime gives the same bits for finite data."""
+COPYING = having(OperatorFact.COPYING)
 
 SLOW = frozenset({"AveragePool", "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool"})
 """Operators for which the reference takes minutes in a model of usual size; it only checks the unpoolings."""

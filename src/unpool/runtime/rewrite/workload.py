@@ -20,6 +20,7 @@ from unpool.graph import shapes
 from unpool.graph.dynamic_dims import DimFlow, as_int, as_ints
 from unpool.graph.graph import Graph, drop_constant_data, evaluate_node
 from unpool.graph.nodes import attributes, domain, reads, subgraphs, writes
+from unpool.graph.operators import FACTS, OperatorFact, having
 from unpool.graph.random_inputs import feed_shapes
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import Inference, infer
@@ -35,14 +36,8 @@ SIZES = (32, 13, 33, 5, 48, 36, 40, 34, 96, 224, 2, 1)
 """Tried in turn for open sizes; some models only take what leaves one remainder when it is halved often."""
 
 WIDEST_STRIDE = 224
-SHRINKING = ("AveragePool", "Conv", "LpPool", "MaxPool")
-GROWING = ("ConvTranspose", "MaxUnpool")
-
-COMPUTED = (
-    *("Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Equal", "Exp", "Floor", "Gather", "Greater", "Identity", "Less"),
-    *("Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Pow", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
-    *("Reshape", "Round", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Unsqueeze", "Where"),
-)
+COMPUTED = having(OperatorFact.UNARY, OperatorFact.BROADCASTING, OperatorFact.REDUCING, OperatorFact.MOVES)
+COMPUTED |= {"Concat", "Gather", "Shape", "Size", "Slice"}
 """Operators that compute shapes from shapes."""
 
 MOST_ROUNDS = 8  # passes of type inference, each of which starts from the result of the one before
@@ -126,9 +121,9 @@ class Trials:
         for node in self._graph.nodes:
             scale = max((scales.get(name, Fraction(1)) for name in node.input), default=Fraction(1))
             stride = max(attributes(node).get("strides") or [1]) if domain(node) in ("", NHWC) else 1
-            if node.op_type in SHRINKING:
+            if OperatorFact.SHRINKING in FACTS.get(node.op_type, ()):
                 scale = min(scale * stride, Fraction(WIDEST_STRIDE))
-            elif node.op_type in GROWING:
+            elif OperatorFact.GROWING in FACTS.get(node.op_type, ()):
                 scale /= max(stride, 1)
             scales |= dict.fromkeys(writes(node), scale)
         return max(1, math.ceil(max(scales.values(), default=Fraction(1))))

@@ -16,6 +16,7 @@ from unpool.errors import ShapeError, UnpoolError, UnsupportedError, suggest_nam
 from unpool.graph.errors import short_message
 from unpool.graph.graph import Graph, evaluate_outputs
 from unpool.graph.nodes import domain, node_name, reads, subgraph_nodes
+from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics
 from unpool.graph.shapes import Types, static_dims
 from unpool.graph.weights import LARGE, array_of, is_large
@@ -28,7 +29,7 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 
 SAME = Link()
 LAYOUTS = ("NCHW", "NHWC")
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_RANDOM = having(OperatorFact.RANDOM)
 _SHAPE_INPUT = {"ConstantOfShape": 0, "Expand": 1}  # the input of an operator that is the shape of a filled tensor
 
 

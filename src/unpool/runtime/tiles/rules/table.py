@@ -1,6 +1,6 @@
 """The rule of every operator, and the reasons why common operators have none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -8,28 +8,16 @@ import numpy as np
 import onnx
 
 from unpool.graph.nodes import attributes, domain, has_subgraphs, is_unpool_op, reads
+from unpool.graph.operators import OperatorFact, having
 from unpool.runtime.tiles.rules import layout, pointwise, resize, windows
 from unpool.runtime.tiles.walk import GraphWalk, refusal
 
 Rule: TypeAlias = Callable[[GraphWalk, onnx.NodeProto], None]
 
-_UNARY = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp",
-    "Floor", "HardSwish", "Identity", "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid",
-    "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
-)  # fmt: skip
-_BROADCASTING = (
-    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
-    "LessOrEqual", "Max", "Mean", "Min", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-)  # fmt: skip
-_REDUCING = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare",
-)  # fmt: skip
 _WINDOW = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
 
-_ROWS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
-    (pointwise.elementwise, (*_UNARY, *_BROADCASTING), ()),
+_ROWS: tuple[tuple[Rule, Iterable[str], tuple[str, ...]], ...] = (
+    (pointwise.elementwise, having(OperatorFact.UNARY, OperatorFact.BROADCASTING), ()),
     (pointwise.elementwise, ("BitShift",), ("direction",)),
     (pointwise.elementwise, ("Celu", "Elu", "LeakyRelu", "Swish", "ThresholdedRelu"), ("alpha",)),
     (pointwise.elementwise, ("Clip",), ("min", "max")),
@@ -51,7 +39,7 @@ _ROWS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (pointwise.along_axis, ("LayerNormalization",), ("axis", "epsilon", "stash_type")),
     (pointwise.along_axis, ("LpNormalization",), ("axis", "p")),
     (pointwise.reduce, ("ArgMax", "ArgMin"), ("axis", "keepdims", "select_last_index")),
-    (pointwise.reduce, _REDUCING, ("axes", "keepdims", "noop_with_empty_axes")),
+    (pointwise.reduce, having(OperatorFact.REDUCING), ("axes", "keepdims", "noop_with_empty_axes")),
     (pointwise.mat_mul, ("MatMul",), ()),
     (pointwise.top_k, ("TopK",), ("axis", "k", "largest", "sorted")),
     (windows.conv, ("Conv", "ConvInteger", "QLinearConv"), (*_WINDOW, "group")),
@@ -79,7 +67,8 @@ _ROWS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     )),
     (resize.resize, ("Upsample",), ("mode", "scales")),
 )  # fmt: skip
-"""Rules, their operators, and the attributes of these that the rule describes; a node with any other is refused.
+"""Rules, their operators, and the attributes of these that the rule describes; a node with any other is refused. The
+last row of an operator holds.
 `python -m tools.campaigns.tiles` draws every value of each attribute."""
 
 RULES: Mapping[str, Rule] = MappingProxyType({name: rule for rule, names, _ in _ROWS for name in names})
@@ -91,12 +80,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 IN_PLACE = frozenset(name for name, rule in RULES.items() if rule in (pointwise.elementwise, pointwise.per_channel))
 """Operators that may write their output over an input."""
 
-ROUNDED = frozenset(
-    (
-        "Acos", "Asin", "Atan", "Celu", "Cos", "Elu", "Exp", "Gelu", "LRN", "Log", "Mish", "Selu", "Sigmoid", "Sin",
-        "Softplus", "Swish", "Tan", "Tanh",
-    )
-)  # fmt: skip
+ROUNDED = having(OperatorFact.ROUNDED)
 """Operators whose last bits depend on where an element lies in its array: onnxruntime computes most elements in
 vectors, and the last few of an array one by one, with another rounding."""
 
