@@ -21,11 +21,7 @@ from tests.kernels.test_fork import forked
 from tests.support.runners import bits
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.machine import work_queue
-from unpool.kernels.cpu.machine.cancellation import cancellation_scope
-from unpool.kernels.cpu.machine.jit import jit
-from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, worker_loop
-from unpool.kernels.cpu.vector import (
-    address_of,
+from unpool.kernels.cpu.machine.atomics import (
     current_core,
     fetch_add,
     futex_wake,
@@ -36,6 +32,10 @@ from unpool.kernels.cpu.vector import (
     sleep,
     store_release,
 )
+from unpool.kernels.cpu.machine.cancellation import cancellation_scope
+from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, worker_loop
+from unpool.kernels.cpu.vector import address_of
 
 KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 CALLERS = 6

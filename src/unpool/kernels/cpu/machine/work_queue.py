@@ -26,6 +26,7 @@ import numpy as np
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import native_threads
 from unpool.kernels.cpu.machine.jit import jit
+from unpool.kernels.cpu.machine.linux_calls import FUTEX_WAKE, LINUX_CALLS
 from unpool.kernels.cpu.machine.task import (
     DONE,
     FIRST,
@@ -39,7 +40,9 @@ from unpool.kernels.cpu.machine.task import (
     TICKS,
     WAKES,
 )
-from unpool.kernels.cpu.vector.registration import jit_inline
+from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline
+
+atomics = LazyModule("unpool.kernels.cpu.machine.atomics")
 
 _IS_WINDOWS = platform.system() == "Windows"
 
@@ -62,7 +65,7 @@ ANYWHERE, MOVING, ELSEWHERE = range(3)
 """A worker may run on all cores that it is allowed; a caller is changing that; it has been kept off a core."""
 
 _IS_LINUX = platform.system() == "Linux" and hasattr(os, "sched_getaffinity")
-_CALLS = vec.LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
+_CALLS = LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
 
 SLEEP = 60.0 if _CALLS else 0.0
 """Seconds for which a worker sleeps in compiled code before it parks; 0 where there is no futex."""
@@ -75,107 +78,107 @@ _TICK = time.get_clock_info("perf_counter").resolution if _IS_WINDOWS else 1e-9 
 def wait_once(polls, end):
     """Wait between two polls; True while there is time before `end`, by the clock every few polls."""
     if polls % _POLLS_PER_YIELD:
-        vec.pause()
+        atomics.pause()
         return True
-    vec.yield_core()
-    return vec.clock() < end
+    atomics.yield_core()
+    return atomics.clock() < end
 
 
 @jit_inline
 def run_parts(task, me):
     """Compute parts until all are taken: first those of thread `me`, then those of the others."""
     threads, parts, first = (
-        vec.load_acquire(task + 8 * THREADS),
-        vec.load_acquire(task + 8 * PARTS),
-        vec.load_acquire(task + 8 * FIRST),
+        atomics.load_acquire(task + 8 * THREADS),
+        atomics.load_acquire(task + 8 * PARTS),
+        atomics.load_acquire(task + 8 * FIRST),
     )
-    jobs = vec.load_acquire(task + 8 * STOP) - first
+    jobs = atomics.load_acquire(task + 8 * STOP) - first
     taken = task + 8 * (SLOTS + 2 * (threads - 1) + _LINE)
     count = threads * parts
     for number in range(me, me + threads):
         owner = number % threads
         place = taken + 8 * _LINE * owner
-        while vec.load_acquire(place) < parts:  # many threads may read a line at once, but only one may add to it
-            own_part = vec.fetch_add(place, 1)
+        while atomics.load_acquire(place) < parts:  # many threads may read a line at once, but only one may add to it
+            own_part = atomics.fetch_add(place, 1)
             if own_part < parts:
                 part = owner * parts + own_part
                 start, stop = first + jobs * part // count, first + jobs * (part + 1) // count
-                vec.call_part(vec.load_acquire(task + 8 * RUN_PART), task, start, stop, part)
+                atomics.call_part(atomics.load_acquire(task + 8 * RUN_PART), task, start, stop, part)
 
 
 @jit_inline
 def avoid_core(slot):
     """Let a sleeping worker wake on another core than the caller's, if it may run on others."""
-    core, thread = vec.current_core(), vec.load_acquire(slot + _THREAD)
-    if thread == 0 or core < 0 or core >= 64 * _MASK or not vec.compare_exchange(slot + _PLACING, ANYWHERE, MOVING):
+    core, thread = atomics.current_core(), atomics.load_acquire(slot + _THREAD)
+    if thread == 0 or core < 0 or core >= 64 * _MASK or not atomics.compare_exchange(slot + _PLACING, ANYWHERE, MOVING):
         return
     placing = ANYWHERE
-    if vec.get_affinity(thread, 8 * _MASK, slot + _CORES) > 0:
+    if atomics.get_affinity(thread, 8 * _MASK, slot + _CORES) > 0:
         others = 0
         for word in range(_MASK):
-            cores = vec.load_acquire(slot + _CORES + 8 * word)
+            cores = atomics.load_acquire(slot + _CORES + 8 * word)
             if word == core // 64:
                 cores &= ~(1 << core % 64)
             others |= cores
-            vec.store_release(slot + _OTHER_CORES + 8 * word, cores)
-        may_meet = vec.load_acquire(slot + _CORES + 8 * (core // 64)) >> core % 64 & 1
-        if others != 0 and may_meet and vec.set_affinity(thread, 8 * _MASK, slot + _OTHER_CORES) == 0:
+            atomics.store_release(slot + _OTHER_CORES + 8 * word, cores)
+        may_meet = atomics.load_acquire(slot + _CORES + 8 * (core // 64)) >> core % 64 & 1
+        if others != 0 and may_meet and atomics.set_affinity(thread, 8 * _MASK, slot + _OTHER_CORES) == 0:
             placing = ELSEWHERE
-    vec.store_release(slot + _PLACING, placing)
+    atomics.store_release(slot + _PLACING, placing)
 
 
 @jit_inline
 def return_to_cores(slot):
     """Let a worker that was kept off a core run there again, if it may still run on the others only."""
-    if vec.load_acquire(slot + _PLACING) != ELSEWHERE:
+    if atomics.load_acquire(slot + _PLACING) != ELSEWHERE:
         return
-    if vec.get_affinity(0, 8 * _MASK, slot + _CORES_NOW) > 0:
+    if atomics.get_affinity(0, 8 * _MASK, slot + _CORES_NOW) > 0:
         changed = 0
         for word in range(0, 8 * _MASK, 8):
-            changed |= vec.load_acquire(slot + _CORES_NOW + word) ^ vec.load_acquire(slot + _OTHER_CORES + word)
+            changed |= atomics.load_acquire(slot + _CORES_NOW + word) ^ atomics.load_acquire(slot + _OTHER_CORES + word)
         if changed == 0:
-            vec.set_affinity(0, 8 * _MASK, slot + _CORES)
-    vec.store_release(slot + _PLACING, ANYWHERE)
+            atomics.set_affinity(0, 8 * _MASK, slot + _CORES)
+    atomics.store_release(slot + _PLACING, ANYWHERE)
 
 
 @jit_inline
 def sleep_until_woken(slot, nanoseconds):
     """Sleep while the slot says so, for some time at most."""
     return_to_cores(slot)  # a caller may have been too late to place it
-    vec.store_release(slot + _TIMEOUT, nanoseconds // 10**9)
-    vec.store_release(slot + _TIMEOUT + 8, nanoseconds % 10**9)
-    vec.futex_wait(slot, ASLEEP, slot + _TIMEOUT)
+    atomics.store_release(slot + _TIMEOUT, nanoseconds // 10**9)
+    atomics.store_release(slot + _TIMEOUT + 8, nanoseconds % 10**9)
+    atomics.futex_wait(slot, ASLEEP, slot + _TIMEOUT)
     return_to_cores(slot)
 
 
 @jit()
 def _run_as_caller(task):
     """Compute all parts together with workers; no worker uses the task any more when this returns."""
-    places, stop = task + 8 * SLOTS, task + 8 * (SLOTS + 2 * (vec.load_acquire(task + 8 * THREADS) - 1))
-    begun, wakes = 0, vec.load_acquire(task + 8 * WAKES)
+    places, stop = task + 8 * SLOTS, task + 8 * (SLOTS + 2 * (atomics.load_acquire(task + 8 * THREADS) - 1))
+    begun, wakes = 0, atomics.load_acquire(task + 8 * WAKES)
     for place in range(places, stop, 16):
-        slot, state = vec.load_acquire(place), BUSY
-        if vec.compare_exchange(slot, IDLE, task):
+        slot, state = atomics.load_acquire(place), BUSY
+        if atomics.compare_exchange(slot, IDLE, task):
             state = IDLE
-        elif vec.compare_exchange(slot, PARKED, task):
+        elif atomics.compare_exchange(slot, PARKED, task):
             state = PARKED
-        elif wakes > 0 and vec.compare_exchange(slot, ASLEEP, task):
+        elif wakes > 0 and atomics.compare_exchange(slot, ASLEEP, task):
             state = IDLE
             wakes -= 1
             avoid_core(slot)
-            vec.futex_wake(slot)
-        vec.fetch_add(place + 8, state)
+            atomics.futex_wake(slot)
+        atomics.fetch_add(place + 8, state)
     run_parts(task, 0)
     for place in range(places, stop, 16):
-        state = vec.load_acquire(place + 8)
-        begun += state != BUSY and not vec.compare_exchange(vec.load_acquire(place), task, state)
-    polls, end, is_polling = 0, vec.clock() + vec.load_acquire(task + 8 * TICKS), True
-    while vec.load_acquire(task + 8 * DONE) < begun:
+        state = atomics.load_acquire(place + 8)
+        begun += state != BUSY and not atomics.compare_exchange(atomics.load_acquire(place), task, state)
+    polls, end, is_polling = 0, atomics.clock() + atomics.load_acquire(task + 8 * TICKS), True
+    while atomics.load_acquire(task + 8 * DONE) < begun:
         if is_polling:
             polls += 1
             is_polling = wait_once(polls, end)
         else:
-            vec.sleep()
+            atomics.sleep()
     return 0
 
 
@@ -183,25 +186,25 @@ def _run_as_caller(task):
 def _worker_loop(handle, me, ticks, sleep):
     """Help with tasks; return after `ticks` and `sleep` nanoseconds without one, or when asked to end."""
     slot = vec.address_of(handle)
-    polls, end = 0, vec.clock() + ticks
-    while vec.load_acquire(slot + _END) == 0:
-        task = vec.load_acquire(slot)
+    polls, end = 0, atomics.clock() + ticks
+    while atomics.load_acquire(slot + _END) == 0:
+        task = atomics.load_acquire(slot)
         if task == PARKED:
-            vec.compare_exchange(slot, PARKED, IDLE)
+            atomics.compare_exchange(slot, PARKED, IDLE)
         elif task != IDLE:
-            if vec.compare_exchange(slot, task, BUSY):
+            if atomics.compare_exchange(slot, task, BUSY):
                 run_parts(task, me)
-                vec.compare_exchange(slot, BUSY, IDLE)
-                vec.fetch_add(task + 8 * DONE, 1)
-                end = vec.clock() + ticks
+                atomics.compare_exchange(slot, BUSY, IDLE)
+                atomics.fetch_add(task + 8 * DONE, 1)
+                end = atomics.clock() + ticks
         elif wait_once(polls, end):
             polls += 1
-        elif sleep > 0 and vec.compare_exchange(slot, IDLE, ASLEEP):
+        elif sleep > 0 and atomics.compare_exchange(slot, IDLE, ASLEEP):
             sleep_until_woken(slot, sleep)
-            if vec.compare_exchange(slot, ASLEEP, PARKED):
+            if atomics.compare_exchange(slot, ASLEEP, PARKED):
                 return
-            end = vec.clock() + ticks
-        elif sleep == 0 and vec.compare_exchange(slot, IDLE, PARKED):
+            end = atomics.clock() + ticks
+        elif sleep == 0 and atomics.compare_exchange(slot, IDLE, PARKED):
             return
 
 
@@ -229,7 +232,7 @@ def end_worker(slot) -> None:
     """Ask the worker of a slot to end. One that is about to sleep has to be asked again."""
     slot[_END // 8] = 1
     if _CALLS is not None:
-        words = _CALLS.futex, slot.ctypes.data, vec.FUTEX_WAKE, 1, 0
+        words = _CALLS.futex, slot.ctypes.data, FUTEX_WAKE, 1, 0
         ctypes.CDLL(None).syscall(*map(ctypes.c_long, words))
 
 

@@ -21,20 +21,6 @@ BITS = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16)}
 """The integers that kernels see, by storage type."""
 
 
-class LinuxCalls(NamedTuple):
-    """Numbers of system calls."""
-
-    futex: int
-    sched_setaffinity: int
-    sched_getaffinity: int
-
-
-LINUX_CALLS = {"x86_64": LinuxCalls(202, 203, 204), "aarch64": LinuxCalls(98, 122, 123)}
-"""By machine, as `platform.machine` has it."""
-
-FUTEX_WAIT, FUTEX_WAKE = 128, 129  # of threads of one process
-
-
 class ActivationParams(NamedTuple):
     """An activation of sums: numbers of their type, or vectors."""
 
@@ -54,10 +40,6 @@ _NAMES = {
     "arithmetic": """
         activate_sums any_of convert count_set count_up every_second first_lanes interleave narrow
         reinterpret repeat select splat splat_activation total_of unordered widen widen_mask
-    """,
-    "atomics": """
-        call_part clock compare_exchange current_core fetch_add futex_wait futex_wake get_affinity
-        load_acquire pause set_affinity sleep store_release yield_core
     """,
     "maximum": """
         any_beyond any_unordered argmax is_larger key_is_larger mark_nan may_have_nan select_value

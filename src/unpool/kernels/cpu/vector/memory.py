@@ -78,11 +78,7 @@ def load_every(address, element, lanes, step, bytes_between):
         if count == 0:
             fill = ir.Constant(result.llvm, ir.Undefined)
             return _gather(builder, address, bytes_between, result.mask.constant(1), fill, result)
-        parts = llvm.emit_load_parts(builder, address, result, count)
-        evens = llvm.lane_numbers(range(0, 2 * result.lanes, 2))
-        while len(parts) > 1:
-            parts = [builder.shuffle_vector(x, y, evens) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+        return llvm.deinterleave(builder, llvm.emit_load_parts(builder, address, result, count))[0]
 
     return result, emit
 
@@ -223,18 +219,8 @@ def load_taps(address, element, lanes, step):
     """A tuple of `step` vectors, step 1, 2 or 4: the t-th holds element t of each of `lanes` neighbouring tiles."""
     vector, count = vector_of(element, lanes), step.literal_value
 
-    def split(builder, parts):
-        if len(parts) == 1:
-            return parts
-        halves = []
-        for half in (0, 1):
-            order = llvm.lane_numbers(range(half, 2 * vector.lanes, 2))
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            halves.append(split(builder, [builder.shuffle_vector(x, y, order) for x, y in pairs]))
-        return [tap for both in zip(*halves, strict=True) for tap in both]
-
     def emit(builder, address, *_):
-        return split(builder, llvm.emit_load_parts(builder, address, vector, count))
+        return llvm.deinterleave(builder, llvm.emit_load_parts(builder, address, vector, count))
 
     return tile_of(vector, step), emit
 

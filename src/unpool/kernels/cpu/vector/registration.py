@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 from unpool.kernels.cpu import vector
@@ -11,6 +13,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 JIT_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
 """Numba's options for functions that only compiled code calls, which need no wrapper for C."""
+
+
+class LazyModule(ModuleType):
+    """A module of operations of one kernel, which imports Numba; compiled code looks up its names as in any module.
+
+    It is imported for the first name: kernels of a library need neither the module nor Numba.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """An operation."""
+        return getattr(import_module(self.__name__), name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyModule, (self.__name__,)
+
 
 _unregistered: list[Callable[[Any], object]] = []
 """Registrations with Numba of functions that are part of kernels; they wait until it is imported."""

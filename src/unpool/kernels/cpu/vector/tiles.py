@@ -188,11 +188,9 @@ def tile_combine(total, terms, after, pattern):
 def tile_load_every(address, element, lanes, step):
     """`step` vectors, 2 or 3: the k-th holds every `step`-th element from the k-th on. Reads all of them, no more."""
     vector, apart = vector_of(element, lanes), step.literal_value
-    orders = [[divmod(lane * apart + start, vector.lanes) for lane in range(vector.lanes)] for start in range(apart)]
 
     def emit(builder, address, *_):
-        parts = llvm.emit_load_parts(builder, address, vector, apart)
-        return [_pick(builder, parts, order) for order in orders]
+        return llvm.deinterleave(builder, llvm.emit_load_parts(builder, address, vector, apart))
 
     return tile_of(vector, step), emit
 
@@ -207,21 +205,10 @@ def tile_store_every(total, address, bytes_between, step):
             start = llvm.row_address(builder, address, bytes_between, row)
             for part in range(apart):
                 order = [divmod(part * vector.lanes + lane, apart)[::-1] for lane in range(vector.lanes)]
-                mixed = _pick(builder, values[row * apart : (row + 1) * apart], order)
+                mixed = llvm.pick(builder, values[row * apart : (row + 1) * apart], order)
                 llvm.emit_store(builder, mixed, builder.add(start, I64(part * vector.nbytes)), vector)
 
     return types.void, emit
-
-
-def _pick(builder, vectors, sources):
-    """The vector whose lanes are the (vector, lane) pairs of `sources`; two vectors at least."""
-    lanes = len(sources)
-    first = [min(which, 1) * lanes + lane for which, lane in sources]
-    result = builder.shuffle_vector(vectors[0], vectors[1], llvm.lane_numbers(first))
-    for number in range(2, len(vectors)):
-        indices = [lanes + lane if which == number else at for at, (which, lane) in enumerate(sources)]
-        result = builder.shuffle_vector(result, vectors[number], llvm.lane_numbers(indices))
-    return result
 
 
 @operation

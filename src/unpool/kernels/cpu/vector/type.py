@@ -188,6 +188,36 @@ def concatenate(builder, parts):
     return parts[0]
 
 
+def deinterleave(builder, parts):
+    """As many vectors as `parts`, which follow each other in memory: the k-th has their elements k, k + count, ...
+
+    A power of two is halved, so that every step is one shuffle of two vectors.
+    """
+    count, lanes = len(parts), parts[0].type.count
+    if count == 1:
+        return parts
+    if count % 2:
+        orders = [[divmod(lane * count + first, lanes) for lane in range(lanes)] for first in range(count)]
+        return [pick(builder, parts, order) for order in orders]
+    halves = []
+    for half in (0, 1):
+        order = lane_numbers(range(half, 2 * lanes, 2))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        halves.append(deinterleave(builder, [builder.shuffle_vector(x, y, order) for x, y in pairs]))
+    return [vector for both in zip(*halves, strict=True) for vector in both]
+
+
+def pick(builder, vectors, sources):
+    """The vector whose lanes are the (vector, lane) pairs of `sources`; two vectors at least."""
+    lanes = len(sources)
+    first = [min(which, 1) * lanes + lane for which, lane in sources]
+    result = builder.shuffle_vector(vectors[0], vectors[1], lane_numbers(first))
+    for number in range(2, len(vectors)):
+        indices = [lanes + lane if which == number else at for at, (which, lane) in enumerate(sources)]
+        result = builder.shuffle_vector(result, vectors[number], lane_numbers(indices))
+    return result
+
+
 def emit_comparison(sign, kind, builder, x, y):
     """Lanes where a comparison holds: NaN is not equal to anything, nor larger or smaller."""
     if kind.is_float:

@@ -1,6 +1,6 @@
-"""Instructions by which threads meet: atomic words, calls by address, pauses, sleep, system calls and a clock.
+"""What compiled code of threads that wait for each other needs: atomic words, pauses, sleep, system calls, a clock.
 
-Addresses are int64 bytes.
+Operations are those of `vector`; addresses are int64 bytes.
 """
 
 import platform
@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from unpool.kernels.cpu.vector import FUTEX_WAIT, FUTEX_WAKE, LINUX_CALLS
+from unpool.kernels.cpu.machine.linux_calls import FUTEX_WAIT, FUTEX_WAKE, LINUX_CALLS
 from unpool.kernels.cpu.vector.type import I32, I64, operation, pointer_to
 
 _IS_WINDOWS = platform.system() == "Windows"
