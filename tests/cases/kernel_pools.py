@@ -24,6 +24,7 @@ from unpool.kernels.cpu import max_pool as kernels
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.max_pool import compare, direct, rolling, separable_plan, tiles
 from unpool.kernels.cpu.max_pool import pool as pools
+from unpool.kernels.cpu.tuning import ThreadCosts
 from unpool.operators import resolve
 
 Rng = np.random.Generator
@@ -252,7 +253,7 @@ def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Ite
 
 def eager_threads() -> Any:
     """Split even the smallest work over the threads that a call may use."""
-    return patch.object(splitter, "_WORTH_A_THREAD", 1)
+    return patch.object(splitter, "THREADS", ThreadCosts(thread=1))
 
 
 def placed(x: np.ndarray, gap: int) -> tuple[np.ndarray, np.ndarray]:

@@ -101,8 +101,8 @@ ALLOWED = {
 }
 INNER = {
     "kernels/cpu": (
-        "vector", "machine", "axes", "fold_axes", "indices", "activation", "normalization", "snake", "weights",
-        "max_pool", "max_unpool", "convert", "copy_rows", "conv_transpose", "planner",
+        "tuning", "vector", "machine", "axes", "fold_axes", "indices", "activation", "normalization", "snake",
+        "weights", "max_pool", "max_unpool", "convert", "copy_rows", "conv_transpose", "planner",
     ),
     "kernels/gpu": (
         "elements", "launch", "tiles", "layouts", "max_pool", "max_unpool",

@@ -22,10 +22,11 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatte
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import jobs, threads
 from unpool.kernels.cpu.machine.host import vector_bytes
-from unpool.kernels.cpu.machine.jobs import MAX_IMBALANCE, JobSplit
+from unpool.kernels.cpu.machine.jobs import JobSplit
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.pool import ElementType, PoolMode, PoolProblem
 from unpool.kernels.cpu.max_unpool import scatter
+from unpool.kernels.cpu.tuning import JOBS
 
 MOST = 96
 WORTH = 200.0
@@ -188,7 +189,7 @@ def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *CONV_TRANSPOSES], ids=name_of)
 def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The busiest of 1 to 96 threads has at most MAX_IMBALANCE times the mean, where that is worth 200 microseconds."""
+    """The busiest of 1 to 96 threads has at most JOBS.imbalance times the mean, where it is worth 200 µs."""
     worst = {}
     for count in range(1, MOST + 1):
         monkeypatch.setattr(phases_plan, "max_threads", lambda: count)  # noqa: B023 - called in the same turn
@@ -196,7 +197,7 @@ def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
             got = each.shares(count)
             if got.mean() >= WORTH:
                 worst[number, count] = float(got.max() / got.mean())
-    allowed = COARSE.get(case.path, MAX_IMBALANCE)
+    allowed = COARSE.get(case.path, JOBS.imbalance)
     assert {key: share for key, share in worst.items() if share > allowed} == {}
 
 
@@ -226,9 +227,9 @@ def test_enough_is_enough() -> None:
 
     for count in range(1, MOST + 1):
         fewest = jobs.even_job_count(count)
-        assert max(imbalance(number, count) for number in range(fewest, fewest + 2 * count)) <= MAX_IMBALANCE, count
+        assert max(imbalance(number, count) for number in range(fewest, fewest + 2 * count)) <= JOBS.imbalance, count
         fewer = range(count, fewest)
-        assert count < 3 or max(imbalance(number, count) for number in fewer) > MAX_IMBALANCE, count
+        assert count < 3 or max(imbalance(number, count) for number in fewer) > JOBS.imbalance, count
 
 
 def computed(threads: int) -> list[bytes]:

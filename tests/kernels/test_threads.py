@@ -35,6 +35,7 @@ from unpool.kernels.cpu.machine.atomics import (
 from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, worker_loop
+from unpool.kernels.cpu.tuning import ThreadCosts
 from unpool.kernels.cpu.vector import address_of
 
 KINDS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
@@ -268,7 +269,7 @@ def test_rounds_compute_every_job_once(jobs: int, parts: int, threads: int) -> N
 def test_rounds_change_no_bit(work: ConvTransposeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call in many short rounds gives the same bytes."""
     alone = work(np.float32, 1)
-    monkeypatch.setattr(splitter, "_WORTH_A_ROUND", 1 << 12)
+    monkeypatch.setattr(splitter, "THREADS", ThreadCosts(round=1 << 12))
     monkeypatch.setattr(splitter, "ROUND_SECONDS", 1e-5)
     monkeypatch.setattr(splitter, "LONG_SECONDS", 1e-5)
     assert work(np.float32, 1) == alone

@@ -42,7 +42,7 @@ class Specialisation(NamedTuple):
     kernel: Kernel
     types: tuple[Any, ...]
     type_names: str  # of its arguments
-    is_c_function: bool  # of an int64, rather than a Python function
+    is_c_function: bool  # a C function that takes an int64, not a Python function
 
     @property
     def text(self) -> str:
@@ -183,7 +183,7 @@ def _conv_transposes(fill: Fill) -> Calls:
                 yield partial(_conv_transpose, algorithm, x, w, (stride, stride))
         yield partial(_conv_transpose, "rows", fill((1, 3, 3, 4), dtype), fill((4, 4, 3, 3), dtype), (2, 2), "NHWC")
         x, w = fill((1, 4, 1, 1), dtype), fill((4, 3, 4, 4), dtype)
-        yield partial(functional.conv_transpose, x, w, pads=(1, 1, 1, 1))  # of which some taps are met
+        yield partial(functional.conv_transpose, x, w, pads=(1, 1, 1, 1))  # only some taps reach an output
     axes = (Axis(34, 16, Window(4, 2)),) * 2
     for dtype in (np.float32, np.float64):  # weights for every shape of tiles
         w = fill((32, 3, 4, 4), dtype)

@@ -117,7 +117,7 @@ def _retarget(target: Target, level: str) -> Any:
     platform.system, platform.machine = lambda: target.system, lambda: target.machine
     codegen.JITCodeLibrary._finalize_specific = lambda self: None
     numbers = count()
-    CPUContext.get_executable = lambda self, *_: [next(numbers)].append  # distinct, and never called
+    CPUContext.get_executable = lambda self, *_: [next(numbers)].append  # the names differ, and nothing calls them
     return machine
 
 
@@ -150,14 +150,14 @@ def _machine(target: Target, level: str) -> Any:
 def _export(target: Target, module: Any, names: set[str], linkage: Linkage, visibility: Visibility) -> None:
     """Let the library have these names of a module, and give all others a linkage and a visibility.
 
-    Another library with the same names is not called by this one, and does not call it.
+    So this library calls no function of another one with the same names, and the other way round.
     """
     for value in (*module.functions, *module.global_variables):
         if value.is_declaration:
             continue
         if value.name not in names:
             value.linkage, value.visibility = linkage, visibility
-        elif target.system == "Windows":  # without a single mark the linker exports everything
+        elif target.system == "Windows":  # if no symbol is marked, the linker exports all
             value.storage_class = StorageClass.dllexport
 
 

@@ -88,8 +88,8 @@ def run(
 ) -> tuple[AnyArray, ...]:
     """The outputs of one resolved operator on inputs in ONNX order, None for an optional input that is left out.
 
-    `out` has arrays for the outputs, None for a new one. With `nan_last` MaxPool finds the last NaN of a window, and
-    with `per_plane` its indices count inside their own plane, both as in PyTorch.
+    `out` has an array for each output, or None for a new array. With `nan_last` MaxPool finds the last NaN of a window,
+    and with `per_plane` its indices count inside their own plane, both as in PyTorch.
 
     Raises:
         UnpoolError: types, ranks, shapes, indices or destinations do not fit; nothing is written then.
@@ -123,7 +123,7 @@ def bind_weights(spec: Spec, w: AnyArray) -> tuple[Spec, AnyArray]:
     """
     if isinstance(spec, ConvSpec):
         if w.ndim < 3 or w.shape[0] % spec.group:
-            return spec, w  # which `prepare` refuses
+            return spec, w  # refused later
         return replace(spec, w_shape=w.shape), as_own_weights(_read_only(flip_window(w, spec.group)))
     if not isinstance(spec, ConvTransposeSpec):
         return spec, w

@@ -36,7 +36,7 @@ class CallOptions(NamedTuple):
 
 
 def require(x: _T | None) -> _T:
-    """An input that is required, as was checked before."""
+    """A required input; a check before has made sure that it is not None."""
     assert x is not None, "required inputs were checked"
     return x
 
@@ -78,7 +78,7 @@ def activation_steps(y: Operand, activation: Activation | None) -> tuple[KernelS
 class Output:
     """One output of a prepared call: its `size` in bytes, and `new`, which allocates uninitialised memory.
 
-    With `is_small` its memory is never recycled. A size that this process may not take is a ShapeError here already.
+    If `is_small`, its memory is never recycled. An output that exceeds the memory of this process is a ShapeError.
     """
 
     def __init__(self, version: OperatorVersion, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
@@ -90,7 +90,7 @@ class Output:
         )
 
     def allocate(self, target: AnyArray | None, others: tuple[AnyArray, ...]) -> tuple[AnyArray, AnyArray]:
-        """The caller's array or a new one, and the contiguous memory that a kernel writes, mostly the same array."""
+        """The caller's array or a new one, and the array that a kernel writes: the same, if it is contiguous."""
         if target is None:
             y = self.new()
             return y, y
@@ -130,7 +130,7 @@ def allocate_all(
 
 
 def copy_all(results: Sequence[tuple[AnyArray, AnyArray]]) -> tuple[AnyArray, ...]:
-    """The outputs, after what a kernel wrote beside them was copied there."""
+    """The outputs; where a kernel wrote to a buffer, it is copied first."""
     for y, buffer in results:
         if buffer is not y:
             y[...] = buffer

@@ -1,7 +1,7 @@
 """Timing of calls in turns, and choices that are stored next to the machine code, for later processes.
 
-Calls round differently, so nothing is timed unless the caller asks for it, and later processes on the same machine
-take the stored choice.
+The candidates round differently. So nothing is timed unless the caller asks for it, and later processes on the same
+machine take the stored choice.
 """
 
 import math
@@ -9,11 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-TURNS = 7  # of each call
-TURN = 0.01  # seconds of a turn, by default; a longer call is a turn of its own
-LONG = 0.5  # seconds of a call that is timed at once: what fills caches again is a small part of it
-FAR = 2.0  # a call whose first turn takes this many times the shortest gets no other
-MARGIN = 0.08  # least gain over the default, as a share of its time: less is lost again between other nodes
+from unpool.kernels.cpu.tuning import TRIALS
 
 
 def find_result(key: str) -> Any:
@@ -34,7 +30,7 @@ def time_calls(
     calls: Mapping[str, Callable[[], object]],
     seconds: float = math.inf,
     settle: float = 0.0,
-    turn: float = TURN,
+    turn: float = TRIALS.turn,
     typical: Callable[[Sequence[float]], float] = min,
 ) -> dict[str, float]:
     """Seconds of each call; they take turns, so that a slow moment of the machine affects all.
@@ -49,8 +45,8 @@ def time_calls(
         call()  # compiles, packs weights, takes memory
     times = {name: [_seconds(call, settle, turn)] for name, call in calls.items()}
     least = min(times.values())[0]
-    near = [name for name, (first,) in times.items() if first <= FAR * least]
-    for _ in range(TURNS - 1 if len(near) > 1 else 0):
+    near = [name for name, (first,) in times.items() if first <= TRIALS.far * least]
+    for _ in range(TRIALS.turns - 1 if len(near) > 1 else 0):
         if time.perf_counter() > end:
             break
         for name in near:
@@ -58,8 +54,8 @@ def time_calls(
     return {name: typical(turns) for name, turns in times.items()}
 
 
-def fastest(times: Mapping[str, float], default: str, margin: float = MARGIN) -> str:
-    """The name of the least time; the default unless that is less by a margin.
+def fastest(times: Mapping[str, float], default: str, margin: float = TRIALS.margin) -> str:
+    """The name of the shortest time; the default, unless the gain exceeds a margin.
 
     >>> fastest({"phases": 1.0, "winograd": 0.99}, "phases"), fastest({"phases": 1.0, "winograd": 0.9}, "phases")
     ('phases', 'winograd')
@@ -75,7 +71,7 @@ def _seconds(call: Callable[[], object], settle: float, turn: float) -> float:
         start = time.perf_counter()
         call()
         seconds = time.perf_counter() - start
-        if seconds > LONG:
+        if seconds > TRIALS.long:
             return seconds
     least, begin = math.inf, time.perf_counter()
     end = begin

@@ -20,7 +20,7 @@ def flip_window(w: AnyArray, group: int) -> AnyArray:
 
 
 def prepare_conv(spec: ConvSpec, inputs: InputTypes, options: CallOptions) -> "PreparedConv | PreparedConvTranspose":
-    """The call of a Conv; that of a ConvTranspose if the weights come flipped."""
+    """A prepared Conv; a prepared ConvTranspose if the weights are flipped already."""
     x, w, *b = inputs
     w_shape, dtype = require(w)
     w_shape = spec.w_shape or w_shape
@@ -31,7 +31,7 @@ def prepare_conv(spec: ConvSpec, inputs: InputTypes, options: CallOptions) -> "P
 
 
 class PreparedConv:
-    """Conv for one set of shapes, with weights that may be others in every call."""
+    """Conv for one set of shapes; each call may pass other weights."""
 
     def __init__(self, transposed: PreparedConvTranspose, group: int) -> None:
         self._transposed, self._group = transposed, group

@@ -96,7 +96,7 @@ class PreparedMaxPool:
     def _steps(
         self, operands: tuple[Operand, Operand, Operand], has_recycled: bool, is_final: bool
     ) -> tuple[KernelStep, ...]:
-        """A kernel, then indices in their order unless they are final, then an activation."""
+        """The kernel; a step that reorders the indices, unless they are final; the activation."""
         from unpool.kernels.cpu import indices as recount
         from unpool.kernels.cpu import max_pool as kernels
 

@@ -63,7 +63,7 @@ class PreparedMaxUnpool:
         """The output. New memory is written at once, the caller's only after all indices were checked."""
         x, indices = require(inputs[0]), require(inputs[1])
         elements, positions = contiguous(x, self.version), contiguous(indices, self.version)
-        if self._is_plain and out[0] is None:  # the first step alone, in less time
+        if self._is_plain and out[0] is None:  # the first step alone takes less time than a plan
             y = self._y.new()
             if all(require(self._stream_new)(elements, positions, y, threads)):
                 return (y,)
@@ -105,7 +105,7 @@ class PreparedMaxUnpool:
     def _steps(
         self, operands: tuple[Operand, Operand, Operand], is_new: bool, has_recycled: bool
     ) -> tuple[KernelStep, ...]:
-        """A stream of new memory; then a check, and a scatter; the caller's memory is streamed after the check."""
+        """New memory is streamed first, and the fallback checks and scatters; the caller's memory is checked first."""
         from unpool.kernels.cpu.max_unpool import scatter
 
         call, planes, bits, (x, indices, y) = self._call, self._planes, self._storage.bits, operands

@@ -1,4 +1,4 @@
-"""What plans of prepared calls are made of, for runtimes whose threads run them; `unpool` itself needs none of it."""
+"""Types of which plans consist, for runtimes that run them on their own threads. `unpool` itself needs none."""
 
 from unpool.kernels.cpu.machine.checked_files import source_digest
 from unpool.kernels.cpu.machine.libraries import (

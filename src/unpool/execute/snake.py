@@ -75,7 +75,7 @@ class Snake:
 
 
 class PreparedSnake:
-    """Snake for one set of shapes; the factors may be others in every call."""
+    """Snake for one set of shapes; each call may pass other factors."""
 
     def __init__(self, spec: SnakeSpec, inputs: InputTypes, options: CallOptions) -> None:
         self.version = version = spec.version

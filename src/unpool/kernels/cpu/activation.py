@@ -19,17 +19,16 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import BLOCKS, ELEMENT_COSTS
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
-_CHUNK = 1 << 14  # bytes of a job
 _BEND, _HARD_SIGMOID, _HARD_SWISH, _TANH, _SIGMOID = range(5)  # formulas
 _FORMULAS = {"HardSigmoid": _HARD_SIGMOID, "HardSwish": _HARD_SWISH, "Tanh": _TANH, "Sigmoid": _SIGMOID}
-_WORK = 4  # of an element with an exponential function, in elements that are copied
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_TO_NEAREST = 1.5 * 2.0**52  # added and subtracted, it rounds a float64 to an integer, which is in its lower bits
+_TO_NEAREST = 1.5 * 2.0**52  # adding it rounds a float64 to an integer, in the lower bits; then it is subtracted
 _TO_NEAREST_BITS = int(np.float64(_TO_NEAREST).view(np.int64))
 _TERMS = tuple(1 / math.factorial(number) for number in range(13, 0, -1))
-_LARGEST_TANH, _LARGEST_EXPONENT = 20.0, 746.0  # from there on the results are 1, and 0
+_LARGEST_TANH, _LARGEST_EXPONENT = 20.0, 746.0  # for larger arguments tanh is 1, for smaller exponents exp is 0
 _SIGN = -(2**63)
 
 
@@ -86,14 +85,14 @@ def activate(values, name: str, params: tuple[float, ...], threads: int | None =
 
 @lru_cache(maxsize=256)
 def launch(size: int, dtype: np.dtype[Any], name: str, params: tuple[float, ...]) -> Launch:
-    """The call on one array of that many values, one or more, which it overwrites."""
+    """A call that overwrites one array of `size` values, one or more."""
     compute = np.dtype(np.float32) if dtype.name in vec.BITS else dtype
     formula = _FORMULAS.get(name, _BEND)
     lines = {_HARD_SIGMOID: (*params, 0.0), _HARD_SWISH: (1 / 6, 0.5, 0.0)}
     numbers = [_bound(compute, each) for each in lines.get(formula) or Epilogue(False, name, params).bounds]
     element = vec.BITS.get(dtype.name, dtype).name
-    step = _CHUNK // dtype.itemsize
-    work = size * (_WORK if formula in (_TANH, _SIGMOID) else 1)
+    step = BLOCKS.activation // dtype.itemsize
+    work = size * (ELEMENT_COSTS.exponential if formula in (_TANH, _SIGMOID) else 1)
     fields = {"slope": compute, "low": compute, "high": compute}
     return Launch(
         _make_kernel(element), -(-size // step), work, record(ActivationCall(formula, size, *numbers), **fields)
@@ -112,7 +111,7 @@ def _bound(dtype, value: float):
 @specialize
 def _make_kernel(element: str):
     number, size = getattr(types, element), np.dtype(element).itemsize
-    lanes, step = vector_bytes() // (4 if size == 2 else size), _CHUNK // size
+    lanes, step = vector_bytes() // (4 if size == 2 else size), BLOCKS.activation // size
     static = vec.StaticArgs(lanes=lanes)
 
     @jit()

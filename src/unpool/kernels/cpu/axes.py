@@ -35,7 +35,7 @@ for _function in (
 
 
 def axis_at(axes: Any, number: int) -> Axis:
-    """An axis of several."""
+    """The axis with this number."""
     axis: Axis = axes[number]
     return axis
 
@@ -50,7 +50,7 @@ def _axis_at(axes: Any, number: Any) -> Callable[..., Any]:
 
 
 def join(leading: Any, last: Axis) -> Any:
-    """Axes, and one more."""
+    """Axes with one more at the end."""
     return (*leading, last)
 
 
@@ -66,7 +66,7 @@ def _join(leading: Any, last: Any) -> Callable[..., Any]:
 
 
 def prepend(first: Axis, axes: Any) -> Any:
-    """An axis, and more."""
+    """Axes with one more at the beginning."""
     return (first, *axes)
 
 
@@ -82,7 +82,7 @@ def _prepend(first: Any, axes: Any) -> Callable[..., Any]:
 
 
 def select(axes: Any, is_kept: Any) -> Any:
-    """The axes that an array of bools keeps."""
+    """The axes for which an array of bools is True."""
     return tuple(axis for axis, kept in zip(axes, is_kept, strict=True) if kept)
 
 
@@ -132,7 +132,7 @@ def small_sizes(axes: Any, first: int) -> int:
 
 @jit_inline
 def sorted_unique(values: Any) -> Any:
-    """The different values of an array, sorted."""
+    """The distinct values of an array, sorted."""
     values = values[np.argsort(values, kind="mergesort")]  # compiled, np.sort needs lists
     is_new = np.ones(values.size, np.bool_)
     is_new[1:] = values[1:] != values[:-1]

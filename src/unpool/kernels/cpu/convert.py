@@ -2,8 +2,8 @@
 
     y[image, column, row] = x[image, row, column]
 
-It is what transposed convolutions need around an algorithm that lacks a layout or a type. Elements of 16 bits become
-float32, or float32 is rounded to them.
+A transposed convolution converts its arrays if its algorithm lacks their layout or type. 16-bit floats become float32,
+or float32 is rounded to 16 bits.
 """
 
 from functools import lru_cache
@@ -16,10 +16,9 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
+from unpool.kernels.cpu.tuning import BLOCKS
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import jit_inline
-
-JOB_ELEMENTS = 1 << 13  # of x: they stay in the first cache
 
 
 class ConvertParams(NamedTuple):
@@ -40,7 +39,7 @@ class ConvertPlan(NamedTuple):
 
 @lru_cache(maxsize=256)
 def launch(source: np.dtype[Any], target: np.dtype[Any], images: int, rows: int, columns: int = 1) -> Launch:
-    """The call on C-contiguous (x, y) of these types, x of `images`; there are elements."""
+    """A call on C-contiguous (x, y) of these types; x has `images` images, and no axis is empty."""
     made = plan(max(source.itemsize, target.itemsize), images, rows, columns)
     kernel = _make_kernel(BITS.get(source.name, source), BITS.get(target.name, target))
     return Launch(kernel, made.jobs, made.work, record(made.params))
@@ -50,7 +49,7 @@ def launch(source: np.dtype[Any], target: np.dtype[Any], images: int, rows: int,
 def plan(size: int, images: int, rows: int, columns: int) -> ConvertPlan:
     """The call on arrays whose larger elements have `size` bytes."""
     lanes = vector_bytes() // max(4, size)
-    block = max(1, min(JOB_ELEMENTS // (columns * lanes), -(-rows // lanes))) * lanes
+    block = max(1, min(BLOCKS.conversion // (columns * lanes), -(-rows // lanes))) * lanes
     return ConvertPlan(
         ConvertParams(rows, columns, block), images * -(-rows // block), images * rows * columns // VECTOR_SPEEDUP
     )

@@ -1,4 +1,4 @@
-"""Copies of the rows of planes to other places, such as boxes out of planes, or into planes with a background.
+"""Copies rows between planes: cuts a box out of a plane, or puts one into a plane with a background.
 
 target[plane, to : to + length] = source[plane, start : start + length]
 """
@@ -24,9 +24,10 @@ class CopyParams(NamedTuple):
 
 
 def launch(planes: int, sizes: tuple[int, int, int], rows: npt.NDArray[np.int64], maps: int = 0) -> Launch:
-    """The call on flat (source, target, backgrounds) of one type; the source stands for backgrounds where none are.
+    """A call on flat (source, target, backgrounds) of one type; pass the source again if there are no backgrounds.
 
-    `sizes` are those of a plane of the source and of the target, and of a row; `rows` are pairs of places of them.
+    `sizes` are the elements of a source plane, of a target plane and of a row; `rows` has a (source, target) pair of
+    places for each row.
     """
     work = planes * (len(rows) * sizes[2] + (sizes[1] if maps else 0)) // VECTOR_SPEEDUP
     return Launch(copy_rows, planes, work, record(CopyParams(*sizes, maps)), rows)
@@ -35,7 +36,7 @@ def launch(planes: int, sizes: tuple[int, int, int], rows: npt.NDArray[np.int64]
 def box_rows(
     sizes: tuple[Sequence[int], Sequence[int]], starts: tuple[Sequence[int], Sequence[int]], box: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """The rows of a box: places in two arrays of these sizes, from these starts on.
+    """The (source, target) places of the rows of a box, which begins at these coordinates in arrays of these sizes.
 
     >>> box_rows(((4, 5), (2, 2)), ((1, 2), (0, 0)), (2, 2)).tolist()
     [[7, 0], [12, 2]]
@@ -51,7 +52,7 @@ def box_rows(
 
 @jit()
 def copy_rows(source, target, backgrounds, args, rows, first, stop):
-    """Write some planes: their background, if they have one, and then their rows."""
+    """Write some planes: first the background, if there is one, then the rows."""
     params = args[0]
     length = params.length
     for plane in range(first, stop):

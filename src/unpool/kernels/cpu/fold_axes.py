@@ -36,7 +36,7 @@ def row_plan(walks: Sequence[Walk], other_weights: Sequence[int], labels, label_
 
 @jit_inline
 def add_walk(steps, table, at, walk, label, label_step, weights):
-    """Write an axis to the arrays of `row_plan`, at a number and a row; the most pairs of a position, 1 or more."""
+    """Write an axis to the arrays of `row_plan`; the maximum number of pairs of one position, 1 or more."""
     (number, first), (other, weight), rows = at, weights, walk.count.size
     steps[number, 0] = rows
     steps[number, 1] = walk.other_step * other
@@ -52,7 +52,7 @@ def add_walk(steps, table, at, walk, label, label_step, weights):
 
 
 def padded_rows(padded: Sequence[int], begins: Sequence[int], sizes: Sequence[int], weights: Sequence[int]):
-    """For every position of padded leading axes the element at which its row starts, -1 in the padding.
+    """For every position of the padded leading axes, the first element of its row, or -1 in the padding.
 
     >>> padded_rows([4], [1], [2], [10]).tolist()
     [-1, 0, 10, -1]
@@ -74,7 +74,7 @@ def readonly(x):
 
 @jit()
 def list_rows(steps, table, row, others, labels):
-    """Fill `others` with the offsets that leading position `row` is tied to, and `labels` with theirs; their number.
+    """Write the offsets of the rows that belong to leading position `row`, and their labels; return their number.
 
     The last leading axis varies fastest, so that rows come in row-major order of the window.
     """

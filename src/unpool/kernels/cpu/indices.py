@@ -16,10 +16,8 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.axes import times
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import BLOCKS, ELEMENT_COSTS
 from unpool.kernels.cpu.vector.registration import jit_inline
-
-_TOGETHER = 1 << 12  # indices of a job
-_WORK = 4  # of an index and an axis, in elements that are copied
 
 
 class RecountParams(NamedTuple):
@@ -32,7 +30,7 @@ class RecountParams(NamedTuple):
 
 
 def column_major(planes: int, spatial: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The axes, as sizes and weights, of indices in `planes` whose first spatial axis becomes the fastest.
+    """Sizes and weights that renumber indices so that the first spatial axis varies fastest.
 
     >>> column_major(6, (4, 5))
     ((6, 20), (4, 1), (5, 4))
@@ -42,7 +40,7 @@ def column_major(planes: int, spatial: tuple[int, ...]) -> tuple[tuple[int, int]
 
 
 def rebased(planes: int, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The axes, as sizes and weights, of indices in planes of one spatial shape that become indices in another one.
+    """Sizes and weights that turn indices in planes of one spatial shape into indices in another shape.
 
     >>> rebased(6, (4, 5), (7, 8))
     ((6, 56), (4, 8), (5, 1))
@@ -62,9 +60,9 @@ class RecountPlan(NamedTuple):
 
 @lru_cache(maxsize=64)
 def launch(axes: tuple[tuple[int, int], ...], outer: int, channels: int, places: int) -> Launch:
-    """The call on flat (source, target), one array or two, of `outer` times `channels` times `places` indices.
+    """A call on flat (source, target), which may be one array, of `outer` times `channels` times `places` indices.
 
-    With more channels than 1, they are the last axis of the source. The first of the axes has all planes.
+    If there are several channels, they are the last axis of the source. The first axis counts the planes.
     """
     made = plan(np.array(axes, np.int64), outer, channels, places)
     return Launch(recount, made.jobs, made.work, made.axes, record(made.params))
@@ -78,8 +76,8 @@ def plan(axes: Any, outer: int, channels: int, places: int) -> RecountPlan:
     needed, limit = axes[is_needed], 1
     for number in range(axes.shape[0]):
         limit *= int(axes[number, 0])
-    block = max(1, _TOGETHER // channels)
-    work = times(outer * channels * places, _WORK * needed.shape[0])
+    block = max(1, BLOCKS.indices // channels)
+    work = times(outer * channels * places, ELEMENT_COSTS.recount * needed.shape[0])
     params = RecountParams(limit, channels, places, block)
     return RecountPlan(params, needed, outer * -(-places // block), work)
 

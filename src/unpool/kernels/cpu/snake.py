@@ -22,6 +22,7 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, Operand, PlanStep
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import ELEMENT_COSTS
 from unpool.kernels.cpu.vector.registration import overload_by_type
 
 LARGEST = 1e6  # argument of the sine
@@ -29,7 +30,6 @@ PI_HIGH = math.floor(math.pi * 2**31) / 2**31  # 33 bits: its product with a mul
 PI_LOW = (math.pi - PI_HIGH) + 1.2246467991473532e-16  # the last is pi minus the float64 next to it
 TO_NEAREST = 1.5 * 2.0**52  # added and subtracted, it rounds a float64 to an integer
 COEFFICIENTS = (2.6056327e-06, -1.980954e-04, 8.3330655e-03, -1.6666660e-01)  # of x^9, x^7, x^5 and x^3 in the sine
-WORK = 2  # of an element, in elements that are copied
 
 
 class SnakeParams(NamedTuple):
@@ -45,11 +45,13 @@ class SnakeParams(NamedTuple):
 def _launch(shape: tuple[int, int, int], has_residual: bool, has_total: bool) -> Launch:
     images, channels, size = shape
     args = record(SnakeParams(channels, size, has_residual, has_total))
-    return Launch(_make_kernel(vector_bytes() // 4), images * channels, WORK * images * channels * size, args)
+    return Launch(
+        _make_kernel(vector_bytes() // 4), images * channels, ELEMENT_COSTS.snake * images * channels * size, args
+    )
 
 
 def snake(x, y, factors, *, residual=None, total=None, threads: int | None) -> bool:
-    """Write y, and return True; or return False where an argument of the sine is above LARGEST.
+    """Write y. False if an argument of the sine is above LARGEST, and True otherwise.
 
     x, the residual, the total and y are (images, channels, size), C-contiguous float32; y may be x or the residual. The
     factors are (2, channels): the frequency and the magnitude.
@@ -62,7 +64,7 @@ def snake(x, y, factors, *, residual=None, total=None, threads: int | None) -> b
 def steps(
     x: Operand, y: Operand, factors: Operand, *, residual: Operand | None, total: Operand | None
 ) -> tuple[PlanStep, ...]:
-    """The step of a plan that is a call of `snake`, which large arguments of the sine end."""
+    """A call of `snake` as the step of a plan; the plan ends if an argument of the sine is too large."""
     images, channels, *sizes = x.shape
     launch = _launch((images, channels, math.prod(sizes)), residual is not None, total is not None)
     arrays = x, x if residual is None else residual, y if total is None else total, y
@@ -96,7 +98,7 @@ def _make_kernel(lanes: int):
 
 @overload_by_type()
 def write_channel(addresses, size, pair, static):
-    """Write a channel; 1 if an argument of the sine is too large, otherwise 0. Addresses of 0 are left out."""
+    """Write a channel; 1 if an argument of the sine is too large, otherwise 0. An address of 0 means no array."""
     lanes = static.lanes
 
     def write(addresses, size, pair, static):

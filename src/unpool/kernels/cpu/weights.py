@@ -1,7 +1,7 @@
 """Weights that only unpool can write to, and their packings for kernels.
 
-An array does not show whether another view, process or owner of its memory may write to it. So packings are kept only
-with copies that unpool made.
+An array does not show whether somebody else can write to its memory. So unpool keeps packings only of copies that it
+made itself.
 """
 
 import threading
@@ -24,7 +24,7 @@ class Packings:
         return len(self._known)
 
     def find(self, key: str, derive: Callable[[], Any]) -> Any:
-        """The packing of a key, made by `derive` if it is missing; threads that ask together may all derive it."""
+        """The packing of a key; `derive` makes a missing one, in several threads if they ask at the same time."""
         packing = self._known.get(key, self)
         if packing is self:
             packing = derive()

@@ -1,4 +1,4 @@
-"""What compiled code of threads that wait for each other needs: atomic words, pauses, sleep, system calls, a clock.
+"""Atomic words, pauses, sleep, system calls and a clock: how compiled code of one thread waits for another.
 
 Operations are those of `vector`; addresses are int64 bytes.
 """
@@ -30,13 +30,13 @@ def _call(builder, name, operands):
 
 @operation
 def load_acquire(address):
-    """The word at an address; what another thread wrote before it changed the word is visible after this (acquire)."""
+    """Load a word (acquire): all that the thread which wrote it had written before is visible afterwards."""
     return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "acquire", 8)
 
 
 @operation
 def store_release(address, value):
-    """Write the word at an address; earlier writes are visible to its readers (release)."""
+    """Store a word (release): a thread that loads it sees all earlier writes of this thread."""
     return types.void, lambda builder, address, value: builder.store_atomic(
         value, pointer_to(builder, address, I64), "release", 8
     )
@@ -44,7 +44,7 @@ def store_release(address, value):
 
 @operation
 def fetch_add(address, amount):
-    """Add to the word at an address, and return its old value; earlier writes are visible to its readers (release)."""
+    """Add to a word, and return its old value; a thread that loads the word sees all earlier writes of this thread."""
     return types.int64, lambda builder, address, amount: builder.atomic_rmw(
         "add", pointer_to(builder, address, I64), amount, "acq_rel"
     )
@@ -52,7 +52,7 @@ def fetch_add(address, amount):
 
 @operation
 def compare_exchange(address, old, new):
-    """Replace the word at an address by `new` if it is `old`; True if it was."""
+    """Replace a word by `new` if it is `old`; True if it was replaced."""
     return types.boolean, lambda builder, address, old, new: builder.extract_value(
         builder.cmpxchg(pointer_to(builder, address, I64), old, new, "acq_rel", "acquire"), 1
     )
@@ -94,9 +94,9 @@ def sleep():
 
 
 def _call_linux(builder, name, *words):
-    """The result of a system call with four words; -1, a failure, on other systems.
+    """The result of a system call with four words; -1, which means failure, on other systems than Linux.
 
-    Libraries are built for another machine than this.
+    The system is that of the target: a library may be built for another machine than this one.
     """
     numbers = LINUX_CALLS.get(platform.machine())
     if not _IS_LINUX or numbers is None:
@@ -122,9 +122,9 @@ def futex_wake(address):
 
 @operation
 def get_affinity(thread, size, cores):
-    """Set the bits of the cores that a thread, 0 for this one, may run on, in `size` bytes; above 0 if it succeeded.
+    """Write the set of cores that a thread may run on as bits of `size` bytes; a result above 0 means success.
 
-    Bytes beyond the cores that the system knows stay as they are.
+    Thread 0 is the calling one. The system leaves bytes beyond its number of cores unchanged.
     """
     return types.int64, lambda builder, thread, size, cores: _call_linux(
         builder, "sched_getaffinity", thread, size, cores, I64(0)
@@ -133,7 +133,7 @@ def get_affinity(thread, size, cores):
 
 @operation
 def set_affinity(thread, size, cores):
-    """Let a thread, 0 for this one, run on the cores whose bits are set in `size` bytes; 0 if it succeeded."""
+    """Restrict a thread, 0 for the calling one, to the cores whose bits are set in `size` bytes; 0 means success."""
     return types.int64, lambda builder, thread, size, cores: _call_linux(
         builder, "sched_setaffinity", thread, size, cores, I64(0)
     )
@@ -141,7 +141,7 @@ def set_affinity(thread, size, cores):
 
 @operation
 def current_core():
-    """The number of the core that this runs on; -1 on other systems than Linux."""
+    """The number of the core that runs this thread; -1 on other systems than Linux."""
 
     def emit(builder):
         if not _IS_LINUX:
@@ -154,7 +154,7 @@ def current_core():
 
 @operation
 def clock():
-    """The time in ticks, from any start."""
+    """The time in ticks since an unspecified moment."""
 
     def emit(builder):
         time_of = cgutils.alloca_once(builder, ir.ArrayType(I64, 2))

@@ -21,7 +21,7 @@ _spent: list[float] = []
 
 
 def note_start(kernel: str) -> None:
-    """Note that this thread begins to compile a kernel, or a function that belongs to the kernel it compiles."""
+    """Note that this thread begins to compile a kernel, or a function that the kernel calls."""
     _running.setdefault(get_ident(), (kernel, time.perf_counter()))
 
 
@@ -35,7 +35,7 @@ def note_end(kernel: str) -> None:
 
 
 def compile_seconds() -> float:
-    """Seconds for which threads of this process have compiled kernels, those included that still do."""
+    """Seconds that threads of this process have spent compiling kernels so far."""
     now = time.perf_counter()
     return sum(_spent) + sum(now - start for _, start in list(_running.values()))
 

@@ -1,12 +1,12 @@
-"""All that outlives a process: machine code, measurements, choices, and notes that libraries were verified.
+"""Files that outlive a process: machine code, measurements, choices, and notes that libraries were verified.
 
     NUMBA_CACHE_DIR/unpool-{package}/ or __pycache__/ or the user's cache
       {kind}-{digest of the version}/
         {digest of version and key}      sha256 of the rest, sha256 of version and key, pickle of key and object
 
-There is a file for every object, which is replaced atomically, and no index: a file is valid if it says so itself. The
-version is all that an object depends on beside its key. A file is unpickled only if both digests fit, and only this
-user and root could have written it; otherwise it counts as missing.
+Each object has a file of its own, which is replaced atomically. There is no index: a file holds the digests that prove
+it valid. The version states everything but the key that an object depends on. A file is unpickled only if both digests
+fit and if nobody but this user and root could have written it; otherwise it counts as missing.
 """
 
 import hashlib
@@ -108,7 +108,7 @@ def _open_for_owner(path: str, flags: int) -> int:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """The bytes of a file in a folder; none if it is missing, or if others could have written it."""
+    """The bytes of a file; no bytes if it is missing, or if another user could have written it."""
     try:
         with open(folder / name, "rb", buffering=0) as file:
             if _is_trusted(folder, folder.stat()) and _is_trusted(folder, os.fstat(file.fileno())):

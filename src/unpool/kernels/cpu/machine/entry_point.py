@@ -1,4 +1,4 @@
-"""The entry points of kernels whose jobs can be shared: kernels whose last parameters are `first` and `stop`.
+"""Entry points of the kernels whose jobs threads can share: those whose last parameters are `first` and `stop`.
 
 The C entry takes the other arguments as words, 64 bits each, in the order of Numba's calling convention: a number, an
 address, or for an array seven words and more (`words_of` in `plan.py`). It returns the result of the kernel, 0 if there
@@ -6,15 +6,15 @@ is none, or OUT_OF_MEMORY.
 
     int64 kernel(const int64 *words, int64 first, int64 stop)
 
-Python calls the other one:
+Python calls the other entry:
 
     kernel(*args, first, stop)          computes the jobs from `first` to `stop`
     kernel(*args, SHARED, id(task))     lets all threads that see the task compute its jobs
 
 A task is the record of one call, an int64 array whose words `task.py` names. The entry point writes the
 addresses of the kernel's code and of its words into it, and calls `run_as_caller`, whose address is in the task.
-That calls `run_part(task, first, stop, part)` for every part, in this or in other threads, and returns when all have
-ended. Python is not needed for it: it unpacked the arguments before, and frees them afterwards.
+`run_as_caller` calls `run_part(task, first, stop, part)` for every part, in this thread or in others, and returns when
+all parts have ended. Meanwhile Python is not needed: it has unpacked the arguments before, and frees them afterwards.
 
 Kernels of Numba return a status, and take two pointers before their arguments: to the result, and to the address of an
 exception, which comes with a status other than 0.

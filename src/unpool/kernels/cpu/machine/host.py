@@ -7,28 +7,11 @@ import platform
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from unpool.errors import UnpoolError
 from unpool.kernels.cpu.machine import libraries
+from unpool.kernels.cpu.tuning import LEVELS, Level
 from unpool.memory import cgroup_folders, read_text
-
-
-class Level(NamedTuple):
-    """A set of instructions that processors share, as compilers name it."""
-
-    name: str
-    vector_bytes: int  # in one register
-    vector_registers: int
-
-
-LEVELS = {
-    level.name: level
-    for level in (
-        Level("x86-64-v2", 16, 16), Level("x86-64-v3", 32, 16), Level("x86-64-v4", 64, 32), Level("aarch64", 16, 32),
-        Level("generic", 16, 16),
-    )
-}  # fmt: skip
 
 _WIDE = ("x86-64-v4", "skylake-avx512", "icelake", "sapphirerapids", "znver4", "znver5")
 _MIDDLE = ("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3")
@@ -38,14 +21,14 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # a system call,
 
 
 def available_cores() -> int:
-    """Cores that this process may run on, 1 or more, and no more than its control groups allow."""
+    """The number of cores that this process may use, 1 or more: its affinity, limited by its control groups."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, quota() or cores)
 
 
 @cache
 def quota(root: str = "/") -> int | None:
-    """Cores whose time the control groups of this process allow, rounded up; None for no limit. `root` holds /proc."""
+    """The number of cores that the control groups allow, rounded up; None if they set no limit. `root` holds /proc."""
     quotas = []
     for group in cgroup_folders("cpu", Path(root)):
         periods = f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
@@ -119,7 +102,7 @@ def processor_name() -> str:
 
 
 def _processor_field(name: str) -> str:
-    """What Linux says of the first core under a name; empty where that is unknown."""
+    """A field of /proc/cpuinfo for the first core; an empty string where the system has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

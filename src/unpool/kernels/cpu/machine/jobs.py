@@ -1,12 +1,12 @@
 """The number of jobs that the work of a call is split into: one rule for all kernels.
 
 Jobs are dealt out in order, the same number to each thread: the busiest has ⌈jobs / threads⌉ of them. Small jobs give
-equal shares. But some kernels prepare something before the first of several jobs, such as the input of a block, which
-then serves fewer of them. Such a kernel lists its splits, and `choose_split` takes one. Results do not depend on the
+equal shares. But some kernels prepare something for several jobs, such as the input of a block, and small
+jobs share less of it. Such a kernel lists its splits, and `choose_split` takes one. Results do not depend on the
 choice: a job computes each output by the same operations in the same order, whatever else it computes.
 
 Where jobs are always short, nothing is chosen: a thread with 200 microseconds of work in jobs of 30 has seven of them,
-and MAX_IMBALANCE holds for any number of threads. This holds for rows of outputs, bands of 16 KiB, and small planes
+and `JOBS.imbalance` holds for any number of threads. This holds for rows of outputs, bands of 16 KiB, and small planes
 that are put together up to 32 KiB.
 """
 
@@ -15,14 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpool.kernels.cpu.tuning import JOBS
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
-MAX_IMBALANCE = 1.15  # the busiest thread's share over the mean, up to which shares count as equal
-_PERCENT_OF_IMBALANCE = round(100 * MAX_IMBALANCE - 100)
-PARTS_PER_THREAD = 4  # unless much is prepared for each: a thread that ends early takes parts of others
-_WORTH_ANOTHER_SPLIT = 1.04  # times the shortest time: costs are no more precise
-_WORTH_EVEN_SHARES = 1.1  # times the shortest time
-_WORTH_A_PART = 0.05  # of a thread's time, which it may spend on what it prepares for its parts
+PARTS_PER_THREAD = JOBS.parts_per_thread
+_PERCENT_OF_IMBALANCE = round(100 * JOBS.imbalance - 100)
 
 
 class JobSplit(NamedTuple):
@@ -31,13 +28,13 @@ class JobSplit(NamedTuple):
     jobs: int
     each: float  # cost of a full job
     total: float  # cost of all jobs, of which some may be shorter
-    along: int = 1  # jobs in a row that share what is prepared before the first of them
-    before: float = 0.0  # cost of preparing it
+    along: int = 1  # number of consecutive jobs that share one preparation
+    before: float = 0.0  # cost of the preparation
 
 
 @jit_inline
 def even_job_count(threads: int) -> int:
-    """The least number of equal jobs from which on any number gives even shares.
+    """The smallest number of equal jobs such that this and every larger number give even shares.
 
     >>> even_job_count(1), even_job_count(2), even_job_count(16)
     (1, 7, 100)
@@ -46,7 +43,7 @@ def even_job_count(threads: int) -> int:
 
 
 def even_sizes(units: int, most: int) -> list[int]:
-    """Sizes of parts that split all units as evenly as possible, `most` units at most; the largest first.
+    """The sizes up to `most` that split all units as evenly as possible, largest first.
 
     >>> even_sizes(10, 6)
     [5, 4, 3, 2, 1]
@@ -77,17 +74,17 @@ def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
 
 @jit_inline
 def choose_time(times: Any, are_even: Any) -> int:
-    """The number of the split that `choose_split` takes, from their times, and whether shares are even."""
+    """The index of the split that `choose_split` takes, from the time of each and whether its shares are even."""
     shortest, shortest_even = 0, -1
     for number in range(times.size):
         if times[number] < times[shortest]:
             shortest = number
         if are_even[number] and (shortest_even < 0 or times[number] < times[shortest_even]):
             shortest_even = number
-    if shortest_even < 0 or times[shortest_even] > times[shortest] * _WORTH_EVEN_SHARES:
+    if shortest_even < 0 or times[shortest_even] > times[shortest] * JOBS.even_shares:
         return shortest
     chosen = 0
-    while not (are_even[chosen] and times[chosen] <= times[shortest_even] * _WORTH_ANOTHER_SPLIT):
+    while not (are_even[chosen] and times[chosen] <= times[shortest_even] * JOBS.another_split):
         chosen += 1
     return chosen
 
@@ -95,7 +92,7 @@ def choose_time(times: Any, are_even: Any) -> int:
 @jit_inline
 def is_even(busiest: float, total: float, threads: int) -> bool:
     """True if the share of the busiest thread counts as equal to the others."""
-    return bool(busiest * threads / total <= MAX_IMBALANCE)
+    return bool(busiest * threads / total <= JOBS.imbalance)
 
 
 @jit_inline
@@ -106,14 +103,14 @@ def has_even_shares(split: JobSplit, threads: int) -> bool:
 
 @jit_inline
 def finish_time(split: JobSplit, threads: int) -> float:
-    """Cost of the busiest thread's jobs, and of what it prepares for them.
+    """The cost of the busiest thread: its jobs, and what it prepares for them.
 
     >>> finish_time(JobSplit(jobs=8, each=5, total=40, along=4, before=1), 2), finish_time(JobSplit(8, 5, 40, 4, 1), 3)
     (21, 17)
     """
     most = -(-split.jobs // threads)
     is_whole_rows = most % split.along == 0 or split.along % most == 0
-    rows = -(-most // split.along) if is_whole_rows else -(-(most - 1) // split.along) + 1  # the most that it touches
+    rows = -(-most // split.along) if is_whole_rows else -(-(most - 1) // split.along) + 1  # at most
     return _busiest(split, threads) + rows * split.before
 
 
@@ -126,5 +123,5 @@ def _busiest(split: JobSplit, threads: int) -> float:
 def parts_per_thread(split: JobSplit, threads: int) -> int:
     """The number of parts that each thread's jobs are split into."""
     most = -(-split.jobs // threads)
-    fitting = int(_WORTH_A_PART * most * split.each / split.before) if split.before > 0 else PARTS_PER_THREAD
+    fitting = int(JOBS.preparation * most * split.each / split.before) if split.before > 0 else PARTS_PER_THREAD
     return max(1, min(PARTS_PER_THREAD, fitting))

@@ -70,12 +70,12 @@ class _MethodDefinition(ctypes.Structure):
 
 
 def symbol(name: str, args: tuple[Any, ...]) -> str:
-    """The name in a library of a kernel for arguments of these types."""
+    """The symbol of a kernel for arguments of these types."""
     return f"unpool_{hashlib.sha256(f'{name}({type_names(args)})'.encode()).hexdigest()[:24]}"
 
 
 def c_symbol(name: str, args: tuple[Any, ...]) -> str:
-    """The name in a library of the C entry of a kernel for arguments of these types, see `entry_point.py`."""
+    """The symbol of the C entry of a kernel for arguments of these types (`entry_point.py`)."""
     return f"{symbol(name, args)}{C_ENTRY}"
 
 

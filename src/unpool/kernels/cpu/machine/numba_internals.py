@@ -24,7 +24,7 @@ from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 
 _C_ENTRY = ".c"  # after the name of a kernel
-FRAME_WORDS = 1 << 16  # just above half a MiB: Python gives such a frame a chunk, which also holds the frames after it
+FRAME_WORDS = 1 << 16  # above half a MiB: Python allocates a chunk for such a frame, and puts later frames there
 
 
 @cache
@@ -177,9 +177,10 @@ _call_in_large_frame: Callable[..., Any] = FunctionType(_call.replace(co_stacksi
 def without_gc(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that compiles, without garbage collection and with all frames in one chunk of memory.
 
-    Together this saves up to a fifth of the time. Objects of a compiler live until it is done, so a collection finds
-    nothing. And Python frees a chunk of 16 KiB of frames as soon as it is empty: a loop whose callee begins a chunk
-    would allocate and zero memory in every turn. Call it once at a time, and not while the process forks.
+    Together this saves up to a fifth of the time. The objects of a compiler live until it has finished, so a collection
+    would free nothing. And Python frees a chunk of frames, 16 KiB, as soon as it is empty: where the callee of a loop
+    starts a new chunk, every iteration would allocate and zero one.
+    Call it once at a time, and not while the process forks.
     """
     is_enabled = gc.isenabled()
     try:

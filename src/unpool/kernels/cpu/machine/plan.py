@@ -19,7 +19,7 @@ class Kind(IntEnum):
     INPUT = 0
     OUTPUT = 1
     CONSTANT = 2
-    SCRATCH = 3  # memory of a run, which begins as zeros
+    SCRATCH = 3  # memory of a run, zeroed before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +27,10 @@ class Operand:
     """A C-contiguous array of a plan, which has its memory only when the plan runs. As an argument: its handle."""
 
     kind: Kind
-    number: int  # among its kind
+    number: int  # index among the operands of its kind
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    value: Any = None  # of a constant
+    value: Any = None  # the array of a constant
 
     @property
     def size(self) -> int:
@@ -101,32 +101,32 @@ class OperandView(NamedTuple):
 
 
 class Condition(IntEnum):
-    """How the results of all parts of a step choose what follows, by its place in `then`."""
+    """How the results of the parts of a step choose the entry of `then` that says what follows."""
 
-    ALWAYS = 0  # the first
+    ALWAYS = 0  # the first entry
     ALL_TRUE = 1  # the first if all are true, else the second
     ALL_FALSE = 2  # the first if none is true, else the second
     IN_RANGE = 3  # the first if all are -1, the second if some are -2, the third if some are positions of wrong indices
-    NUMBER = 4  # the one with the number that the only part returns
+    NUMBER = 4  # the entry whose index the only part returns
 
 
 DONE = 0
-NOT_MET = -1  # the plan can't compute these values
+NOT_MET = -1  # the plan cannot compute these values
 OUT_OF_RANGE = -2  # an index is wrong
-"""What may follow a step beside a later one, which is given as its distance: 1 is the next."""
+"""Entries of `then` that end the plan; any other entry is the distance to a later step, 1 to the next."""
 
 
 class KernelStep(NamedTuple):
     """A `Launch` or `Launches` with its operands, and what follows."""
 
     launch: Any
-    arrays: tuple[Operand, ...]  # of which the kernel takes handles
-    more: tuple[Any, ...] = ()  # what follows them: views, arrays and numbers
+    arrays: tuple[Operand, ...]  # the kernel takes their handles
+    more: tuple[Any, ...] = ()  # further arguments: views, arrays and numbers
     outcome: Condition = Condition.ALWAYS
     then: tuple[int, ...] = (1,)
-    indices: Operand | None = None  # of IN_RANGE: those of the caller
-    limit: int = 0  # numbers below it are indices
-    threads: int | None = None  # a maximum; None for that of the call
+    indices: Operand | None = None  # for IN_RANGE, the indices that the caller passed
+    limit: int = 0  # indices are smaller
+    threads: int | None = None  # maximum number of threads; None for the maximum of the call
 
     def resolve(self) -> "PlanStep":
         """The step for the cores of this machine."""
@@ -141,11 +141,11 @@ class PlanStep(NamedTuple):
     kernel: Any
     args: tuple[Any, ...]  # numbers, arrays, operands, views, and tuples of these
     jobs: int
-    parts: int  # that threads may compute
+    parts: int  # number of parts, which threads share
     outcome: Condition = Condition.ALWAYS
     then: tuple[int, ...] = (1,)
-    indices: Operand | None = None  # of IN_RANGE
-    limit: int = 0  # numbers below it are indices
+    indices: Operand | None = None  # for IN_RANGE
+    limit: int = 0  # indices are smaller
 
     def sample(self) -> tuple[Any, ...]:
         """Arguments of the same types."""
@@ -157,7 +157,7 @@ class PlanStep(NamedTuple):
 
 
 def connect(first: tuple[KernelStep, ...], second: tuple[KernelStep, ...], end: int = DONE) -> tuple[KernelStep, ...]:
-    """Both, where `second` follows whatever ends `first` in this way, such as NOT_MET."""
+    """The steps of both: where `first` would end with `end`, such as NOT_MET, `second` follows."""
     if not second:
         return first
     connected = []
@@ -173,7 +173,7 @@ class End(NamedTuple):
 
     code: int  # NOT_MET or OUT_OF_RANGE
     step: KernelStep
-    position: int  # of the first wrong index
+    position: int  # flat position of the first wrong index
 
 
 class _BoundStep(NamedTuple):

@@ -1,20 +1,21 @@
 """The words of a task, the record of one call that threads share: an int64 array.
 
-After the words that are named here come, for each slot, its address and the word that the task replaced; then for each
-thread a cache line with the number of its parts that are taken; then the results of all parts.
+The words that are named here come first. Then each slot has two words: its address, and the word that the task
+replaced. Then each thread has a cache line with the number of its parts that are taken. The results of all parts come
+last.
 """
 
-SHARED = -1  # stands for the first job where the last argument of a kernel is a task; no job has this number
+SHARED = -1  # takes the place of the first job if the last argument is a task; no job has this number
 
 RUN_AS_CALLER, RUN_PART, ARGUMENTS = range(3)
 """Addresses: of the function that shares the parts, of the one that computes a part, and of the words of arguments."""
 
 STATUS, EXCEPTION = 3, 4
-"""Of a part that failed."""
+"""Words that describe a failed part: its status, and the address of its exception."""
 
 RESULTS, FIRST, STOP, THREADS, PARTS, DONE, TICKS, WAKES, SLOTS = range(5, 14)
-"""Bytes before the results, jobs, threads, parts of each, workers that helped, ticks before sleep, workers to wake at
-most, the first slot."""
+"""Offset of the results in bytes, first job, last job plus 1, threads, parts per thread, workers that helped, ticks
+before the caller sleeps, maximum number of workers to wake, the first slot."""
 
 OUT_OF_MEMORY = -(2**63)
-"""What the C entry of a kernel returns if memory for its workspace is not to be had."""
+"""The result of a C entry that could not allocate its workspace."""

@@ -1,11 +1,11 @@
 """Splits a kernel's independent jobs over threads.
 
 Kernels are compiled serial and release the interpreter lock, so concurrent callers, forked children and other users of
-Numba never meet in a shared threading layer. Parts are contiguous, and the same code computes a job in every thread:
+Numba do not share a threading layer. Parts are contiguous, and the same code computes a job in every thread:
 results do not depend on the number of threads.
 
-A caller offers its parts to workers and computes parts itself, those too that no worker takes, so no call waits for a
-thread that has not begun. Workers are threads of the system (`native_threads.py`) that poll for work in compiled code,
+A caller offers its parts to workers, and computes every part that no worker takes. So no call waits for a thread that
+has not begun. Workers are threads of the system (`native_threads.py`) that poll for work in compiled code,
 without the interpreter lock, and compute it there (`work_queue.py`): a hand-over takes about a microsecond. After SPIN
 seconds without work they sleep, on Linux still in compiled code, where they are woken without Python. After SLEEP
 seconds, and on other systems at once, they park in Python; waking a parked thread takes about 100 microseconds. After
@@ -29,17 +29,14 @@ from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.plan import Condition, Operand, PlanStep
 from unpool.kernels.cpu.machine.task import FIRST, RUN_AS_CALLER, SHARED, STOP, WAKES
+from unpool.kernels.cpu.tuning import THREADS, WAKING
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import count_bytes, nbytes_of
 
-VECTOR_SPEEDUP = 4  # elements that pools by vectors visit in the time of one as `split` counts work
-IDLE_SECONDS = 60.0  # seconds without work after which a thread ends; the next call that needs it starts it again
-ROUND_SECONDS = 0.1  # of a long call in compiled code; in between, Python handles signals and cancellation
-LONG_SECONDS = 0.15  # seconds that a call takes, judged by earlier calls, from which on it is long
-_WORTH_A_THREAD = 1 << 15  # elements visited, at about 1 per nanosecond where they are in the cache
-_WORTH_A_ROUND = 1 << 22
-_WAKE_COST = 10_000  # of a caller, for each sleeping thread, in the same unit: 3 to 20 microseconds
-_DECAY = 0.7  # of the longest time, with every call
+VECTOR_SPEEDUP = THREADS.vector_speedup
+IDLE_SECONDS = 60.0  # a thread ends after so many seconds without work; a call that needs it starts it again
+ROUND_SECONDS = 0.1  # duration of a round of a long call; between rounds Python handles signals and cancellation
+LONG_SECONDS = 0.15  # a call is long if it takes more seconds than this, judged by earlier calls
 
 
 class Pace:
@@ -47,7 +44,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._is_known = False
-        self._seconds = ROUND_SECONDS / _WORTH_A_ROUND  # until it has run: more than any kernel takes
+        self._seconds = ROUND_SECONDS / THREADS.round  # a first guess, slower than any kernel
 
     def run(self, kernel: Any, jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]) -> list[Any]:
         """As `split`; no thread computes while a signal's handler or `check_cancelled` runs, which may raise."""
@@ -56,7 +53,7 @@ class Pace:
             results, seconds = _timed(kernel, 0, jobs, work, threads, parts, args)
         else:
             results, seconds = self._in_rounds(kernel, jobs, work, threads, parts, args)
-        self._seconds = max(seconds, self._seconds * _DECAY) if self._is_known else seconds
+        self._seconds = max(seconds, self._seconds * THREADS.decay) if self._is_known else seconds
         self._is_known = True
         return results
 
@@ -87,7 +84,7 @@ def _timed(kernel: Any, first: int, stop: int, work: float, threads: int, parts:
 
 
 class _Worker:
-    """A helper of any caller: a slot, and a thread unless it has been idle for long."""
+    """A slot in which any caller can ask for help, and its thread; the thread ends when it has been idle for long."""
 
     def __init__(self, number: int) -> None:
         self.slot = work_queue.new_slot()
@@ -107,7 +104,7 @@ class _Worker:
                     self._thread = native_threads.start_thread(self._run, "unpool")
                 self.is_parked = False
                 self._bell.put(True)
-            except RuntimeError:  # no more threads, or the interpreter is ending: the caller does all work
+            except RuntimeError:  # the system has no more threads, or the interpreter is ending
                 pass
             finally:
                 self._lock.release()
@@ -140,7 +137,7 @@ class _Worker:
 
 
 class _Workers:
-    """As many workers as were ever needed at once. No call waits for a lock, or for workers that another call adds."""
+    """All workers. Their number grows to the maximum that calls have needed at once; no call waits for a lock."""
 
     def __init__(self) -> None:
         self._all: list[_Worker] = []
@@ -153,13 +150,13 @@ class _Workers:
     ) -> list[Any]:
         """The result of each part, in order. The caller wakes threads one by one.
 
-        With n of them the work takes work / n: another one does not pay where n * n * _WAKE_COST exceeds the work.
+        With n of them the work takes work / n: another one does not pay if n * n * WAKING.wake exceeds the work.
         """
         if len(self._all) < threads - 1:
             self._add_workers(threads - 1)
         helpers = self._all[: threads - 1]
         parts = min(parts, (stop - first) // threads)
-        wakes = math.isqrt(int(work) // _WAKE_COST) + 1
+        wakes = math.isqrt(int(work) // WAKING.wake) + 1
         for worker in helpers:
             if worker.is_parked:
                 if wakes == 0:
@@ -261,14 +258,14 @@ def split(
 def _spread(kernel: Any, jobs: int, work: int, most: int, parts: int, pace: Pace, args: tuple[Any, ...]) -> list[Any]:
     """As `split`, over `most` threads where there are as many jobs."""
     threads = min(jobs, most)
-    if work > _WORTH_A_ROUND:
+    if work > THREADS.round:
         return pace.run(kernel, jobs, work, threads, parts, args)
     return [kernel(*args, 0, jobs)] if threads <= 1 else _pool().compute(kernel, 0, jobs, threads, parts, work, args)
 
 
 def thread_count(work: int, threads: int | None) -> int:
     """The number of threads, 1 or more, that some work is worth; `threads` is a maximum, as in `split`."""
-    if work < 2 * _WORTH_A_THREAD:
+    if work < 2 * THREADS.thread:
         return 1
     most: int = available_cores() if threads is None else min(threads, max_threads())
     return thread_count_of(work, most)
@@ -276,8 +273,8 @@ def thread_count(work: int, threads: int | None) -> int:
 
 @jit_inline
 def thread_count_of(work: int, most: int) -> int:
-    """As `thread_count`, of `most` threads."""
-    return max(1, min(work // _WORTH_A_THREAD, most))
+    """As `thread_count`, with `most` as the maximum."""
+    return max(1, min(work // THREADS.thread, most))
 
 
 @cache
@@ -307,7 +304,7 @@ class Launch:
 
     def __call__(self, x: Any, y: Any, z: Any, threads: int | None, *more: Any) -> list[Any]:
         """The results of the kernel on three C-contiguous arrays; `more`, of constant types, follow their handles."""
-        if self._work < 2 * _WORTH_A_THREAD and self._kernel is not None:
+        if self._work < 2 * THREADS.thread and self._kernel is not None:
             return [self._enter(id(x), id(y), id(z), *more, *self._serial_args)]
         return self.run((x, y, z), threads, *more)
 
@@ -316,7 +313,7 @@ class Launch:
         if self._kernel is None:
             return []
         handles = (*map(id, arrays), *more)
-        if self._work < 2 * _WORTH_A_THREAD:
+        if self._work < 2 * THREADS.thread:
             return [self._enter(*handles, *self._serial_args)]
         return split(
             self._enter, self._jobs, self._work, threads, *handles, *self._args, parts=self._parts, pace=self._pace
@@ -331,7 +328,7 @@ class Launch:
         self, arrays: tuple[Operand, ...], threads: int | None, *more: Any, outcome: Condition = Condition.ALWAYS,
         then: tuple[int, ...] = (1,),
     ) -> tuple[PlanStep, ...]:  # fmt: skip
-        """The step of a plan that is the call of `run`; none without a kernel."""
+        """The call of `run` as the step of a plan; no step without a kernel."""
         if self._kernel is None:
             return ()
         count = min(self._jobs, thread_count(self._work, threads))
@@ -345,7 +342,7 @@ class Launch:
 
 
 class Launches:
-    """A `Launch` for every number of threads that calls get: for more threads work is split into more jobs."""
+    """A `Launch` for each number of threads: the more threads, the more jobs the work is split into."""
 
     def __init__(self, work: int, make: Callable[[int], Launch]) -> None:
         """`make` builds the launch for a number of threads; `work` is that of each."""
@@ -384,6 +381,6 @@ def _forget_workers() -> None:
     _workers = _Workers()
 
 
-atexit.register(lambda: _workers.stop())  # no thread may be in compiled code when the interpreter takes it down
+atexit.register(lambda: _workers.stop())  # when the interpreter ends, no thread may be in compiled code
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_workers)

@@ -6,9 +6,9 @@ has not begun, and waits for those that have. Each thread begins with its own pa
 data in the same caches, and then takes parts of others.
 
 A worker that has polled for SPIN seconds sleeps until its slot changes (a futex of Linux), which the caller's compiled
-code brings about in some microseconds. It wakes on another core than the caller's: Linux looks for an idle core among
-those that share a cache, and in a virtual machine it often knows of none; then the woken thread would wait on the core
-of its waker while other cores are idle (docs/decisions/0001-python-threads.md). So the caller takes its core from those
+code changes in some microseconds. It must not wake on the core of the caller. Linux looks for an idle core among those
+that share a cache, and a virtual machine often tells it of none; then the woken thread would wait for the core of its
+waker while other cores are idle (docs/decisions/0001-python-threads.md). So the caller takes its core from those
 that the sleeping thread may run on now, and the worker puts it back, unless other cores have been set since.
 Where there is no futex, and after SLEEP seconds, the worker returns to Python and is PARKED.
 
@@ -40,6 +40,7 @@ from unpool.kernels.cpu.machine.task import (
     TICKS,
     WAKES,
 )
+from unpool.kernels.cpu.tuning import WAKING
 from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline
 
 atomics = LazyModule("unpool.kernels.cpu.machine.atomics")
@@ -48,7 +49,7 @@ _IS_WINDOWS = platform.system() == "Windows"
 
 IDLE, PARKED, BUSY, ASLEEP = range(4)  # words of a slot; any other word is the address of a task
 
-SPIN = 200e-6
+SPIN = WAKING.spin
 """Seconds for which a waiting thread keeps its core: longer than what a caller does alone between two steps, which is
 Python and, for Winograd's tiles, a check of x."""
 
@@ -70,7 +71,7 @@ _CALLS = LINUX_CALLS.get(platform.machine()) if _IS_LINUX else None
 SLEEP = 60.0 if _CALLS else 0.0
 """Seconds for which a worker sleeps in compiled code before it parks; 0 where there is no futex."""
 
-_POLLS_PER_YIELD = 32  # a thread may poll on the very core that it waits for
+_POLLS_PER_YIELD = 32  # the thread that is waited for may need this core
 _TICK = time.get_clock_info("perf_counter").resolution if _IS_WINDOWS else 1e-9  # seconds, of `clock`
 
 
@@ -98,7 +99,7 @@ def run_parts(task, me):
     for number in range(me, me + threads):
         owner = number % threads
         place = taken + 8 * _LINE * owner
-        while atomics.load_acquire(place) < parts:  # many threads may read a line at once, but only one may add to it
+        while atomics.load_acquire(place) < parts:  # threads may read a line together, but only one may add to it
             own_part = atomics.fetch_add(place, 1)
             if own_part < parts:
                 part = owner * parts + own_part
@@ -108,7 +109,7 @@ def run_parts(task, me):
 
 @jit_inline
 def avoid_core(slot):
-    """Let a sleeping worker wake on another core than the caller's, if it may run on others."""
+    """Keep a sleeping worker off the core of the caller, if it may run on others."""
     core, thread = atomics.current_core(), atomics.load_acquire(slot + _THREAD)
     if thread == 0 or core < 0 or core >= 64 * _MASK or not atomics.compare_exchange(slot + _PLACING, ANYWHERE, MOVING):
         return
@@ -129,7 +130,7 @@ def avoid_core(slot):
 
 @jit_inline
 def return_to_cores(slot):
-    """Let a worker that was kept off a core run there again, if it may still run on the others only."""
+    """Give a worker its core back, unless its set of cores has changed since."""
     if atomics.load_acquire(slot + _PLACING) != ELSEWHERE:
         return
     if atomics.get_affinity(0, 8 * _MASK, slot + _CORES_NOW) > 0:
@@ -216,7 +217,7 @@ def new_slot():
 
 
 def worker_loop(slot, me: int, seconds: float, sleep: float = 0.0) -> None:
-    """Run as worker `me`, 1 or more, until no task has come for some seconds, and then for some of sleep.
+    """Run as worker `me`, 1 or more; return when no task has come for some seconds of polling and some of sleep.
 
     The slot is PARKED then.
     """
@@ -229,7 +230,7 @@ def set_worker(slot) -> None:
 
 
 def end_worker(slot) -> None:
-    """Ask the worker of a slot to end. One that is about to sleep has to be asked again."""
+    """Ask the worker of a slot to end. A worker that is about to sleep misses it, and has to be asked again."""
     slot[_END // 8] = 1
     if _CALLS is not None:
         words = _CALLS.futex, slot.ctypes.data, FUTEX_WAKE, 1, 0
@@ -239,8 +240,8 @@ def end_worker(slot) -> None:
 def new_task(threads: int, parts: int, slots: list[Any], seconds: float):
     """A task to be copied for every call, and the number of its first word of results.
 
-    There the results of the parts, which are ints, stand in order once all have ended. `threads` are the caller and one
-    for each slot, `parts` those of each thread; the caller polls for some seconds before it sleeps.
+    The results of the parts, which are ints, stand there in order when all parts have ended. `threads` counts the
+    caller and one thread for each slot, `parts` those of each thread. The caller polls for some seconds, then sleeps.
     """
     start = SLOTS + 2 * len(slots) + _LINE * (threads + 1)
     words = np.zeros(start + threads * parts, np.int64)

@@ -1,4 +1,4 @@
-"""Products of tiles of bfloat16 by AMX: registers of 16 rows of 64 bytes, whose numbers, 0 to 7, are literals.
+"""Products of bfloat16 tiles by AMX. A tile is a register of 16 rows of 64 bytes; its number, 0 to 7, is a literal.
 
     amx_configure()                   before the first use in a function
     amx_multiply(0, 6, 4)             tile 0, 16x16 float32, += tile 6, 16 rows of 32 bfloat16, times tile 4
@@ -17,7 +17,7 @@ from unpool.kernels.cpu.vector.type import I64, byte_pointer, call_llvm, operati
 
 I8 = ir.IntType(8)
 CONFIGURATION = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
-"""Palette 1; from byte 16 on, the bytes in a row of each tile; from byte 48 on, the rows of each."""
+"""Palette 1; the bytes in a row of each tile, from byte 16 on; the rows of each tile, from byte 48 on."""
 
 
 def _emit(builder, name, *arguments):

@@ -57,7 +57,7 @@ def every_second(x, y, first):
 
 @operation
 def widen_mask(mask, like):
-    """A mask as integers as wide as the elements of `like`, the form in which comparisons leave it in registers."""
+    """A mask as integers of the width of `like`: in registers, comparisons leave masks in this form."""
     return like.integers, lambda builder, mask, _: builder.sext(mask, like.integers.llvm)
 
 
@@ -150,7 +150,7 @@ def activate_sums(values, activation):
 
 @operation
 def _bend(values, slope, low, high):
-    """Values times the slope where they are below 0, then not below nor above the bounds."""
+    """Multiply values below 0 by the slope, then clip all to the bounds."""
 
     def bend(builder, value, factor, least, most):
         is_below = builder.fcmp_ordered("<", value, ir.Constant(value.type, None))
@@ -164,7 +164,7 @@ def _bend(values, slope, low, high):
 
 
 _SUBNORMAL = np.int32(0x38800000)  # bits of 2**-14, the least normal float16
-_LIMIT = np.int32(0x47800000)  # bits of 2**16: from here on everything is infinity
+_LIMIT = np.int32(0x47800000)  # bits of 2**16: this and all larger numbers round to infinity
 _INFINITY = np.int32(0x7F800000)
 _HALF = np.float32(0.5)  # its unit in the last place is the least float16
 

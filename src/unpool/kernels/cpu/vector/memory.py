@@ -24,7 +24,7 @@ def address_of(context, array):
 
 @operation
 def load_once(address):
-    """The int64 at an address, read exactly once: another thread may write there, and LLVM may repeat a plain load."""
+    """Read the int64 at an address exactly once: LLVM may repeat a plain load, and another thread may write."""
     return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "unordered", 8)
 
 
@@ -160,7 +160,7 @@ def prefetch(address):
 
 @operation
 def clear(address, size):
-    """Zero `size` bytes by plain stores, which leave them in the cache; a library's memset may bypass it."""
+    """Zero `size` bytes by plain stores, which go to the cache; memset of a C library may bypass it."""
 
     def emit(builder, address, size):
         block = ir.VectorType(ir.IntType(8), 64)

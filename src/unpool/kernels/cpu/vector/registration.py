@@ -30,7 +30,7 @@ class LazyModule(ModuleType):
 
 
 _unregistered: list[Callable[[Any], object]] = []
-"""Registrations with Numba of functions that are part of kernels; they wait until it is imported."""
+"""Functions to register with Numba when it is imported."""
 
 
 def jit_inline(function: Function) -> Function:
@@ -87,7 +87,7 @@ def _register(registration: Callable[[Any], object]) -> None:
 
 
 def register_all() -> None:
-    """Tell Numba of all functions that are part of kernels, which it must know before it looks up the first one."""
+    """Register all functions with Numba, which must know them before it looks up the first one."""
     import numba.extending
 
     vector.import_all()

@@ -29,7 +29,7 @@ class StaticArgs(types.Dummy):
         return StaticArgs(**{**self.values, **others})
 
     def drop(self, *names: str) -> "StaticArgs":
-        """A copy without some values: a function that does not need them is compiled once for all of them."""
+        """A copy without some values, so that a function which does not need them is compiled only once."""
         return StaticArgs(**{name: value for name, value in self.values.items() if name not in names})
 
     def __reduce__(self) -> tuple[Any, ...]:

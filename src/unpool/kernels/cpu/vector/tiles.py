@@ -1,6 +1,6 @@
-"""Tiles: tuples of vectors that stay in registers, row after row, while products are added to them.
+"""Tiles: tuples of vectors, row after row, that stay in registers while products are added to them.
 
-The factors of the products stand in a row, or at listed places: a sparse dot product.
+A tile takes the factors of the products from rows of memory, or from listed places: a sparse dot product.
 """
 
 from itertools import pairwise
@@ -99,7 +99,7 @@ def _emit_tile_store(total, vectors, combine):
 def tile_store_first(total, address, count):
     """The first `count` elements of a tile, vector after vector; other memory is not touched.
 
-    Only the last vector, which ends short, takes a mask: without AVX-512 or SVE a masked store is many instructions.
+    Only the last, incomplete vector takes a mask: without AVX-512 or SVE a masked store is many instructions.
     """
     vector = total.dtype
 
