@@ -141,7 +141,6 @@ class DimFlow:
     def __init__(self, graph: Graph, types: Mapping[str, onnx.TypeProto]) -> None:
         self.graph = graph
         self.types = types
-        self.makers = {name: node for node in graph.nodes for name in node.output if name}
         self._values: dict[str, DimExprs | None] = {}
         self._dims: dict[str, DimExprs] = {}
         self.depth = 0
@@ -183,7 +182,7 @@ class DimFlow:
 
     def maker(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """The node that makes a value, if it is one of these operators of ONNX's own domain."""
-        node = self.makers.get(name)
+        node = self.graph.maker(name)
         return node if node is not None and domain(node) == "" and node.op_type in operators else None
 
     def before_reshapes(self, name: str, rank: int | None = None) -> str:

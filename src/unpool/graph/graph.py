@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,13 +67,30 @@ class Graph:
         """Names of the outputs."""
         return tuple(value.name for value in self.outputs)
 
-    def uses(self) -> Counter[str]:
-        """Number of nodes and graph outputs that read each value; a node that reads it twice counts twice."""
-        counts = Counter(self.output_names)
-        for node in self.nodes:
-            counts.update(node.input)
-            counts.update(set(reads(node)) - set(node.input))
-        return counts
+    @cached_property
+    def makers(self) -> Mapping[str, int]:
+        """By value, the position of the node that makes it."""
+        return {name: position for position, node in enumerate(self.nodes) for name in writes(node)}
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[int]]:
+        """By value, the positions of the nodes that read it, in subgraphs too."""
+        readers: dict[str, list[int]] = {}
+        for position, node in enumerate(self.nodes):
+            for name in dict.fromkeys(reads(node)):
+                readers.setdefault(name, []).append(position)
+        return readers
+
+    @cached_property
+    def single(self) -> frozenset[str]:
+        """Values that are read once, and are no output; a node that reads a value twice counts twice."""
+        counts = Counter(name for node in self.nodes for name in node.input)
+        once = (name for name, places in self.readers.items() if len(places) == 1 and counts[name] <= 1)
+        return frozenset(once) - set(self.output_names)
+
+    def maker(self, name: str) -> onnx.NodeProto | None:
+        """The node that makes a value."""
+        return self.nodes[self.makers[name]] if name in self.makers else None
 
 
 _Message = TypeVar("_Message", onnx.NodeProto, onnx.ValueInfoProto, onnx.TypeProto)
@@ -200,18 +218,17 @@ def prune(graph: Graph) -> Graph:
 
 def constant_array(graph: Graph, name: str) -> AnyArray | None:
     """The small array that a value is in every run, as constants make it; None if it is large or unknown."""
-    is_constant = name in graph.constants  # nearly all that are asked for, by every pass
-    makers = {} if is_constant else {output: node for node in graph.nodes for output in writes(node)}
-    return _constant_array(graph, makers, name, DEEPEST)
+    return _constant_array(graph, name, DEEPEST)
 
 
-def _constant_array(graph: Graph, makers: Mapping[str, onnx.NodeProto], name: str, depth: int) -> AnyArray | None:
-    tensor, node = graph.constants.get(name), makers.get(name)
+def _constant_array(graph: Graph, name: str, depth: int) -> AnyArray | None:
+    tensor = graph.constants.get(name)
     if tensor is not None:
         return None if is_large(tensor) else array_of(tensor)
+    node = graph.maker(name)
     if node is None or domain(node) or node.op_type not in _FOLLOWED or not depth:
         return None
-    feed = {source: _constant_array(graph, makers, source, depth - 1) for source in filter(None, node.input)}
+    feed = {source: _constant_array(graph, source, depth - 1) for source in filter(None, node.input)}
     known = {source: array for source, array in feed.items() if array is not None}
     is_result_large = node.op_type == "ConstantOfShape" and any(array.prod() > LARGE for array in known.values())
     return None if len(known) < len(feed) or is_result_large else evaluate_node(graph, node, known)

@@ -33,8 +33,7 @@ def fuse_conv_transpose(graph: Graph, types: Types, outputs: Container[str]) -> 
 
     Only float32 and float64: a shorter type would be rounded once where the model rounds twice.
     """
-    single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
-    floats = {name for name in single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
+    floats = {name for name in graph.single if shapes.dtype(types.get(name)) in (np.float32, np.float64)}
     nodes: list[onnx.NodeProto] = []
     positions: dict[str, int] = {}  # of the ConvTranspose that makes a value
     folded, origins = dict(graph.folded_nodes), dict(graph.origins)

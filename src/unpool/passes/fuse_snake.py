@@ -73,8 +73,8 @@ def _matches(around: Neighbours) -> Iterator[_SnakeMatch]:
     """Every large Snake."""
     nodes = around.graph.nodes
     for position, node in enumerate(nodes):
-        before = around.makers.get(node.input[0]) if node.op_type == "Sin" and domain(node) == "" else None
-        if before is None or node.input[0] not in around.single:
+        before = around.graph.makers.get(node.input[0]) if node.op_type == "Sin" and domain(node) == "" else None
+        if before is None or node.input[0] not in around.graph.single:
             continue
         first = nodes[before]
         power = around.next(node.output[0], "Pow")
@@ -107,12 +107,12 @@ def _matches(around: Neighbours) -> Iterator[_SnakeMatch]:
 def _without_reshape(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     """A match with the Reshape before it, if that keeps the shape of its input and nothing else reads it."""
     (x,) = match.inputs
-    maker = around.makers.get(x)
+    maker = around.graph.makers.get(x)
     node = None if maker is None else around.graph.nodes[maker]
     if maker is None or node is None or node.op_type != "Reshape" or domain(node):
         return match
     sizes = _known_sizes(around, x)
-    is_only = set(around.readers[x]) <= set(match.positions) and x not in around.graph.output_names
+    is_only = set(around.graph.readers[x]) <= set(match.positions) and x not in around.graph.output_names
     if sizes is None or sizes != _known_sizes(around, node.input[0]) or not is_only:
         return match
     return replace(match, positions=[maker, *match.positions], inputs=(node.input[0],))
@@ -121,7 +121,7 @@ def _without_reshape(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
 def _with_sum(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     """A match with the Add before it, if that adds two values of the same shape."""
     (x,) = match.inputs
-    maker = around.makers.get(x)
+    maker = around.graph.makers.get(x)
     node = None if maker is None else around.graph.nodes[maker]
     if maker is None or node is None or node.op_type != "Add" or domain(node) or maker in around.taken:
         return match
@@ -129,7 +129,7 @@ def _with_sum(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     sizes = {_known_sizes(around, name) for name in (x, *node.input)}
     if len(sizes) > 1 or None in sizes or not constants.isdisjoint(node.input):
         return match
-    is_only = set(around.readers[x]) <= set(match.positions) and x not in around.graph.output_names
+    is_only = set(around.graph.readers[x]) <= set(match.positions) and x not in around.graph.output_names
     outputs = match.outputs if is_only else (*match.outputs, x)
     return replace(match, positions=[maker, *match.positions], inputs=tuple(node.input), outputs=outputs)
 

@@ -55,12 +55,11 @@ def _find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]
     """A rewrite for every ScatterND that is an unpooling."""
     if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
         return
-    uses = flow.graph.uses()
-    readers = {name: node for node in flow.graph.nodes for name in node.input}
-    for node in flow.graph.nodes:
-        if domain(node) == "" and node.op_type == "ScatterND" and uses[node.output[0]] == 1:
-            end = readers.get(node.output[0])
-            if end is None or domain(end) or end.op_type != "Reshape" or end.input[0] != node.output[0]:
+    graph = flow.graph
+    for node in graph.nodes:
+        if domain(node) == "" and node.op_type == "ScatterND" and node.output[0] in graph.single:
+            end = graph.nodes[graph.readers[node.output[0]][0]]
+            if domain(end) or end.op_type != "Reshape" or end.input[0] != node.output[0]:
                 continue
             scatter = _match_scatter(flow, node, end)
             if scatter is not None:

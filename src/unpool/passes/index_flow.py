@@ -47,7 +47,7 @@ class Indices:
 def trace(flow: DimFlow, name: str) -> Indices | None:
     """Origin of the indices in a value; None if it is not recognised."""
     name = flow.before_reshapes(name)
-    node = flow.makers.get(name)
+    node = flow.graph.maker(name)
     if node is None:
         return None
     if is_unpool_op(node) and node.op_type == "MaxPool" and name in node.output[1:]:

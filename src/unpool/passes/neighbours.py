@@ -5,30 +5,21 @@ import onnx
 
 from unpool.dtypes import AnyArray
 from unpool.graph.graph import Graph, constant_array
-from unpool.graph.nodes import domain, reads
+from unpool.graph.nodes import domain
 from unpool.graph.shapes import Types
 
 
 class Neighbours:
-    """Who makes and reads the values of a graph, constants lifted.
+    """The graph, constants lifted, and what is fused already.
 
     Attributes:
         graph: the graph.
         types: of its values.
-        single: values that are read once and are no output.
-        makers: by value, the position of the node that makes it.
-        readers: by value, the positions of the nodes that read it.
         taken: positions of nodes that are fused already.
     """
 
     def __init__(self, graph: Graph, types: Types) -> None:
         self.graph, self.types = graph, types
-        self.single = {name for name, count in graph.uses().items() if count == 1} - set(graph.output_names)
-        self.makers = {name: position for position, node in enumerate(graph.nodes) for name in node.output}
-        self.readers: dict[str, list[int]] = {}
-        for position, node in enumerate(graph.nodes):
-            for name in reads(node):
-                self.readers.setdefault(name, []).append(position)
         self.taken: set[int] = set()
 
     def array(self, name: str) -> AnyArray | None:
@@ -37,7 +28,7 @@ class Neighbours:
 
     def next(self, name: str, operator: str = "") -> int | None:
         """The position of the only reader of a value, which nothing else reads; None if it is another operator."""
-        readers = self.readers.get(name, ()) if name in self.single else ()
+        readers = self.graph.readers.get(name, ()) if name in self.graph.single else ()
         if len(readers) != 1 or name not in self.graph.nodes[readers[0]].input:
             return None
         node = self.graph.nodes[readers[0]]
