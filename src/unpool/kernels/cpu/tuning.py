@@ -101,5 +101,5 @@ FITS: Mapping[type[Any], Fit] = {
     JobCosts: Fit(_UNKNOWN, "2026-11-24"),
     BlockSizes: Fit(_UNKNOWN, "2026-11-28"),
     ElementCosts: Fit(_UNKNOWN, "2026-11-28"),
-    TrialTiming: Fit(_UNKNOWN, "2026-11-28"),
+    TrialTiming: Fit(_UNKNOWN, "2026-11-22"),
 }
