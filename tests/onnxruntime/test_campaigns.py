@@ -110,7 +110,7 @@ def test_a_model_that_ends_its_process_is_a_fault():
 
 def test_random_models_beside_onnxruntime():
     """What onnxruntime runs, the session runs, with the same outputs, in random models that passes change."""
-    tally = run_models(session_models.PROGRAM, 9_000_000, 60)
+    tally = run_models(session_models.PROGRAM, 9_000_000, 40)
     assert tally.faults == []
-    assert tally.counts["equal"] > 40
-    assert {"changed by fold_batch_norm", "changed by fuse_unpool", "changed by inline"} <= tally.counts.keys()
+    assert tally.counts["equal"] > 25
+    assert {"changed by fuse_activation", "changed by fuse_unpool", "changed by inline"} <= tally.counts.keys()

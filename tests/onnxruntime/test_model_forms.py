@@ -31,7 +31,7 @@ def test_a_bias_that_is_named_empty(end, caplog):
         w=models.random(3, 2, 2, 2),
     )
     assert_same(model, x=models.random(1, 3, 5, 5))
-    assert caplog.messages == []
+    assert not any("refuses" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("sizes", ["n, 1, h, w", "-1, 1, -1, -1"])
@@ -117,7 +117,7 @@ def test_a_weight_that_nobody_reads(caplog):
         unread=models.random(40, 40),
     )
     assert_same(model, x=models.random(1, 2, 8, 8))
-    assert caplog.messages == []
+    assert not any("refuses" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("opset", [11, 13])
@@ -133,4 +133,4 @@ def test_a_resize_of_volumes_before_opset_13(opset, caplog):
         scales=np.float32([1, 1, 2, 2, 2]),
     )
     assert_same(model, x=models.random(1, 1, 4, 4, 4))
-    assert caplog.messages == []
+    assert not any("refuses" in message for message in caplog.messages)

@@ -329,7 +329,7 @@ def in_branch(sketch: Sketch, x: Value) -> Value:
 
 
 STEPS: dict[Callable[[Sketch, Value], Value], float] = {
-    **base.STEPS, snake: 6, normalization: 8, folding: 9, strength: 7, scattered: 6, broad_conv: 12, contributed: 2,
+    **base.STEPS, snake: 6, normalization: 8, folding: 9, strength: 7, scattered: 6, broad_conv: 18, contributed: 2,
     trained: 2, gathered: 3, constants_only: 2, with_defaults: 4, in_branch: 3,
 }  # fmt: skip
 
@@ -348,7 +348,7 @@ def drop_differences(pool: onnx.NodeProto) -> None:
 def case(seed: int) -> ModelCase:
     """The case of a seed; `settings` also has what `session_model_forms.disguise` does to the model."""
     rng = np.random.default_rng((seed, 5))
-    names = Names(rng, pick(rng, (1, 2, 3), (2, 6, 2)), int(pick(rng, base.OPSETS, [1] * 6 + [3] * 12)))
+    names = Names(rng, pick(rng, (1, 2, 3), (2, 6, 2)), int(pick(rng, base.OPSETS, [4] + [1] * 5 + [3] * 12)))
     channels = int(rng.integers(1, 5))
     sizes = [int(rng.integers(1, 3)), channels, *ints(rng, 3, 8, names.rank)]
     form = pick(rng, ("fixed", "named", "batch", "none", "minus"), (6, 3, 2, 1, 2))

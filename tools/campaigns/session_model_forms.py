@@ -254,8 +254,9 @@ def disguise(made: ModelCase, rng: np.random.Generator) -> list[str]:
     done = []
     for form, share in FORMS:
         if chance(rng, share):
+            before = made.model.SerializeToString()
             form(made, rng)
-            done.append(form.__name__)
+            done += [form.__name__] if made.model.SerializeToString() != before else []
     return done
 
 
