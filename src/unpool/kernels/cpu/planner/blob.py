@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
-from unpool.kernels.cpu.machine.plan import Condition
+from unpool.kernels.cpu.machine.plan import Condition, Kind
 from unpool.kernels.cpu.machine.threads import thread_count_of
 from unpool.kernels.cpu.vector.registration import jit_inline
 
@@ -21,14 +21,15 @@ _COUNTS_AT = 152  # bytes before the counts of the head
 
 (
     TILES, ROLLING, SEPARABLE, DIRECT, DOUBLING, RECOUNT, ACTIVATE, STREAM, CLEAR, CHECK, IN_WINDOWS, SCATTER,
-) = range(1, 13)  # fmt: skip
+    CHECK_FINITE, CONVERT, COPY_ROWS, ROWS, PHASES, PACK_PHASES, GEMM_OF_MAPS, GEMM_OF_ONE, GEMM, FEW_CHANNELS,
+) = range(1, 23)  # fmt: skip
 """Families of kernels. A kernel has the number of its family in the lowest byte, and its constants in the next ones."""
 
-PLAN_MAX_POOL, PLAN_MAX_UNPOOL = 101, 102
+PLAN_MAX_POOL, PLAN_MAX_UNPOOL, PLAN_CONV_TRANSPOSE = 101, 102, 103
 """Families of planners, of one kernel each."""
 
 _AT, _TABLES, _WORDS, _STEPS, _USED, _KERNELS = range(6)  # counters
-_MAX_TABLES, _MAX_WORDS, _MAX_STEPS, _MAX_OPERANDS = 128, 512, 16, 8
+_MAX_TABLES, _MAX_WORDS, _MAX_STEPS, _MAX_OPERANDS = 128, 1024, 32, 24
 (_KIND, _OF_KIND, _BYTES, _RANK, _SLOT, _DIMS) = range(6)  # columns of operands
 _STEP = 11  # words of a step
 UNUSED = -100  # in place of what follows a step
@@ -75,6 +76,12 @@ def set_operand(blob, number, kind, of_kind, size, shape):
         operand[_DIMS + axis] = shape[axis]
         count *= shape[axis]
     operand[_BYTES] = count
+
+
+@jit_inline
+def operand_bytes(blob, number):
+    """Bytes of an operand."""
+    return blob.operands[number, _BYTES]
 
 
 @jit_inline
@@ -250,6 +257,12 @@ def add_step(blob, kernel, jobs, work):
 @jit_inline
 def add_split_step(blob, kernel, jobs, threads):
     """As `add_step`, for a number of threads."""
+    return add_parted_step(blob, kernel, jobs, threads, PARTS_PER_THREAD)
+
+
+@jit_inline
+def add_parted_step(blob, kernel, jobs, threads, most):
+    """As `add_split_step`, of `most` parts for a thread."""
     _align(blob, 8)
     at, counters, count = blob.counters[_AT], blob.counters, blob.counters[_WORDS]
     for number in range(count):
@@ -263,7 +276,7 @@ def add_split_step(blob, kernel, jobs, threads):
         blob.kernels[which] = kernel
         counters[_KERNELS] += 1
     busy = min(jobs, threads)
-    parts = 1 if busy <= 1 else busy * min(PARTS_PER_THREAD, jobs // busy)
+    parts = 1 if busy <= 1 else busy * min(most, jobs // busy)
     number = counters[_STEPS]
     step = blob.steps[number]
     step[0], step[1], step[2], step[3], step[4] = which, at, count, jobs, parts
@@ -308,11 +321,12 @@ def connect_next(blob, first, end):
 def finish(blob, request, key, key_count, inputs, outputs, label):
     """Write what follows the steps, and the head; the bytes of the plan."""
     counters, steps = blob.counters, blob.counters[_STEPS]
-    used, dims_at = counters[_USED], np.zeros(_MAX_OPERANDS, np.int64)
+    used, dims_at, constants = counters[_USED], np.zeros(_MAX_OPERANDS, np.int64), 0
     _align(blob, 8)
     for number in range(used):
         operand = blob.operands[blob.order[number]]
         dims_at[number] = counters[_AT]
+        constants += int(operand[_KIND] == Kind.CONSTANT)
         for axis in range(operand[_RANK]):
             _add_word(blob, operand[_DIMS + axis])
     key_at = counters[_AT]
@@ -350,8 +364,8 @@ def finish(blob, request, key, key_count, inputs, outputs, label):
     _write(blob, 8, ABI)
     _write(blob, 16, size)
     counts = (
-        key_at, key_count, operands_at, used, steps_at, steps, kernels_at, counters[_KERNELS], inputs, outputs, 0,
-        label_at,
+        key_at, key_count, operands_at, used, steps_at, steps, kernels_at, counters[_KERNELS], inputs, outputs,
+        constants, label_at,
     )  # fmt: skip
     for number in range(12):
         _write(blob, _COUNTS_AT + 8 * number, counts[number])

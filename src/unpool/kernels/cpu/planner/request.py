@@ -141,6 +141,6 @@ def has_activation(request: Any) -> bool:
 
 
 @jit_inline
-def no_padding(request: Any, lists: Lists) -> bool:
+def no_padding(request: Any, lists: Any) -> bool:
     """True if all pads are 0."""
     return bool(request[PADS] < 0) or not np.any(request[lists.pads : lists.pads + request[PADS]])
