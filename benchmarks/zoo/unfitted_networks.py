@@ -77,6 +77,7 @@ def x_ray_autoencoder() -> "torch.nn.Module":
         def __init__(self) -> None:
             super().__init__()
             self.network = ResNetAE50()
+            self.network.weights = None  # its representation shows them
 
         def forward(self, x: "torch.Tensor") -> Any:
             return self.network(x)["out"]
@@ -106,7 +107,7 @@ NETWORKS = (
     Network("unet_prelu3d", unet3d, image(1, 1, 48, 48, 48), exporter=TRACED),
     Network("compressai_hyperprior_decoder", hyperprior_decoder, image(1, 96, 16, 20)),
     Network("demucs_waveform", demucs, image(1, 2, 8192)),
-    Network("asteroid_conv_tasnet", conv_tasnet, image(1, 1, 8000)),
+    Network("asteroid_conv_tasnet", conv_tasnet, image(1, 1, 8000), exporter=TRACED),
     Network("spandrel_fbcnn", fbcnn, image(1, 3, 128, 128)),
     Network("instanseg_unet", instanseg, image(1, 3, 256, 256)),
     Network("xrv_autoencoder", x_ray_autoencoder, image(1, 1, 224, 224)),
