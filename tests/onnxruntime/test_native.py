@@ -173,6 +173,7 @@ def test_what_kernels_do_not_plan_needs_python(host, tmp_path):
 
 def test_kernels_that_python_compiles_are_left_to_it():
     """With UNPOOL_KERNELS=compiled there is no table of kernels, and Python plans."""
+    pytest.importorskip("numba")  # which compiles them
     code = LOAD.replace("sys.argv[1]", repr(one_axis().SerializeToString()))
     environment = os.environ | {"UNPOOL_KERNELS": "compiled"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
