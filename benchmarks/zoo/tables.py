@@ -184,7 +184,10 @@ def _cell(row: ZooRow | None) -> str:
 
 
 def _resource_cell(row: ZooRow | None) -> str:
-    return "–" if row is None else f"{row.load:.2f} / {row.reload:.2f} / {row.first:.3f} / {row.memory / 1e6:.0f}"
+    if row is None:
+        return "–"
+    later = f"{row.reload:.2f}" if row.reload else "–"
+    return f"{row.load:.2f} / {later} / {row.first:.3f} / {row.memory / 1e6:.0f}"
 
 
 def _source(rows: Sequence[ZooRow]) -> str:
