@@ -34,7 +34,7 @@ OTHERS = (
     ("Networks that were chosen after the work on the others was done; no rule changed for them.", later_networks),
     ("Networks of further libraries, to which nothing was fitted.", unfitted_networks),
 )
-"""Networks with tables of their own, and what is said of them."""
+"""The text above each further table, and the module with its networks."""
 
 FEW = 0.97
 """A ratio below which a network counts as slower than a peer."""

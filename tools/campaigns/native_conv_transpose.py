@@ -7,16 +7,13 @@ every algorithm. Names are left out, as in `native_plans.py`. A call that Python
 that the compiled function does not plan for, are those that it leaves to Python.
 """
 
-import argparse
-import itertools
-import json
 import sys
-from collections import Counter
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
+from tools.campaigns import native_plans
 from unpool import execute
 from unpool.build.numbers import number_of
 from unpool.dtypes import TYPES
@@ -295,20 +292,7 @@ def _is_left(call: Call) -> bool:
 
 def main(words: list[str]) -> int:
     """The campaign as a command; its exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=20000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(words)
-    tally, faults = Counter[str](), 0
-    for number in itertools.islice(itertools.count(options.seed * 1_000_000), options.count):
-        what, wrong = trial(number)
-        tally[what] += 1
-        faults += bool(wrong)
-        if wrong:
-            sys.stdout.write(f"{wrong}\n")
-    how = json.dumps(dict(sorted(tally.items()))).strip("{}").replace('"', "")
-    sys.stdout.write(f"native_conv_transpose: seed {options.seed}, {options.count} calls, {faults} wrong; {how}\n")
-    return 1 if faults else 0
+    return native_plans.run(words, "native_conv_transpose", (__doc__ or "").splitlines()[0], trial)
 
 
 if __name__ == "__main__":

@@ -213,7 +213,12 @@ def trial(number: int) -> tuple[str, str]:
 
 def main(words: list[str]) -> int:
     """The campaign as a command; its exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    return run(words, "native_plans", (__doc__ or "").splitlines()[0], trial)
+
+
+def run(words: list[str], name: str, description: str, trial: Callable[[int], tuple[str, str]]) -> int:
+    """Try so many calls, print what is wrong and the counts, and give the exit code."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(words)
@@ -225,7 +230,7 @@ def main(words: list[str]) -> int:
         if wrong:
             sys.stdout.write(f"{wrong}\n")
     how = json.dumps(dict(sorted(tally.items()))).strip("{}").replace('"', "")
-    sys.stdout.write(f"native_plans: seed {options.seed}, {options.count} calls, {faults} wrong; {how}\n")
+    sys.stdout.write(f"{name}: seed {options.seed}, {options.count} calls, {faults} wrong; {how}\n")
     return 1 if faults else 0
 
 

@@ -15,7 +15,7 @@ from unpool.extras import EXTRAS, missing_extra, missing_modules
 def end_cleanly() -> Iterator[None]:
     """Turn signals that end a process into SystemExit, so that temporary files are removed; ignored ones stay ignored.
 
-    The handlers are for the block alone: a process that goes on after it, or a child that it forks, ends as before.
+    After the block, a signal ends the process, and every child that it forks, as before.
     SIGHUP is not on Windows. SIGBREAK is only there, sent by Ctrl-Break and by the end of a console or a session.
     """
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
