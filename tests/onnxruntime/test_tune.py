@@ -122,6 +122,37 @@ def test_other_results_are_not_taken(clock, caplog):
     assert "gives other results" in caplog.text or "does not go by OpenVINO" in caplog.text
 
 
+def recurrent(operator, gates, attributes="", **constants):
+    """A recurrent node in both directions: 5 steps of 2 series, 3 features, 4 units."""
+    return models.model(
+        f"""g (float[5, 2, 3] x) => (float[5, 2, 2, 4] y) {{
+            y = {operator} <hidden_size = 4, direction = "bidirectional"{attributes}> (x, w, r, {", ".join(constants)})
+        }}""",
+        w=models.random(2, gates * 4, 3),
+        r=models.random(2, gates * 4, 4),
+        **constants,
+    )
+
+
+@pytest.mark.parametrize(
+    ("operator", "gates", "attributes"),
+    [("RNN", 1, ""), ("GRU", 3, ""), ("GRU", 3, ", linear_before_reset = 1"), ("LSTM", 4, "")],
+)
+def test_recurrent_networks_go_by_openvino(clock, operator, gates, attributes):
+    """Which onnxruntime computes slowly: an LSTM over sound took six times as long."""
+    model = recurrent(operator, gates, attributes, b=models.random(2, gates * 8))
+    assert runners(InferenceSession(model, tune=True)) == {"openvino"}
+
+
+def test_peepholes_are_not_taken(clock, caplog):
+    """OpenVINO ignores those of an LSTM, which the comparison of results finds."""
+    b, n, zero, p = models.random(2, 32), np.int32([5, 3]), np.zeros((2, 2, 4), np.float32), models.random(2, 12)
+    model = recurrent("LSTM", 4, b=b, n=n, h=zero, c=zero, p=p)
+    with caplog.at_level(logging.INFO, "unpool"):
+        assert runners(InferenceSession(model, tune=True)) == set()
+    assert "gives other results" in caplog.text
+
+
 def test_without_openvino_a_session_is_as_it_is(clock, monkeypatch):
     """There is nothing to compare."""
     monkeypatch.setitem(sys.modules, "openvino", None)

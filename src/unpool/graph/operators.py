@@ -36,16 +36,16 @@ class OperatorFact(Enum):
 
 _TABLE = """
     Abs                       unary copying openvino
-    Acos                      unary rounded
-    Acosh                     unary
+    Acos                      unary rounded openvino
+    Acosh                     unary openvino
     Add                       broadcasting blocked aligned openvino
     And                       broadcasting aligned openvino
     ArgMax                    openvino
     ArgMin                    openvino
-    Asin                      unary rounded
-    Asinh                     unary
-    Atan                      unary rounded
-    Atanh                     unary
+    Asin                      unary rounded openvino
+    Asinh                     unary openvino
+    Atan                      unary rounded openvino
+    Atanh                     unary openvino
     AveragePool               shrinking blocked openvino
     BatchNormalization        keeps_shape blocked openvino
     Bernoulli                 random
@@ -65,8 +65,8 @@ _TABLE = """
     Conv                      shrinking openvino
     ConvTranspose             growing openvino
     Cos                       unary rounded openvino
-    Cosh                      unary
-    CumSum                    keeps_shape
+    Cosh                      unary openvino
+    CumSum                    keeps_shape openvino
     DepthToSpace              openvino
     DequantizeLinear          keeps_shape
     Div                       broadcasting aligned openvino
@@ -77,8 +77,10 @@ _TABLE = """
     Erf                       unary openvino
     Exp                       unary rounded openvino
     Expand                    copying openvino
+    EyeLike                   openvino
     Flatten                   keeps_order moves copying openvino
     Floor                     unary openvino
+    GRU                       openvino
     Gather                    indexed copying openvino
     GatherElements            indexed openvino
     GatherND                  indexed openvino
@@ -97,6 +99,7 @@ _TABLE = """
     IsInf                     unary openvino
     IsNaN                     unary openvino
     LRN                       keeps_shape rounded openvino
+    LSTM                      openvino
     LayerNormalization        openvino
     LeakyRelu                 unary blocked openvino
     Less                      broadcasting aligned openvino
@@ -113,7 +116,7 @@ _TABLE = """
     MeanVarianceNormalization openvino
     Min                       broadcasting copying openvino
     Mish                      unary rounded openvino
-    Mod                       broadcasting
+    Mod                       broadcasting openvino
     Mul                       broadcasting blocked aligned openvino
     Multinomial               random
     Neg                       unary copying openvino
@@ -124,6 +127,7 @@ _TABLE = """
     Pow                       broadcasting aligned openvino
     QuantizeLinear            keeps_shape
     RMSNormalization          openvino
+    RNN                       openvino
     RandomNormal              random
     RandomNormalLike          random
     RandomUniform             random
@@ -132,17 +136,18 @@ _TABLE = """
     Reciprocal                unary openvino
     ReduceL1                  reducing openvino
     ReduceL2                  reducing openvino
-    ReduceLogSum              reducing
-    ReduceLogSumExp           reducing
+    ReduceLogSum              reducing openvino
+    ReduceLogSumExp           reducing openvino
     ReduceMax                 reducing openvino
     ReduceMean                reducing openvino
     ReduceMin                 reducing openvino
     ReduceProd                reducing openvino
     ReduceSum                 reducing openvino
-    ReduceSumSquare           reducing
+    ReduceSumSquare           reducing openvino
     Relu                      unary blocked copying openvino
     Reshape                   keeps_order moves copying openvino
     Resize                    copying openvino
+    ReverseSequence           openvino
     Round                     unary openvino
     ScatterElements           indexed copying openvino
     ScatterND                 indexed copying openvino
@@ -152,7 +157,7 @@ _TABLE = """
     Sigmoid                   unary blocked rounded openvino
     Sign                      unary openvino
     Sin                       unary rounded openvino
-    Sinh                      unary
+    Sinh                      unary openvino
     Size                      openvino
     Slice                     copying openvino
     Softmax                   keeps_shape openvino
@@ -165,14 +170,15 @@ _TABLE = """
     Sub                       broadcasting aligned openvino
     Sum                       broadcasting openvino
     Swish                     unary rounded openvino
-    Tan                       unary rounded
+    Tan                       unary rounded openvino
     Tanh                      unary blocked rounded openvino
     ThresholdedRelu           unary openvino
     Tile                      copying openvino
     Transpose                 moves copying openvino
+    Trilu                     openvino
     Unsqueeze                 keeps_order moves copying openvino
     Where                     broadcasting copying openvino
-    Xor                       broadcasting aligned
+    Xor                       broadcasting aligned openvino
 """
 
 
