@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 
-from conformance.more_cases import EMPTY_NAMES, MORE
 from tests import oracle
 from tests.cases import contract as cases
-from tests.cases.record import Case
+from tests.cases.record import Case, read_cases
 from tests.support.runners import NEWEST_OPSET, feeds_of, is_model, model_of, run_oracle
 
 Outputs = tuple[np.ndarray, ...]
@@ -61,7 +61,8 @@ def questions(quick: bool = False, rules: Sequence[str] = ()) -> list[Question]:
         quick: only the newest opset of every case.
         rules: numbers such as "3.2"; none means all.
     """
-    asked = sorted(unique(question_of(case) for case in (*cases.CASES, *MORE) if is_asked(case)), key=place)
+    more = read_cases(Path(__file__).with_name("more_cases.txt"))
+    asked = sorted(unique(question_of(case) for case in (*cases.CASES, *more) if is_asked(case)), key=place)
     if rules:
         asked = [question for question in asked if question.rule in rules]
     if not quick:
@@ -91,7 +92,7 @@ def question_of(case: Case) -> Question:
     opset = case.opset or NEWEST_OPSET
     case = replace(case, opset=opset)
     model = model_of(case)
-    if case.why in EMPTY_NAMES:
+    if case.why == "an empty name is an input left out":
         model.graph.node[0].input.append("")
     label = f"{case.rule}-{case.why.replace(' ', '_')}"
     return Question(

@@ -1,24 +1,11 @@
 """Every example of the contract, sections 1 to 8, as a named case with its expected values typed in."""
 
-from tests.cases import activations as cases_activations
-from tests.cases import conv_transpose as cases_conv_transpose
-from tests.cases import max_pool as cases_max_pool
-from tests.cases import max_pool_values as cases_max_pool_values
-from tests.cases import max_unpool as cases_max_unpool
-from tests.cases import nhwc as cases_nhwc
-from tests.cases import types as cases_types
-from tests.cases.record import Case
+from pathlib import Path
 
-CASES: list[Case] = [
-    *cases_max_unpool.CASES,
-    *cases_max_pool.CASES,
-    *cases_max_pool_values.CASES,
-    *cases_conv_transpose.CASES,
-    *cases_types.CASES,
-    *cases_nhwc.CASES,
-    *cases_activations.CASES,
-]
-BY_NAME = {case.name: case for case in CASES}
+from tests.cases.record import Case, read_cases
+
+FILES = ("max_unpool", "max_pool", "conv_transpose", "types", "nhwc")
+CASES: list[Case] = [case for name in FILES for case in read_cases(Path(__file__).with_name(f"{name}.txt"))]
 
 RULES: tuple[str, ...] = (
     *(f"1.{i}" for i in range(1, 6)),
