@@ -18,21 +18,21 @@ class Run:
     """One image on one cluster.
 
     Attributes:
-        size: of the square image, in pixels.
-        tile: of the square whose results a tile gives, in pixels.
-        halo: that a tile reads on each side of it, in pixels.
-        speed: of one worker with one core, in pixels per second.
+        size: side of the square image, in pixels.
+        tile: side of a tile, in pixels.
+        halo: pixels that a tile reads on each side in addition.
+        speed: pixels per second of one worker with one core.
         read: bytes per pixel of the input.
         written: bytes per pixel of the outputs.
-        storage: of the storage that all workers share, in bytes per second.
-        link: of one worker to it, in bytes per second.
-        handing_out: by the scheduler and the client, in seconds per tile.
-        spread: of the time that a tile takes: its standard deviation as a share of its mean.
+        storage: bandwidth of the storage that all workers share, in bytes per second.
+        link: bandwidth between one worker and the storage, in bytes per second.
+        handing_out: seconds that the scheduler and the client need per tile.
+        spread: standard deviation of the time of a tile, as a share of its mean.
     """
 
     size: int = 100_000
     tile: int = 1024
-    halo: int = 40
+    halo: int = 44
     speed: float = 3.2e6
     read: float = 4
     written: float = 8
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def tiles(self) -> int:
-        """How many there are."""
+        """Number of tiles."""
         return (-(-self.size // self.tile)) ** 2
 
     @property
@@ -68,7 +68,7 @@ class Run:
 
 
 def limits(run: Run, workers: int) -> dict[str, float]:
-    """Seconds of a run by what limits it: workers, the storage, or who hands out the tiles."""
+    """Seconds that a run takes by each limit: the workers, the storage, and the scheduler."""
     moving = (run.incoming + run.outgoing) / min(run.link, run.storage)
     return {
         "workers": -(-run.tiles // workers) * (run.computing + moving + run.handing_out),
@@ -78,7 +78,7 @@ def limits(run: Run, workers: int) -> dict[str, float]:
 
 
 def simulated(run: Run, workers: int, seed: int = 0) -> float:
-    """Seconds of a run that is played tile by tile."""
+    """Seconds of a run, simulated tile by tile."""
     chance = random.Random(seed)
     storage_free = scheduler_free = now = 0.0
     left = run.tiles
@@ -102,7 +102,7 @@ def simulated(run: Run, workers: int, seed: int = 0) -> float:
 
 
 def _cost(chance: random.Random, spread: float) -> float:
-    """How much longer a tile takes than the mean: one in a hundred is four times as slow, a straggler."""
+    """Time of a tile over the mean; one tile in a hundred is a straggler, four times as slow."""
     return max(0.1, chance.gauss(1, spread)) * (4 if chance.random() < 0.01 else 1)
 
 
@@ -126,19 +126,19 @@ def draw(run: Run, counts: list[int], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), sharex=True, sharey=True)
-    left.set_title(f"tiles of …, storage of {run.storage / 1e9:g} GB/s")
+    left.set_title(f"by size of the tiles, storage of {run.storage / 1e9:g} GB/s")
     for tile in (256, 1024, 4096):
-        _curve(left, replace(run, tile=tile), counts, f"{tile} px: {replace(run, tile=tile).overhead:.0%} of halo")
+        _curve(left, replace(run, tile=tile), counts, f"{tile} px, halo {replace(run, tile=tile).overhead:.0%}")
     wide = replace(run, size=4 * run.size, tile=4096)
-    right.set_title(f"storage of …, tiles of {wide.tile} px, sixteen times the image")
+    right.set_title(f"by bandwidth of the storage, tiles of {wide.tile} px")
     for storage in (0.5e9, 2e9, 5e9, 50e9):
         _curve(right, replace(wide, storage=storage), counts, f"{storage / 1e9:g} GB/s")
     for axes in (left, right):
         axes.plot(counts, counts, color="0.8", linewidth=1, zorder=0)
-        axes.set(xscale="log", yscale="log", xlabel="workers of one core")
+        axes.set(xscale="log", yscale="log", xlabel="workers, one core each")
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    left.set_ylabel("speed-up over one core without halo")
+    left.set_ylabel("speed-up over one core that needs no halo")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
@@ -151,8 +151,8 @@ def _curve(axes, run: Run, counts: list[int], label: str) -> None:
 def main() -> None:
     """Print the table, and draw the picture if it is asked for."""
     words = argparse.ArgumentParser(description="Where tiles on a cluster stop scaling.")
-    words.add_argument("--size", type=int, default=Run.size, help="of the square image, in pixels")
-    words.add_argument("--tile", type=int, default=Run.tile, help="of a square tile, in pixels")
+    words.add_argument("--size", type=int, default=Run.size, help="side of the square image, in pixels")
+    words.add_argument("--tile", type=int, default=Run.tile, help="side of a tile, in pixels")
     words.add_argument("--picture", type=Path, help="PNG file to draw")
     given = words.parse_args()
     run = Run(size=given.size, tile=given.tile)

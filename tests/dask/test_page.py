@@ -162,6 +162,6 @@ def test_the_simulation_keeps_to_its_model(tmp_path, capsys, monkeypatch):
     for workers in (10, 1000):
         limits = scaling["limits"](run, workers)
         assert scaling["simulated"](run, workers) > max(limits["storage"], limits["scheduler"], alone / workers * 0.9)
-    assert run.overhead == pytest.approx((592 / 512) ** 2 - 1)
+    assert run.overhead == pytest.approx((600 / 512) ** 2 - 1)
     assert "324 tiles" in capsys.readouterr().out
     assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG"
