@@ -15,6 +15,12 @@ from unpool.graph.load import load
 LARGE = (4, 80, 80)  # 102,400 bytes of float32
 
 
+@pytest.fixture(autouse=True)
+def _small_files_are_large(monkeypatch):
+    """A small file would be parsed whole."""
+    monkeypatch.setattr("unpool.graph.load.SMALL", peek.LARGE_DATA)
+
+
 def made(*tensors, inputs=()):
     """A model with these initializers."""
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)

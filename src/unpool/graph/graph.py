@@ -197,6 +197,8 @@ def lift_constants(graph: Graph) -> Graph:
             constants[node.output[0]] = constants[node.input[0]]
         else:
             nodes.append(node)
+    if len(nodes) == len(graph.nodes):
+        return graph
     return replace(graph, nodes=tuple(nodes), constants=constants, sparse_constants=sparse)
 
 

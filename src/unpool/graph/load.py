@@ -17,7 +17,7 @@ from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.graph import peek, weights
 from unpool.graph.errors import LONGEST, error_class, short_message, source_name
 from unpool.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
-from unpool.graph.nodes import domain, sort_nodes, subgraphs, with_subgraph_nodes
+from unpool.graph.nodes import PLAIN_KINDS, domain, sort_nodes, subgraphs, with_subgraph_nodes
 from unpool.graph.peek import FileKind, detect_file_kind
 from unpool.graph.torch_operators import export_advice
 from unpool.operators.contract import DOMAINS
@@ -74,6 +74,8 @@ def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
     for node in with_subgraph_nodes(nodes):
         for attribute in node.attribute:
+            if attribute.type in PLAIN_KINDS:
+                continue
             yield from (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors
             yield from _sparse_parts([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else ())
             yield from _sparse_parts(attribute.sparse_tensors)
@@ -133,6 +135,7 @@ _BUILT_IN = (
 )
 """Domains whose operators need no library that a caller registered."""
 
+SMALL = 2**22  # bytes of a file of a model that is parsed whole, which takes less time
 MOST_STORED = 2**30  # bytes of weights in files that become part of a model which a command reads
 
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
@@ -204,7 +207,7 @@ def _read_without_weights(path: Path) -> onnx.ModelProto | None:
     """The model with its large weights left in its file; None if it is small, or cannot be read so."""
     try:
         with path.open("rb") as file:
-            if _format_of(path) != "protobuf" or os.fstat(file.fileno()).st_size < peek.LARGE_DATA:
+            if _format_of(path) != "protobuf" or os.fstat(file.fileno()).st_size < SMALL:
                 return None
             entry = weights.MODEL_KEY, weights.file_stamp(file)
             model = peek.without_weights(peek.FileContent(file), path.name, entry)

@@ -15,6 +15,10 @@ from unpool.operators.contract import DOMAINS, OPERATORS
 
 MAIN_DOMAINS = ("", "ai.onnx")
 GRAPH = onnx.AttributeProto.GRAPH
+PLAIN_KINDS = frozenset(
+    getattr(onnx.AttributeProto, kind) for kind in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")
+)
+"""Kinds of attributes that hold neither tensors nor graphs."""
 LONGEST_CYCLE = 8  # nodes of a cycle that a message names
 _log = logging.getLogger("unpool")
 
@@ -51,6 +55,8 @@ def operator_version(node: onnx.NodeProto, opsets: Mapping[str, int]) -> str:
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """The subgraphs of If, Loop, Scan and the like, each with its attribute's name."""
     for attribute in node.attribute:
+        if attribute.type in PLAIN_KINDS:
+            continue
         if attribute.type == GRAPH:
             yield attribute.name, attribute.g
         for subgraph in attribute.graphs:
@@ -73,7 +79,11 @@ def with_subgraph_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodePr
 
 def has_subgraphs(node: onnx.NodeProto) -> bool:
     """True if the node has subgraphs."""
-    return any(attribute.type == GRAPH or attribute.graphs for attribute in node.attribute)
+    for attribute in node.attribute:  # of every node, many times in a load
+        kind = attribute.type
+        if kind not in PLAIN_KINDS and (kind == GRAPH or attribute.graphs):
+            return True
+    return False
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:

@@ -277,7 +277,7 @@ def _vector(tensor: onnx.TensorProto) -> Dims | None:
 
 def stated_types(graph: Graph) -> Types:
     """The types of constants and of inputs, which need no inference; a captured value may be an input without type."""
-    known = {name: as_input(tensor).type for name, tensor in graph.constants.items()}
+    known = {name: shapes.tensor_type(tensor.data_type, tensor.dims) for name, tensor in graph.constants.items()}
     for name, sparse in graph.sparse_constants.items():
         known[name] = shapes.tensor_type(sparse.values.data_type, list(sparse.dims))
     return known | {value.name: value.type for value in graph.inputs if has_type(value)}

@@ -6,7 +6,7 @@ if the operator does not change it, becomes an int if the result does not depend
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -70,11 +70,15 @@ def without_names(type_: onnx.TypeProto, *, keeps_sizes: bool = True) -> onnx.Ty
 
 
 def without_shape(type_: onnx.TypeProto) -> onnx.TypeProto:
-    """A copy of the type without rank and sizes."""
-    copy = deepcopy(type_)
-    if copy.HasField("tensor_type"):
-        copy.tensor_type.ClearField("shape")
-    return copy
+    """The type without rank and sizes."""
+    if type_.HasField("tensor_type"):
+        return _of_any_shape(type_.tensor_type.elem_type)
+    return deepcopy(type_)
+
+
+@cache
+def _of_any_shape(element: int) -> onnx.TypeProto:
+    return tensor_type(element, None)
 
 
 def element(type_: onnx.TypeProto | None) -> int:

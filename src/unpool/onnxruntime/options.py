@@ -5,6 +5,7 @@ sizes and initializers, and without what is bound to the caller's own object, wh
 providers.
 """
 
+import math
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -59,6 +60,7 @@ _SILENT = {
 }
 """A session with these writes no files and no log lines, and starts no threads."""
 
+TUNING_SECONDS = 30.0  # of a trial, by default
 _SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
 _SPIN = "20"
 """Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: next to another busy
@@ -101,6 +103,17 @@ def spin_entries(options: onnxruntime.SessionOptions) -> dict[str, str]:
         return {}
     release = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
     return {_SPINNING: "1", _SPIN_DURATION: _SPIN} if release >= _FIRST_WITH_DURATION else {_SPINNING: "0"}
+
+
+def tuning_seconds(tune: bool | float) -> float:
+    """The maximum seconds of tuning, from the argument `tune`; 0 for no tuning."""
+    if isinstance(tune, bool):
+        return TUNING_SECONDS if tune else 0.0
+    if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:
+        raise UnpoolError(
+            f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Pass True for the usual time."
+        )
+    return float(tune)
 
 
 def check_threads(threads: int | None) -> int | None:

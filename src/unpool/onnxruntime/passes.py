@@ -54,6 +54,8 @@ class PassContext:
     """Outputs of MaxUnpools whose indices count in the output, however the model is read."""
     types: Types | None = None
     """Of all values, from the first pass that needs them on."""
+    read: tuple[onnx.ModelProto, Graph] | None = None
+    """The latest model that a pass has read as a graph, and this graph."""
 
     def details(self) -> dict[str, str]:
         """What the passes say of nodes, by first output."""
@@ -96,17 +98,21 @@ def _on_graph(change: GraphChange, may_fire: Callable[[Graph], bool] = lambda _:
     """
 
     def run(model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
-        graph = lift_constants(Graph.from_model(model))
-        graph = replace(graph, origins=context.origins, folded_nodes=context.folded)
+        if context.read is None or context.read[0] is not model:
+            graph = lift_constants(Graph.from_model(model))
+            context.read = model, replace(graph, origins=context.origins, folded_nodes=context.folded)
+        _, graph = context.read
         if not may_fire(graph):
             return model
         if context.types is None:
             context.types = infer(graph, context.semantics).types
         changed = change(graph, context.types, context)
-        if changed is graph or changed.nodes == graph.nodes:
+        if changed is graph:
             return model
         context.origins, context.folded = changed.origins, changed.folded_nodes
-        return to_model(prune(changed), model)
+        pruned = prune(changed)
+        context.read = to_model(pruned, model), pruned
+        return context.read[0]
 
     return run
 

@@ -18,6 +18,7 @@ other node would cost copies from and to the device.
 import logging
 from collections.abc import Container, Iterable, Mapping
 from enum import Enum
+from functools import cached_property
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -152,8 +153,15 @@ class Placement:
     ) -> None:
         self._semantics, self._types, self._opsets = semantics, types, opsets
         self._sizes = {tensor.name: tuple(tensor.dims) for tensor in constants}
-        nodes = list(nodes)
-        self._blocked, self._pooled = _values_in_blocks(nodes), _values_behind_pools(nodes)
+        self._nodes = list(nodes)
+
+    @cached_property
+    def _blocked(self) -> set[str]:
+        return _values_in_blocks(self._nodes)
+
+    @cached_property
+    def _pooled(self) -> set[str]:
+        return _values_behind_pools(self._nodes)
 
     def is_own(self, node: onnx.NodeProto) -> bool:
         """True for a node of the three operators or of unpool's domain, and an InstanceNormalization to guard.

@@ -11,13 +11,12 @@ from unpool.graph.load import ModelSource
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph
 from unpool.onnxruntime.errors import FallbackWarning
-from unpool.onnxruntime.options import OptionsState, check_threads, from_state, state_of
+from unpool.onnxruntime.options import OptionsState, check_threads, from_state, state_of, tuning_seconds
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import NAMES
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.session_model import Create, SessionModel
-from unpool.onnxruntime.tuning import tuning_seconds
 
 _KEYWORDS = frozenset({"enable_fallback", "read_config_from_model"})
 """Further keywords of onnxruntime's constructor."""

@@ -17,7 +17,6 @@ from unpool.graph import weights
 from unpool.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.graph.graph import Graph, lift_constants
 from unpool.graph.load import FOLDERS_ENTRY, ModelSource, external_tensors, load, needs_libraries, stable_source
-from unpool.graph.save import external_files
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph, infer
 from unpool.graph.torch_operators import export_advice
@@ -37,7 +36,6 @@ from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
 from unpool.onnxruntime.source import data_folder, read, with_weights, without_weights
-from unpool.onnxruntime.tuning import TuningTrial, fastest_model
 from unpool.passes.inline import check_functions, inline, shorten_domains
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
@@ -143,6 +141,8 @@ class SessionModel:
         if options is not None and (options.optimized_model_filepath or _replaceable(options, model)):
             return
         threads = self._threads or (0 if options is None else options.intra_op_num_threads) or None
+        from unpool.onnxruntime.tuning import TuningTrial, fastest_model  # loads statistics, and random numbers
+
         key = repr((self.fingerprint(), sorted(self._disabled)))
         tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key), seconds)
         if tuned is not None:
@@ -370,7 +370,8 @@ class SessionModel:
         """A digest of the model: for a file, of its content and that of its data files."""
         source = self.source
         if isinstance(source, str):
-            from unpool.images.source import fingerprint_file  # loads readers of images
+            from unpool.graph.save import external_files  # loads writers of files
+            from unpool.images.source import fingerprint_file  # and readers of images
 
             files = (Path(source), *external_files(Path(source)).paths(Path(source)))
             return " ".join(map(fingerprint_file, files))

@@ -6,7 +6,6 @@ rounding. The choice is stored for later sessions of the same model.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,7 +28,6 @@ from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan
 from unpool.openvino.package import is_installed, package
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
-SECONDS = 30.0  # of a trial, by default
 OWN, OPENVINO = "onnxruntime", "openvino"
 MARGIN = 0.03  # share of the time by which OpenVINO must be faster
 CERTAIN = 0.15  # share of the time by which it is faster if it is certain at once
@@ -56,17 +54,6 @@ class TuningTrial(NamedTuple):
     semantics: Semantics
     threads: int | None
     key: str  # of the model and the session's arguments
-
-
-def tuning_seconds(tune: bool | float) -> float:
-    """The maximum seconds of tuning, from the argument `tune`; 0 for no tuning."""
-    if isinstance(tune, bool):
-        return SECONDS if tune else 0.0
-    if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:
-        raise UnpoolError(
-            f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Pass True for the usual time."
-        )
-    return float(tune)
 
 
 def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:

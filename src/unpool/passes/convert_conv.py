@@ -32,11 +32,11 @@ from unpool.errors import UnpoolError
 from unpool.execute.conv import flip_window
 from unpool.execute.conv_transpose import cost, round_up_to_vectors
 from unpool.graph import shapes
-from unpool.graph.graph import Graph, unused_names
+from unpool.graph.graph import FreshNames, Graph, unused_names
 from unpool.graph.nodes import attributes, domain, node_name, reads, with_subgraph_nodes
 from unpool.graph.shapes import Types
 from unpool.graph.weights import array_of
-from unpool.operators.conv_transpose import ConvTransposeSpec, call
+from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import spec as resolve_spec
 
 NODE_COST = 1_000_000  # multiply-adds in the time of a call, about 20 microseconds
@@ -55,20 +55,24 @@ def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> 
 
     A Conv that makes one of the `excluded` values stays.
     """
-    names = unused_names(graph)
+    names: FreshNames | None = None
     nodes, constants, origins = list(graph.nodes), dict(graph.constants), dict(graph.origins)
     for position, node in enumerate(nodes):
         is_conv = node.op_type == "Conv" and domain(node) == "" and node.output[0] not in excluded
         tensor = graph.constants.get(node.input[1]) if is_conv else None
         given = None if tensor is None else _attributes(node, tensor.dims)
-        if tensor is None or given is None or not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
+        if tensor is None or given is None:
             continue
+        x, y = (types.get(name) for name in (node.input[0], node.output[0]))
+        if not _pays(given, tensor, x, y, graph.opsets[""]):
+            continue
+        names = names or unused_names(graph)
         weights = names.fresh(f"{node.input[1]}_converted")
         constants[weights] = numpy_helper.from_array(flip_window(array_of(tensor), given.get("group", 1)), weights)
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
-    return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins)
+    return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins) if names else graph
 
 
 def values_before_indices(graph: Graph) -> set[str]:
@@ -96,24 +100,31 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
+def _sizes(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
+    known = shapes.static_dims(kind) or (None,)
+    sizes = tuple(size for size in known if size is not None)
+    return sizes if len(sizes) == len(known) else None
+
+
+def _pays(
+    given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, y: onnx.TypeProto | None, opset: int
+) -> bool:
     """True if unpool saves more time than the node costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
-    known = shapes.static_dims(x) or (None,)
-    x_shape = tuple(size for size in known if size is not None)
-    if len(x_shape) < len(known) or dtype not in TYPES or len(window) not in RANKS:
+    x_shape, y_shape = _sizes(x), _sizes(y)
+    if x_shape is None or y_shape is None or dtype not in TYPES or len(window) not in RANKS:
         return False
     if len(window) == PLANE and max(given.get("dilations", (1,))) > 1:
         return False
-    converted = channels * group, maps // group, *window
+    in_onnxruntime = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
+    node = NODE_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)) + LEAST_GAIN * in_onnxruntime
+    if in_onnxruntime <= node:  # most Convs of a small network
+        return False
     try:
         spec = resolve_spec("ConvTranspose", given, opset=opset)
         assert isinstance(spec, ConvTransposeSpec)
-        y_shape = call(spec, x_shape, converted, None).large.in_onnx_order()
-        in_onnxruntime = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
-        node = NODE_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)) + LEAST_GAIN * in_onnxruntime
-        return in_onnxruntime > node and in_onnxruntime - cost(spec, x_shape, converted, dtype) > node
+        return in_onnxruntime - cost(spec, x_shape, (channels * group, maps // group, *window), dtype) > node
     except UnpoolError:
         return False
 

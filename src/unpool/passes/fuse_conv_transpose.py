@@ -52,6 +52,8 @@ def fuse_conv_transpose(graph: Graph, types: Types, outputs: Container[str]) -> 
         folded[conv.output[0]] = (*folded.pop(source, ()), node_name(node))
         if source in origins:
             origins[conv.output[0]] = origins.pop(source)
+    if len(nodes) == len(graph.nodes):
+        return graph
     opsets = {**graph.opsets, DOMAIN: VERSION}
     return replace(graph, nodes=tuple(nodes), folded_nodes=folded, origins=origins, opsets=opsets)
 

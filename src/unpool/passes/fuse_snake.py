@@ -64,6 +64,8 @@ def fuse_snake(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Gr
         inputs = [x, factors, *residual]
         nodes[match.positions[0]] = helper.make_node("Snake", inputs, match.outputs, name, domain=DOMAIN)
         folded[output] = tuple(node_name(graph.nodes[place]) for place in match.positions if place != match.sine)
+    if len(nodes) == len(graph.nodes):
+        return graph
     in_order = tuple(nodes[position] for position in sorted(nodes))
     opsets = {**graph.opsets, DOMAIN: VERSION}
     return replace(graph, nodes=in_order, constants=constants, folded_nodes=folded, opsets=opsets)
