@@ -291,12 +291,12 @@ def _report(standings: Standings, given: argparse.Namespace) -> int:
     from benchmarks.steady import kept_runs
     from benchmarks.zoo.tables import latest
 
-    rows = readme_section(standings, Path(os.path.relpath(given.page, given.readme.parent)))
+    library = latest_library(read((given.results or RESULTS) / "library.csv", LibraryRow))
+    rows = readme_section(standings, Path(os.path.relpath(given.page, given.readme.parent)), library)
     for path in draw(standings, given.page.parent):
         say(f"wrote {path}")
     steady = kept_runs(given.results or RESULTS, standings.machine)
     zoo = latest(read((given.results or RESULTS) / "zoo.csv", ZooRow))
-    library = latest_library(read((given.results or RESULTS) / "library.csv", LibraryRow))
     networks = given.page.with_name(NETWORKS_PAGE)
     write_file(given.page, operators_page(standings, given.page).encode())
     write_file(networks, networks_page(standings, networks, steady, zoo, library).encode())

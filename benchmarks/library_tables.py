@@ -46,6 +46,27 @@ def markdown(rows: Sequence[LibraryRow]) -> str:
     return "\n\n".join([*parts, *(["Not run:\n\n" + "\n".join(reasons)] if reasons else [])])
 
 
+def short_table(rows: Sequence[LibraryRow], names: Sequence[str]) -> str:
+    """A table of some networks in onnxruntime and in unpool's session, below the machine and the date.
+
+    Raises:
+        KeyError: a network was not measured in both.
+    """
+    found = {(row.network, row.engine): row for row in rows}
+    pairs = [(found[name, ALONE], found[name, SESSION]) for name in names]
+    lines = [
+        [
+            f"{alone.network} {alone.input}",
+            *map(milliseconds, (ours.median, alone.median)),
+            times(alone.median / ours.median),
+        ]
+        for alone, ours in pairs
+    ]
+    table = in_markdown(["whole network", "`unpool.InferenceSession`", "onnxruntime", "×"], 1, lines)
+    first, date = rows[0], max(row.date for row in rows)
+    return f"{first.cpu}, {first.threads} threads, {date}, onnxruntime {first.version}:\n\n{table}"
+
+
 def latest(rows: Sequence[LibraryRow]) -> list[LibraryRow]:
     """The rows of the machine and number of threads that were measured last."""
     last = max(rows, key=lambda row: row.date, default=None)

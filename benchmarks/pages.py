@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import RESULTS, ROOT
 from benchmarks.library_tables import markdown as markdown_of_library
+from benchmarks.library_tables import short_table
 from benchmarks.pictures import drawn
 from benchmarks.rows import LibraryRow, SteadyRow, ZooRow
 from benchmarks.standings import Standing, Standings
@@ -42,15 +43,15 @@ SHORT_TITLES = {**TITLES, "training": "training", "network": "whole network"}
 
 README_ROWS = (
     "max_pool/VGG-16 pool 1, 8 images/float32",
-    "max_pool/ResNet stem, 8 images, values only/float32",
     "max_unpool/SegNet last unpool, 8 images/float32",
     "conv_transpose/pix2pix up 256/float32",
-    "conv_transpose/U-Net up 256/float32",
+    "conv_transpose/U-Net up 1024/float32",
     "training/U-Net up 256/float32",
-    "network/SegNet/float32",
-    "network/3-D U-Net/float32",
 )
 """Paths of the cases that the README shows: each operator, the largest gains, and losses."""
+
+README_NETWORKS = ("SegNet", "3-D U-Net")
+"""Names of the networks that the README shows, in onnxruntime and in unpool's session."""
 
 STEADY = (
     "Milliseconds, median and 95th percentile, 2 to 20 runs at a time in turn, without the first 10 ms of each turn. "
@@ -140,12 +141,13 @@ def _runs(steady: Sequence[SteadyRow]) -> str:
     return f"{least} runs of each" if least == most else f"{least} to {most} runs of each"
 
 
-def readme_section(standings: Standings, page: Path) -> str:
-    """What stands between the README's markers: README_ROWS, and how many cases are slower than a peer.
+def readme_section(standings: Standings, page: Path, library: Sequence[LibraryRow] = ()) -> str:
+    """What stands between the README's markers: README_ROWS, README_NETWORKS, and the number of cases that are slower.
 
     Args:
         standings: of one machine.
         page: docs/speed.md, as the README links to it.
+        library: networks in onnxruntime's sessions, on one machine.
 
     Raises:
         ValueError: a case of README_ROWS was not measured.
@@ -153,7 +155,8 @@ def readme_section(standings: Standings, page: Path) -> str:
     found = [_of(standings, path) for path in README_ROWS]
     head = f"{source(standings)}. Milliseconds; {BEST}."
     table = markdown(found, [SHORT_TITLES[one.case.suite] for one in found])
-    return "\n\n".join([head, table, losses(standings, page)])
+    networks = [short_table(library, README_NETWORKS)] if library else []
+    return "\n\n".join([head, table, *networks, losses(standings, page)])
 
 
 def losses(standings: Standings, page: Path) -> str:
@@ -162,11 +165,11 @@ def losses(standings: Standings, page: Path) -> str:
     lost = [(ratio, one) for ratio, one in compared if ratio < 1]
     pages = " and ".join(f"[{path}]({path})" for path in (page.as_posix(), page.with_name(NETWORKS_PAGE).as_posix()))
     tables = f"{pages} have all {len(compared)} rows"
-    text = f"{tables}; in {len(lost)} of them unpool is slower than the fastest peer"
+    text = f"{tables}. unpool is slower than the fastest peer in {len(lost)} of them"
     if not lost:
         return f"{text}."
     ratio, worst = min(lost, key=lambda pair: pair[0])
-    return f"{text}, most of all in {SHORT_TITLES[worst.case.suite]}, {label(worst)}: {times(ratio)}."
+    return f"{text}; the slowest is {SHORT_TITLES[worst.case.suite]}, {label(worst)}: {times(ratio)}."
 
 
 def write_between(readme: Path, text: str) -> None:
