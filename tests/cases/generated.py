@@ -1,6 +1,6 @@
 """Seeded random cases over versions, types, ranks, layouts, compat and index spaces; some are invalid on purpose.
 
-`case(seed)` makes the case, `judged(seed)` adds what the oracle says and which rules of the contract it exercises.
+`case(seed)` makes the case, `judged(seed)` adds what the oracle says.
 """
 
 from dataclasses import replace
@@ -11,7 +11,6 @@ import numpy as np
 from tests import oracle
 from tests.cases.draft import WIDEST, Draft, Rng, chance, ints, pick, spoil_lists
 from tests.cases.record import Case
-from tests.cases.rules import rules
 from tests.cases.values import exact_or_real, pool_values
 from tests.support.kernel_choice import is_chosen
 from tests.support.runners import Outputs, run_oracle
@@ -273,11 +272,10 @@ def describe(made: Case) -> str:
 
 
 @cache
-def judged(seed: int) -> tuple[Case, Outputs | None, frozenset[str]]:
-    """The case, the oracle's outputs (None: refused), and the rules it exercises."""
+def judged(seed: int) -> tuple[Case, Outputs | None]:
+    """The case, and the oracle's outputs; None: refused."""
     made = case(seed)
     try:
-        outputs = run_oracle(made)
+        return made, run_oracle(made)
     except oracle.Refused:
-        outputs = None
-    return made, outputs, rules(made, outputs)
+        return made, None
