@@ -27,7 +27,7 @@ from unpool.warmup import compiling_seconds
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported; nobody has yet
 
-GROUPS = {"slow", "widths", "gpu_interpreter", "peers"}
+GROUPS = {"slow", "widths", "peers"}
 """Markers of tests that only run when they are asked for."""
 
 RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpose.amx.", "unpool.kernels.cpu.planner.")
@@ -36,7 +36,7 @@ RARE = ("unpool.kernels.cpu.max_pool.rolling.", "unpool.kernels.cpu.conv_transpo
 SLOWEST = (
     "test_widths.py", "test_kernel_cache.py", "test_blocks.py", "test_torch_export_wrapper.py",
     "test_torch_export_sizes.py", "test_leaks.py", "test_torch_alone.py", "test_all_node_tests.py", "test_fuzz.py",
-    "test_cluster.py", "test_pool_kernels.py", "test_fuse_unpool.py", "test_torch_export.py", "test_torch_ops.py",
+    "test_cluster.py", "test_paths.py", "test_fuse_unpool.py", "test_torch_export.py", "test_torch_ops.py",
     "test_torch_opinfo.py", "test_cli.py", "test_lower.py",
 )  # fmt: skip
 """Files that take long; they come first, so that no worker is left alone with one at the end."""
@@ -112,7 +112,7 @@ def mark_slow(items):
     """Mark as slow the groups that take minutes, and the cases of each test that the first tier leaves out."""
     cases = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("gpu_interpreter") or item.get_closest_marker("peers"):
+        if item.get_closest_marker("peers"):
             item.add_marker("slow")
         if not groups_of(item):
             cases[item.nodeid.split("[")[0]].append(item)

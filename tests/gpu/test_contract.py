@@ -11,15 +11,19 @@ from tests.cases.record import Case
 from tests.support.gpu import GPU, run_gpu
 from tests.support.runners import assert_outputs
 
-SAMPLE = 8
-"""Of so many examples and random cases one is in the default run."""
+CHUNKS = 61  # which no period of the cases divides
+RANDOM_CASES = 3000
 
-CHUNKS = 60
-PER_CHUNK = 50
+
+@pytest.mark.sample(56)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_example(case: Case) -> None:
+    """Every example of the contract gives its outputs, or an error whose message starts with the operator."""
+    check(case, case.expected)
 
 
 def check(case: Case, expected: tuple | None) -> None:
-    """The outputs that are expected, or, for None, an error whose message starts with the operator."""
+    """The outputs that are expected; None: an error."""
     if expected is not None:
         assert_outputs(case, run_gpu(case), expected)
         return
@@ -28,43 +32,18 @@ def check(case: Case, expected: tuple | None) -> None:
     assert re.match(rf"{case.operator}\b", str(caught.value)), str(caught.value)
 
 
-def agree(seeds: range) -> None:
-    """All random cases of these seeds."""
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_cases(chunk: int) -> None:
+    """So does every random case; each chunk has all versions, types, layouts and ranks in turn."""
     wrong = []
-    for seed in seeds:
+    for seed in range(chunk, RANDOM_CASES, CHUNKS):
         case, expected = judged(seed)
         try:
             check(case, expected)
         except (Exception, pytest.fail.Exception) as failure:
             wrong.append(f"{case.name}\n{type(failure).__name__}: {failure}")
-    assert not wrong, f"{len(wrong)} of {len(seeds)} cases differ:\n" + "\n\n".join(wrong)
-
-
-@pytest.mark.sample(7)
-@pytest.mark.parametrize("case", CASES[::SAMPLE], ids=lambda case: case.name)
-def test_example(case: Case) -> None:
-    """A sample of the contract's examples."""
-    check(case, case.expected)
-
-
-@pytest.mark.gpu_interpreter
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_example(case: Case) -> None:
-    """All of them."""
-    check(case, case.expected)
-
-
-@pytest.mark.slow
-def test_random_cases() -> None:
-    """A sample of the random cases: every version, type, layout and rank in turn."""
-    agree(range(0, CHUNKS * PER_CHUNK, 100 + 1))
-
-
-@pytest.mark.gpu_interpreter
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_all_random_cases(chunk: int) -> None:
-    """All of them."""
-    agree(range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK))
+    assert not wrong, f"{len(wrong)} cases differ:\n" + "\n\n".join(wrong)
 
 
 def test_the_runner_says_every_case() -> None:

@@ -19,13 +19,6 @@ GROUPS = {"dense": (16, 24, 2), "depthwise": (3, 3, 3), "few maps": (8, 3, 1)}
 """Channels, maps and groups."""
 
 EVERY = list(itertools.product((1, 2, 3), GROUPS, TYPES, (False, True)))
-SAMPLE = [
-    (1, "dense", torch.float16, False),
-    (2, "dense", torch.bfloat16, True),
-    (2, "depthwise", torch.float32, False),
-    (2, "few maps", torch.float16, True),
-    (3, "few maps", torch.float64, False),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +34,9 @@ def integers(*shape, dtype=torch.float32):
     return torch.randint(-3, 4, shape, device=DEVICE).to(dtype)
 
 
-def check(rank, groups, dtype, is_last):
-    """Both gradients are those of float64, rounded once."""
+@pytest.mark.parametrize(("rank", "groups", "dtype", "is_last"), EVERY)
+def test_gradients(rank, groups, dtype, is_last):
+    """Both gradients are those of float64, rounded once, in all ranks, groups, types and memory formats."""
     (channels, maps, group), settings = GROUPS[groups], (2 + rank % 2, rank % 2, 1, 1 + rank % 2)
     stride, padding, extra, dilation = settings
     x, w = integers(2, channels, *[5, 3, 2][:rank], dtype=dtype), integers(channels, maps // group, *[3, 2, 2][:rank])
@@ -57,19 +51,6 @@ def check(rank, groups, dtype, is_last):
 
     assert torch.equal(input_gradient(grad, w, tuple(x.shape[2:]), setting), by_x.to(dtype))
     assert torch.equal(weight_gradient(x, grad, tuple(w.shape[2:]), setting), by_w.to(dtype))
-
-
-@pytest.mark.parametrize(("rank", "groups", "dtype", "is_last"), SAMPLE)
-def test_gradients(rank, groups, dtype, is_last):
-    """A sample of ranks, groups, types and memory formats."""
-    check(rank, groups, dtype, is_last)
-
-
-@pytest.mark.gpu_interpreter
-@pytest.mark.parametrize(("rank", "groups", "dtype", "is_last"), EVERY)
-def test_all_gradients(rank, groups, dtype, is_last):
-    """All of them."""
-    check(rank, groups, dtype, is_last)
 
 
 def test_positions_in_parts():
