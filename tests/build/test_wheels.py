@@ -53,12 +53,17 @@ def extras_with_numba(clone, hook, **environment):
 
 def make(clone, hook, **environment):
     """What a hook of the build backend makes."""
+    done = run(clone, hook, **environment)
+    assert done.returncode == 0, done.stderr
+    return clone / "made" / done.stdout.splitlines()[-1]
+
+
+def run(clone, hook, **environment):
+    """The process of a hook of the build backend."""
     (clone / "made").mkdir()
     known = {name: value for name, value in os.environ.items() if name != "UNPOOL_LIBRARIES"}
     command = [sys.executable, "-c", f"import hatchling.build as backend; print(backend.{hook}('made'))"]
-    done = subprocess.run(command, cwd=clone, env={**known, **environment}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return clone / "made" / done.stdout.splitlines()[-1]
+    return subprocess.run(command, cwd=clone, env={**known, **environment}, capture_output=True, text=True, check=False)
 
 
 def metadata(made):
@@ -108,8 +113,10 @@ def test_a_wheel_has_the_operators_for_onnxruntime(clone):
 
 
 def test_a_wheel_for_another_platform_has_its_library(clone):
-    """Beside that of the kernels."""
+    """Beside that of the kernels and their manifest, with the tag of the platform."""
     wheel = make(clone, "build_wheel", UNPOOL_LIBRARIES="libraries")
+    assert "unpool/libraries/manifest.json" in ZipFile(wheel).namelist()
+    assert wheel.stem.endswith("-py3-none-manylinux_2_17_aarch64")
     assert libraries_in(wheel) == {"unpool/libraries/unpool.so", "unpool/onnxruntime/lib/libunpool.so"}
     content = ZipFile(wheel).read("unpool/onnxruntime/lib/libunpool.so")
     assert machine_of(content, ".so") == HEADERS[".so"][1]["aarch64"]
@@ -134,6 +141,34 @@ def test_sources_that_do_not_compile_end_the_build(clone):
     """After the message of the compiler."""
     with (clone / "src" / "unpool" / "onnxruntime" / "library.c").open("a") as file:
         file.write("nonsense;\n")
-    with pytest.raises(AssertionError, match="the library for onnxruntime does not compile, see above") as error:
-        make(clone, "build_wheel")
-    assert "nonsense" in str(error.value)
+    done = run(clone, "build_wheel")
+    assert done.returncode == 1
+    assert "nonsense" in done.stderr
+    assert "the library for onnxruntime does not compile, see above" in done.stderr
+
+
+def change_manifest(clone, **values):
+    """Other entries in the manifest of the libraries."""
+    path = clone / "libraries" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+FAULTS = {
+    "built from other sources": lambda clone: (clone / "src/unpool/kernels/cpu/newer.py").write_text("# newer"),
+    "unpool.so is damaged": lambda clone: (clone / "libraries" / "unpool.so").write_bytes(b"x"),
+    "unpool.so is missing": lambda clone: (clone / "libraries" / "unpool.so").unlink(),
+    "only the kernels with 'snake' in their names": lambda clone: change_manifest(clone, only="snake"),
+    "has no libraries": lambda clone: change_manifest(clone, libraries={}),
+    "cannot be read": lambda clone: (clone / "libraries" / "manifest.json").write_text("{}"),
+    "No such file": lambda clone: shutil.rmtree(clone / "libraries"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_libraries_that_do_not_fit_end_the_build(clone, fault):
+    """Damaged ones, those that lack kernels or have other sources, with one sentence that says why and what to run."""
+    FAULTS[fault](clone)
+    done = run(clone, "build_wheel", UNPOOL_LIBRARIES="libraries")
+    assert done.returncode == 1
+    assert fault in done.stderr
+    assert "Run python -m unpool.build" in done.stderr
