@@ -3,51 +3,23 @@
 import numpy as np
 import pytest
 
-from tests.cases import kernel_few_channels as direct_cases
 from tests.cases.kernel_conv_transpose import by_rows, problem_of
-from tests.cases.kernel_few_channels import STRIDES, direct_case
-from tests.support.guarded import beside_guard, survives
+from tests.cases.kernel_few_channels import STRIDES
+from tests.cases.kernel_paths import PATHS
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import direct
 from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.machine.host import vector_bytes
 
-CHUNKS = 4
-PER_CHUNK = 80
-
-
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_agrees_with_the_reference(chunk: int) -> None:
-    """Small integers are exact with any threads, bands and pieces, and nothing beside the output is written."""
-    cases = [direct_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)]
-    found = (direct_cases.difference(case, threads) for case in cases for threads in (1, 2))
-    wrong = [each for each in found if each]
-    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
-
 
 def test_cases_are_hard() -> None:
     """The random cases have every stride along the lanes, groups, channels, ranks, dilations, long rows and pieces."""
-    cases = [direct_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    cases = PATHS["direct"].cases()
     assert {case.attributes["strides"][-1] for case in cases} == set(STRIDES)
     assert {case.attributes["dilations"][-1] for case in cases} == {1, 2, 3}
     assert {len(case.attributes["strides"]) for case in cases} == {1, 2, 3}
     assert sum(case.attributes["group"] > 1 for case in cases) > 50
     assert sum(case.inputs[0].shape[-1] > 64 and case.result_bytes == 1 for case in cases) > 10
-
-
-@pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize("stride", STRIDES)
-def test_touches_its_arrays_only(stride: int, at_end: bool) -> None:
-    """Beside protected pages the kernel reads all of x, weights and bias and writes all of y, and nothing more."""
-    rng = np.random.default_rng(stride)
-    axis = Axis(18 * stride + 5 - 2, 19, Window(5, stride), 1)
-    shapes = ((2, 3, 19, 19), (3, 2, 5, 5), (6,))
-    x, w, b = (beside_guard(rng.standard_normal(shape), at_end=at_end) for shape in shapes)
-    y = beside_guard(np.full((2, 6, axis.large, axis.large), np.nan), at_end=at_end)
-    launch = direct.launch(problem_of(x, w, (axis, axis), 3))
-    assert survives(lambda: launch.run((x, w, b, y), 1))
-    launch.run((x, w, b, y), 1)
-    assert np.isfinite(y).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

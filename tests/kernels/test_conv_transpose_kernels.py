@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.cases.kernel_conv_transpose import by_rows, problem_of
+from tests.cases.kernel_conv_transpose import problem_of
 from tests.cases.kernel_pools import eager_threads
 from tests.support.guarded import beside_guard, survives
 from unpool.geometry import Axis, Window
@@ -17,31 +17,6 @@ from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
-
-CASES = 120
-
-
-def draw(seed):
-    """A random call of rank 1 to 4 as (x, w, b, axes, group, y), with lanes of up to 150 elements."""
-    random = np.random.default_rng(seed)
-    rank, group = int(random.integers(1, 5)), int(random.choice([1, 1, 2, 3]))
-    channels, maps = (int(random.integers(1, 12)) for _ in range(2))
-    small = [int(random.integers(1, 6)) for _ in range(rank - 1)] + [int(random.integers(1, 60 if rank > 1 else 150))]
-    window = [int(random.integers(1, 6)) for _ in range(rank)]
-    stride, dilation = ([int(random.integers(1, 5)) for _ in range(rank)] for _ in range(2))
-    extra = [int(random.integers(0, max(pair))) for pair in zip(stride, dilation, strict=True)]
-    reach = [(size - 1) * step + 1 for size, step in zip(window, dilation, strict=True)]
-    pads = [int(random.integers(0, size)) for size in reach] + [int(random.integers(0, 2)) for _ in reach]
-    attributes = {"strides": stride, "dilations": dilation, "output_padding": extra, "group": group}
-    full = [(n - 1) * s + r + e for n, s, r, e in zip(small, stride, reach, extra, strict=True)]
-    if all(size > begin + end for size, begin, end in zip(full, pads[:rank], pads[rank:], strict=True)):
-        attributes["pads"] = pads
-    x = random.integers(-8, 9, (int(random.integers(1, 3)), channels * group, *small)).astype(np.float64)
-    w = random.integers(-8, 9, (channels * group, maps, *window)).astype(np.float64)
-    b = random.integers(-8, 9, maps * group).astype(np.float64)
-    call = operator.call(resolve.spec("ConvTranspose", attributes), x.shape, w.shape, b.shape)
-    y = np.full((x.shape[0], maps * group, *call.large.spatial), np.nan)
-    return x, w, b, call.axes, group, y
 
 
 def by_phases(x, w, b, axes, group, y, threads):
@@ -54,21 +29,6 @@ def by_phases(x, w, b, axes, group, y, threads):
 def by_router(x, w, b, axes, group, y, threads):
     """As the routing chooses."""
     dispatch.ConvTransposeDispatcher(problem_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
-
-
-@pytest.mark.sample(11)
-@pytest.mark.parametrize("seed", range(CASES))
-def test_phases_and_rows_agree(seed):
-    """Tiles and rows add the same products: integers come out equal, in float32 too."""
-    x, w, b, axes, group, y = draw(seed)
-    expected = np.empty_like(y)
-    by_rows(x, w, b, axes, group, expected)
-    by_phases(x, w, b, axes, group, y, 2)
-    narrow = np.empty(y.shape, np.float32)
-    by_phases(*(each.astype(np.float32) for each in (x, w, b)), axes, group, narrow, 1)
-
-    np.testing.assert_array_equal(y, expected)
-    np.testing.assert_array_equal(narrow, expected)
 
 
 @pytest.mark.parametrize("block", [16, 32, 1 << 12])
@@ -100,19 +60,6 @@ def test_many_weights_are_packed_as_few(monkeypatch, channels, maps, window):
     for at_end in (False, True):
         with eager_threads():
             np.testing.assert_array_equal(phases_pack.pack(beside_guard(w, at_end=at_end), cut, 2, 2), expected)
-
-
-@pytest.mark.parametrize(("begin", "large"), [(0, 4), (1, 2), (2, 9), (5, 3), (0, 0)])
-def test_points_are_cut_like_rows(begin, large):
-    """One element per channel: the window of weights starts at `begin` and is extended by the bias alone."""
-    random = np.random.default_rng(3)
-    x, w, b = (random.integers(-5, 6, shape).astype(np.float64) for shape in ((2, 3, 1), (3, 4, 4), (4,)))
-    axes = (Axis(large, 1, Window(4, 3), begin),)
-    y, expected = np.full((2, 4, large), np.nan), np.full((2, 4, large), np.nan)
-    by_router(x, w, b, axes, 1, y, 1)
-    by_rows(x, w, b, axes, 1, expected)
-
-    np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("at_end", [False, True])

@@ -26,9 +26,11 @@ def test_every_16_bit_number_is_widened(dtype):
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
 def test_numbers_are_rounded(dtype):
-    """To nearest even, beyond the largest to infinity, below the least to 0; NaN stays NaN with its sign."""
-    halves = np.arange(1 << 16, dtype=np.uint32) << 16
-    bits = np.concatenate([RNG.integers(0, 1 << 32, 1 << 18, np.uint32), halves, halves + 0x8000, halves + 0x1000])
+    """Numbers of the type, middles of neighbours and what is beside them, to nearest even; NaN keeps its sign."""
+    exact = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32).view(np.uint32)
+    unit = 1 << (13 if dtype == np.float16 else 16)
+    near = [exact + np.uint32(step) for step in (0, 1, unit // 2 - 1, unit // 2, unit // 2 + 1, 0xFFFFFFFF)]
+    bits = np.concatenate([RNG.integers(0, 1 << 32, 1 << 18, np.uint32), *near])
     x = bits.view(np.float32)
     y = converted(x, dtype, 1, x.size)
     is_nan = np.isnan(x)

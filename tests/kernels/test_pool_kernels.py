@@ -11,65 +11,16 @@ from numba import njit, types
 
 from tests import oracle
 from tests.cases import kernel_pools as kernel_cases
-from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, WIDE_KERNELS, Kernel, PoolCase, pool_case
-from tests.support.guarded import beside_guard, survives
+from tests.cases.kernel_paths import PATHS
+from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, Kernel, PoolCase, pool_case
+from tests.support.guarded import survives
 from tests.support.kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.max_pool import direct, rolling
+from unpool.kernels.cpu.max_pool import direct
 from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem, is_far
 from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store
 from unpool.kernels.cpu.vector.maximum import keys_of_bits
-
-CHUNKS = 12
-PER_CHUNK = 48
-
-
-def differences(cases: list[PoolCase]) -> list[str]:
-    """What is wrong with the cases, alone and with two threads."""
-    found = (kernel_cases.difference(case, 1, 2) for case in cases)
-    return [each for each in found if each]
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_agrees_with_the_reference(chunk: int) -> None:
-    """Values and indices are right to the bit, and nothing beside them is written."""
-    wrong = differences([pool_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)])
-    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
-
-
-def test_wide_places() -> None:
-    """Places that need 64 bits."""
-    wrong = differences([pool_case(number, WIDE_KERNELS) for number in range(5000, 5000 + 20 * len(WIDE_KERNELS))])
-    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(4))
-def test_rolling(chunk: int) -> None:
-    """Windows whose rows roll through registers; most cases take that way, a window beyond the plane may not."""
-    count = 10 * len(ROLLING_KERNELS)
-    cases = [pool_case(7000 + number, ROLLING_KERNELS) for number in range(chunk * count, (chunk + 1) * count)]
-    with patch.object(rolling, "launch", wraps=rolling.launch) as taken:
-        wrong = differences(cases)
-    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
-    assert taken.call_count > 0.9 * 4 * len(cases)
-
-
-@pytest.mark.slow
-def test_reads_nothing_beside_x() -> None:
-    """With x between protected pages, every kernel comes back."""
-    cases = [pool_case(number) for number in range(2 * len(KERNELS))]
-    cases += [pool_case(number, ROLLING_KERNELS) for number in range(4 * len(ROLLING_KERNELS))]
-    for case in (*cases[: len(KERNELS)], *cases[-len(ROLLING_KERNELS) :]):
-        kernel_cases.run(case, case.x, 1)
-
-    def is_safe(chosen: list[PoolCase]) -> bool:
-        guarded = [(case, beside_guard(case.x, at_end=is_end)) for case in chosen for is_end in (False, True)]
-        return survives(lambda: [kernel_cases.run(case, x, 1) for case, x in guarded])
-
-    assert is_safe(cases), [case.name for case in cases if not is_safe([case])]
 
 
 def test_reference_is_the_oracle() -> None:
@@ -83,7 +34,7 @@ def test_reference_is_the_oracle() -> None:
 
 def test_cases_are_hard() -> None:
     """The random cases reach more than one block of lanes, cut strips, and meet empty windows and NaN."""
-    cases = [pool_case(number) for number in range(CHUNKS * PER_CHUNK)]
+    cases = PATHS["pools"].cases()
     outputs = [kernel_cases.reference(case) for case in cases]
     lanes = [y[0].shape[-1] for y in outputs]
     empty = [np.any(y[1] < 0) for y in outputs if len(y) == 2]

@@ -8,38 +8,15 @@ import pytest
 
 import unpool
 from tests.cases import kernel_pools as kernel_cases
+from tests.cases.kernel_paths import PATHS
 from tests.cases.kernel_pools import TYPES, Kernel, PoolCase
-from tests.cases.kernel_tiles import KERNELS, WIDE_KERNELS, tile_case
+from tests.cases.kernel_tiles import KERNELS
 from tests.cases.values import pool_values
-from tests.support.guarded import beside_guard, survives
 from unpool.execute import max_pool as executed
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.max_pool import direct, pool, rolling, separable, tiles
+from unpool.kernels.cpu.max_pool import direct, rolling, separable, tiles
 from unpool.kernels.cpu.max_pool.compare import compare_lanes
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes
-
-CHUNKS = 6
-PER_CHUNK = 72
-
-
-def differences(cases: list[PoolCase]) -> list[str]:
-    """What is wrong with the cases, alone and with two threads."""
-    found = (kernel_cases.difference(case, 1, 2) for case in cases)
-    return [each for each in found if each]
-
-
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_agrees_with_the_reference(chunk: int) -> None:
-    """Values and indices are right to the bit, and nothing beside them is written."""
-    with patch.object(pool, "CACHE_BYTES", chunk % 2 << 40):
-        wrong = differences([tile_case(number) for number in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)])
-    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
-
-
-def test_wide_places() -> None:
-    """Places that need 64 bits."""
-    wrong = differences([tile_case(number, WIDE_KERNELS) for number in range(9000, 9008)])
-    assert not wrong, f"{len(wrong)} differ:\n" + "\n\n".join(wrong)
 
 
 def test_cases_are_tiles() -> None:
@@ -48,21 +25,8 @@ def test_cases_are_tiles() -> None:
         patch.object(direct, "launch", side_effect=AssertionError),
         patch.object(separable, "launch", side_effect=AssertionError),
     ):
-        for case in map(tile_case, range(0, CHUNKS * PER_CHUNK, 5)):
+        for case in PATHS["tiles"].cases()[::5]:
             kernel_cases.run(case, case.x, 1)
-
-
-def test_reads_nothing_beside_x() -> None:
-    """With x between protected pages, every kernel comes back."""
-    cases = [tile_case(number) for number in range(2 * len(KERNELS))]
-    for case in cases:
-        kernel_cases.run(case, case.x, 1)
-
-    def is_safe(chosen: list[PoolCase]) -> bool:
-        guarded = [(case, beside_guard(case.x, at_end=is_end)) for case in chosen for is_end in (False, True)]
-        return survives(lambda: [kernel_cases.run(case, x, 1) for case, x in guarded])
-
-    assert is_safe(cases), [case.name for case in cases if not is_safe([case])]
 
 
 def aligned(like: np.ndarray) -> np.ndarray:

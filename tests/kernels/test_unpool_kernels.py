@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import Mock, patch
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import unpool
 from tests.cases import kernel_pools as kernel_cases
 from tests.cases.kernel_pools import CANARY, placed
-from tests.support.guarded import beside_guard, survives
 from unpool import execute, memory
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, KernelPlan, Kind, Operand
@@ -206,20 +204,6 @@ def test_leaves_other_windows(axis: Axis) -> None:
     """Windows that are not two wide, have gaps or pads, or are cut along the last axis are not streamed."""
     x, indices = np.ones((1, 3), np.int32), np.array([[0, 2, 4]])
     assert not stream(x, indices, np.empty((1, axis.large), np.int32), (axis,), 1)
-
-
-def test_reads_and_writes_nothing_beside() -> None:
-    """With x and the indices between protected pages, the kernel comes back."""
-    with past_cache(always=False):
-        for x, indices, axes, shape in map(case, range(0, CASES, 4)):
-            given = [(beside_guard(x, at_end=at_end), beside_guard(indices, at_end=at_end)) for at_end in (False, True)]
-            y = np.empty(shape, x.dtype)
-            stream(x, indices, y, axes, 1)
-
-            def run(given: Any = given, y: np.ndarray = y, axes: tuple[Axis, ...] = axes) -> list[bool]:
-                return [stream(*pair, y, axes, 1) for pair in given]
-
-            assert survives(run)
 
 
 WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}

@@ -1,4 +1,4 @@
-"""Operations on tiles, tuples of vectors: to and from memory, lanes that alternate, and sums along an axis."""
+"""Operations on tiles, tuples of vectors: to and from memory, and lanes that alternate."""
 
 import numpy as np
 import pytest
@@ -10,15 +10,11 @@ from unpool.kernels.cpu.vector import (
     int64_at,
     interleave,
     load,
-    load_terms,
-    splat,
     store,
     tile_add_to,
     tile_alternate,
-    tile_combine,
     tile_load,
     tile_load_every,
-    tile_sparse_dot,
     tile_store,
     tile_store_every,
 )
@@ -97,26 +93,6 @@ def test_add_to(name: str, lanes: int) -> None:
     assert np.all(out[:, -1] == 77)
 
 
-@pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize(("terms", "after"), [(4, 1), (4, 3), (2, 2)])
-def test_combine(name: str, terms: int, after: int) -> None:
-    """Sums and differences along the middle axis are those of a matrix of 1, 0 and -1."""
-    element, lanes, before = getattr(types, name), 4, 2
-    pattern = {4: "0-2 1+2 3 2-1-0", 2: "0+1 1-0"}[terms]
-    matrix = {4: [[1, 0, -1, 0], [0, 1, 1, 0], [0, 0, 0, 1], [-1, -1, 1, 0]], 2: [[1, 1], [-1, 1]]}[terms]
-    count, size = before * terms * after, lanes * np.dtype(name).itemsize
-
-    @njit("void(int64, int64)")
-    def combine(x, out):
-        tile = tile_load(x, size, element, lanes, count)
-        tile_store(tile_combine(tile, terms, after, pattern), out, size, count, 1)
-
-    x = np.random.default_rng(7).integers(-9, 10, (before, terms, after, lanes)).astype(name)
-    out = np.empty((before, len(matrix), after, lanes), name)
-    combine(x.ctypes.data, out.ctypes.data)
-    np.testing.assert_array_equal(out, np.einsum("rt,btal->bral", np.array(matrix), x))
-
-
 @pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in FLOATS for lanes in widths(name) if lanes != 3])
 @pytest.mark.parametrize("step", [1, 2, 4, 8])
 def test_rows_alternate(name: str, lanes: int, step: int) -> None:
@@ -131,29 +107,6 @@ def test_rows_alternate(name: str, lanes: int, step: int) -> None:
     x, out = values(name, count * lanes).reshape(step, wide, lanes), np.empty((wide, lanes, step), name)
     mix(x.ctypes.data, out.ctypes.data)
     same(out, x.transpose(1, 2, 0).copy())
-
-
-@every_float
-@pytest.mark.parametrize("count", [0, 2, 3])
-def test_sum_terms(name: str, lanes: int, count: int) -> None:
-    """Every row adds its own products of a scalar and whole vectors to what it starts from, however many are kept."""
-    element, size = getattr(types, name), np.dtype(name).itemsize
-    terms = np.array([(0, 1), (2, 0), (1, 3), (1, 1)] + [(0, 0)] * count) * size
-    bounds = np.array([0, 3, 3, 4])
-
-    @njit("void(int64, int64, int64, int64, int64)")
-    def add(terms, bounds, a, b, out):
-        start = splat(element(5), lanes)
-        kept = load_terms(start, terms, bounds, a, 3, count)
-        tile_store(tile_sparse_dot(start, kept, terms, bounds, a, b, 2), out, lanes * size, 6, 1)
-
-    a, b = np.arange(1, 4).astype(name), np.arange(2 * lanes + 3).astype(name)
-    out = np.empty((3, 2 * lanes), name)
-    add(*(each.ctypes.data for each in (terms, bounds, a, b, out)))
-    parts = [b[first : first + 2 * lanes] for first in (1, 0, 3, 1)]
-    np.testing.assert_array_equal(out[0], 5 + parts[0] + 3 * parts[1] + 2 * parts[2])
-    np.testing.assert_array_equal(out[1], np.full(2 * lanes, 5))
-    np.testing.assert_array_equal(out[2], 5 + 2 * parts[3])
 
 
 def test_int64_at() -> None:

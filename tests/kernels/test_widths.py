@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ KERNELS = (
     "test_vector_rows.py",
     "test_vector_tiles.py",
     "test_vector_windows.py",
-    "test_float16.py",
+    "test_convert.py",
+    "test_paths.py",
     "test_pool_kernels.py",
     "test_pool_tiles.py",
     "test_unpool_kernels.py",
@@ -66,19 +68,20 @@ def environment(cpu: str, cache: Path) -> dict[str, str]:
     return kept | chosen | {"NUMBA_CACHE_DIR": str(cache)}
 
 
-def start(environ: dict[str, str]) -> subprocess.Popen[bytes]:
-    """A sample in a process of its own."""
+def report_of(environ: Mapping[str, str], cases: int) -> dict[str, Any]:
+    """What a sample in a process of its own reports; all of it is right."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.width_sample"]
-    environ = {**environ, "UNPOOL_KERNELS": "compiled"}
-    return subprocess.Popen(command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the sample reports; all of it is right, and no kernel was left out."""
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()[-3000:]
-    report: dict[str, Any] = json.loads(output)
+    environ = {**environ, "UNPOOL_GUARDED_CASES": str(cases)}
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report: dict[str, Any] = json.loads(done.stdout)
     assert not report["wrong"], "\n\n".join(report["wrong"])
+    return report
+
+
+def compiled_report(environ: Mapping[str, str], cases: int) -> dict[str, Any]:
+    """The same of kernels that are compiled there, of which none was left out."""
+    report = report_of({**environ, "UNPOOL_KERNELS": "compiled"}, cases)
     assert report["missed"] == []
     return report
 
@@ -88,23 +91,28 @@ def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 )
 def test_sample(cpu: str, tmp_path: Path) -> None:
     """At a narrower width, which our lanes and Numba's code both have, nothing beside any array is touched."""
-    report = finish(start(environment(cpu, tmp_path) | {"UNPOOL_GUARDED_CASES": "24"}))
+    report = compiled_report(environment(cpu, tmp_path), 24)
     assert report["cases"] > 100
     assert report["vector_bytes"] == WIDTHS[cpu]
     assert report["compiled_bytes"] == (WIDTHS[cpu] if IS_X86 else 0)
 
 
+def test_small_sample_of_this_machine() -> None:
+    """With the kernels of this installation, shipped or compiled, nothing beside any array is touched."""
+    assert report_of(os.environ, 60)["cases"] > 250
+
+
 @pytest.mark.slow
 def test_sample_of_this_machine() -> None:
-    """At the width of this machine the same sample touches nothing beside any array, and leaves out no kernel."""
-    assert finish(start(dict(os.environ)))["cases"] > 700
+    """At the width of this machine a larger sample touches nothing beside any array, and leaves out no kernel."""
+    assert compiled_report(os.environ, 200)["cases"] > 700
 
 
 @pytest.mark.widths
 @pytest.mark.parametrize("cpu", WIDTHS)
 def test_many_beside_guards(cpu: str, tmp_path: Path) -> None:
     """Ten times as many cases touch nothing beside any array at this width."""
-    assert finish(start(environment(cpu, tmp_path) | {"UNPOOL_GUARDED_CASES": "2000"}))["cases"] > 7000
+    assert compiled_report(environment(cpu, tmp_path), 2000)["cases"] > 7000
 
 
 @pytest.mark.widths
