@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 import unpool
 from tests.support import strategies
-from tests.support.kernel_choice import is_chosen
 from tests.support.runners import bits
 
 CONV = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
 bounded = settings(deadline=None, max_examples=60, derandomize=True)
-TYPES = (*strategies.FLOATS, np.int8, np.uint8)
 
 
 @bounded
@@ -114,19 +112,6 @@ def test_broadcast_arrays_are_inputs() -> None:
     i = np.broadcast_to(np.int64(1), (2, 3, 3, 4))
     got = unpool.max_unpool(x, i, kernel_shape=[2, 2])
     assert bits(got) == bits(unpool.max_unpool(plain, np.ascontiguousarray(i), kernel_shape=[2, 2]))
-
-
-@pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0), (0, 2, 3, 5), (2, 3, 0, 5), (1, 2, 3, 0, 4)])
-def test_zero_size_arrays(shape: tuple[int, ...]) -> None:
-    """Empty arrays come out with the sizes of the formulas, without an error of the machinery."""
-    rank = len(shape) - 2
-    x = np.zeros(shape, np.float32)
-    y, indices = unpool.max_pool(x, kernel_shape=[1] * rank, return_indices=True)
-    assert y.shape == indices.shape == shape
-    assert unpool.max_unpool(x, np.zeros(shape, np.int64), kernel_shape=[1] * rank).shape == shape
-    grown = unpool.conv_transpose(x, np.ones((shape[1], 2, *[2] * rank), np.float32))
-    assert grown.shape == (shape[0], 2, *(size + 1 for size in shape[2:]))
-    assert not grown.any()
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
@@ -239,24 +224,3 @@ def test_pair_of_outs() -> None:
     assert [bits(array) for array in out] == [bits(y), bits(indices)]
     with pytest.raises(unpool.UnpoolError, match=r"^MaxPool: out is a pair"):
         unpool.max_pool(X, kernel_shape=[2, 2], return_indices=True, out=out[0])
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_channels_last_is_the_transposed_call(kind: type) -> None:
-    """NHWC gives the bits of the NCHW call on the transposed array, indices included."""
-    x = np.random.default_rng(5).integers(0, 9, (2, 5, 7, 3)).astype(kind)
-    first = np.ascontiguousarray(np.moveaxis(x, -1, 1))
-    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 0, 1]}
-    window["return_indices"] = is_chosen(kind, 1, has_indices=True)
-    last, expected = unpool.max_pool(x, layout="NHWC", **window), unpool.max_pool(first, **window)
-    if window["return_indices"]:
-        (last, indices), (expected, expected_indices) = last, expected
-        assert bits(indices) == bits(expected_indices)
-    assert bits(np.moveaxis(last, -1, 1)) == bits(expected)
-
-
-def test_the_first_of_equals_wins_in_rows_longer_than_a_register() -> None:
-    """Windows of three that tile a long row of equal elements: each takes its first place (3.13)."""
-    x = np.ones((1, 1, 3, 60), np.float32)
-    _, indices = unpool.max_pool(x, kernel_shape=[3, 3], strides=[3, 3], return_indices=True)
-    assert indices.reshape(-1).tolist() == list(range(0, 60, 3))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unpool
+from tests.support import models
 from tests.support.runners import bits
 from unpool import execute, memory, shape_cache
 from unpool.kernels.cpu.machine import threads as splitter
@@ -148,18 +149,12 @@ def test_all_operators_together() -> None:
 
 def test_one_session_for_all() -> None:
     """One session runs inputs of many shapes, and chooses outputs, in many threads."""
-    from onnx import TensorProto, helper
-
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("MaxUnpool", ["y", "i"], ["z"], kernel_shape=[2, 2], strides=[2, 2]),
-    ]
-    value = helper.make_tensor_value_info
-    names = [value("x", TensorProto.FLOAT, [1, "c", "h", "w"])]
-    made = [value("y", TensorProto.FLOAT, None), value("z", TensorProto.FLOAT, None)]
-    model = helper.make_model(helper.make_graph(nodes, "g", names, made), opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    session = unpool.InferenceSession(model.SerializeToString())
+    text = f"""chain (float[1, c, h, w] x) => (float[1, c, a, b] y, float[1, c, d, e] z) {{
+        y, i = MaxPool <{models.POOL}> (x)
+        z = MaxUnpool <{models.POOL}> (y, i)
+    }}"""
+    model = models.model(text).SerializeToString()
+    session = unpool.InferenceSession(model)
     given = [image(1, 1 + each, 8, 10) for each in range(6)]
     chosen = (["y"], ["z"], ["y", "z"], None)
     expected = {
@@ -167,7 +162,7 @@ def test_one_session_for_all() -> None:
         for which in range(6)
         for number, names in enumerate(chosen)
     }
-    session = unpool.InferenceSession(model.SerializeToString())
+    session = unpool.InferenceSession(model)
 
     def work(number: int) -> None:
         for turn in range(12):

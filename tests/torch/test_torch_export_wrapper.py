@@ -371,12 +371,3 @@ def test_programs_of_accelerated_models_export(is_dynamic, quiet):
         for session in map(unpool.InferenceSession, [model.SerializeToString()]):
             (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
             np.testing.assert_allclose(y, network(x).detach().numpy(), atol=1e-5)
-
-
-def test_readme_example_agrees_with_onnxruntime(tmp_path, quiet):
-    """Export, save, run: the same numbers from torch, unpool and onnxruntime."""
-    network, x = RoundTrip(2, True, 3, 2, 1), noise(2, 3, 9, 7)
-    path = tmp_path / "model.onnx"
-    export(network, (x,), path, input_names=["x"])
-    for session in (unpool.InferenceSession(path), onnxruntime.InferenceSession(path)):
-        np.testing.assert_array_equal(session.run(None, {"x": x.numpy()})[0], network(x).numpy())
