@@ -39,7 +39,7 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
     begin = time.perf_counter()
     latest: Progress | None = None
     if not config.output.parent.is_dir():
-        raise MissingFileError(f"{config.output.parent}: no such folder for the output. Make it first.")
+        raise MissingFileError(f"{config.output.parent}: no such folder for the output. Create it first.")
     try:
         connection = Client(config.scheduler, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:

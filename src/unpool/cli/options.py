@@ -98,9 +98,9 @@ def text_option(metavar: str, text: str, default: str | bool = False) -> Any:
 
 Flag = partial(typer.Option, metavar="")  # an option that takes no value, and whose help shows none
 Choice = partial(typer.Option, case_sensitive=False)  # an option that takes one of a few words, in any case of letters
-INDEX_SPACE_HELP = "Tensor that the indices of MaxUnpool count in when output_shape is given."
+INDEX_SPACE_HELP = "Tensor that the indices of MaxUnpool refer to if it has an output_shape."
 LAYOUT_HELP = "Position of the model's channels: before (NCHW) or after (NHWC) the spatial axes."
-PROVIDER_HELP = "Runtime for the other operators: onnxruntime, openvino, or cuda (unpool's kernels on the GPU too)."
+PROVIDER_HELP = "Runtime of the other operators: onnxruntime on the CPU, or cuda, which runs all of them but MaxUnpool."
 
 SizeOption = partial(typer.Option, "--size", metavar="NAME=NUMBER")
 OutputOption = partial(typer.Option, "-o", "--output", show_default=False)
@@ -108,10 +108,10 @@ OutputOption = partial(typer.Option, "-o", "--output", show_default=False)
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
 ModelOutput = Annotated[Path, OutputOption(help="ONNX file to write.")]
 Quiet = Annotated[bool, Flag("--quiet", "-q", help="Print errors and warnings only.")]
-Verbose = Annotated[bool, Flag("--verbose", "-v", help="Log what is copied, cast or left out, on stderr.")]
+Verbose = Annotated[bool, Flag("--verbose", "-v", help="Log copies, casts and fallbacks on stderr.")]
 Json = Annotated[bool, Flag("--json", help="Print the result as JSON on stdout.")]
 Force = Annotated[bool, Flag("--force", help="Overwrite the input model and its data files.")]
-Exact = Annotated[bool, Flag("--exact", help="Run every MaxPool in unpool, and every product as the model writes it.")]
+Exact = Annotated[bool, Flag("--exact", help="Every MaxPool in unpool; no fast algorithms.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
 CompatWord = Annotated[Compat, Choice("--compat", help="Follow the standard's text, or onnxruntime where they differ.")]
 IndexWord = Annotated[IndexSpace, Choice("--index-space", help=INDEX_SPACE_HELP)]

@@ -27,26 +27,26 @@ _UNITS = {"": 1, "B": 1, **{unit.upper(): size for unit, size in BYTE_UNITS.item
 
 READ = ", ".join(each.suffixes[0] for each in FORMATS)
 WRITTEN = ", ".join(each.suffixes[0] for each in FORMATS if each.is_written)
-INPUT_HELP = f"{READ}, a folder of these, or - for stdin; NAME=PATH for one of several inputs."
-OUTPUT_HELP = f"{WRITTEN}; a folder (a new one with / at its end) for one file per input; or - for standard output."
-NAME_HELP = "The model's output to write; several for .npz, or for a folder with a file for each."
-WHITE_HELP = "Pixel value that is rescaled to 255, e.g. 4095 for 12-bit data; 255 switches rescaling off."
-MEAN_HELP = "Subtract after --scale; one, or one per channel."
-STD_HELP = "Divide after --mean; one, or one per channel."
-PAGES_HELP = "Take the pages of a .tif as a batch, one after another where the model's batch is fixed."
-PAGES_DEFAULT = "depth of volumes; channels of pictures, where there are as many"
-THRESHOLD_HELP = "For one channel of scores: class 1 above it, else class 0; 0.5 for probabilities, 0 for logits."
-PALETTE_HELP = "Colours of the classes, #rrggbb,#rrggbb."
+INPUT_HELP = f"{READ}, a folder of these, or - for standard input; NAME=PATH if the model has several inputs."
+OUTPUT_HELP = f"{WRITTEN}; a folder (end a new one with /) for one file per input; or - for standard output."
+NAME_HELP = "Output of the model to write; repeat it for .npz, or for a folder with one file per output."
+WHITE_HELP = "Pixel value of white, which is rescaled to 255, e.g. 4095 for 12-bit data; 255 disables rescaling."
+MEAN_HELP = "Subtract from the pixels after --scale; one value, or one per channel."
+STD_HELP = "Divide the pixels after --mean; one value, or one per channel."
+PAGES_HELP = "Treat the pages of a .tif as a batch; in turn if the batch size of the model is fixed."
+PAGES_DEFAULT = "depth of a volume; channels, if the model has as many"
+THRESHOLD_HELP = "For one channel of scores: class 1 above it, else class 0. Use 0.5 for probabilities, 0 for logits."
+PALETTE_HELP = "Colours of the classes, #rrggbb, comma separated."
 FORMAT_HELP = "Format of the files in an output folder, or of standard output."
 FORMAT_DEFAULT = "png for classes and --overlay, else npy"
-TILE_HELP = "Run in tiles, with the same results: size along every axis, e.g. 512, by axis, or auto to fit memory."
-MEMORY_HELP = "Memory limit of the process, e.g. 2GiB; turns on tiles."
+TILE_HELP = "Run in tiles, with the same results: 512 along every axis, 512x256 by axis, or auto to fit memory."
+MEMORY_HELP = "Memory limit of the process, e.g. 2GiB; implies --tile auto."
 MEMORY_DEFAULT = "with --tile auto, half of the free memory"
-KEEP_GOING_HELP = "Leave out inputs that cannot be read or do not fit; exit with 1."
-EMPTY_HELP = "Run images smaller than the model's smallest input: inner values are empty."
+KEEP_GOING_HELP = "Skip inputs that cannot be read or do not fit the model; the exit code is then 1."
+EMPTY_HELP = "Run images that are smaller than the smallest input of the model, so that inner values are empty."
 BLEND_HELP = "Average overlapping tiles, for models that cannot be tiled exactly (global pooling, attention)."
 OVERLAP_HELP = "Overlap of neighbouring tiles, 0 to 0.9 (only with --blend)."
-SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address, into .zarr, .npy or .tif; needs --tile N."
+SCHEDULER_HELP = "Run the tiles on the Dask cluster at this address; needs --tile N and a .zarr, .npy or .tif output."
 
 
 def tile_size(option: str, text: str) -> tuple[int, ...] | int | str:
@@ -102,7 +102,7 @@ class RunConfig:
         tuple[float, ...] | None, text_option("NUMBERS", STD_HELP, "by the model"), Parser(positive_numbers)
     ] = None
     layout: options.LayoutWord = options.Layout.NCHW
-    argmax: Annotated[bool, Flag("--argmax", help="Write the number of the best class.")] = False
+    argmax: Annotated[bool, Flag("--argmax", help="Write the class with the highest score.")] = False
     pages: Annotated[options.Pages | None, Choice(help=PAGES_HELP, show_default=PAGES_DEFAULT)] = None
     threshold: Annotated[float | None, text_option("NUMBER", THRESHOLD_HELP), Parser(number)] = None
     softmax: Annotated[bool, Flag("--softmax", help="Write probabilities: the softmax over the classes.")] = False

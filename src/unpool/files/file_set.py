@@ -72,7 +72,7 @@ class FileSet:
         """Make a folder, not its parents, unless it exists; it is removed if no files appear."""
         with defer_signals(), write_errors(folder):
             if not folder.parent.is_dir():
-                raise MissingFileError(f"{folder.parent}: no such folder for the output. Make it first.")
+                raise MissingFileError(f"{folder.parent}: no such folder for the output. Create it first.")
             with suppress(FileExistsError):  # made by another process at the same time
                 if not folder.is_dir():
                     folder.mkdir()

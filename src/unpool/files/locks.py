@@ -157,7 +157,7 @@ def _take(path: Path, target: Path) -> int:
 
 def _open(path: Path, target: Path) -> int:
     if not path.parent.is_dir():
-        raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.")
+        raise MissingFileError(f"{target.parent}: no such folder for the output. Create it first.")
     flags = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)

@@ -73,7 +73,7 @@ def resolve_target(target: Path) -> Path:
             mode = place.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             if not place.parent.is_dir():
-                raise MissingFileError(f"{target.parent}: no such folder for the output. Make it first.") from None
+                raise MissingFileError(f"{target.parent}: no such folder for the output. Create it first.") from None
             if not os.access(place.parent, os.W_OK):
                 reason = "its folder is write-protected"
                 raise WriteError(f"{target}: cannot be written ({reason}). Choose another place.") from None

@@ -22,16 +22,16 @@ def bench(
     inputs: options.RunInputs = None,
     layout: options.LayoutWord = options.Layout.NCHW,
     size: options.Size = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Runs that do not count.")] = 3,
-    iterations: Annotated[int, typer.Option(min=1, help="Runs that count.")] = 20,
+    warmup: Annotated[int, typer.Option(min=0, help="Runs before the timed ones.")] = 3,
+    iterations: Annotated[int, typer.Option(min=1, help="Timed runs.")] = 20,
     threads: options.Threads = None,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
-    tune: Annotated[bool, options.Flag("--tune", help="Choose the fastest runtime first, as tune=True does.")] = False,
+    tune: Annotated[bool, options.Flag("--tune", help="Use OpenVINO if it is faster, as with tune=True.")] = False,
     as_json: options.Json = False,
 ) -> CommandResult:
-    """Time a model and each of its nodes, next to onnxruntime; each runs in a process of its own.
+    """Time a model and each of its nodes in unpool and in onnxruntime, each in its own process.
 
     Example: unpool bench segnet.onnx --size height=360 --size width=480
     """

@@ -13,17 +13,17 @@ from unpool.errors import suggest_name
 
 OTHER_HELP = "A second ONNX file, to compare with the first."
 AGAINST_HELP = (
-    "Comma-separated: onnxruntime, reference (of onnx), openvino, torch, unpool. torch runs no ONNX file: it computes "
-    "each MaxPool, MaxUnpool and ConvTranspose by itself, from the inputs that unpool gives it."
+    "Comma-separated: onnxruntime, reference (onnx's), openvino, torch, unpool. torch runs no ONNX file: it computes "
+    "each MaxPool, MaxUnpool and ConvTranspose separately, on the inputs that unpool computed."
 )
 AGAINST_DEFAULT = "onnxruntime; unpool for two models"
 TOLERANCE_HELP = (
-    "Tolerance of floats, relative to the largest element of the value; by default set by the narrowest float type on "
-    "the way to it. Integers must be equal."
+    "Tolerance of floats, relative to the largest element of the value. The default depends on the narrowest float "
+    "type on the way to the value. Integers must be equal."
 )
 TOLERANCE_DEFAULT = "float64 1e-10, float32 1e-4, float16 0.01, bfloat16 0.05"
-BISECT_HELP = "Also run the model with one pass of unpool more each time, and name those that change an output."
-SHARE_HELP = "Share of the elements of a value that may exceed the tolerance."
+BISECT_HELP = "Also run the model with one more pass of unpool each time, and name the passes that change an output."
+SHARE_HELP = "Share of the elements that may differ by more than the tolerance."
 
 
 @command
@@ -35,19 +35,19 @@ def compare(
     layout: options.LayoutWord = options.Layout.NCHW,
     size: options.Size = None,
     tolerance: Annotated[str | None, options.text_option("NUMBER", TOLERANCE_HELP, TOLERANCE_DEFAULT)] = None,
-    ulp: Annotated[int, typer.Option(min=0, help="Tolerance of floats in units of the last place, in addition.")] = 0,
+    ulp: Annotated[int, typer.Option(min=0, help="Tolerance of floats in units of the last place.")] = 0,
     share: Annotated[float, typer.Option(min=0, max=1, help=SHARE_HELP)] = 0.0,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     bisect_passes: Annotated[bool, options.Flag("--bisect-passes", help=BISECT_HELP)] = False,
-    every: Annotated[bool, options.Flag("--all", help="List every value, not only where it begins to differ.")] = False,
+    every: Annotated[bool, options.Flag("--all", help="List every value, not only first differences.")] = False,
     as_json: options.Json = False,
 ) -> CommandResult:
-    """Compare a model in several runtimes, or two models: the outputs, the first node that differs, and how far.
+    """Compare a model in several runtimes, or two models: outputs, and the first node that differs.
 
-    Exits with 1 where values differ (of two models, where outputs do), else with 4 where a runtime cannot run it.
-    Indices that differ are counted apart: where elements tie, where they almost do, and where one runtime is wrong.
+    The exit code is 1 if values differ (for two models: if outputs differ), else 4 if a runtime cannot run the model.
+    Differing indices are classified: the elements tie, they almost tie, or one runtime is wrong.
 
     Example: unpool compare segnet.onnx --against onnxruntime,openvino
     """

@@ -20,16 +20,16 @@ def compile(
     ] = None,
     level: Annotated[
         str,
-        typer.Option(help="Level of instructions of the processors that run the model, such as x86-64-v3."),
+        typer.Option(help="Lowest level of the processors that run the model, such as x86-64-v3."),
     ] = "native",
     force: options.Force = False,
-    exact: Annotated[bool, options.Flag("--exact", help="No fast algorithms, and every MaxPool by unpool.")] = False,
+    exact: Annotated[bool, options.Flag("--exact", help="Every MaxPool in unpool; no fast algorithms.")] = False,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Write the model for onnxruntime in C, C++, C#, Java or Rust, with the library of unpool.onnxruntime.
+    """Write a model for programs in C, C++, C#, Java or Rust that run it by onnxruntime with unpool's library.
 
     Example: unpool compile segnet.onnx --shape image=1,3,480,640 -o segnet-compiled.onnx
     """

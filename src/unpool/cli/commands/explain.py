@@ -15,12 +15,12 @@ _INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
 OPERATOR_HELP = "MaxPool, MaxUnpool or ConvTranspose."
 SETTINGS_HELP = (
-    "size, the spatial sizes of X, such as size=7x9; and attributes such as kernel_shape=3 strides=2,2 pads=0,1,0,1 "
-    "auto_pad=SAME_UPPER. One integer stands for all axes."
+    "The spatial sizes of X, such as size=7x9, and attributes, such as kernel_shape=3 strides=2,2 pads=0,1,0,1 "
+    "auto_pad=SAME_UPPER. One integer applies to all axes."
 )
 OPSET_HELP = "The opset that selects the version."
-TO_HELP = "Another opset: what changed up to its version."
-LAYOUT_HELP = "NHWC: the versions of onnxruntime's domain com.ms.internal.nhwc."
+TO_HELP = "Another opset, to list what changed up to its version."
+LAYOUT_HELP = "NHWC explains the versions of onnxruntime's domain com.ms.internal.nhwc."
 
 
 @command
@@ -35,9 +35,9 @@ def explain(
     compat: options.CompatWord = options.Compat.SPEC,
     as_json: options.Json = False,
 ) -> CommandResult:
-    """Print what a version of an operator accepts, what changed between two, or what it does to sizes, as a drawing.
+    """Print what a version of an operator accepts, what changed between two versions, or how sizes are computed.
 
-    In the drawing # is a tap on an element, o one on padding, or on what is cut off, and - a gap of the window.
+    In the drawing, # is a tap on an element, o a tap on padding or a cropped position, and - a gap of the dilation.
 
     Example: unpool explain MaxPool size=7x9 kernel_shape=3 strides=2 pads=1 ceil_mode=1
     """

@@ -41,21 +41,21 @@ def export(
     module: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help=MODULE_HELP)],
     output: options.ModelOutput,
     example: Annotated[list[str], typer.Option(metavar="SHAPE", help=EXAMPLE_HELP, show_default=False)],
-    dynamic: Annotated[bool, Flag("--dynamic", help="Make batch, height and width dynamic too.")] = False,
+    dynamic: Annotated[bool, Flag("--dynamic", help="Make numeric batch, height and width dynamic, too.")] = False,
     weights: Annotated[Path | None, typer.Option(help="A state_dict for the module.", show_default=False)] = None,
     opset: Annotated[int | None, typer.Option(min=9, help="Opset of the file.", show_default="the exporter's")] = None,
-    dynamo: Annotated[bool, Flag("--dynamo/--no-dynamo", help="Export with torch.export, or by tracing.")] = True,
-    verify: Annotated[bool, Flag("--verify/--no-verify", help="Compare file and module at several sizes.")] = True,
-    scale: Annotated[str | None, text_option("NUMBER", "Metadata: factor of pixels.")] = None,
+    dynamo: Annotated[bool, Flag("--dynamo/--no-dynamo", help="Use torch.export, or the older exporter.")] = True,
+    verify: Annotated[bool, Flag("--verify/--no-verify", help="Compare file and module for several sizes.")] = True,
+    scale: Annotated[str | None, text_option("NUMBER", "Metadata: factor for pixels.")] = None,
     mean: Annotated[str | None, text_option("NUMBERS", "Metadata: subtracted after --scale.")] = None,
     std: Annotated[str | None, text_option("NUMBERS", "Metadata: divides after --mean.")] = None,
     white: Annotated[str | None, text_option("NUMBER", "Metadata: the pixel value of white.")] = None,
-    classes: Annotated[str | None, text_option("NAMES", "Metadata: class names, with commas.")] = None,
+    classes: Annotated[str | None, text_option("NAMES", "Metadata: class names, comma separated.")] = None,
     palette: Annotated[str | None, text_option("COLOURS", "Metadata: one #rrggbb per class.")] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Write a torch module as ONNX with MaxUnpool kept, for any batch, height and width, and compare it with torch.
+    """Export a torch module to ONNX, with one MaxUnpool per unpooling, and compare the file with the module.
 
     Example: unpool export nets:segnet -o segnet.onnx --example 1x3xHxW --dynamic --scale 1/255
     """

@@ -35,7 +35,7 @@ def inspect(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Print the inputs, the outputs and the plan of a model, and what images it takes.
+    """Print the inputs, outputs and plan of a model, its receptive field, smallest input and memory.
 
     The plan has the nodes of unpool's operators: which runtime computes each, and why.
 
@@ -55,7 +55,7 @@ def inspect(
 
 @command
 def check(model: options.ModelPath, size: options.Size = None, as_json: options.Json = False) -> CommandResult:
-    """List nodes that runtimes interpret differently, or that are probably mistakes; exit with 1 if any.
+    """List nodes that runtimes interpret differently, or that are probably wrong; the exit code is then 1.
 
     Example: unpool check segnet.onnx
     """

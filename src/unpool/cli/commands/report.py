@@ -19,15 +19,15 @@ def report(
     inputs: options.RunInputs = None,
     layout: options.LayoutWord = options.Layout.NCHW,
     size: options.Size = None,
-    iterations: Annotated[int, typer.Option(min=0, help="Runs that are timed; 0 for no times.")] = 10,
-    accuracy: Annotated[bool, options.Flag(help="Evaluate every step once more in float64.")] = True,
+    iterations: Annotated[int, typer.Option(min=0, help="Timed runs; 0 skips the times.")] = 10,
+    accuracy: Annotated[bool, options.Flag(help="Evaluate every node again in float64.")] = True,
     threads: options.Threads = None,
     compat: options.CompatWord = options.Compat.SPEC,
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Write one page about a model: plan, times, accuracy, findings, memory, feature maps and window arithmetic.
+    """Write an HTML page about a model: plan, times, accuracy, findings, memory and feature maps.
 
     Example: unpool report segnet.onnx -i photo.png -o report.html
     """
@@ -45,7 +45,7 @@ def report(
     if is_same(output, model):
         raise UsageError(f"-o {output}: is the model that is read. Choose another file.")
     if not output.parent.is_dir():
-        raise MissingFileError(f"{output.parent}: no such folder for the output. Make it first.")
+        raise MissingFileError(f"{output.parent}: no such folder for the output. Create it first.")
     arguments = options.semantics(compat, index_space, exact=exact, threads=threads)
     sizes = options.parse_sizes(size)
     feed = one_feed(inputs, slots(open_session(model, **arguments)), layout) if inputs else None

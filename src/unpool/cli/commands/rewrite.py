@@ -27,7 +27,7 @@ def fix(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Repair an exported model: ScatterND becomes MaxUnpool, two pools one, and indices count in the right tensor.
+    """Repair an exported model: ScatterND becomes MaxUnpool, two equal pools become one, indices are corrected.
 
     Example: unpool fix exported.onnx -o fixed.onnx
     """
@@ -53,7 +53,7 @@ def fix(
 @command
 def lower(
     model: options.ModelPath,
-    target: Annotated[options.TargetName, options.Choice("--for", help="Runtime of the model.", show_default=False)],
+    target: Annotated[options.TargetName, options.Choice("--for", help="Runtime to write it for.", show_default=False)],
     output: options.ModelOutput,
     force: options.Force = False,
     size: options.VerifySize = None,
@@ -62,7 +62,7 @@ def lower(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Write the model for a runtime without MaxUnpool or Indices, with the same results.
+    """Rewrite a model for a runtime without MaxUnpool or Indices, with the same results.
 
     Example: unpool lower segnet.onnx --for openvino -o segnet-openvino.onnx
     """
@@ -88,7 +88,7 @@ def lower(
 @command
 def upgrade(
     model: options.ModelPath,
-    opset: Annotated[int, typer.Option(min=1, help="The opset to reach.", show_default=False)],
+    opset: Annotated[int, typer.Option(min=1, help="Opset of the new model.", show_default=False)],
     output: options.ModelOutput,
     force: options.Force = False,
     size: options.VerifySize = None,
@@ -97,7 +97,7 @@ def upgrade(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Write the model in a newer opset, with the same results; if that is impossible, say why and write nothing.
+    """Rewrite a model in a newer opset, with the same results; if that is impossible, say why and write nothing.
 
     Example: unpool upgrade segnet9.onnx --opset 22 -o segnet22.onnx
     """
@@ -118,7 +118,7 @@ def canonicalise(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> CommandResult:
-    """Write auto_pad and output_shape of a model as explicit pads, which every runtime reads alike.
+    """Replace auto_pad and output_shape by explicit pads, which all runtimes interpret in the same way.
 
     Example: unpool canonicalise model.onnx -o explicit.onnx
     """

@@ -16,18 +16,18 @@ PHOTOGRAPH, MODEL, MASK, OVERLAY = "coins.png", "coins.onnx", "coins-mask.png", 
 
 @command
 def demo(threads: Threads = None, quiet: Quiet = False, verbose: Verbose = False) -> CommandResult:
-    """Find the coins in a photograph: writes it, its model, the mask and an overlay into this folder, as coins*."""
+    """Find the coins in a photograph; write the photograph, the model, the mask and an overlay to this folder."""
     return CommandResult(run_demo(Path.cwd(), threads))
 
 
 def warmup(
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", help="Element type; several times for several.", show_default="float32"),
+        typer.Option("--type", help="Element type; repeatable.", show_default="float32"),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Compile the common kernels now, so that no first call has to wait for them."""
+    """Compile the common kernels now, so that first calls need not wait for them."""
     with guard(quiet=True):  # it has a bar of its own
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -51,7 +51,7 @@ def warmup(
 
 @command
 def doctor(as_json: Json = False) -> CommandResult:
-    """Say what this machine offers: versions, processor, Numba, its cache, extras that are missing, devices."""
+    """Print a diagnosis of this installation: versions, processor, Numba, cache, missing packages, devices."""
     from unpool.doctor import examine
 
     diagnosis = examine()
@@ -64,7 +64,7 @@ def completion(
         Shell, typer.Argument(metavar="SHELL", help="The shell.", show_default=False, case_sensitive=False)
     ],
 ) -> None:
-    """Print a script with which a shell completes commands and options.
+    """Print a script that makes a shell complete commands and options.
 
     Example: unpool completion bash > ~/.local/share/bash-completion/completions/unpool
     """
