@@ -11,19 +11,19 @@ NAMES = {"": "ONNX (`ai.onnx`)", "com.ms.internal.nhwc": "ONNX Runtime's channel
 HEAD = """\
 # Versions
 
-What each version of MaxPool, MaxUnpool and ConvTranspose accepts, for readers who write models or choose an opset.
+For everyone who writes models or chooses an opset: what each version of MaxPool, MaxUnpool and ConvTranspose accepts.
 `python docs/versions.py` writes this page from the tables in `operators/contract.py` and `operators/unpool_domain.py`,
 which the package itself uses.
 
 The opset of a model selects the newest version up to that number. A function call without `opset` uses the newest
-version. An attribute, a type or a second output that a version does not have is an error, which names the version that
-has it. Indices and `output_shape` inputs are int64. A star marks required attributes; italics mark what is new.
+version. If a version lacks an attribute, a type or a second output, the error names the version that has it. Indices and
+`output_shape` inputs are int64. A star marks required attributes; italics mark what is new in a version.
 """
 OWN = """\
 ## The domain `unpool`
 
-Nodes that a session of onnxruntime runs [with the library of unpool](tasks/in-onnxruntime.md#node-by-node), in version
-1 of the domain. T is the type of X."""
+onnxruntime runs these nodes [with the library of unpool](tasks/in-onnxruntime.md#node-by-node). The version of the domain
+is 1. T is the type of X."""
 
 
 def page() -> str:
