@@ -12,9 +12,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import unpool
-from tests.support import models, models_old
+from tests.support import models
 from unpool.onnxruntime import InferenceSession, passes
-from unpool.onnxruntime.passes import NAMES, Pass
+from unpool.onnxruntime.passes import Pass
 
 ROUNDING = 1e-5
 SPIN = "session.intra_op.spin_duration_us"
@@ -134,16 +134,6 @@ def test_types_that_onnxruntime_refuses(dtype):
     assert_equal([z], [unpool.conv_transpose(u, models.random(3, 2, 2, 2, dtype=dtype))], ROUNDING)
 
 
-@pytest.mark.parametrize("name", ["segnet_1", "segnet_6", "segnet_9"])
-def test_old_opsets(name):
-    """Models of opset 1 to 9 run, also those of opset 6 and earlier, which onnxruntime does not run alone."""
-    network = getattr(models_old, name)()
-    x = models.random(*network.shape, seed=3)
-    (got,) = InferenceSession(network.model).run(None, {"x": x})
-    expected = network.compute(x)
-    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
-
-
 def with_activation():
     """A ConvTranspose and the activation behind it."""
     return models.model(
@@ -153,142 +143,6 @@ def with_activation():
         }""",
         w=models.random(3, 4, 2, 2),
     )
-
-
-def with_snake():
-    """A large Snake of a sum that is read twice."""
-    return models.model(
-        """g (float[1, 16, 4000] v, float[1, 16, 4000] r) => (float[1, 16, 4000] y, float[1, 16, 4000] z) {
-            x = Add (v, r)
-            a = Mul (x, f)
-            s = Sin (a)
-            p = Pow (s, e)
-            q = Mul (p, g)
-            y = Add (x, q)
-            z = Neg (x)
-        }""",
-        f=np.abs(models.random(1, 16, 1)),
-        g=np.abs(models.random(1, 16, 1, seed=1)),
-        e=np.float32(2),
-    )
-
-
-def with_volumes():
-    """A Conv of volumes, large enough to be converted, and an activation behind it."""
-    return models.model(
-        """g (float[1, 32, 16, 24, 24] x) => (float[1, 32, 16, 24, 24] z) {
-            y = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, w)
-            z = Relu (y)
-        }""",
-        w=models.random(32, 32, 3, 3, 3),
-    )
-
-
-def with_slope():
-    """A PRelu of one slope, large enough to be replaced."""
-    return models.model(
-        "g (float[1, 3, 64, 64] x) => (float[1, 3, 64, 64] z) { z = PRelu (x, s) }", s=np.float32([[[0.2]]])
-    )
-
-
-def with_scatter():
-    """An unpooling as torch's exporter writes it."""
-    torch = pytest.importorskip("torch", reason="a wheel is tested without torch, whose exporter writes this model")
-    from tests.cases import decomposed
-
-    return decomposed.export(decomposed.RoundTrip(2, True, 2), torch.randn((1, 3, 8, 8)))
-
-
-FIRES = {
-    "inline": models.with_function,
-    "lift_opset": lambda: models_old.segnet_6().model,
-    "fuse_unpool": with_scatter,
-    "reduce_strength": with_slope,
-    "convert_conv": with_volumes,
-    "fuse_snake": with_snake,
-    "fuse_activation": with_activation,
-}
-"""By pass a model that it changes."""
-
-
-def test_every_pass_has_a_model():
-    """The harness below knows every pass of the list."""
-    assert set(FIRES) == NAMES
-    assert all(each.why for each in passes.PASSES)
-
-
-def dumped(folder):
-    """The names of the passes that wrote a model."""
-    return {path.stem.partition("_")[2] for path in folder.glob("*.onnx")}
-
-
-@pytest.mark.parametrize("name", FIRES)
-def test_a_pass_changes_no_result(name, tmp_path, monkeypatch):
-    """With the pass, which says that it ran, and without it, results are the same but for rounding."""
-    monkeypatch.setenv("UNPOOL_DUMP", str(tmp_path))
-    model = FIRES[name]()
-    session = InferenceSession(model)
-    assert name in dumped(tmp_path)
-    if name == "lift_opset":  # without it onnxruntime refuses the model
-        return
-    without = InferenceSession(model, disabled_optimizers={name})
-    assert_equal(outputs(session), outputs(without), ROUNDING)
-
-
-@pytest.mark.parametrize("name", sorted(NAMES - {"inline", "lift_opset"}))
-def test_a_pass_is_switched_off(name, tmp_path, monkeypatch):
-    """A pass does not run where its name is among the disabled optimizers, or where the options optimize nothing."""
-    monkeypatch.setenv("UNPOOL_DUMP", str(tmp_path))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    InferenceSession(FIRES[name](), disabled_optimizers=[name, "ConstantFolding"])
-    InferenceSession(FIRES[name](), options)
-    assert name not in dumped(tmp_path)
-
-
-def convolution(shape, weights, pads):
-    """A model of one Conv."""
-    sizes = ", ".join(map(str, shape))
-    w = models.random(*weights) / np.float32(np.prod(weights[1:]) ** 0.5)
-    return models.model(f"g (float[{sizes}] x) => (y) {{ y = Conv <pads = {pads}> (x, w) }}", w=w)
-
-
-CONVERTED = {
-    "two axes": ((1, 128, 40, 40), (128, 128, 3, 3), [1] * 4, True),
-    "three maps": ((1, 32, 64, 64), (3, 32, 7, 7), [3] * 4, True),
-    "one by one": ((1, 64, 40, 40), (64, 64, 1, 1), [0] * 4, False),
-    "few elements": ((1, 16, 7, 7), (16, 16, 3, 3), [1] * 4, False),
-    "one axis": ((1, 64, 9000), (64, 64, 3), [1, 1], False),
-}
-
-
-@pytest.mark.parametrize("name", CONVERTED)
-def test_convs_that_gain_are_converted(name):
-    """Unpool computes a Conv over two axes where that saves more than the changes of the layout cost."""
-    shape, weights, pads, is_converted = CONVERTED[name]
-    model = convolution(shape, weights, pads)
-    session = InferenceSession(model)
-    assert [row.operator for row in session.plan] == ["ConvTranspose"] * is_converted
-    x = models.random(*shape)
-    (got,), (expected,) = session.run(None, {"x": x}), plain_session(model).run(None, {"x": x})
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("name", ["Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Tanh", "Sigmoid"])
-def test_activations_become_part_of_a_conv_transpose(name):
-    """With the bits that onnxruntime gives; Tanh and Sigmoid are its own, which are faster there."""
-    bounds = ", low, high" if name == "Clip" else ""
-    model = models.model(
-        f"""g (float[1, 8, 12, 12] x) => (y) {{
-            t = ConvTranspose <strides = [2, 2]> (x, w)
-            y = {name} (t{bounds})
-        }}""",
-        w=models.random(8, 4, 4, 4), low=np.float32(-0.5), high=np.float32(2),
-    )  # fmt: skip
-    session, without = InferenceSession(model), InferenceSession(model, disabled_optimizers={"fuse_activation"})
-    assert ("folded" in session.plan[0].text) == (name not in ("Tanh", "Sigmoid"))
-    x = models.random(1, 8, 12, 12)
-    np.testing.assert_array_equal(session.run(None, {"x": x})[0], without.run(None, {"x": x})[0])
 
 
 def use_pass(monkeypatch, run):

@@ -4,7 +4,7 @@ import logging
 
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import unpool
 from tests.support import models
@@ -170,6 +170,15 @@ def test_no_function_is_left(name):
     assert "my" not in str(flat.graph)
     assert "ref_attr_name" not in str(flat.graph)
     assert model.SerializeToString() == before
+
+
+def test_functions_are_inlined_with_their_weights():
+    """Large weights of the model are still there, and still constant."""
+    model = models.with_function()
+    model.graph.initializer.append(numpy_helper.from_array(models.random(40, 40), "large"))
+    flat = inline(model)
+    assert {tensor.name for tensor in flat.graph.initializer} == {"w1", "large"}
+    assert [value.name for value in flat.graph.input] == ["x"]
 
 
 def test_an_operator_of_another_version_is_logged(caplog):

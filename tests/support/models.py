@@ -250,29 +250,21 @@ def plain_pools(size="8, 8", attributes=POOL, opset=17, kind="float"):
     )
 
 
-def folding(after, opset=17, group=1, **constants):
-    """A ConvTranspose `t` of 4 channels, (1, 4, h, w), with `after` making y from it."""
-    return model(
-        f"folding (float[1, 2, 3, 4] x) => (float[n, c, h, w] y) "
-        f"{{ t = ConvTranspose <strides = [2, 2], group = {group}> (x, w1, b1) {after} }}",
-        opset=opset,
-        w1=random(2, 4 // group, 3, 3),
-        b1=random(4),
-        **constants,
-    )
-
-
 def weights_from_nodes():
     """Weights from a Constant node behind an Identity, a BatchNormalization and a Mul by a Constant node."""
-    weights = numpy_helper.from_array(random(2, 4, 2, 2), "value")
-    made = folding("n = BatchNormalization (t, ns, nb, nm, nv) two = Constant <value_float = 2.0> () y = Mul (n, two)")
-    made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in batch_norm("n", 4).items())
-    constant = helper.make_node("Constant", [], ["w0"], value=weights)
-    made.graph.node.insert(0, constant)
-    made.graph.node.insert(1, helper.make_node("Identity", ["w0"], ["w1"]))
-    kept = [tensor for tensor in made.graph.initializer if tensor.name != "w1"]
-    del made.graph.initializer[:]
-    made.graph.initializer.extend(kept)
+    made = model(
+        """grow (float[1, 2, 3, 4] x) => (float[n, c, h, w] y) {
+            w1 = Identity (w0)
+            t = ConvTranspose <strides = [2, 2]> (x, w1, b1)
+            n = BatchNormalization (t, ns, nb, nm, nv)
+            two = Constant <value_float = 2.0> ()
+            y = Mul (n, two)
+        }""",
+        b1=random(4),
+        **batch_norm("n", 4),
+    )
+    value = numpy_helper.from_array(random(2, 4, 2, 2), "value")
+    made.graph.node.insert(0, helper.make_node("Constant", [], ["w0"], value=value))
     return made
 
 

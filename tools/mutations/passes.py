@@ -2,8 +2,7 @@
 
 from tools.mutations.record import PASSES, Mutation
 
-VALUES = "tests/passes/test_pass_values.py"
-SESSION = "tests/onnxruntime/test_session.py"
+TESTS = "tests/passes/test_passes.py"
 
 MUTATIONS = (
     Mutation(
@@ -12,7 +11,7 @@ MUTATIONS = (
         "alpha=slope.item())",
         "alpha=abs(slope.item()))",
         "a PRelu of one negative slope becomes a LeakyRelu of a positive one",
-        VALUES,
+        TESTS,
     ),
     Mutation(
         PASSES,
@@ -20,7 +19,7 @@ MUTATIONS = (
         'cut = [0] * len(reach) if padding == b"VALID" else pads',
         'cut = [0] * len(reach) if padding == b"VALID" else [pad and 1 for pad in pads]',
         "a converted Conv has pads of 1 where it has larger ones",
-        SESSION,
+        TESTS,
     ),
     Mutation(
         PASSES,
@@ -28,6 +27,6 @@ MUTATIONS = (
         'zip(("min", "max"), node.input[1:], strict=False)',
         'zip(("max", "min"), node.input[1:], strict=False)',
         "the bounds of a Clip behind a ConvTranspose change places",
-        SESSION,
+        TESTS,
     ),
 )

@@ -1,0 +1,75 @@
+"""The list of passes: which run, what switches each of them off, and models that are large enough for them."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import unpool
+from tests.passes.cases import CASES, conv, prelu, waves
+from tests.support import models, models_old
+from tests.support.passes import check, operators
+from unpool.onnxruntime.passes import NAMES, PASSES
+
+VOLUMES = conv("pads = [1, 1, 1, 1, 1, 1]", (16, 16, 3, 3, 3), (1, 16, 20, 21, 22))
+FIRES = {
+    "inline": models.with_function,
+    "lift_opset": lambda: models_old.segnet_6().model,
+    "fuse_unpool": CASES["an unpooling as torch writes it"].model,
+    "reduce_strength": prelu(np.float32([[[0.2]]]), "LeakyRelu", (1, 3, 64, 64)).model,
+    "convert_conv": VOLUMES.model,
+    "fuse_snake": waves(shape=(1, 4, 10000)).model,
+    "fuse_activation": CASES["Relu (t)"].model,
+}
+"""By pass a model that it changes."""
+
+
+def test_every_pass_has_a_model():
+    """And a reason why it stands where it does."""
+    assert set(FIRES) == NAMES
+    assert all(each.why for each in PASSES)
+
+
+def basic():
+    """Options that are not those of the highest level, at which a model stays as it is written."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return options
+
+
+@pytest.mark.parametrize("each", PASSES, ids=lambda each: each.name)
+def test_a_pass_runs_unless_it_is_switched_off(each, tmp_path, monkeypatch):
+    """By its name among the disabled optimizers, by the level of the options, and with exact=True if it rounds."""
+    model = FIRES[each.name]()
+    words = (
+        [] if each.is_needed else [{"disabled_optimizers": [each.name, "ConstantFolding"]}, {"sess_options": basic()}]
+    )
+    words += [] if each.is_exact else [{"exact": True}]
+    for number, given in enumerate([{}, *words]):
+        monkeypatch.setenv("UNPOOL_DUMP", str(tmp_path / str(number)))
+        unpool.InferenceSession(model, **given)
+        dumped = {path.stem.partition("_")[2] for path in tmp_path.glob(f"{number}/*.onnx")}
+        assert (each.name in dumped) == (number == 0), given
+
+
+SIZES = {
+    "two axes": (conv("pads = [1, 1, 1, 1]", (128, 128, 3, 3), (1, 128, 40, 40)), True),
+    "three maps, the last of a generator": (conv("pads = [3, 3, 3, 3]", (3, 32, 7, 7), (1, 32, 64, 64)), True),
+    "three axes": (VOLUMES, True),
+    "few elements of three axes": (conv("pads = [1, 1, 1, 1, 1, 1]", (16, 16, 3, 3, 3), (1, 16, 6, 5, 6)), False),
+    "many maps of a large window": (conv("pads = [3, 3, 3, 3]", (16, 32, 7, 7), (1, 32, 64, 64)), False),
+    "dilated": (conv("pads = [2, 2, 2, 2], dilations = [2, 2]", (64, 64, 3, 3), (1, 64, 40, 40)), False),
+    "few elements": (conv("pads = [1, 1, 1, 1]", (16, 16, 3, 3), (1, 16, 7, 7)), False),
+    "one by one": (conv("", (64, 64, 1, 1), (1, 64, 40, 40)), False),
+    "one axis": (conv("pads = [1, 1]", (64, 64, 3), (1, 64, 9000)), False),
+    "a small Snake": (waves(), False),
+    "a small Mish": (CASES["Mish"], False),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_nodes_are_replaced_where_that_saves_time(name):
+    """More than a node, and reading and writing other layouts, costs; results are the same but for rounding."""
+    case, is_replaced = SIZES[name]
+    x = models.random(*case.shape)
+    session = check(case.optimizer, case.model(), {"x": x}, 1e-5 if name == "one axis" else case.limit(x))
+    assert (operators(session) == case.after) == is_replaced
