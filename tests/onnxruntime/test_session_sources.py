@@ -1,6 +1,10 @@
 """Models that unpool does not read, or not alone: in onnxruntime's own format, and with data in the options."""
 
+import errno
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -78,3 +82,68 @@ def test_a_data_file_in_memory_is_not_pickled(path):
     """A session with such options says that it cannot be pickled, as another process has not got the file."""
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(unpool.InferenceSession(path, with_file()))
+
+
+def large(size):
+    """Matrices of so many rows behind a pool that unpool computes; float32."""
+    return models.model(
+        f"""g (float[1, 1, 2, {2 * size}] x) => (float[1, 1, 1, n] z) {{
+            y, i = MaxPool <{POOL}> (x)
+            a = MatMul (y, w0)
+            b = MatMul (a, w1)
+            z = MatMul (b, w2)
+        }}""",
+        **{f"w{number}": models.random(size, size, seed=number) / size for number in range(3)},
+    )
+
+
+def test_every_way_of_large_weights_gives_the_same(tmp_path, monkeypatch):
+    """In a file in memory; as values, where such a file is refused, or is not known; and inside of a written model."""
+    onnx.save(large(600), tmp_path / "model.onnx")
+    x = models.random(1, 1, 2, 1200)
+
+    def result(options=None):
+        session = unpool.InferenceSession(tmp_path / "model.onnx", options)
+        assert [row.runner for row in session.plan] == ["unpool"]
+        return session.run(None, {"x": x})[0]
+
+    def refuse(_):
+        raise OSError(errno.ENOSYS, "refused")
+
+    expected = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": x})[0]
+    found = [result()]
+    monkeypatch.setattr(os, "memfd_create", refuse, raising=False)
+    found.append(result())
+    monkeypatch.delattr(os, "memfd_create")
+    found.append(result())
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "written.onnx")
+    found.append(result(options))
+    for array in found:
+        np.testing.assert_array_equal(array, expected)
+
+
+PEAK = """
+import sys, onnxruntime, unpool
+from pathlib import Path
+unpool.InferenceSession
+Path("/proc/self/clear_refs").write_text("5")
+words = Path("/proc/self/status").read_text().split()
+before = int(words[words.index("VmRSS:") + 1])
+class_ = {"unpool": unpool, "onnxruntime": onnxruntime}[sys.argv[1]].InferenceSession
+session = class_(sys.argv[2])
+words = Path("/proc/self/status").read_text().split()
+print(int(words[words.index("VmHWM:") + 1]) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc, and files in memory are Linux's")
+def test_loading_takes_the_memory_of_onnxruntime(tmp_path):
+    """75 MB of weights are not in memory once more than onnxruntime has them, which is two times and more."""
+    onnx.save(large(2500), tmp_path / "model.onnx")
+
+    def peak(engine):
+        command = [sys.executable, "-c", PEAK, engine, str(tmp_path / "model.onnx")]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert peak("unpool") < 1.2 * peak("onnxruntime")

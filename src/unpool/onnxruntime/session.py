@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
@@ -107,11 +107,14 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         self._session_model = SessionModel(
             path_or_bytes, sess_options, Semantics(compat, index_space, exact), check_threads(threads), disabled & NAMES
         )
-        if disabled - NAMES:
-            others["disabled_optimizers"] = disabled - NAMES
 
-        def create(source: str | bytes, options: onnxruntime.SessionOptions) -> None:
-            super(InferenceSession, self).__init__(source, options, providers, provider_options, **others)
+        def create(source: str | bytes, options: onnxruntime.SessionOptions, when_parsed: Callable[[], object]) -> None:
+            def optimizers() -> Iterator[str]:  # onnxruntime iterates over them between parsing and optimizing
+                when_parsed()
+                yield from disabled - NAMES
+
+            words = others | {"disabled_optimizers": optimizers()}
+            super(InferenceSession, self).__init__(source, options, providers, provider_options, **words)
 
         self._open(create, providers, tuning_seconds(tune))
 
@@ -151,7 +154,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
     ) -> None:
         """Load the model again with other providers, as in onnxruntime."""
 
-        def create(source: str | bytes, options: onnxruntime.SessionOptions) -> None:
+        def create(source: str | bytes, options: onnxruntime.SessionOptions, _: Callable[[], object]) -> None:
             self._model_path = source if isinstance(source, str) else None
             self._model_bytes = source if isinstance(source, bytes) else None
             self._sess_options_initial = options

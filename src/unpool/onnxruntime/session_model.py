@@ -3,11 +3,13 @@
 import logging
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -16,7 +18,7 @@ from unpool.errors import UnpoolError, UnsupportedError
 from unpool.graph import weights
 from unpool.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.graph.graph import Graph, lift_constants
-from unpool.graph.load import FOLDERS_ENTRY, ModelSource, external_tensors, load, needs_libraries, stable_source
+from unpool.graph.load import FOLDERS_ENTRY, SMALL, ModelSource, external_tensors, load, needs_libraries, stable_source
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph, infer
 from unpool.graph.torch_operators import export_advice
@@ -35,15 +37,15 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
-from unpool.onnxruntime.source import data_folder, read, with_weights, without_weights
+from unpool.onnxruntime.source import as_bytes, as_memory_file, as_values, data_folder, path_of, read, split
 from unpool.passes.inline import check_functions, inline, shorten_domains
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
 ORT_IDENTIFIER = b"ORTM"  # behind the first four bytes of a file
 NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same
 
-Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions], None]
-"""Creates a session of onnxruntime from a path or bytes."""
+Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions, Callable[[], object]], None]
+"""Creates a session of onnxruntime from a path or bytes, and calls a function when these are parsed, if it can."""
 
 _log = logging.getLogger("unpool")
 
@@ -58,6 +60,12 @@ class _Candidate(NamedTuple):
     engines: tuple[Engine, ...] = ()
     refused: Mapping[str, str] = MappingProxyType({})  # reasons by nodes that engines compute
     values: Mapping[str, onnxruntime.OrtValue] = MappingProxyType({})  # of the options; the session copies them
+    file: BinaryIO | None = None  # in memory, whose path `source` is
+
+    def create(self, create: Create) -> None:
+        """Create its session, and free what that was parsed from."""
+        with self.file or nullcontext():
+            create(self.source, self.options, partial(self.file.truncate, 0) if self.file else lambda: None)
 
 
 class _ChangedModel(NamedTuple):
@@ -113,7 +121,7 @@ class SessionModel:
         refusals: dict[str, Exception] = {}  # by candidate
         for candidate in self._candidates():
             try:
-                create(candidate.source, candidate.options)
+                candidate.create(create)
             except Exception as error:
                 if is_from_signal_handler(error):
                     raise
@@ -146,7 +154,8 @@ class SessionModel:
         key = repr((self.fingerprint(), sorted(self._disabled)))
         tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key), seconds)
         if tuned is not None:
-            create(tuned.content, self._registered(None, is_copied=True, domains="unpool"))
+            options = self._registered(None, is_copied=True, domains="unpool")
+            _Candidate("tuned", tuned.content, options).create(create)
             self.plan, self._engines = tuned.plan, (tuned.engine,)
 
     def _candidates(self) -> Iterator[_Candidate]:
@@ -187,7 +196,7 @@ class SessionModel:
             found = with_engines(plain, make_plan(plain, self.semantics, {}), self.semantics, self._threads)
             if found is None:
                 return
-            source = with_weights(found.model)
+            source = as_bytes(split(found.model))
         except UnpoolError as error:
             _log.info("%s: no node runs in onnx's ReferenceEvaluator: %s", source_name(self.given), error)
             return
@@ -197,26 +206,27 @@ class SessionModel:
 
     def _changed_candidate(self, changed: _ChangedModel, *, is_copied: bool) -> _Candidate | None:
         """The model after the passes, with nodes of unpool's domain; None if it cannot be written."""
-        model, is_placed = changed.model, self._has_own_nodes and changed.is_placed
+        folder = data_folder(changed.model)
+        is_written = self._options is not None and bool(self._options.optimized_model_filepath)
         values: dict[str, onnxruntime.OrtValue] = {}
-        has_values = is_copied and not (self._options is not None and self._options.optimized_model_filepath)
         try:
-            if has_values:
-                model, values = without_weights(model, self._hidden)
-            elif is_placed and model is self.given:
-                model = onnx.ModelProto()
-                model.CopyFrom(changed.model)
-            if is_placed:
-                place(model, changed.plan, changed.counts_in_output)
-            content = serialize(model, "model") if has_values else with_weights(model)
+            model = split(changed.model)
+            if self._has_own_nodes and changed.is_placed:
+                place(model.rest, changed.plan, changed.counts_in_output)
+            is_alone = folder is None and not is_written and not self.has_other_provider
+            file = as_memory_file(model) if is_alone else None  # of which onnxruntime makes one session only
+            if file is None and is_copied and not is_written and model.size() >= SMALL:
+                values = as_values(model, self._hidden)
+                model.weights.clear()
+            content = path_of(file) if file else as_bytes(model)
         except UnpoolError as error:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
-        domains, folder = "unpool" if self._has_own_nodes else "all", data_folder(changed.model)
-        options = self._registered(_opset(model), is_copied=is_copied, folder=folder, domains=domains)
+        domains = "unpool" if self._has_own_nodes else "all"
+        options = self._registered(_opset(model.rest), is_copied=is_copied, folder=folder, domains=domains)
         if values:
             options.add_external_initializers(list(values), list(values.values()))
-        return _Candidate("after the passes", content, options, changed.plan, values=values)
+        return _Candidate("after the passes", content, options, changed.plan, values=values, file=file)
 
     def _read(self) -> onnx.ModelProto | None:
         """The model; None if unpool cannot read it: onnxruntime can, or has its own words for what is wrong."""

@@ -6,24 +6,29 @@ passes change the graph; then onnxruntime gets them:
 | weights | onnxruntime gets |
 |---|---|
 | in data files of the model's own | the names of the files, and their folder |
-| others of more than a thousand elements | values, which it copies, beside the bytes of the graph |
+| others of more than a thousand elements | a file in memory with all of the model, which is freed when it is parsed |
+| the same, where there are no files in memory, or the model exceeds 2 GiB | values, which it copies, beside the graph |
 | the same, where options cannot be copied, or a file is to be written | bytes, up to 2 GiB |
 
 They are not left in the file: onnxruntime maps data files, and the process ends where another one shortens a mapped
 file. onnxruntime has that fault with data files; a model in one file does not have it.
 """
 
+import os
 from collections.abc import Callable, Container, Iterator
+from typing import BinaryIO, NamedTuple
 
 import onnx
 
+from unpool.errors import UnpoolError
 from unpool.graph import weights
-from unpool.graph.load import ModelSource, load
+from unpool.graph.load import SMALL, ModelSource, load
 from unpool.graph.nodes import reads
 from unpool.graph.peek import field_head
 from unpool.onnxruntime.package import onnxruntime
 
 _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
+LARGEST_FILE = weights.LARGEST_MESSAGE - 2**20  # bytes, names of weights excluded
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
 
@@ -45,8 +50,34 @@ def data_folder(model: onnx.ModelProto) -> str | None:
     return next((weights.folder_of(tensor) for tensor in _outside(model)), None)
 
 
-def with_weights(model: onnx.ModelProto) -> bytes:
-    """The model with all weights but those in data files, as bytes.
+class SplitModel(NamedTuple):
+    """A copy of a model without its large weights but those in data files, and these weights."""
+
+    rest: onnx.ModelProto
+    weights: list[onnx.TensorProto]
+
+    def size(self) -> int:
+        """About as many bytes as the model has."""
+        return int(self.rest.ByteSize()) + sum(map(weights.byte_size, self.weights))
+
+
+def split(model: onnx.ModelProto) -> SplitModel:
+    """The model and its large weights; nothing is read, and the copy may be changed."""
+    rest = onnx.ModelProto()
+    weights.copy_fields(model, rest, "graph")
+    weights.copy_fields(model.graph, rest.graph, "initializer")
+    large = []
+    for tensor in model.graph.initializer:
+        is_outside = weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor)
+        if weights.is_large(tensor) and weights.has_whole_bytes(tensor) and not is_outside:
+            large.append(tensor)
+        else:
+            rest.graph.initializer.append(weights.without_folder(tensor))
+    return SplitModel(rest, large)
+
+
+def as_bytes(model: SplitModel) -> bytes:
+    """The model with its weights, as bytes.
 
     Raises:
         UnpoolError: the file of the model was replaced meanwhile, or the model exceeds 2 GiB.
@@ -54,31 +85,57 @@ def with_weights(model: onnx.ModelProto) -> bytes:
     return b"".join(_pieces(model))
 
 
-def without_weights(
-    model: onnx.ModelProto, replaced: Container[str] = ()
-) -> tuple[onnx.ModelProto, dict[str, onnxruntime.OrtValue]]:
-    """A copy of the model without its large weights, and these by name: onnxruntime copies them as it loads the model.
+def as_memory_file(model: SplitModel) -> BinaryIO | None:
+    """The model with its weights as an open file in memory; None for a small one, and where there is no such file.
+
+    onnxruntime parses it without a copy of its bytes. Then `truncate(0)` frees it. Errors are those of `as_bytes`.
+    """
+    if not hasattr(os, "memfd_create") or not SMALL <= model.size() <= LARGEST_FILE:
+        return None
+    try:
+        file = os.fdopen(os.memfd_create("unpool"), "w+b")
+    except OSError:
+        return None
+    try:
+        if os.path.exists(path_of(file)):
+            file.writelines(_pieces(model))
+            file.flush()
+            return file
+    except OSError as error:  # there is no memory for it, unless the file of the model is wrong
+        if isinstance(error, UnpoolError):
+            raise
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+def path_of(file: BinaryIO) -> str:
+    """The path of an open file in memory."""
+    return f"/proc/self/fd/{file.fileno()}"
+
+
+def as_values(model: SplitModel, replaced: Container[str] = ()) -> dict[str, onnxruntime.OrtValue]:
+    """The weights by name, as onnxruntime copies them while it loads the model, in which they get names of files.
 
     Args:
-        model: the model.
-        replaced: names that stay in the model: options have other values for them.
+        model: `rest` is changed.
+        replaced: names that become a part of the graph: options have other values for them.
 
     Raises:
         UnpoolError: the file of the model was replaced meanwhile.
     """
-    skeleton, values = onnx.ModelProto(), dict[str, onnxruntime.OrtValue]()
-    weights.copy_fields(model, skeleton, "graph")
-    weights.copy_fields(model.graph, skeleton.graph, "initializer")
-    kept = {value.name for value in model.graph.input}  # callers may replace them
-    used = {name for node in model.graph.node for name in reads(node)}  # onnxruntime drops others before it looks
-    used.update(value.name for value in model.graph.output)
-    for tensor in model.graph.initializer:
-        is_outside = weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor)
-        is_value = weights.is_large(tensor) and weights.has_whole_bytes(tensor) and not is_outside
-        if not is_value or tensor.name in kept or tensor.name in replaced or tensor.name not in used:
-            skeleton.graph.initializer.append(weights.without_folder(tensor))
+    values = dict[str, onnxruntime.OrtValue]()
+    graph = model.rest.graph
+    kept = {value.name for value in graph.input}  # callers may replace them
+    used = {name for node in graph.node for name in reads(node)}  # onnxruntime drops others before it looks
+    used.update(value.name for value in graph.output)
+    for tensor in model.weights:
+        if tensor.name in kept or tensor.name in replaced or tensor.name not in used:
+            graph.initializer.append(weights.without_folder(tensor))
             continue
-        bare = skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        bare = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         bare.data_location = onnx.TensorProto.EXTERNAL
         bare.external_data.add(key="location", value=_VALUE)
         array = weights.array_of(tensor)
@@ -87,7 +144,7 @@ def without_weights(
             if array.dtype.isbuiltin == 1
             else onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
         )
-    return skeleton, values
+    return values
 
 
 def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -96,22 +153,17 @@ def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield tensor
 
 
-def _pieces(model: onnx.ModelProto) -> Iterator[bytes]:
+def _pieces(model: SplitModel) -> Iterator[bytes]:
     """The bytes of a model: protobuf joins the initializers of all its fields `graph`, of which each weight has one."""
-    rest = onnx.ModelProto()
-    weights.copy_fields(model, rest, "graph")
-    weights.copy_fields(model.graph, rest.graph, "initializer")
-    own = []
-    for tensor in model.graph.initializer:
-        if weights.is_in_model_file(tensor):
-            own.append(tensor)
+    yield weights.serialize(model.rest, "model")
+    for tensor in model.weights:
+        if weights.folder_of(tensor) is None:
+            content, size = tensor.SerializeToString(), 0
         else:
-            rest.graph.initializer.append(weights.without_folder(tensor))
-    yield weights.serialize(rest, "model")
-    for tensor in own:
-        size = weights.byte_size(tensor)
-        bare = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        content = bare.SerializeToString() + field_head(_RAW_DATA, size)
+            size = weights.byte_size(tensor)
+            bare = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            content = bare.SerializeToString() + field_head(_RAW_DATA, size)
         initializer = field_head(_INITIALIZER, len(content) + size)
-        yield field_head(_GRAPH, len(initializer) + len(content) + size) + initializer + content
-        yield from weights.read_chunks(tensor)
+        yield field_head(_GRAPH, len(initializer) + len(content) + size) + initializer
+        yield content
+        yield from weights.read_chunks(tensor) if size else ()
