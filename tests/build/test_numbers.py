@@ -22,5 +22,6 @@ def test_every_kernel_has_a_number_of_its_own():
     del found[None]
     assert {number for number, count in found.items() if count > 1} == set()
     assert {number & 0xFF for number in found} == {
-        *range(blob.TILES, blob.FEW_CHANNELS + 1), blob.PLAN_MAX_POOL, blob.PLAN_MAX_UNPOOL
+        *range(blob.TILES, blob.FEW_CHANNELS + 1), blob.PLAN_MAX_POOL, blob.PLAN_MAX_UNPOOL,
+            blob.PLAN_CONV_TRANSPOSE,
     } - {blob.ACTIVATE}  # fmt: skip

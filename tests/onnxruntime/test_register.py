@@ -134,8 +134,10 @@ def test_an_onnxruntime_that_is_too_old_is_told_so(tmp_path):
 
 def test_a_process_without_a_planner_is_told_so():
     """A program that loads the library itself gets a status for what kernels do not plan, no crash."""
-    text = "g (float[1, 1, 4] x, float[1, 1, 2] w) => (float[1, 1, 5] z) { z = ConvTranspose (x, w) }"
-    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}').SerializeToString()
+    node = 'unpool.ConvTranspose <activation = "Tanh"> (x, w)'
+    text = f"g (float[1, 1, 4] x, float[1, 1, 2] w) => (float[1, 1, 5] z) {{ z = {node} }}"
+    imports = '["" : 17, "unpool" : 1]'
+    model = parser.parse_model(f"<ir_version: 8, opset_import: {imports}> {text}").SerializeToString()
     code = f"""
 import onnxruntime
 options = onnxruntime.SessionOptions()

@@ -5,6 +5,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import unpool.onnxruntime
+from unpool.onnxruntime import library
 
 
 def session_options(**given):
@@ -13,6 +14,13 @@ def session_options(**given):
     made.log_severity_level = 4  # a refusal is logged, too
     unpool.onnxruntime.register(made, **given)
     return made
+
+
+def register_alone(options, **entries):
+    """Register the library as a program in C does, with these entries: no planner in Python is attached."""
+    for name, value in entries.items():
+        options.add_session_config_entry(f"unpool.{name}", str(value))
+    options.register_custom_ops_library(str(library.PATH))
 
 
 def session_of(model, **given):

@@ -6,6 +6,9 @@ Every call is a model of one node, of any version, type and layout, with fixed o
 or inputs, and optional inputs that are left out in every way. Its session runs inputs of several sizes, also such as do
 not fit. What the functions refuse is a failed load or run with the same sentence; an error ends no process. Every call
 has a plan, so Python computes none.
+
+With --without-python the planner in Python is never attached, as in a program in C: all plans are those of kernels.
+They are for every call but one with an activation, and there is one sentence for all that they refuse.
 """
 
 import argparse
@@ -26,6 +29,7 @@ import unpool
 import unpool.onnxruntime
 from tests.cases import generated
 from tests.cases.draft import chance, pick
+from tests.support.library_sessions import register_alone
 from tests.support.ort_values import to_numpy, to_value
 from tests.support.runners import (
     INPUT_NAMES,
@@ -44,6 +48,8 @@ SIZES = 4
 
 NEW_CONV_TRANSPOSE = 11
 """The version from which on the library runs ConvTranspose if it is not told the opset."""
+
+WITHOUT_PYTHON = "unpool: without Python this node cannot be planned."
 
 LEVELS = (
     onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -85,7 +91,7 @@ def sizes_of(form, name, shape):
     return [f"{name}_{axis}" if form == "named" else -1 for axis in range(len(shape))]
 
 
-def session_of(rng, case, model, opset):
+def session_of(rng, case, model, opset, is_alone):
     """A session of the model, which the library is told the opset of, or not."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # a refusal is logged, too
@@ -93,7 +99,11 @@ def session_of(rng, case, model, opset):
     options.graph_optimization_level = pick(rng, LEVELS)
     options.enable_mem_pattern = chance(rng, 0.5)
     options.enable_cpu_mem_arena = chance(rng, 0.5)
-    unpool.onnxruntime.register(options, compat=case.compat, index_space=case.index_space, opset=opset)
+    if is_alone:
+        stated = {} if opset is None else {"opset": opset}
+        register_alone(options, compat=case.compat, index_space=case.index_space, **stated)
+    else:
+        unpool.onnxruntime.register(options, compat=case.compat, index_space=case.index_space, opset=opset)
     return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
@@ -153,8 +163,8 @@ def outcome(call):
         return None, str(error)
 
 
-def trial(seed):
-    """What happens with the case of a seed: how often what, and the faults."""
+def trial(seed, *, is_alone=False):
+    """What happens with the case of a seed: how often what, and the faults; `is_alone` is --without-python."""
     case, rng, tally = generated.case(seed), np.random.default_rng((seed, 1)), Counter()
     if not is_explicit_model(case):
         return Counter({"not a model": 1}), []
@@ -169,8 +179,10 @@ def trial(seed):
     call = by_function(case, constants)
     runs = [(each, *outcome(lambda each=each: call(each))) for each in variants(rng, case, form, constants)]
     try:
-        session = session_of(rng, case, model, opset)
+        session = session_of(rng, case, model, opset, is_alone)
     except Exception as error:
+        if is_left(case, str(error), is_alone):
+            return Counter({"left to Python": 1}), []
         if all(expected is None and is_sentence(said, error) for _, expected, said in runs):
             return Counter({"refused at loading": 1}), []
         if is_schema(case, error) and all(expected is None for _, expected, _ in runs):
@@ -181,11 +193,17 @@ def trial(seed):
         with by_python() as computed:
             how, why = judge(session, each, constants, expected, said)
         why = why or (f"computed by Python: {how}" if computed else "")
+        how, why = ("left to Python", "") if is_left(case, why, is_alone) else (how, why)
         tally[how] += not why
         if why:
             shapes = [None if x is None else x.shape for x in each.inputs]
             faults.append(f"{case.name}, {form}, constant {constants}, run {number} of {shapes}: {why}")
     return tally, faults
+
+
+def is_left(case, words, is_alone):
+    """True if kernels alone do not plan the activation of a case."""
+    return is_alone and "activation" in case.attributes and WITHOUT_PYTHON in words
 
 
 @contextmanager
@@ -214,8 +232,8 @@ def judge(session, case, constants, expected, said):
 
 
 def is_sentence(said, error):
-    """True if the status says what the function says."""
-    return said in str(error)
+    """True if the status says what the function says, or that nothing without Python says it."""
+    return said in str(error) or WITHOUT_PYTHON in str(error)
 
 
 def is_schema(case, error):
@@ -247,7 +265,7 @@ def unlike_inferred(session, feeds, got):
     return ""
 
 
-def campaign(count, seed, operator=None):
+def campaign(count, seed, operator=None, *, is_alone=False):
     """Run so many cases, those of an operator.
 
     Returns:
@@ -256,7 +274,7 @@ def campaign(count, seed, operator=None):
     tally, faults = Counter(), []
     wanted = (each for each in itertools.count(seed * 1_000_000) if operator in (None, generated.case(each).operator))
     for number in itertools.islice(wanted, count):
-        found, wrong = trial(number)
+        found, wrong = trial(number, is_alone=is_alone)
         tally += found
         faults += wrong
         for line in wrong:
@@ -271,8 +289,9 @@ def main(words):
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--operator", choices=tuple(INPUT_NAMES), help="run the cases of one operator only")
+    parser.add_argument("--without-python", action="store_true", help="plan by kernels alone")
     options = parser.parse_args(words)
-    tally, faults = campaign(options.count, options.seed, options.operator)
+    tally, faults = campaign(options.count, options.seed, options.operator, is_alone=options.without_python)
     how = json.dumps(dict(sorted(tally.items()))).strip("{}").replace('"', "")
     sys.stdout.write(f"onnxruntime_calls: seed {options.seed}, {options.count} cases, {len(faults)} wrong; {how}\n")
     return 1 if faults else 0

@@ -67,7 +67,7 @@ int main(int count, char **arguments) {
             int64_t kernels = plan_kernel_count(plan), *addresses = malloc((kernels + 1) * sizeof *addresses);
             for (int64_t k = 0; k < kernels; k++) addresses[k] = (intptr_t)kernel, strlen(plan_kernel(plan, k));
             for (int k = 0; k < MAX_OPERANDS; k++) arrays[k] = constants[k] = word, sizes[k] = 8;
-            plan_link(plan, addresses, constants);
+            plan_link(plan, addresses), plan_bind(plan, constants);
             for (int64_t k = 0; k < plan_output_count(plan); k++) {
                 PlanOutput output = plan_output(plan, k);
                 for (int64_t axis = 0; axis < output.rank; axis++) done += output.dims[axis] < 0;

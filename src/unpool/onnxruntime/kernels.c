@@ -120,7 +120,7 @@ const int64_t *kernels_table(void) {
 }
 
 int kernels_link(Plan *plan, char *message, int64_t room) {
-    void *library = find_library(plan_library(plan), message, room), *constants[MAX_OPERANDS] = {NULL};
+    void *library = find_library(plan_library(plan), message, room);
     int64_t count = plan_kernel_count(plan), *addresses;
     if (library == NULL || !is_fitting(library, plan, message, room)) return 0;
     if (plan_constant_count(plan) != 0) {
@@ -136,7 +136,7 @@ int kernels_link(Plan *plan, char *message, int64_t room) {
             return 0;
         }
     }
-    plan_link(plan, addresses, constants);
+    plan_link(plan, addresses);
     free(addresses);
     return 1;
 }

@@ -12,6 +12,7 @@
  * in Python by `unpool/onnxruntime/planner.py`. It knows everything, and says what is wrong with a node. */
 #define _POSIX_C_SOURCE 200112L
 #include "native.h"
+#include "packed.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -167,6 +168,7 @@ typedef struct Shaped { /* the plan of a node for some shapes */
     Owned owned;
     int64_t uses;
     Plan *plan; /* NULL: there is none, the planner computes */
+    Packed *packed; /* its constants; NULL: it has none, or they are Python's */
     int64_t count, key[];
 } Shaped;
 
@@ -215,6 +217,7 @@ static void unlock(int32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 static void drop(Shaped *shaped) { /* one use less */
     if (shaped == NULL || __atomic_sub_fetch(&shaped->uses, 1, __ATOMIC_ACQ_REL) != 0) return;
     plan_free(shaped->plan);
+    packed_drop(shaped->packed);
     let_go(&shaped->owned, shaped->owned.id != 0);
 }
 
@@ -327,7 +330,8 @@ static OrtStatus *create_planned(const Op *op, const void *info, Kernel *kernel)
     if (native_is_new()) find_kernels();
     native_describe(node, &kernel->request);
     if (kernel->request.planner == 0) return describe_to_python(kernel);
-    memset(kernel->is_constant, 0, sizeof kernel->is_constant); /* a plan for a value of `output_shape` has to see it */
+    if (op->operator->sizes != GROWN) /* a plan for a value of `output_shape` has to see it */
+        memset(kernel->is_constant, 0, sizeof kernel->is_constant);
     return NULL;
 }
 
@@ -406,12 +410,53 @@ static void keep(Kernel *kernel, Shaped *shaped) {
     drop(replaced);
 }
 
+static int parallel_for(void *context, void (*task)(void *, size_t), size_t parts, void *data) {
+    return !release(KernelContext_ParallelFor(context, task, parts, 0, data));
+}
+
+static int64_t bytes_of(const Tensor *tensor) {
+    static const int64_t sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 0, 0, 2}; /* by number of onnx.TensorProto */
+    int64_t bytes = tensor->type < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[tensor->type] : 0;
+    for (int64_t axis = 0; axis < tensor->rank; axis++) bytes *= tensor->dims[axis];
+    return bytes;
+}
+
+static int is_alone(void) { /* without a planner in Python */
+    int is_none = enter() == NULL;
+    return leave(), is_none;
+}
+
+/* Constants for a new plan: those of another plan of the node, or what `packing` computes, which this takes. */
+static Packed *pack(Kernel *kernel, Call *call, Plan *packing) {
+    void *inputs[MAX_INPUTS] = {NULL};
+    int64_t sizes[MAX_INPUTS] = {0};
+    Packed *packed = NULL;
+    acquire(&kernel->lock);
+    for (int i = 0; i < MAX_PLANS && packed == NULL; i++) {
+        Shaped *shaped = kernel->plans[i];
+        if (shaped != NULL && shaped->packed != NULL && packed_is_of(shaped->packed, packing)) packed_use(packed = shaped->packed);
+    }
+    unlock(&kernel->lock);
+    if (packed != NULL) return plan_free(packing), packed;
+    for (int64_t i = 1; i < call->inputs; i++) {
+        const Tensor *tensor = &kernel->node->constants[i];
+        inputs[i] = tensor->data;
+        if (inputs[i] != NULL) sizes[i] = bytes_of(tensor);
+    }
+    return packed_new(packing, inputs, sizes, parallel_for, call->context, call->message, MESSAGE);
+}
+
 static Shaped *plan_natively(Kernel *kernel, Call *call, const int64_t *key, int64_t count) {
-    Plan *plan = native_plan(&kernel->request, call, key, count);
+    Plan *packing, *plan = native_plan(&kernel->request, call, key, count, is_alone(), &packing);
     Shaped *shaped = plan == NULL ? NULL : calloc(1, sizeof(Shaped) + count * sizeof *key);
-    if (shaped == NULL) return plan_free(plan), NULL;
+    if (shaped == NULL) return plan_free(packing), plan_free(plan), NULL;
     shaped->plan = plan, shaped->count = count, shaped->uses = 1;
     memcpy(shaped->key, key, count * sizeof *key);
+    if (packing != NULL) {
+        shaped->packed = pack(kernel, call, packing);
+        if (shaped->packed == NULL) return drop(shaped), NULL;
+        plan_bind(plan, packed_constants(shaped->packed));
+    }
     keep(kernel, shaped);
     return shaped;
 }
@@ -427,24 +472,13 @@ static Shaped *ask(Kernel *kernel, Call *call, const int64_t *key, int64_t count
     if (*code == OK && answer.size != 0) {
         shaped->plan = plan_read(answer.blob, answer.size, call->message, MESSAGE);
         if (shaped->plan != NULL)
-            plan_link(shaped->plan, answer.kernels, answer.constants);
+            plan_link(shaped->plan, answer.kernels), plan_bind(shaped->plan, answer.constants);
         else
             *code = FAIL;
     }
     if (*code != OK) return drop(shaped), NULL;
     keep(kernel, shaped);
     return shaped;
-}
-
-static int parallel_for(void *context, void (*task)(void *, size_t), size_t parts, void *data) {
-    return !release(KernelContext_ParallelFor(context, task, parts, 0, data));
-}
-
-static int64_t bytes_of(const Tensor *tensor) {
-    static const int64_t sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 0, 0, 2}; /* by number of onnx.TensorProto */
-    int64_t bytes = tensor->type < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[tensor->type] : 0;
-    for (int64_t axis = 0; axis < tensor->rank; axis++) bytes *= tensor->dims[axis];
-    return bytes;
 }
 
 static OrtStatus *run(Shaped *shaped, Call *call, int *is_done) {
@@ -642,7 +676,7 @@ static OrtStatus *make(const Settings *settings, Registered **result) {
     return NULL;
 }
 
-static int is_alone(const Settings *settings) { return strcmp(settings->values[DOMAIN_NAMES], "unpool") == 0; }
+static int is_own(const Settings *settings) { return strcmp(settings->values[DOMAIN_NAMES], "unpool") == 0; }
 
 static int is_choice(const char *choices, const char *value) {
     size_t length = strlen(value);
@@ -695,8 +729,8 @@ EXPORT OrtStatus *RegisterCustomOps(struct OrtSessionOptions *options, const str
     if (status == NULL && !is_set) { /* a domain may be registered only once for a session */
         status = read_settings(options, &settings);
         if (status == NULL) status = make(&settings, &made);
-        int is_own = settings.values[TRUST_PLANS][0] == '1' || is_alone(&settings);
-        for (int d = is_own ? OWN : STANDARD; status == NULL && d < DOMAINS; d++)
+        int is_ours = settings.values[TRUST_PLANS][0] == '1' || is_own(&settings);
+        for (int d = is_ours ? OWN : STANDARD; status == NULL && d < DOMAINS; d++)
             status = AddCustomOpDomain(options, made->domains[d]);
         if (status == NULL) status = AddSessionConfigEntry(options, "unpool.registered", "1");
     }

@@ -193,8 +193,11 @@ Plan *plan_read(const void *blob, int64_t size, char *message, int64_t room) {
     return NULL;
 }
 
-void plan_link(Plan *plan, const int64_t *kernels, void *const *constants) {
+void plan_link(Plan *plan, const int64_t *kernels) {
     for (int64_t i = 0; i < plan->head->kernel_count; i++) plan->kernels[i] = (Kernel)(intptr_t)kernels[i];
+}
+
+void plan_bind(Plan *plan, void *const *constants) {
     for (int64_t i = 0; i < plan->head->constant_count; i++) plan->constants[i] = constants[i];
 }
 
@@ -204,6 +207,10 @@ void plan_free(Plan *plan) {
     free(plan->kernels);
     free(plan->constants);
     free(plan);
+}
+
+int plan_is_equal(const Plan *plan, const Plan *other) {
+    return plan->head->size == other->head->size && memcmp(plan->blob, other->blob, plan->head->size) == 0;
 }
 
 const char *plan_library(const Plan *plan) { return plan->head->library; }
@@ -228,7 +235,7 @@ static const Operand *operand_of(const Plan *plan, int64_t kind, int64_t number)
 
 PlanOutput plan_output(const Plan *plan, int64_t number) {
     const Operand *operand = operand_of(plan, OUTPUT, number);
-    return (PlanOutput){operand->rank, (const int64_t *)(plan->blob + operand->dims_at)};
+    return (PlanOutput){operand->size, operand->rank, (const int64_t *)(plan->blob + operand->dims_at)};
 }
 
 /* Running */

@@ -6,8 +6,8 @@ enum { PLAN_ABI = 1, MAX_OPERANDS = 32 };
 
 typedef struct Plan Plan;
 
-typedef struct PlanOutput { /* an output: its shape, of `rank` sizes */
-    int64_t rank;
+typedef struct PlanOutput { /* an output: its bytes, and its shape, of `rank` sizes */
+    int64_t size, rank;
     const int64_t *dims;
 } PlanOutput;
 
@@ -18,8 +18,11 @@ int64_t plan_size(const void *blob, int64_t room);
 Plan *plan_read(const void *blob, int64_t size, char *message, int64_t room);
 void plan_free(Plan *plan);
 
-/* Set the addresses of a plan's kernels and constants before it runs. They have to stay valid until it is freed. */
-void plan_link(Plan *plan, const int64_t *kernels, void *const *constants);
+/* Set the addresses of a plan's kernels, and of its constants, before it runs. They have to stay valid until it is freed. */
+void plan_link(Plan *plan, const int64_t *kernels);
+void plan_bind(Plan *plan, void *const *constants);
+
+int plan_is_equal(const Plan *plan, const Plan *other); /* 1 if both are the same bytes */
 
 /* What a plan says about its kernels: the library, the digest of its sources, and symbols. */
 const char *plan_library(const Plan *plan);

@@ -8,6 +8,7 @@ tile of all classes, whose taps share memory. NumPy packs few weights in less ti
 
 import math
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ def _tables(cut: phases_plan.Blocking, channels: int, maps: int, taps: int):
                 for row in range(0, size, rows)
             ]
             begin += apart * many * channels
-        tiles += [tile for _, tile in sorted(entries)]
+        tiles += [tile for _, tile in sorted(entries, key=itemgetter(0))]
     params = PhasesPackParams(channels=channels, maps=maps, taps=taps, rows=rows, whole=begin)
     return record(params), np.array(tiles, TILE), np.array(listed, np.int64)
 

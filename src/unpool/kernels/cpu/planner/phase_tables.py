@@ -375,25 +375,13 @@ def pack_tables(cut: Any, channels: int, maps: int) -> Any:
                     phases_plan.channels_together(channels, taps), phases_plan.products_together(channels * taps),
                     apart,
                 )  # fmt: skip
-                place = done
-                while place > start and _is_after(table, place - 1, row % chunk, entry):
-                    for column in range(10):
-                        table[place, column] = table[place - 1, column]
-                    place -= 1
                 for column in range(10):
-                    table[place, column] = entry[column]
+                    table[done, column] = entry[column]
                 done += 1
             begin += apart * taps * channels
+        unsorted = table[start:done].copy()
+        order = np.argsort(unsorted[:, 1] % chunk, kind="mergesort")  # by first output channels; the sort is stable
+        for number in range(done - start):
+            for column in range(10):
+                table[start + number, column] = unsorted[order[number], column]
     return begin, table, plan.classes.taps
-
-
-@jit_inline
-def _is_after(table: Any, place: int, out_map: int, entry: Any) -> bool:
-    """True if a tile comes after another one, in the order of their output channels."""
-    other = table[place, 1] % table[place, 3]
-    if other != out_map:
-        return bool(other > out_map)
-    for column in range(10):
-        if table[place, column] != entry[column]:
-            return bool(table[place, column] > entry[column])
-    return False
