@@ -23,7 +23,7 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class UnpoolError(ValueError):
-    """Root of every error that unpool raises on purpose."""
+    """Base class of all errors of unpool."""
 
 
 class ShapeError(UnpoolError):
@@ -31,15 +31,15 @@ class ShapeError(UnpoolError):
 
 
 class UnsupportedError(UnpoolError, NotImplementedError):
-    """The request is valid somewhere else; the message names the version, type or device that accepts it."""
+    """The request is valid for another version, type or device, which the message names."""
 
 
 class IndicesError(UnpoolError, IndexError):
-    """An element of an indices tensor points outside the tensor it counts in."""
+    """An element of an indices tensor points outside the tensor that it refers to."""
 
 
 class FileError(UnpoolError, OSError):
-    """A file exists but cannot be read or written as what it should be."""
+    """A file exists, but cannot be read or written in the expected format."""
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -47,7 +47,7 @@ class MissingFileError(FileError, FileNotFoundError):
 
 
 class ModelError(UnpoolError):
-    """The bytes are not an ONNX model, or the model breaks a rule of the standard."""
+    """The bytes are not an ONNX model, or the model violates the standard."""
 
 
 class MissingExtraError(UnpoolError, ModuleNotFoundError):

@@ -52,8 +52,8 @@ def max_pool(
 
         y[p] = max over taps t of x[p * stride + t * dilation - begin]
 
-    Padding is skipped. NaN is larger than every number; of equal elements the first in row-major order is taken. A
-    window without data gives minus infinity, or the smallest integer, and index -1.
+    Padding is skipped. NaN is larger than every number. Of equal elements, the first in row-major order wins. A window
+    without data gives minus infinity, or the smallest integer, and index -1.
 
     Args:
         x: (N, C, D1..Dk), or (N, D1..Dk, C) with layout="NHWC"; float16, bfloat16, float32, float64, int8 or uint8.
@@ -62,9 +62,9 @@ def max_pool(
         pads: elements of padding, all begins, then all ends; 0 by default.
         dilations: step between the taps of a window per spatial axis; 1 by default.
         auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
-        ceil_mode: 1 keeps a last window that ends after the padding.
+        ceil_mode: 1 keeps a last window that ends after the padding, if it starts before the padding at the end.
         storage_order: 0 counts indices with the last spatial axis fastest, 1 with the first.
-        return_indices: whether to return the indices too.
+        return_indices: True returns the indices, too.
         layout: "NCHW" or "NHWC".
         activation: "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid" or "HardSwish", applied to y.
         activation_params: parameters of the activation.
@@ -74,8 +74,8 @@ def max_pool(
         out: array to write y to; with return_indices a pair (y, indices).
 
     Returns:
-        y in the layout and type of x; with return_indices a pair (y, indices): int64, (N, C, d1..dk) in either
-        layout, counting in the whole (N, C, D1..Dk) tensor without padding.
+        y in the layout and type of x; with return_indices a pair (y, indices). indices are int64, (N, C, d1..dk) in
+        either layout, and refer to the whole (N, C, D1..Dk) tensor without padding.
 
     Raises:
         ShapeError: ranks or sizes do not fit.
@@ -118,25 +118,25 @@ def max_unpool(
     out: Any = None,
     check: str = "later",
 ) -> Any:
-    """Zeros, with every element of x at its index.
+    """Tensor of zeros with every element of x at its index.
 
         y.flat[indices[i]] = x[i], size = (d - 1) * stride + kernel - begin - end
 
-    Elements are copied bit for bit; the last of equal indices in row-major order counts. Every index is checked before
-    anything is written.
+    Elements are copied bit for bit. If indices are equal, the last element in row-major order wins. Every index is
+    checked before anything is written.
 
     Args:
         x: (N, C, d1..dk), or (N, d1..dk, C) with layout="NHWC"; float16, bfloat16, float32 or float64.
-        indices: int64 (N, C, d1..dk) in either layout, counting in a whole (N, C, D1..Dk) tensor, row-major.
+        indices: int64 (N, C, d1..dk) in either layout; they refer to a whole (N, C, D1..Dk) tensor, row-major.
         output_shape: (N, C, D1..Dk) as a sequence or int64 array; by default inferred from the attributes.
         kernel_shape: window size of the pool per spatial axis, 1 or more, in elements.
         strides: step between windows per spatial axis; 1 by default.
         pads: padding of the pool, all begins, then all ends; 0 by default. It only affects the inferred size.
-        index_space: the tensor that indices count in when output_shape differs from the inferred shape: "output",
+        index_space: the tensor that indices refer to if output_shape differs from the inferred shape: "output",
             "inferred" (placed at the origin of the output), or "auto": "inferred" only if all indices lie in their
-            own windows there and not in the output.
+            own windows there, and not all do in the output.
         layout: "NCHW" or "NHWC".
-        activation: as for max_pool; applied to the zeros too.
+        activation: as for max_pool; applied to the zeros, too.
         activation_params: parameters of the activation.
         opset: use the version that this opset selects; None for the newest, with every type and attribute.
         compat: "spec" follows the standard's text, "ort" ONNX Runtime if the two differ.
@@ -149,7 +149,7 @@ def max_unpool(
         (N, C, D1..Dk) in the layout and type of x.
 
     Raises:
-        IndicesError: an index outside the tensor it counts in; the message names it.
+        IndicesError: an index is outside the tensor that it refers to; the message names it.
         ShapeError: ranks or sizes do not fit.
         UnsupportedError: the type or attribute belongs to another version.
         UnpoolError: any other wrong argument.
@@ -187,7 +187,7 @@ def conv_transpose(
     threads: int | None = None,
     out: Any = None,
 ) -> Any:
-    """Transposed convolution: every element of x spread over a window of y by w, and summed.
+    """Transposed convolution: every element of x times w is added to a window of y.
 
         y[m, p * stride + t * dilation - begin] += x[c, p] * w[c, m, t], then + b[m]
 
@@ -195,14 +195,14 @@ def conv_transpose(
         x: (N, C, d1..dk), or (N, d1..dk, C) with layout="NHWC"; float16, bfloat16, float32 or float64.
         w: (C, M/group, k1..kk) in either layout, type of x.
         b: (M,), type of x; zeros by default.
-        kernel_shape: window size per spatial axis; taken from w by default, and equal to it otherwise.
+        kernel_shape: window size per spatial axis; must equal that of w, the default.
         strides: step between windows per spatial axis of y; 1 by default.
         pads: elements cropped from y, all begins, then all ends; 0 by default.
         dilations: step between the taps of a window per spatial axis; 1 by default.
         group: number of independent groups of channels.
         auto_pad: "NOTSET", "SAME_UPPER", "SAME_LOWER" or "VALID"; excludes `pads`.
-        output_padding: elements added at the end of every spatial axis, below the larger of stride and dilation.
-        output_shape: spatial sizes of y; the pads then follow from it.
+        output_padding: elements added at the end of every spatial axis, less than the larger of stride and dilation.
+        output_shape: spatial sizes of y, from which pads are then computed.
         layout: "NCHW" or "NHWC".
         activation: as for max_pool; applied after the bias.
         activation_params: parameters of the activation.
@@ -265,13 +265,13 @@ def prepare_conv_transpose(
     opset: int | None = None,
     compat: str = "spec",
 ) -> FixedConvTranspose:
-    """A transposed convolution with constant weights, which are copied, and packed for the kernels once.
+    """Transposed convolution with constant weights, which are copied, and packed for the kernels once.
 
-    All arguments are those of `conv_transpose`.
+    The arguments are those of `conv_transpose`.
 
     Returns:
-        A function of x, b and, by name, threads and out, all on the device of w. On the CPU the first call for each
-        shape of x packs the weights, for the last 4 shapes; on a GPU they are packed here.
+        A function of x, b and, by name, threads and out, all on the device of w. On the CPU, the first call for a shape
+        of x packs the weights, which are kept for the last 4 shapes. On a GPU, they are packed here.
 
     Raises:
         UnpoolError: a wrong argument; errors that depend on x are raised when the function is called.
@@ -301,20 +301,20 @@ def prepare_conv_transpose(
 
 
 def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
-    """Indices into their own (n, c) plane, as in PyTorch, as indices into the whole tensor.
+    """Indices into the whole tensor, from indices into a plane as PyTorch has them.
 
         whole = per_plane + (n * C + c) * D1 * .. * Dk
 
     Args:
         i: int64 (N, C, d1..dk).
-        spatial_shape: D1..Dk of the planes that the indices count in.
+        spatial_shape: D1..Dk of the planes that the indices refer to, in elements.
 
     Returns:
         int64 (N, C, d1..dk), the same kind of array as `i`.
 
     Raises:
-        IndicesError: an index outside its plane.
-        UnpoolError: not int64, or another rank.
+        IndicesError: an index is outside its plane.
+        UnpoolError: `i` is not int64, or has another rank.
 
     >>> import numpy as np
     >>> to_onnx_indices(np.array([[[3], [0]]]), [4]).ravel()
@@ -324,13 +324,13 @@ def to_onnx_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
 
 
 def to_torch_indices(i: Any, spatial_shape: Sequence[int] | int) -> Any:
-    """Indices into the whole tensor as indices into their own (n, c) plane: the inverse of `to_onnx_indices`.
+    """Indices into their own (n, c) plane, from indices into the whole tensor: the inverse of `to_onnx_indices`.
 
     Arguments and result are those of `to_onnx_indices`.
 
     Raises:
-        IndicesError: an index in the plane of another (n, c).
-        UnpoolError: not int64, or another rank.
+        IndicesError: an index is in the plane of another (n, c).
+        UnpoolError: `i` is not int64, or has another rank.
 
     >>> import numpy as np
     >>> to_torch_indices(np.array([[[3], [4]]]), [4]).ravel()
@@ -366,11 +366,11 @@ def _check_indices(where: str, dtype: Any, shape: tuple[int, ...], spatial_shape
 def raise_pending() -> None:
     """Wait until a GPU has checked the indices of all calls so far, and raise the first error.
 
-    On a GPU `max_unpool`, its gradients, `to_onnx_indices` and `to_torch_indices` do not wait for the device: a later
-    call of one of them raises the error of an index, or this function. On the CPU every error is raised at once.
+    On a GPU, `max_unpool`, its gradients, `to_onnx_indices` and `to_torch_indices` do not wait for the device. A later
+    call of one of them raises the error of an index, or this function. On the CPU, every error is raised at once.
 
     Raises:
-        IndicesError: an earlier call had an index outside its tensor. Call again for the errors of other calls.
+        IndicesError: an earlier call had an index outside its tensor. Call it again for the errors of other calls.
 
     >>> raise_pending()
     """

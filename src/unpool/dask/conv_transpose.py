@@ -37,19 +37,20 @@ def conv_transpose(  # noqa: PLR0913  keyword-only public options, one per ONNX 
     opset: int | None = None,
     compat: str = "spec",
 ) -> Any:
-    """`unpool.conv_transpose` of a dask array: every element of x spread over a window of y by w, and summed.
+    """Transposed convolution of a dask array, as `unpool.conv_transpose` computes it.
 
-    An element of y is computed in one task, from all channels and all windows that reach it. Results are those of
-    `unpool.conv_transpose`, bit for bit if sums are exact; otherwise they differ like two orders of the same sum.
+    One task sums each element of y, from all channels and all windows that contribute to it. If all sums are exact,
+    results have the bits of `unpool.conv_transpose`; otherwise they may be rounded differently.
 
-    Args and options are those of `unpool.conv_transpose`; x is a dask array of any chunking, whose channels become one
-    chunk, and w and b are NumPy or dask arrays, which every worker gets.
+    Args and options are those of `unpool.conv_transpose`. x is a dask array with any chunks; its channels become one
+    chunk. w and b are NumPy or dask arrays, which every worker gets.
 
     Returns:
-        y as a dask array, a chunk for every chunk of x that contributes to it.
+        y as a dask array whose chunks follow those of x.
 
     Raises:
-        UnpoolError: as `unpool.conv_transpose`, all before computing; a ShapeError also if sizes of chunks are unknown.
+        UnpoolError: as by `unpool.conv_transpose`, before anything is computed. A ShapeError if sizes of chunks are
+            unknown.
 
     Source: ONNX ConvTranspose 1, 11, 22.
 

@@ -33,16 +33,16 @@ def max_pool(  # noqa: PLR0913  keyword-only public options, one per ONNX attrib
     opset: int | None = None,
     compat: str = "spec",
 ) -> Any:
-    """`unpool.max_pool` of a dask array, bit for bit: the largest elements of all windows, and if asked their indices.
+    """Largest element of every window of a dask array and, with `return_indices`, its index, as in `unpool.max_pool`.
 
-    Args and options are those of `unpool.max_pool`; x is a dask array of any chunking.
+    Args and options are those of `unpool.max_pool`. x is a dask array with any chunks.
 
     Returns:
-        y as a dask array, a chunk for every chunk of x where windows begin; with return_indices a pair (y, indices),
-        whose indices count in the whole of x, like those of `unpool.max_pool`.
+        y as a dask array with a chunk for every chunk of x in which windows begin; with return_indices a pair
+        (y, indices). indices refer to the whole of x, and all results have the bits of `unpool.max_pool`.
 
     Raises:
-        UnpoolError: as `unpool.max_pool`, all before computing; a ShapeError also if sizes of chunks are unknown.
+        UnpoolError: as by `unpool.max_pool`, before anything is computed. A ShapeError if sizes of chunks are unknown.
 
     Source: ONNX MaxPool 1-22.
 

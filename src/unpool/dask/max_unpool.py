@@ -80,26 +80,26 @@ def max_unpool(  # noqa: PLR0913  keyword-only public options, one per ONNX attr
     opset: int | None = None,
     compat: str = "spec",
 ) -> Any:
-    """`unpool.max_unpool` of dask arrays, bit for bit: zeros, with every element of x where its index says.
+    """Dask array of zeros with every element of x at its index, with the bits of `unpool.max_unpool`.
 
-    Elements whose index lies in their own window are written chunk by chunk. Elements with other indices are first
-    collected from all chunks of x: no chunk of the output is ready before all of x. Indices of the pool that
-    is undone are always local; `local=True` states that, and needs the memory of a few chunks only.
+    Elements whose index is in their own window are written chunk by chunk. All other elements are first collected from
+    all chunks of x, so no chunk of the output is ready before all of x is computed. The indices of the matching pool
+    are always in their windows. `local=True` promises that, and needs only the memory of a few chunks.
 
     Args and options are those of `unpool.max_unpool`, with these differences:
 
-    - x and indices are dask arrays of any chunking; indices count in the whole tensor.
+    - x and indices are dask arrays with any chunks; indices refer to the whole tensor.
     - output_shape is a sequence or a NumPy array.
-    - index_space may be "auto" only if output_shape is the inferred shape: no chunk has all indices.
-    - local states that every index lies in the window of its own element, which is checked.
+    - index_space may be "auto" only if output_shape is the inferred shape, because no chunk has all indices.
+    - local promises that every index is in the window of its own element, which is checked.
 
     Returns:
-        a dask array, a chunk for every chunk of x whose windows reach it. Computing it raises IndicesError for an index
-        outside the tensor, or with `local` outside its window.
+        a dask array whose chunks follow those of x. Computing it raises IndicesError if an index is outside the tensor,
+        or with `local` outside its window.
 
     Raises:
-        UnpoolError: as `unpool.max_unpool`, all before computing; also if index_space is ambiguous, and a ShapeError if
-            sizes of chunks are unknown.
+        UnpoolError: as by `unpool.max_unpool`, before anything is computed; also if index_space is ambiguous. A
+            ShapeError if sizes of chunks are unknown.
 
     Source: ONNX MaxUnpool 9, 11, 22.
 

@@ -38,26 +38,26 @@ def compile(
     """The model for onnxruntime in programs without Python, with the library of `get_library_path`.
 
     The passes of `unpool.onnxruntime.InferenceSession` run, and the nodes that unpool computes there become nodes of
-    the domain `unpool`, with packed weights and the plans for some shapes. They run with the kernels that this release
-    is shipped with, on processors of one level of instructions, or of a higher one. Of this machine, only the size of
-    the second cache counts beside the level: the tiles of Winograd's algorithm depend on it.
+    the domain `unpool`, with packed weights and plans for some shapes. They run with the shipped kernels of this
+    release, on processors of one level or of a higher one. From this machine, the result depends on the level and on
+    the size of the second cache, which sets the tiles of Winograd's algorithm.
 
     A plan is code. A session loads such a model only if its configuration entry `unpool.trust_plans` is "1".
 
     Args:
         model: a model, its bytes, or its file.
-        shapes: by the name of an input its shape; or several of these, for a model that takes inputs of several shapes.
-            Inputs whose shape the model has may be left out.
-        level: the level of instructions of the processors that run the model, such as "x86-64-v3": it is one whose
-            kernels this installation has, and no higher than that of this processor. "native" or None is the highest of
-            them, as `unpool doctor` says.
+        shapes: the shape of each input, by its name, or a list of such dictionaries for up to eight shapes. Inputs with
+            fixed shapes may be omitted.
+        level: the lowest level of the processors that will run the model, such as "x86-64-v3". This installation must
+            have kernels for it, and it must not be higher than that of this processor. "native" or None is the highest
+            such level, which `unpool doctor` prints.
         exact: as in `register`.
         compat: the same.
         index_space: the same.
 
     Raises:
-        UnpoolError: a shape is missing or wrong, a node can't be compiled, or this installation has no kernels that are
-            shipped, or not for this level.
+        UnpoolError: a shape is missing or wrong, a node cannot be compiled, or this installation has no shipped kernels
+            for this level.
 
     >>> import onnx
     >>> text = '''<ir_version: 8, opset_import: ["": 16]>

@@ -18,9 +18,9 @@ _TENSORS = {"float32": "float", "float64": "double"}  # as onnx names types, whe
 
 
 def schemas() -> list["OpSchema"]:
-    """A schema for every operator of the domain, which `onnx.defs.register_schema` takes.
+    """The schemas of all operators of the domain, for `onnx.defs.register_schema`.
 
-    With them `onnx.checker.check_model(model, check_custom_domain=True)` checks nodes of the domain.
+    With them, `onnx.checker.check_model(model, check_custom_domain=True)` checks nodes of the domain.
 
     >>> [schema.name for schema in schemas()]  # doctest: +ELLIPSIS
     ['MaxPool', 'MaxUnpool', 'ConvTranspose', 'Conv', 'Snake', ...]
@@ -72,14 +72,26 @@ def evaluate(
     constant_weights: bool = True,
     threads: int | None = None,
 ) -> tuple[AnyArray, ...]:
-    """The outputs of a node of the domain `unpool`, from arrays in the order of its inputs; None for one left out.
+    """The outputs of a node of the domain `unpool`, computed from arrays.
 
-    The options from `opset` to `index_space` hold where the node has no attribute of that name. With
-    `constant_weights`, the bits are those of a session whose weights are initializers: Conv and ConvTranspose then
-    choose among more algorithms. A compiled node, which has plans in place of its attributes, cannot be evaluated.
+    A compiled node, which has plans in place of attributes, cannot be evaluated.
+
+    Args:
+        node: MaxPool, MaxUnpool, ConvTranspose, Conv, Snake or InstanceNormalization of the domain.
+        inputs: arrays in the order of the node's inputs; None for an omitted input.
+        opset: used if the node has no attribute of that name; so are `exact`, `compat` and `index_space`.
+        exact: as in `register`.
+        compat: the same.
+        index_space: the same.
+        constant_weights: True gives the bits of a session whose weights are initializers, for which Conv and
+            ConvTranspose have more algorithms.
+        threads: maximum number of threads; None for all cores.
+
+    Returns:
+        the arrays of the node's outputs, in their order.
 
     Raises:
-        UnpoolError: an operator of another domain, or attributes or inputs that do not fit.
+        UnpoolError: the node is of another domain, or its attributes or inputs do not fit.
 
     >>> import numpy as np
     >>> import onnx

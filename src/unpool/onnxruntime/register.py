@@ -69,7 +69,7 @@ def register(
     trust_plans: bool = False,
     domains: str = "all",
 ) -> None:
-    """Let the sessions of these options run MaxPool, MaxUnpool and ConvTranspose by unpool.
+    """Make sessions with these options compute MaxPool, MaxUnpool and ConvTranspose by unpool.
 
     A second call for the same options with the same arguments does nothing.
 
@@ -79,16 +79,16 @@ def register(
         exact: True computes ConvTranspose without fast algorithms, and every float MaxPool by unpool, also one between
             Convs, which onnxruntime computes in its blocked layout.
         compat: "spec" follows the standard's text, "ort" onnxruntime if the two differ.
-        index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
-        opset: the opset of the models, which onnxruntime does not tell an operator. None takes the newest meaning of
-            all versions, and leaves ConvTranspose below opset 11, where its meaning is another one, to onnxruntime.
-        trust_plans: True runs the nodes of models that `compile` wrote, whose plans are code; all other nodes stay
-            onnxruntime's.
-        domains: "all" gives unpool the operators of the standard and those of its own domain; "unpool" only these: the
-            names of the standard stay onnxruntime's, and a model says node by node what unpool computes.
+        index_space: the tensor that MaxUnpool's indices refer to, as in `unpool.max_unpool`.
+        opset: the opset of the models, which onnxruntime does not tell an operator. None follows the newest versions;
+            then onnxruntime computes ConvTranspose below opset 11, because its rules were different.
+        trust_plans: True runs the nodes of models that `compile` wrote, whose plans are code; onnxruntime computes all
+            other nodes.
+        domains: "all" makes unpool compute the standard operators and those of its own domain; "unpool" only those of
+            its own domain, so that a model selects the nodes that unpool computes.
 
     Raises:
-        UnpoolError: a wrong argument, options that are registered with other arguments, or an installation without the
+        UnpoolError: an argument is wrong, the options were registered with other arguments, or this installation has no
             library.
 
     >>> import onnxruntime

@@ -25,34 +25,34 @@ _KEYWORDS = frozenset({"enable_fallback", "read_config_from_model"})
 class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
     """A session of onnxruntime whose MaxPool, MaxUnpool and ConvTranspose unpool computes.
 
-    It differs from `onnxruntime.InferenceSession` in what its constructor does: it reads the model, changes it by
-    passes, and registers unpool's library for it. Methods, options, providers, bindings, profiles and errors are those
-    of onnxruntime. A model in which nothing changes goes to onnxruntime as it came. So does one that onnxruntime
-    refuses after the changes; the log says so at level WARNING. Of a model that it refuses as it came, too, onnx's
-    ReferenceEvaluator computes the nodes that it refuses, slowly, with a FallbackWarning.
+    It is a subclass of `onnxruntime.InferenceSession` with its own constructor, which optimizes the model by passes and
+    registers unpool's library. Methods, options, providers, bindings, profiles and errors are onnxruntime's. If no pass
+    changes the model, onnxruntime gets the original. If onnxruntime refuses the model after the passes, it also gets
+    the original, and the log says so at level WARNING. If it refuses the original, too, onnx's ReferenceEvaluator
+    computes the unsupported nodes, slowly, with a FallbackWarning.
 
     Args:
         path_or_bytes: path of a model, its bytes, or an `onnx.ModelProto`.
-        sess_options: `onnxruntime.SessionOptions`. The session has a copy of them, and they stay as they were. Options
-            with operator libraries or added providers cannot be copied: they get unpool's library, and entries whose
-            names begin with "unpool.", and serve sessions with the same arguments only.
+        sess_options: `onnxruntime.SessionOptions`, of which the session uses a copy. Options with operator libraries or
+            added providers cannot be copied: unpool adds its library and entries whose names begin with "unpool." to
+            them, and they can then only be used for sessions with the same arguments.
         providers: as in onnxruntime.
         provider_options: the same.
-        exact: True computes ConvTranspose without fast algorithms, and every MaxPool by unpool. A node whose attributes
-            are not those of the standard is an error then; else onnxruntime has it.
+        exact: True computes ConvTranspose without fast algorithms, and every MaxPool by unpool. Then a node with
+            attributes that the standard does not have is an error; otherwise onnxruntime computes it.
         compat: "spec" follows the standard's text, "ort" onnxruntime where the two differ.
-        index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
-        threads: `intra_op_num_threads`; None for the number of the options.
-        tune: True, or seconds, times the whole model in OpenVINO, where that is installed, and takes it where it is
-            faster. The choice is stored in the kernel cache, for later sessions with `tune`. Inputs need sizes, of the
-            model or by `SessionOptions.add_free_dimension_override_by_name`; sessions of other providers, and with
-            `exact`, are not tuned. OpenVINO rounds differently.
+        index_space: the tensor that MaxUnpool's indices refer to, as in `unpool.max_unpool`.
+        threads: `intra_op_num_threads`; None for the number in the options.
+        tune: True, or a time limit in seconds, times the whole model in OpenVINO, if it is installed, and uses it if it
+            is faster. The choice is stored in the kernel cache for later sessions with `tune`. Inputs need fixed sizes,
+            in the model or by `SessionOptions.add_free_dimension_override_by_name`. Sessions with other providers or
+            with `exact` are not tuned. OpenVINO rounds differently.
         disabled_optimizers: names of onnxruntime's optimizers, and of passes: see `unpool.onnxruntime.passes`.
-        others: further keywords of onnxruntime. Those that it does not know have no effect; a warning names them.
+        others: further keywords of onnxruntime. Unknown keywords have no effect; a warning names them.
 
     Raises:
-        UnpoolError: a wrong argument, a model that onnxruntime refuses, or an installation without the library. It is
-            an error of onnxruntime's class, too. Methods raise the errors of onnxruntime.
+        UnpoolError: an argument is wrong, onnxruntime refuses the model, or this installation has no library. The error
+            is also an instance of onnxruntime's class. Methods raise onnxruntime's errors.
 
     >>> import numpy as np
     >>> from onnx import parser
@@ -255,19 +255,19 @@ def plan(
     exact: bool = False,
     providers: Sequence[Any] | None = None,
 ) -> SessionPlan:
-    """The nodes of unpool's operators in a model, who computes each, and why, as `unpool inspect` shows it.
+    """The plan of a model: which runtime computes each node of unpool's operators, and why.
 
-    Iterating gives a record per node, `print` a table of them.
+    Iterating over it gives a record per node; `print` shows a table, as `unpool inspect` does.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        compat: reading of the model where the standard's text and ONNX Runtime differ.
-        index_space: the tensor in which MaxUnpool's indices count, where that is not certain.
-        exact: whether unpool computes every MaxPool and ConvTranspose.
+        compat: "spec" reads the model by the standard's text, "ort" as ONNX Runtime where the two differ.
+        index_space: the tensor that MaxUnpool's indices refer to where that is not certain.
+        exact: True for the plan of a session with `exact=True`.
         providers: as for `InferenceSession`.
 
     Raises:
-        UnpoolError: as `InferenceSession`: the model is loaded, to know what onnxruntime refuses.
+        UnpoolError: as by `InferenceSession`, because the model is loaded to find what onnxruntime refuses.
 
     >>> from onnx import parser
     >>> model = parser.parse_model('''

@@ -22,19 +22,19 @@ Outputs: TypeAlias = list[Any]
 def extensions(
     *, exact: bool = False, compat: str = "spec", index_space: str = "auto", threads: int | None = None
 ) -> list[Any]:
-    """Extensions with which OpenVINO reads MaxPool, MaxUnpool and ConvTranspose as the ONNX standard says.
+    """Extensions that make OpenVINO compute MaxPool, MaxUnpool and ConvTranspose as the ONNX standard defines them.
 
-    unpool computes MaxUnpool, the Indices of MaxPool, and where OpenVINO differs from the standard: a MaxPool with
-    `ceil_mode`, `dilations` or `auto_pad`, and a ConvTranspose with `output_shape`, `dilations` or `auto_pad`. The
-    others stay OpenVINO's.
+    unpool computes MaxUnpool, the Indices of MaxPool, and nodes for which OpenVINO differs from the standard: a MaxPool
+    with `ceil_mode`, `dilations` or `auto_pad`, and a ConvTranspose with `output_shape`, `dilations` or `auto_pad`.
+    OpenVINO computes all others.
 
-    OpenVINO does not tell in which opset a model is written: nodes have the meaning of the newest one, which
-    ConvTranspose has since opset 11. Its CPU device has indices below 2**31.
+    OpenVINO does not tell extensions the opset of a model, so nodes follow the rules of the newest opset. For
+    ConvTranspose, these rules hold since opset 11. OpenVINO's CPU device has only indices below 2**31.
 
     Args:
-        exact: True computes every MaxPool and ConvTranspose by unpool, also where OpenVINO differs in NaN only.
+        exact: True computes every MaxPool and ConvTranspose by unpool, also if OpenVINO differs only for NaN.
         compat: "spec" follows the standard's text, "ort" onnxruntime where the two differ.
-        index_space: the tensor that MaxUnpool's indices count in, as in `unpool.max_unpool`.
+        index_space: the tensor that MaxUnpool's indices refer to, as in `unpool.max_unpool`.
         threads: maximum number of threads of unpool's operators; None for all cores.
 
     Returns:

@@ -41,17 +41,18 @@ class Swap:
 
 
 def accelerate(model: nn.Module) -> list[Swap]:
-    """Run every MaxPool, MaxUnpool and ConvTranspose module of a model on unpool's operators.
+    """Make every MaxPool, MaxUnpool and ConvTranspose module of a model run on unpool's operators.
 
     Values, indices and gradients stay the same. Parameters and hooks stay the same objects, so optimisers keep working.
-    ONNX exporters write the same file, and `torch.jit.trace` and `torch.jit.script` record torch's own operators, so
-    what they save runs without unpool. Functions of torch.nn.functional in a forward still run on torch.
+    ONNX exporters write the same file. `torch.jit.trace` and `torch.jit.script` record torch's own operators, so the
+    saved file runs without unpool. Functions of torch.nn.functional in a forward still run on torch.
 
     Args:
         model: changed in place; on the CPU.
 
     Returns:
-        One record per module of these families, in the order of `named_modules`, with the reason if it was not swapped.
+        One record per pooling, unpooling or transposed convolution module, in the order of `named_modules`, with the
+        reason if it was not swapped.
 
     >>> for swap in accelerate(nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.AdaptiveMaxPool2d(1))):
     ...     print(swap)

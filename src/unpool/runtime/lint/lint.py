@@ -30,14 +30,26 @@ from unpool.runtime.rewrite.repair_indices import unpoolings
 
 
 def lint(source: ModelSource, *, sizes: Mapping[str, int] | None = None) -> Findings:
-    """The findings about a model, node by node, as far as the model alone shows them.
+    """The nodes of a model that runtimes interpret differently, or that are probably wrong. The model is not run.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        sizes: for dynamic dimensions of the inputs by name; some rules need them.
+        sizes: by the name of a dynamic dimension of the inputs, its size; some rules need them.
+
+    Returns:
+        a record with a finding for each node and rule, which `print` shows.
 
     Raises:
-        UnpoolError: the model cannot be read, breaks a contract in every reading, or has no size of such a name.
+        UnpoolError: the model cannot be read, violates the contract in every reading, or has no dimension of that name.
+
+    >>> from onnx import parser
+    >>> findings = lint(parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     shrink (float[1, 1, 5] x) => (float[1, 1, n] y) {
+    ...         y = MaxPool <auto_pad = "VALID", ceil_mode = 1, kernel_shape = [2], strides = [2]> (x)
+    ...     }'''))
+    >>> [(finding.operator, finding.rule) for finding in findings]
+    [('MaxPool', '3.3')]
     """
     with model_errors(source):
         model = load_for_command(source)

@@ -85,23 +85,36 @@ def lower(
 ) -> LoweringResult:
     """The model in operators that the target runs, with the same results, bit for bit where no other node rounds.
 
-    A MaxUnpool of the indices of a MaxPool in the same model becomes a comparison of elements with the largest of their
-    window, which needs no indices; any other becomes a ScatterElements. The pads of MaxPool and ConvTranspose are
-    written out. A model below opset 13 is upgraded to it. The result is run in onnxruntime, onnx's ReferenceEvaluator
-    and OpenVINO, as far as they are installed, and compared with the first model. Model-local functions are inlined.
+    A MaxUnpool with the indices of a MaxPool in the same model becomes a comparison of elements with the maximum of
+    their window, which needs no indices. Any other MaxUnpool becomes a ScatterElements. MaxPool and ConvTranspose get
+    explicit pads. A model below opset 13 is upgraded to 13. The result runs in onnxruntime, onnx's ReferenceEvaluator
+    and, if it is installed, OpenVINO, and is compared with the original model. Model-local functions are inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
         target: "openvino", "tensorrt", "coreml", "tflite", "onnxruntime-web", "any" for all of them, or a record of
             another target.
-        compat: how the model is read where the standard's text and ONNX Runtime differ.
-        index_space: in which tensor MaxUnpool's indices count where that is not certain.
-        sizes: for dynamic dimensions by name, used for the random inputs.
+        compat: "spec" reads the model by the standard's text, "ort" as ONNX Runtime where the two differ.
+        index_space: the tensor that MaxUnpool's indices refer to where that is not certain.
+        sizes: by the name of a dynamic dimension, its size in the random inputs.
+
+    Returns:
+        a record with the new `model`, its `changes` and the checks, which `print` shows.
 
     Raises:
         UnsupportedError: there is no such target; a MaxUnpool is in a subgraph, or cannot be lowered; or the result
             cannot be checked, or differs in one of the runtimes.
-        UnpoolError: the model cannot be read, or breaks a contract.
+        UnpoolError: the model cannot be read, or a node violates the contract.
+
+    >>> from onnx import parser
+    >>> model = parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     shrink_and_grow (float[1, 1, 4] x) => (float[1, 1, 4] z) {
+    ...         y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
+    ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i)
+    ...     }''')
+    >>> "MaxUnpool" in {node.op_type for node in lower(model, "any").model.graph.node}
+    False
     """
     target, semantics = find_target(target), Semantics(compat, index_space)
     with model_errors(source), spill_weights(source) as (first, restore):

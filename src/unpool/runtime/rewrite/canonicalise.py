@@ -26,21 +26,33 @@ from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms
 def canonicalise(
     source: ModelSource, *, compat: str = "spec", index_space: str = "auto", sizes: Mapping[str, int] | None = None
 ) -> RewriteResult:
-    """The model with every auto_pad and output_shape of MaxPool and ConvTranspose written as explicit pads.
+    """The model with explicit pads in place of every auto_pad and output_shape of MaxPool and ConvTranspose.
 
-    The new form has the same windows under `compat="spec"` and `compat="ort"`. Both models run on random inputs for
+    The new model has the same windows with `compat="spec"` and `compat="ort"`. Both models run on random inputs for
     verification. Model-local functions are inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        compat: how the model is read where the standard's text and ONNX Runtime differ.
-        index_space: in which tensor MaxUnpool's indices count.
-        sizes: for dynamic dimensions by name, used for the random inputs.
+        compat: "spec" reads the model by the standard's text, "ort" as ONNX Runtime where the two differ.
+        index_space: the tensor that MaxUnpool's indices refer to, as in `unpool.max_unpool`.
+        sizes: by the name of a dynamic dimension, its size in the random inputs.
+
+    Returns:
+        a record with the new `model` and the `changes`, which `print` shows.
 
     Raises:
-        UnsupportedError: a node cannot be written so, because its padding depends on a size that is unknown or its
-            output is longer than the new form can make it; or the model cannot be verified.
-        UnpoolError: the model cannot be read, or breaks a contract.
+        UnsupportedError: a node cannot be rewritten, because its padding depends on an unknown size, or its output is
+            longer than explicit pads can make it; or the model cannot be verified.
+        UnpoolError: the model cannot be read, or a node violates the contract.
+
+    >>> from onnx import parser
+    >>> result = canonicalise(parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     shrink (float[1, 1, 4] x) => (float[1, 1, 4] y) {
+    ...         y = MaxPool <kernel_shape = [2], auto_pad = "SAME_UPPER"> (x)
+    ...     }'''))
+    >>> {item.name: list(item.ints) for item in result.model.graph.node[0].attribute}["pads"]
+    [0, 1]
     """
     semantics = Semantics(compat, index_space)
     with model_errors(source):

@@ -73,23 +73,37 @@ class FixResult:
 def fix(
     source: ModelSource, *, compat: str = "spec", index_space: str = "auto", sizes: Mapping[str, int] | None = None
 ) -> FixResult:
-    """The model with single nodes instead of decomposed ones, and with indices that count where MaxUnpool expects them.
+    """The repaired model: one node for each decomposed unpooling or repeated pool, and indices for the whole tensor.
 
-    Fused nodes and new windows keep the results, which is verified on random inputs in unpool and, if it runs the
-    first model, in onnxruntime. Offsets of planes change results, which were wrong; random inputs verify that the
-    indices stay inside their planes, and that the results are those of the indices in planes. Model-local functions are
-    inlined.
+    Fused nodes and new windows keep the results. This is verified on random inputs in unpool and, if it runs the
+    original model, in onnxruntime. Where indices referred to planes, results change, because they were wrong. Then
+    random inputs verify that the indices stay inside their planes, and that the results are those that indices in
+    planes mean. Model-local functions are inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        compat: how the model is read where the standard's text and ONNX Runtime differ.
-        index_space: in which tensor MaxUnpool's indices count where that is not certain.
-        sizes: for dynamic dimensions by name, used for the random inputs.
+        compat: "spec" reads the model by the standard's text, "ort" as ONNX Runtime where the two differ.
+        index_space: the tensor that MaxUnpool's indices refer to where that is not certain.
+        sizes: by the name of a dynamic dimension, its size in the random inputs.
+
+    Returns:
+        a record with the new `model` and the `changes`, which `print` shows.
 
     Raises:
-        UnsupportedError: there are problems, and none can be repaired; or the model cannot be verified, or its results
-            differ; or onnxruntime runs the first model only.
-        UnpoolError: the model cannot be read, or breaks a contract.
+        UnsupportedError: there are problems, but none can be repaired; the model cannot be verified, or its results
+            differ; or onnxruntime runs only the original model.
+        UnpoolError: the model cannot be read, or a node violates the contract.
+
+    >>> from onnx import parser
+    >>> model = parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     exported (float[1, 2, 4] x) => (float[1, 2, 4] z) <int64 plane = {4}> {
+    ...         y, whole = MaxPool <kernel_shape = [2], strides = [2]> (x)
+    ...         i = Mod (whole, plane)
+    ...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i)
+    ...     }''')
+    >>> [node.op_type for node in fix(model).model.graph.node]
+    ['MaxPool', 'MaxUnpool']
     """
     with model_errors(source), spill_weights(source) as (model, restore):
         draft = _FixDraft(model, Semantics(compat, index_space), sizes or {})

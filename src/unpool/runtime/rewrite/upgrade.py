@@ -40,23 +40,32 @@ def upgrade(
     index_space: str = "auto",
     sizes: Mapping[str, int] | None = None,
 ) -> RewriteResult:
-    """The model in a newer opset of ONNX and, if it imports it, of the channels-last domain.
+    """The model in a newer opset of ONNX and, if the model imports it, of the channels-last domain.
 
-    Nodes whose meaning changed between the versions are written differently: with explicit pads where they are known,
-    else with another auto_pad. Both models run on random inputs for verification. Model-local functions are
-    inlined.
+    Nodes whose meaning changed between the versions are rewritten: with explicit pads if these are known, else with
+    another auto_pad. Both models run on random inputs for verification. Model-local functions are inlined.
 
     Args:
         source: path of a model, its bytes, or a ModelProto, which is not changed.
-        opset: the version to reach, not below the model's.
-        compat: how the model is read where the standard's text and ONNX Runtime differ.
-        index_space: in which tensor MaxUnpool's indices count.
-        sizes: for dynamic dimensions by name, used for the random inputs.
+        opset: the opset of the new model, not below that of the model.
+        compat: "spec" reads the model by the standard's text, "ort" as ONNX Runtime where the two differ.
+        index_space: the tensor that MaxUnpool's indices refer to, as in `unpool.max_unpool`.
+        sizes: by the name of a dynamic dimension, its size in the random inputs.
+
+    Returns:
+        a record with the new `model` and the `changes`, which `print` shows.
 
     Raises:
         UnsupportedError: the opset is older than the model's or unknown to onnx, a node cannot be converted, or the
-            model cannot be verified; a node is named.
-        UnpoolError: the model cannot be read, or breaks a contract.
+            model cannot be verified; the message names the node.
+        UnpoolError: the model cannot be read, or a node violates the contract.
+
+    >>> from onnx import parser
+    >>> model = parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 9]>
+    ...     shrink (float[1, 1, 4] x) => (float[1, 1, 2] y) { y = MaxPool <kernel_shape = [2], strides = [2]> (x) }''')
+    >>> upgrade(model, 22).model.opset_import[0].version
+    22
     """
     semantics = Semantics(compat, index_space)
     with model_errors(source):

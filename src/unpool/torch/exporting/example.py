@@ -62,17 +62,17 @@ class Example:
 def example(*shapes: str, dynamic: bool = False, seed: int = 0) -> Example:
     """Inputs for `unpool.torch.export`, each written as `[NAME=]SIZExSIZEx..[:TYPE]`.
 
-    A number is a size. A name, such as H, is a dynamic dimension; 8H takes multiples of 8, and 2H+1 odd sizes. Equal
-    names are equal sizes.
+    A number is a size. A name, such as H, is a dynamic dimension. 8H is one for multiples of 8, and 2H+1 one for odd
+    sizes. Equal names mean equal sizes.
 
     Args:
-        shapes: one per input, in the order of the module's arguments; float32 unless they say another type.
-        dynamic: whether batch and spatial sizes that are numbers are dynamic too, as batch, height, width and so on. A
-            size of 1 becomes 2 in the example, as torch treats 1 as a fixed size.
-        seed: of the random numbers in the inputs.
+        shapes: one per input, in the order of the module's arguments; float32 unless they name another type.
+        dynamic: True makes numeric batch and spatial sizes dynamic, too, with the names batch, height, width and so on.
+            A size of 1 becomes 2 in the example, because torch treats 1 as a fixed size.
+        seed: seed of the random numbers in the inputs.
 
     Raises:
-        UnpoolError: a text has another form.
+        UnpoolError: a shape is not written in this form.
 
     Example:
         >>> image = example("image=1x3xHxW", dynamic=True)

@@ -68,25 +68,26 @@ def export(*arguments: Any, **options: Any) -> Any:
     The file has the requested opset. torch's default exporter leaves many models at 18 if an older one is requested;
     unpool converts them, or raises an error if an operator has no older form.
 
-    A dynamic dimension with a Dim takes every size in the Dim's range. torch alone would narrow it to multiples if a
-    model takes no others; unpool raises an error then, or warns for dimensions that are dynamic by a string or a hint.
-    The error names Dims, such as 8 * Dim("height"), with which the export was tried and works.
+    A dynamic dimension with a Dim accepts every size in the Dim's range. If the model accepts only multiples of a
+    number, torch alone would narrow the Dim silently. unpool raises an error, or warns for dimensions that are dynamic
+    by a string or a hint. The error names Dims, such as 8 * Dim("height"), with which the export was tried and works.
 
-    With `verify=True` unpool runs the written file in onnxruntime, and compares it with the module: on the example, and
-    with dynamic dimensions at other sizes too, odd, even, larger, and the smallest that the module takes. A size that
-    the file promises and the module does not take is an error, unless it is smaller than all that the module takes.
+    With `verify=True`, unpool runs the written file in onnxruntime, and compares it with the module: for the example
+    and, with dynamic dimensions, for odd, even and larger sizes, and for the smallest size that the module accepts. If
+    the file allows a size that the module does not accept, this is an error, unless the size is smaller than all sizes
+    that the module accepts.
 
     Args:
-        arguments: those of torch.onnx.export, with its meaning and defaults.
-        options: likewise.
+        arguments: those of torch.onnx.export, with the same meaning and defaults.
+        options: the same.
 
     Returns:
         the result of torch.onnx.export: an ONNXProgram, or None with `dynamo=False`.
 
     Raises:
-        UnsupportedError: the model cannot be written in this opset; the message has one that works. Or it takes fewer
-            sizes than a Dim allows.
-        UnpoolError: with `verify=True`, the file differs from the module, or promises sizes that it does not take.
+        UnsupportedError: the model cannot be written in this opset; the message names one that works. Or the model
+            accepts fewer sizes than a Dim allows.
+        UnpoolError: with `verify=True`, the file differs from the module, or allows sizes that it does not accept.
 
     Example:
         >>> pool = torch.nn.MaxPool2d(2, return_indices=True).eval()

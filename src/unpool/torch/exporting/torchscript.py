@@ -39,16 +39,17 @@ _log = logging.getLogger("unpool")
 def legacy_translations() -> Iterator[None]:
     """Let torch.onnx.export(..., dynamo=False) write one MaxPool per pool and one MaxUnpool per unpooling.
 
-    `unpool.torch.export` does this itself. Inside the with statement torch has unpool's symbolics, except where the
-    caller has registered one, and does not check the output size of an unpooling while it traces a model; the operator
-    itself still rejects negative sizes. It traces the forward of an autograd.Function like other code, unless the
-    Function has a symbolic and does not unpool. At the end, after an error too, the earlier state is restored.
+    `unpool.torch.export` does this by itself. Inside the with statement, torch uses unpool's symbolics, except for
+    operators for which the caller has registered one. It does not check the output size of an unpooling while it traces
+    a model; the operator itself still rejects negative sizes. It traces the forward of an autograd.Function like other
+    code, unless the Function has a symbolic and does not unpool. At the end, also after an error, the earlier state is
+    restored.
 
-    torch's registry belongs to the whole process, and so does its exporter with dynamo=False: only one thread is inside
-    at a time, others wait. Models can run at the same time.
+    torch's registry and its exporter with dynamo=False are global, so only one thread can be inside at a time; others
+    wait. Models can run at the same time.
 
     Raises:
-        UnsupportedError: this version of torch has its exporter in other modules than torch 2.13.
+        UnsupportedError: the exporter of this version of torch is not in the modules of torch 2.13.
 
     Example:
         >>> from torch.onnx._internal.torchscript_exporter.registration import registry

@@ -70,7 +70,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """As `conv_transpose2d`, along the axis of (N, C, L) or (C, L), with weight (C, M/groups, k).
+    """Like `conv_transpose2d`, along the axis of (N, C, L) or (C, L), with weight (C, M/groups, k).
 
     >>> conv_transpose1d(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[[1.0, 10.0, 100.0]]]), stride=2).tolist()
     [[1.0, 10.0, 102.0, 20.0, 203.0, 30.0, 300.0]]
@@ -99,7 +99,7 @@ def conv_transpose2d(
         bias: (M,), type of input; zeros by default.
         stride: step between windows of the output in elements; an int, or one per spatial axis.
         padding: elements cropped from both sides of the output.
-        output_padding: elements added at the end, below the larger of stride and dilation.
+        output_padding: elements added at the end, less than the larger of stride and dilation.
         groups: number of independent groups of channels.
         dilation: step between the taps of a window.
 
@@ -107,7 +107,7 @@ def conv_transpose2d(
         (N, M, ..) in the type of input; 16-bit types are summed in float32 and rounded once.
 
     Raises:
-        ArgumentError: a type, shape or setting that torch rejects too.
+        ArgumentError: a type, shape or setting that torch also rejects.
 
     Source: torch.nn.functional.conv_transpose2d.
 
@@ -127,7 +127,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Tensor:
-    """As `conv_transpose2d`, over a volume (N, C, D, H, W) or (C, D, H, W), with weight (C, M/groups, kD, kH, kW).
+    """Like `conv_transpose2d`, over a volume (N, C, D, H, W) or (C, D, H, W), with weight (C, M/groups, kD, kH, kW).
 
     >>> conv_transpose3d(torch.ones(1, 1, 1, 1, 1), torch.ones(1, 2, 2, 3, 4), stride=2).shape
     torch.Size([1, 2, 2, 3, 4])

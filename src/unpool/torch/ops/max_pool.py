@@ -33,7 +33,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """As `max_pool2d`, along the axis of (N, C, L) or (C, L).
+    """Like `max_pool2d`, along the axis of (N, C, L) or (C, L).
 
     >>> y, indices = max_pool1d(torch.tensor([[1.0, 5.0, 2.0, 4.0]]), 2, return_indices=True)
     >>> y.tolist(), indices.tolist()
@@ -60,13 +60,13 @@ def max_pool2d(
         padding: elements on both sides, never a maximum; at most half of kernel_size.
         dilation: step between the taps of a window.
         ceil_mode: keeps a last window that ends after the padding, unless it starts there.
-        return_indices: whether to return the indices too.
+        return_indices: True returns the indices, too.
 
     Returns:
-        y; with return_indices a pair (y, indices), int64, counting inside the plane of their own (n, c).
+        y; with return_indices a pair (y, indices). indices are int64, and refer to the plane of their own (n, c).
 
     Raises:
-        ArgumentError: a type, shape or setting that torch rejects too.
+        ArgumentError: a type, shape or setting that torch also rejects.
 
     Source: torch.nn.functional.max_pool2d.
 
@@ -85,7 +85,7 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """As `max_pool2d`, over a volume (N, C, D, H, W) or (C, D, H, W).
+    """Like `max_pool2d`, over a volume (N, C, D, H, W) or (C, D, H, W).
 
     >>> max_pool3d(torch.arange(8.0).view(1, 1, 2, 2, 2), 2).item()
     7.0

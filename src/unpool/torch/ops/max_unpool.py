@@ -29,7 +29,7 @@ def max_unpool1d(
     padding: Ints = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """As `max_unpool2d`, along the axis of (N, C, L) or (C, L).
+    """Like `max_unpool2d`, along the axis of (N, C, L) or (C, L).
 
     >>> max_unpool1d(torch.tensor([[7.0, 9.0]]), torch.tensor([[1, 2]]), 2).tolist()
     [[0.0, 7.0, 9.0, 0.0]]
@@ -45,25 +45,25 @@ def max_unpool2d(
     padding: Ints = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros of an image, with every element of input at its index.
+    """Image of zeros with every element of input at its index.
 
         size = (d - 1) * stride + kernel_size - 2 * padding, without output_size
 
     Args:
         input: (N, C, H, W), or without N; float16, bfloat16, float32 or float64.
-        indices: int64 in the shape of input, counting inside the plane of their own (n, c); of equal ones the last
-            in row-major order wins.
+        indices: int64 in the shape of input; they refer to the plane of their own (n, c). If indices are equal, the
+            last one in row-major order wins.
         kernel_size: window size of the pool in elements; an int, or one per spatial axis.
-        stride: step between its windows; kernel_size by default.
-        padding: its padding.
+        stride: step between the windows of the pool; kernel_size by default.
+        padding: padding of the pool.
         output_size: spatial sizes, with or without N and C in front; less than a stride away from the formula.
 
     Returns:
-        The input size of the pool, in the type of input.
+        A tensor with the size of the pool's input, in the type of input.
 
     Raises:
-        TensorIndicesError: an index outside its plane.
-        ArgumentError: a type, shape or setting that torch rejects too.
+        TensorIndicesError: an index is outside its plane.
+        ArgumentError: a type, shape or setting that torch also rejects.
 
     Source: torch.nn.functional.max_unpool2d.
 
@@ -81,7 +81,7 @@ def max_unpool3d(
     padding: Ints = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """As `max_unpool2d`, over a volume (N, C, D, H, W) or (C, D, H, W).
+    """Like `max_unpool2d`, over a volume (N, C, D, H, W) or (C, D, H, W).
 
     >>> max_unpool3d(torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 6), 2).flatten().tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
