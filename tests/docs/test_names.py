@@ -1,6 +1,7 @@
 """Files and classes are named by nouns or verbs of the field, no two classes share a name, no imports form a circle."""
 
 import ast
+import graphlib
 import re
 from collections import Counter
 from functools import cache
@@ -99,32 +100,6 @@ def at_import(body):
             yield from at_import([*node.body, *node.orelse, *node.finalbody])
 
 
-def circles(graph):
-    """The groups of modules each of which leads to every other one (Tarjan's strongly connected components)."""
-    numbers, lowest, stack, found = {}, {}, [], []
-
-    def visit(name):
-        numbers[name] = lowest[name] = len(numbers)
-        stack.append(name)
-        for other in sorted(graph[name]):
-            if other not in numbers:
-                visit(other)
-                lowest[name] = min(lowest[name], lowest[other])
-            elif other in stack:
-                lowest[name] = min(lowest[name], numbers[other])
-        if lowest[name] == numbers[name]:
-            start = stack.index(name)
-            group = frozenset(stack[start:])
-            del stack[start:]
-            if len(group) > 1:
-                found.append(group)
-
-    for name in graph:
-        if name not in numbers:
-            visit(name)
-    return set(found)
-
-
 def test_names_are_nouns_or_verbs():
     """The last word of a file or class is no participle, adjective or pronoun; docs/glossary.md has better ones."""
     files = {place(path) for path in FILES if path.stem not in ("__init__", "__main__") and is_refused(path.stem)}
@@ -141,10 +116,4 @@ def test_a_class_has_a_name_of_its_own():
 
 def test_no_file_imports_itself():
     """Following imports from a file never leads back to it."""
-    assert circles(imports()) == set()
-
-
-def test_circles_are_found():
-    """Two files that import each other are a circle, and so is a longer way round; a chain is none."""
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e"}}
-    assert circles(graph) == {frozenset("abc"), frozenset("ef")}
+    graphlib.TopologicalSorter(imports()).prepare()

@@ -1,7 +1,6 @@
 """The session that is onnxruntime's own: what its constructor does with models, options, passes and files."""
 
 import logging
-import os
 import pickle
 
 import ml_dtypes
@@ -79,6 +78,7 @@ NETWORKS = {
     "weights from nodes": models.weights_from_nodes,
     "old IR": models.old_ir,
     "pool alone": models.only_pool,
+    "pools": models.plain_pools,
     "none of ours": models.none_of_ours,
     "an optional input": models.optional_input,
     "an unused output": models.unused_output,
@@ -102,13 +102,16 @@ def feed_of(session):
     }
 
 
+SAME_BITS = ("branches", "conditional", "loop", "dynamic", "pools", "another domain")
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_models_give_what_onnxruntime_gives(name):
-    """Sub-graphs, functions, dynamic sizes, old files: the session gives onnxruntime's results."""
+    """Sub-graphs, functions, dynamic sizes, old files: onnxruntime's results, bit for bit where unpool sums nothing."""
     model = NETWORKS[name]()
     session, expected = InferenceSession(model), plain_session(model)
     feed = feed_of(expected)
-    assert_equal(session.run(None, feed), expected.run(None, feed), ROUNDING)
+    assert_equal(session.run(None, feed), expected.run(None, feed), 0 if name in SAME_BITS else ROUNDING)
 
 
 def unpooling(dtype):
@@ -305,15 +308,6 @@ def test_a_file_that_is_replaced_while_it_is_loaded(tmp_path, monkeypatch):
     use_pass(monkeypatch, run)
     got = outputs(InferenceSession(path))
     assert any(np.allclose(got[0], outputs(plain_session(model))[0], atol=2e-2) for model in (large_model(), other))
-
-
-def test_a_file_that_is_cut_after_loading(tmp_path):
-    """A session does not read the file any more."""
-    path = saved(large_model(), tmp_path)
-    session = InferenceSession(path)
-    before = outputs(session)
-    os.truncate(path, 100)
-    assert_equal(outputs(session), before)
 
 
 def test_providers_are_set_for_the_same_model(tmp_path):

@@ -70,16 +70,6 @@ def test_an_unmodified_model_of_any_size():
         assert np.array_equal(z, unpooled(x))
 
 
-def test_the_operators_are_those_of_the_library():
-    """MaxUnpool of float64, which onnxruntime alone refuses, runs."""
-    text = SEGMENT.replace("float", "double")
-    with pytest.raises(Exception, match="MaxUnpool"):
-        onnxruntime.InferenceSession(model(text))
-    x = picture(1, 3, 8, 10).astype(np.float64)
-    (z,) = onnxruntime.InferenceSession(model(text), options()).run(None, {"x": x})
-    assert np.array_equal(z, unpooled(x))
-
-
 def test_nodes_of_branches_and_outer_weights():
     """Both branches of an If run here, one with weights of the outer graph."""
     weights = picture(3, 4, 2, 2)
@@ -89,21 +79,6 @@ def test_nodes_of_branches_and_outer_weights():
     (back,) = session.run(None, {"x": x, "c": np.array(False)})
     assert np.array_equal(up, unpool.prepare_conv_transpose(weights, strides=[2, 2])(np.maximum(x, 0)))
     assert np.array_equal(back, unpooled(x))
-
-
-def test_an_index_out_of_range_is_refused():
-    """The status is INVALID_ARGUMENT, and says which index it is."""
-    text = "g (float[1, 1, 2] x, int64[1, 1, 2] i) => (z) { z = MaxUnpool <kernel_shape = [2], strides = [2]> (x, i) }"
-    session = onnxruntime.InferenceSession(model(text), options())
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match=r"got 4 at \[0, 0, 1\]"):
-        session.run(None, {"x": picture(1, 1, 2), "i": np.array([[[0, 4]]])})
-
-
-def test_attributes_that_do_not_fit_are_refused_at_loading():
-    """The message is that of the functions."""
-    text = "g (float[1, 1, 4] x) => (z) { z = MaxPool <kernel_shape = [2], pads = [1]> (x) }"
-    with pytest.raises(Exception, match=r"MaxPool: pads needs 2 values \(1 spatial axis\), got 1"):
-        onnxruntime.InferenceSession(model(text), options())
 
 
 @pytest.mark.parametrize(

@@ -85,26 +85,3 @@ def test_no_case_ends_the_process(found):
     """Whatever a node test feeds, both sessions answer or raise within their time."""
     assert [name for engine in ("unpool", "library") for name, why in found[engine].items() if why == DIED] == []
     assert found["unpool"].keys() == found["onnxruntime"].keys()
-
-
-DYING = """
-import json, os, sys, time
-with open(sys.argv[2], "a") as file:
-    for number in range(int(sys.argv[3]), 5):
-        print(json.dumps([f"case {number}"]), file=file, flush=True)
-        if number == 1:
-            os.abort()
-        if number == 3:
-            time.sleep(60)
-        print(json.dumps([f"case {number}", ""]), file=file, flush=True)
-"""
-
-
-def test_a_case_that_ends_the_process_is_noted(tmp_path, monkeypatch):
-    """One that aborts and one that stands still are `DIED`, and the cases behind them run."""
-    script = tmp_path / "dying.py"
-    script.write_text(DYING)
-    monkeypatch.setattr(node_suite, "__file__", str(script))
-    monkeypatch.setitem(globals(), "SECONDS_PER_CASE", 1)
-    found = outcomes("none", tmp_path)
-    assert list(found.values()) == ["", DIED, "", DIED, ""]

@@ -119,3 +119,18 @@ def test_text_of_one_size(kind):
     model = models.model("g (string[N] x) => (string[N] z) { z = Identity (x) }")
     x = np.array([b"must", b"have"], kind)
     assert unpool.InferenceSession(model).run(None, {"x": x})[0].tolist() == ["must", "have"]
+
+
+def test_outputs_of_bodies_are_arrays_of_their_own():
+    """A Loop that never runs gives copies of what the caller fed, and empty scans of the right type."""
+    model = models.model(
+        f"""g (int64 n, bool go, float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y, float[k, 1, 2, 2, 2] z) {{
+            y, z = Loop (n, go, x) <
+                body = b (int64 j, bool on, float[1, 2, 4, 4] c) => (bool off, float[1, 2, 4, 4] d, float[1, 2, 2, 2] p)
+                    {{ off = Identity (on) {POOL.replace("(x)", "(c)")} d = MaxUnpool <{models.POOL}> (p, i) }}>
+        }}"""
+    )
+    y, z = unpool.InferenceSession(model).run(None, {"n": np.array(0), "go": np.array(True), "x": X})
+    assert_array_equal(y, X)
+    assert not np.shares_memory(y, X)
+    assert (z.shape, z.dtype) == ((0, 1, 2, 2, 2), np.float32)
