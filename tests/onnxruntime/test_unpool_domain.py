@@ -1,7 +1,5 @@
 """Nodes of the domain `unpool` in stock sessions: which names are whose, shapes, plans, and what is refused."""
 
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
