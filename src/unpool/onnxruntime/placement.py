@@ -19,7 +19,7 @@ import logging
 from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,13 +267,15 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
     `counts_in_output` are MaxUnpools, by output, whose indices count in the output, however the model is read.
     """
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    nodes = list(with_subgraph_nodes(model.graph.node))
+    nodes, computed = list(with_subgraph_nodes(model.graph.node)), set[str]()
     for row in plan:
         node = nodes[row.position]
         if row.runner != "unpool":
             continue
         while node.input[-1] == "":  # onnxruntime refuses it among inputs of any number
             node.input.pop()
+        if is_unpool_op(node) and not (node.op_type == "MaxUnpool" and len(node.input) > 2):
+            computed.update(writes(node))
         if node.domain == DOMAIN:
             continue
         given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
@@ -286,6 +288,20 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
         node.attribute.extend(starmap(onnx.helper.make_attribute, given.items()))
     if DOMAIN not in opsets:
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
+    _drop_sizes(model.graph, nodes, computed)
+
+
+def _drop_sizes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto], computed: Container[str]) -> None:
+    """Leave the sizes of these results to the library, and others of their sub-graphs to onnxruntime.
+
+    Those that onnx's inference has written into a file may be wrong.
+    """
+    inner = (subgraph for node in nodes for _, subgraph in subgraphs(node))
+    around = [each for each in inner if any(name in computed for node in each.node for name in node.output)]
+    found = (value for value in graph.value_info if value.name in computed)
+    for value in chain(found, *((*each.value_info, *each.output) for each in around)):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
 
 
 def _types(model: onnx.ModelProto) -> Types:
