@@ -97,9 +97,10 @@ def _session_options(options: dict[str, Any]) -> Any:
     """Options of a session that runs the nodes of the domain `unpool`, after the check of these arguments."""
     import onnxruntime
 
-    settings = onnxruntime.SessionOptions()
+    from unpool.onnxruntime.quiet import quiet_options
+
+    settings = quiet_options()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    settings.log_severity_level = 4
     register(settings, domains="unpool", **options)
     return settings
 
@@ -189,7 +190,8 @@ def _record(
 ) -> None:
     """Run the model once, and note what the planner is asked."""
     import onnx
-    import onnxruntime
+
+    from unpool.onnxruntime.quiet import quiet_session
 
     with tempfile.TemporaryDirectory() as folder, planner.recording(recorded):
         path = Path(folder, "model.onnx")
@@ -197,8 +199,7 @@ def _record(
         if path.stat().st_size > _SPILLED_BYTES:
             raise UnsupportedError("compile: a model without external data has to be smaller than 1 GiB.")
         try:
-            session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-            session.run(None, inputs)
+            quiet_session(str(path), settings).run(None, inputs)
         except Exception as cause:
             raise ModelError(f"compile: onnxruntime cannot run the model on zeros of these shapes: {cause}") from cause
 

@@ -20,6 +20,7 @@ from onnxruntime.capi import _pybind_state
 from unpool.errors import UnpoolError
 from unpool.graph.load import FOLDERS_ENTRY
 from unpool.onnxruntime.package import onnxruntime
+from unpool.onnxruntime.quiet import FATAL, quiet_options, quiet_session
 
 ATTRIBUTES = (
     *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling", "execution_mode"),
@@ -49,14 +50,13 @@ _ENTRIES = (
 )
 """The config entries that are pickled; onnxruntime cannot list those that are set."""
 
-_FATAL = 4  # the level of a log of fatal errors only
 _SILENT = {
     "enable_profiling": False,
     "optimized_model_filepath": "",
     "intra_op_num_threads": 1,
     "inter_op_num_threads": 1,
     "execution_mode": onnxruntime.ExecutionMode.ORT_SEQUENTIAL,
-    "log_severity_level": _FATAL,
+    "log_severity_level": FATAL,
 }
 """A session with these writes no files and no log lines, and starts no threads."""
 
@@ -154,13 +154,6 @@ def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     return copy
 
 
-def silence(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
-    """The same options, changed to write no files and no log lines, and to start no threads."""
-    for name, value in _SILENT.items():
-        setattr(options, name, value)
-    return options
-
-
 @contextmanager
 def _temporary_attributes(options: onnxruntime.SessionOptions, attributes: Mapping[str, Any]) -> Iterator[None]:
     """The options with other attributes inside the block; an attribute that another thread sets meanwhile stays."""
@@ -186,9 +179,9 @@ _TINY_MODEL = bytes(
 @cache
 def _tiny_ort_model() -> bytes:
     """The same model in onnxruntime's own format."""
-    options = silence(onnxruntime.SessionOptions())
+    options = quiet_options(threads=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tiny.ort")
         options.optimized_model_filepath = str(path)
-        onnxruntime.InferenceSession(_TINY_MODEL, options, providers=["CPUExecutionProvider"])
+        quiet_session(_TINY_MODEL, options)
         return path.read_bytes()

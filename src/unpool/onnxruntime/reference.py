@@ -25,9 +25,9 @@ from unpool.graph.weights import is_large, restore_initializers, strip_initializ
 from unpool.onnx_reference import new_ops
 from unpool.onnxruntime.engine import Allocate, Engine, dtype_of, engine_node
 from unpool.onnxruntime.errors import ort_message
-from unpool.onnxruntime.options import silence
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan, place
+from unpool.onnxruntime.quiet import quiet_options, quiet_session
 from unpool.onnxruntime.register import register
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
@@ -166,12 +166,11 @@ class _Replacer:
     def _refusal(self, node: onnx.NodeProto, types: Types, constants: Constants) -> str | None:
         """The reason for which onnxruntime refuses a node that is valid; None for any other node."""
         model = _model_of(node, types, constants, self._opsets)
-        options = silence(onnxruntime.SessionOptions())
-        options.intra_op_num_threads = 1
+        options = quiet_options(threads=1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         register(options, domains=DOMAIN)
         try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+            quiet_session(model.SerializeToString(), options)
         except Exception as error:
             if is_from_signal_handler(error):
                 raise

@@ -25,6 +25,7 @@ from unpool.numerics import TUNING, diff_arrays
 from unpool.onnxruntime.engine import Engine, engine_node
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan
+from unpool.onnxruntime.quiet import quiet_options, quiet_session
 from unpool.openvino.package import is_installed, package
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
@@ -77,9 +78,9 @@ def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:
     tuned = _load(trial, shapes, threads)
     if tuned is None or stored == OPENVINO:
         return tuned
-    options = onnxruntime.SessionOptions()
+    options = quiet_options()
     _register(options)
-    candidate = onnxruntime.InferenceSession(tuned.content, options, ["CPUExecutionProvider"])
+    candidate = quiet_session(tuned.content, options)
     calls = {OWN: partial(trial.session.run, None, feed), OPENVINO: partial(candidate.run, None, feed)}
     try:
         agrees = _agree(calls)

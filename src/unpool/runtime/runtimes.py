@@ -21,10 +21,10 @@ from unpool.graph.weights import initializers_as_inputs, serialize
 from unpool.onnxruntime.errors import FallbackWarning, ort_message, run_session
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.package import onnxruntime
+from unpool.onnxruntime.quiet import quiet_options, quiet_session
 from unpool.onnxruntime.session import InferenceSession
 from unpool.openvino.package import package
 
-QUIET = 4  # onnxruntime's level for fatal errors only: what fails comes back as an exception
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}  # by default it takes bfloat16 on CPUs that have it
 
 Feed: TypeAlias = Mapping[str, Any]
@@ -77,22 +77,10 @@ def open_session(
 
 def unpool_session(model: onnx.ModelProto, semantics: Semantics, disabled: Collection[str] = ()) -> InferenceSession:
     """A session of unpool without some passes, which logs nothing but what ends it."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = QUIET
     compat, index_space, exact = semantics.compat, semantics.index_space, semantics.exact
     return open_session(
-        model, options, compat=compat, index_space=index_space, exact=exact, disabled_optimizers=disabled
+        model, quiet_options(), compat=compat, index_space=index_space, exact=exact, disabled_optimizers=disabled
     )
-
-
-def ort_session(
-    source: str | bytes, options: onnxruntime.SessionOptions | None = None, threads: int = 0
-) -> onnxruntime.InferenceSession:
-    """A session of onnxruntime on the CPU, which logs nothing but what ends it."""
-    options = options or onnxruntime.SessionOptions()
-    options.log_severity_level = QUIET
-    options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def session_run(session: onnxruntime.InferenceSession) -> Run:
@@ -111,7 +99,7 @@ def session_run(session: onnxruntime.InferenceSession) -> Run:
 
 def _in_onnxruntime(model: onnx.ModelProto) -> Run:
     bare, weights = initializers_as_inputs(model)
-    run = session_run(ort_session(serialize(bare, "the model")))
+    run = session_run(quiet_session(serialize(bare, "the model")))
     return lambda feed: run({**feed, **weights})
 
 

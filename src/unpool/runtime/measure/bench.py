@@ -26,9 +26,10 @@ from unpool.graph.weights import folder_of, is_too_large
 from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
 from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.package import onnxruntime
+from unpool.onnxruntime.quiet import quiet_options, quiet_session
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.measure.timing import Effort, Timing, measure
-from unpool.runtime.runtimes import open_session, ort_session, session_run
+from unpool.runtime.runtimes import open_session, session_run
 
 ORT_SUFFIX = ".ort"
 KERNEL_TIME = "_kernel_time"  # end of the name of a node's event in a profile of onnxruntime
@@ -137,7 +138,7 @@ def _time_unpool(
             settings.add_free_dimension_override_by_name(name, size)
         return open_session(source, settings, **options)
 
-    session = open_here(onnxruntime.SessionOptions())
+    session = open_here(quiet_options())
     kind = "" if path.endswith(ORT_SUFFIX) else _narrowest_float(session)
     timing, outputs = _time_session(session, feed, effort)
     runners = {row.node: row.runner for row in session.plan}
@@ -162,10 +163,14 @@ def _sizes(session: Any, feed: Feed) -> dict[str, int]:
 def _time_onnxruntime(
     path: str, feed: Feed, effort: Effort, threads: int
 ) -> tuple[list[_Sample], Timing | None, list[Any], str]:
+    def open_here(settings: onnxruntime.SessionOptions) -> Any:
+        settings.intra_op_num_threads = threads
+        return quiet_session(source, settings)
+
     try:
         source = _named(path)
-        timing, outputs = _time_session(ort_session(source, threads=threads), feed, effort)
-        nodes = _profile(lambda profiling: ort_session(source, profiling, threads), feed, timing.samples)
+        timing, outputs = _time_session(open_here(quiet_options()), feed, effort)
+        nodes = _profile(open_here, feed, timing.samples)
     except Exception as error:
         return [], None, [], ort_message(error)
     return nodes, timing, outputs, ""
@@ -180,7 +185,7 @@ def _time_session(session: Any, feed: Feed, effort: Effort) -> tuple[Timing, lis
 def _profile(make_session: Callable[[onnxruntime.SessionOptions], Any], feed: Feed, runs: int) -> list[_Sample]:
     """The nodes that a session runs, in its order, with the median of the last `runs` runs, of one more."""
     with tempfile.TemporaryDirectory() as folder:
-        options = onnxruntime.SessionOptions()
+        options = quiet_options()
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = make_session(options)

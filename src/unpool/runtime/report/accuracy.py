@@ -21,11 +21,12 @@ from unpool.graph.semantics import Semantics
 from unpool.numerics import ROUNDING_LIMITS, ArrayDiff, diff_rounded, sum_diffs
 from unpool.onnx_reference import new_ops
 from unpool.onnxruntime.errors import ort_message
+from unpool.onnxruntime.quiet import quiet_session
 from unpool.operators import contract, max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
 from unpool.operators.unpool_domain import DOMAIN
 from unpool.passes.rewrite import set_items
-from unpool.runtime.runtimes import ort_session, session_run
+from unpool.runtime.runtimes import session_run
 from unpool.runtime.trace import NodeTrace
 
 _ACTIVATION_INPUT = "/before the activation"  # suffix of the value between a node and a fused activation
@@ -58,7 +59,7 @@ def check_accuracy(trace: NodeTrace, semantics: Semantics, threads: int | None) 
 
     def run_onnxruntime() -> list[Any]:
         content = _standard_model(trace.model).SerializeToString()
-        session = ort_session(content, threads=threads or available_cores())
+        session = quiet_session(content, threads=threads or available_cores())
         return session_run(session)(trace.inputs)
 
     return NodeAccuracy(trace.name, trace.runner, *exact, *_diff(trace, run_onnxruntime))
