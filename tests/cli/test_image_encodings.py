@@ -16,9 +16,6 @@ from skimage.data import coins
 from tests.support.command import copy_model, fails, invoke
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED
 
-pytestmark = pytest.mark.slow
-
-
 RNG = np.random.default_rng(5)
 GREY = RNG.integers(0, 256, (5, 7), np.uint8)
 COLOUR = RNG.integers(0, 256, (5, 7, 3), np.uint8)
@@ -121,6 +118,7 @@ def fed(name, channels=1, kind=TensorProto.FLOAT, *options):
     return np.load("y.npy")[0]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", GREY_ENCODINGS)
 def test_grey_in_every_encoding(here, name):
     """A grey picture gives the same numbers, 0 to 255, whatever its depth, byte order, polarity or compression."""
@@ -128,6 +126,7 @@ def test_grey_in_every_encoding(here, name):
     np.testing.assert_array_equal(fed(name)[0], GREY)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", COLOUR_ENCODINGS)
 def test_colours_in_every_encoding(here, name):
     """A picture in colours gives the same numbers, whatever its depth, order of planes, inks or compression."""
@@ -135,6 +134,7 @@ def test_colours_in_every_encoding(here, name):
     np.testing.assert_array_equal(fed(name, 3), np.moveaxis(COLOUR, -1, 0))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PALETTES)
 def test_palettes_are_looked_up(here, name):
     """The numbers of a palette are colours, not light; writers store these three ways."""
@@ -142,6 +142,7 @@ def test_palettes_are_looked_up(here, name):
     np.testing.assert_array_equal(fed(name, 3), np.moveaxis(COLOURS[GREY], -1, 0))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_every_orientation_is_applied(here, orientation):
     """A camera's word for what is up counts in every format; Pillow's transposition is the truth."""
@@ -169,6 +170,7 @@ def test_volumes_are_turned_upright(here):
     np.testing.assert_array_equal(np.load("y.npy")[0, 0], np.rot90(pixels, -1, axes=(1, 2)))
 
 
+@pytest.mark.slow
 def test_masks_and_overlays_are_upright(here):
     """What is drawn over a turned 16-bit photograph is what is drawn over the plain one."""
     model = files("unpool") / "data" / "coins.onnx"
@@ -184,6 +186,7 @@ def test_masks_and_overlays_are_upright(here):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_depth_does_not_change_what_is_found(here):
     """The network of the demo finds the same share of coin in the photograph of 8 and of 16 bits."""
     model = files("unpool") / "data" / "coins.onnx"
@@ -343,6 +346,7 @@ def test_pages_that_are_turned_differently_are_refused(here):
     fails(UNSUPPORTED, "run", "copy.onnx", "-i", "a.tif", "-o", "y.npy", says="of one orientation, got [1, 3]")
 
 
+@pytest.mark.slow
 def test_broken_tiffs_are_errors_of_ours(here):
     """Any byte of a TIFF may be another one: the command reads it, or says in one line that it cannot."""
     tifffile.imwrite("a.tif", GREY, photometric="palette", colormap=COLOURS.T.astype(np.uint16), compression="zlib")

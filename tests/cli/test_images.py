@@ -1,6 +1,5 @@
 """Image files in, pictures out: what the command reads and draws."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,8 @@ from skimage.color import rgb2lab
 
 from unpool import images
 from unpool.errors import FileError, MissingFileError, ShapeError, UnsupportedError
-from unpool.images.overlay import CLEAR, OKABE_ITO, ClassView, legend_for, legend_strip, mask_rows, overlay_rows
-from unpool.images.pixels import Picture, backdrop, for_display, to_channels
-from unpool.images.raster import write_rows
+from unpool.images.overlay import CLEAR, OKABE_ITO, legend_for, legend_strip
+from unpool.images.pixels import for_display, to_channels
 
 RNG = np.random.default_rng(7)
 
@@ -21,14 +19,6 @@ RNG = np.random.default_rng(7)
 def saved(path: Path, pixels: np.ndarray, **options) -> Path:
     Image.fromarray(pixels).save(path, **options)
     return path
-
-
-def test_grey_png_keeps_its_bytes(tmp_path):
-    """An 8-bit grey picture comes in as it was written, with one channel at the end."""
-    pixels = RNG.integers(0, 256, (5, 7), np.uint8)
-    np.testing.assert_array_equal(
-        images.read(saved(tmp_path / "a.png", pixels), spatial_rank=2, channels=None).pixels[..., 0], pixels
-    )
 
 
 def test_sixteen_bit_grey_png_keeps_its_values(tmp_path):
@@ -52,43 +42,6 @@ def test_channels_become_those_of_the_model(tmp_path, have, want):
     )
 
 
-def test_palette_picture_comes_in_as_colours(tmp_path):
-    """The numbers of a palette picture are looked up, they are not pixel values."""
-    picture = Image.fromarray(np.array([[0, 1]], np.uint8)).convert("P")
-    picture.putpalette([10, 20, 30, 40, 50, 60])
-    picture.save(tmp_path / "a.png")
-    assert images.read(tmp_path / "a.png", spatial_rank=2, channels=3).pixels.tolist() == [[[10, 20, 30], [40, 50, 60]]]
-
-
-def test_two_colour_picture_is_black_and_white(tmp_path):
-    """A 1-bit picture holds 0 and 255."""
-    Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1").save(tmp_path / "a.png")
-    assert images.read(tmp_path / "a.png", spatial_rank=2, channels=1).pixels.tolist() == [[[0], [255]]]
-
-
-def test_photograph_is_turned_upright(tmp_path):
-    """The orientation that a camera writes into a .jpg is applied."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    saved(tmp_path / "a.jpg", np.zeros((8, 24), np.uint8), exif=exif)
-    assert images.read(tmp_path / "a.jpg", spatial_rank=2, channels=1).pixels.shape == (24, 8, 1)
-
-
-def test_float_tiff_keeps_its_values(tmp_path):
-    """A float32 TIFF comes in without any scaling."""
-    pixels = RNG.standard_normal((5, 7), np.float32)
-    tifffile.imwrite(tmp_path / "a.tif", pixels)
-    np.testing.assert_array_equal(images.read(tmp_path / "a.tif", spatial_rank=2, channels=1).pixels[..., 0], pixels)
-
-
-def test_pages_of_a_tiff_are_the_depth_of_a_volume(tmp_path):
-    """A multi-page TIFF fills a model of three spatial axes."""
-    pixels = RNG.integers(0, 65536, (5, 7, 9), np.uint16)
-    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
-    read = images.read(tmp_path / "a.tif", spatial_rank=3, channels=1).pixels
-    np.testing.assert_array_equal(read[..., 0], pixels)
-
-
 def test_pages_of_a_tiff_are_channels_when_the_model_has_as_many(tmp_path):
     """Five pages fill a flat model of five channels."""
     pixels = RNG.integers(0, 256, (5, 7, 9), np.uint8)
@@ -96,13 +49,6 @@ def test_pages_of_a_tiff_are_channels_when_the_model_has_as_many(tmp_path):
     np.testing.assert_array_equal(
         images.read(tmp_path / "a.tif", spatial_rank=2, channels=5).pixels, np.moveaxis(pixels, 0, -1)
     )
-
-
-def test_colour_tiff_has_three_channels(tmp_path):
-    """An RGB TIFF comes in with its channels last."""
-    pixels = RNG.integers(0, 256, (5, 7, 3), np.uint8)
-    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb")
-    np.testing.assert_array_equal(images.read(tmp_path / "a.tif", spatial_rank=2, channels=3).pixels, pixels)
 
 
 @pytest.mark.parametrize(("shape", "rank"), [((4, 5, 7), 2), ((5, 7), 3)])
@@ -117,14 +63,6 @@ def test_flat_picture_for_a_volume_model_is_refused(tmp_path):
     """A .png cannot fill three spatial axes."""
     with pytest.raises(ShapeError, match="flat picture"):
         images.read(saved(tmp_path / "a.png", np.zeros((5, 7), np.uint8)), spatial_rank=3, channels=1)
-
-
-@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif"])
-def test_bytes_that_are_no_image_are_refused(tmp_path, name):
-    """A broken image file is a FileError that names it."""
-    (tmp_path / name).write_bytes(b"not an image at all")
-    with pytest.raises(FileError, match=name):
-        images.read(tmp_path / name, spatial_rank=2, channels=1)
 
 
 def test_truncated_picture_is_refused(tmp_path):
@@ -172,33 +110,6 @@ def test_first_class_is_coloured_when_it_is_something():
     """Class 0 shows the image through only when it has no name or is the background."""
     assert legend_for(2, ["road", "car"]).colours[0] == OKABE_ITO[0]
     assert legend_for(2, ["Background", "car"]).clear_first
-
-
-def view_of(classes, count):
-    """Classes (H, W) as those of a batch of one."""
-    return ClassView((1, *classes.shape), classes.dtype, count, lambda slices: classes[None][slices])
-
-
-def test_mask_holds_class_numbers():
-    """The pixel values of a mask are the class numbers, its palette their colours."""
-    classes, file = np.array([[0, 1, 2]], np.uint8), io.BytesIO()
-    write_rows(file, "png", *mask_rows(view_of(classes, 3), legend_for(3, None)))
-    picture = Image.open(file)
-    assert picture.mode == "P"
-    np.testing.assert_array_equal(np.asarray(picture), classes)
-    assert picture.getpalette()[3:9] == [*OKABE_ITO[0], *OKABE_ITO[1]]
-
-
-def test_overlay_blends_colours_and_leaves_the_background():
-    """A pixel of a class is the mean of image and colour at alpha 0.5; the background keeps the image."""
-    base = RNG.integers(0, 256, (5, 7, 3), np.uint8)
-    classes = np.zeros((5, 7), np.uint8)
-    classes[2:, 3:] = 1
-    _, rows = overlay_rows(backdrop(Picture(base, 255)), view_of(classes, 2), legend_for(2, None), 0.5, [0, 1])
-    drawn = np.concatenate(list(rows))[:5, :7]
-    np.testing.assert_array_equal(drawn[classes == 0], base[classes == 0])
-    expected = np.rint((base.astype(float) + OKABE_ITO[0]) / 2)
-    np.testing.assert_array_equal(drawn[classes == 1], expected[classes == 1])
 
 
 def test_legend_shows_a_swatch_of_every_class():
