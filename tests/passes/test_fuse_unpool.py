@@ -160,101 +160,82 @@ def test_how_maxunpool_is_read_does_not_matter_to_what_was_raised(options):
     np.testing.assert_array_equal(y, network(x).numpy())
 
 
-def test_the_model_by_hand_is_raised():
-    """What the next tests change by one thing each."""
-    assert operators(unpool.InferenceSession(by_hand())) == {"MaxPool": 1, "MaxUnpool": 1}
+def without_zeros(fill):
+    """The model by hand whose zeros, or other numbers, a simplifier has folded into a constant."""
+    model = by_hand()
+    kept = [node for node in model.graph.node if node.output[0] not in ("empty", "data")]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(144, fill, np.float32), "data"))
+    return model
 
 
-UNTOUCHED = {
-    "fill": by_hand(fill="<value = float[1] {1}>"),
-    "negative zero": by_hand(fill="<value = float[1] {-0.0}>"),
-    "reduction": by_hand(scatter='ScatterND <reduction = "add">', opset=18),
-    "another reader": by_hand(outputs="float[2, 3, 4, 6] y, float[k] t", end="y = Reshape (s, shape) t = Relu (s)"),
-    "indices inside planes": by_hand(offsets=np.int64([0])),
-    "another end": by_hand(end="t = Relu (s) y = Reshape (t, shape)"),
-}
-
-
-@pytest.mark.parametrize("name", UNTOUCHED)
-def test_other_scatters_stay(name):
-    """A ScatterND that is no unpooling is left as it is, and computes what onnxruntime computes."""
-    model = UNTOUCHED[name]
-    session = unpool.InferenceSession(model)
-    assert operators(session)["ScatterND"] == 1
-    assert operators(session)["MaxUnpool"] == 0
-    feed = {"x": models.random(2, 3, 4, 6)}
-    for got, expected in zip(session.run(None, feed), whole(model).run(None, feed), strict=True):
-        np.testing.assert_array_equal(got, expected)
-
-
-KEPT_POOLS = {
-    "another slice": by_hand(begin="two = Add (ones2, ones2) first = Slice (ones, ones2, two, axes)"),
-    "a window": by_hand(other="MaxPool <kernel_shape = [2, 2]>"),
-    "a stride": by_hand(other="MaxPool <kernel_shape = [1, 1], strides = [2, 2]>"),
-    "columns": by_hand(other="MaxPool <kernel_shape = [1, 1], storage_order = 1>"),
-}
-
-
-@pytest.mark.parametrize("name", KEPT_POOLS)
-def test_a_second_pool_that_does_something_else_stays(name):
-    """Offsets that are not those of the planes are not taken for them."""
-    model = KEPT_POOLS[name]
-    assert operators(unpool.InferenceSession(model))["Sub"] == 1
-
-
-def test_offsets_of_other_planes_stay():
-    """Offsets that come back with another step make other indices: they are kept, and the second pool is a Mod."""
-    model = by_hand(offsets=np.arange(6).reshape(2, 3, 1, 1) * 12)
-    session = unpool.InferenceSession(model)
-    assert operators(session) == {"MaxPool": 1, "Mod": 1, "Add": 1, "MaxUnpool": 1}
-    x = models.random(2, 3, 4, 6)
-    np.testing.assert_array_equal(session.run(None, {"x": x})[0], whole(model).run(None, {"x": x})[0])
-
-
-def test_offsets_of_another_arrangement_stay():
-    """After a Reshape the second axis may be half a plane: offsets along it are not those of the planes."""
-    model = models.model(
-        """arranged (float[1, 2, 8] x) => (float[1, 2, 4] y, int64[2, 2, 2] i) {
-            y, whole = MaxPool <kernel_shape = [2], strides = [2]> (x)
+def offsets(nodes, size="8", window="kernel_shape = [2], strides = [2]"):
+    """Indices of a pool less those of a second pool, in whatever arrangement."""
+    return models.model(
+        f"""g (float[1, 2, {size}] x) => (float[1, 2, n] y, int64[a, b, c] i) {{
+            y, whole = MaxPool <{window}> (x)
             _, ones = MaxPool <kernel_shape = [1]> (x)
             first = Slice (ones, zero, one, two)
-            halves = Reshape (whole, cube)
-            i = Sub (halves, first)
-        }""",
-        zero=np.int64([0]),
-        one=np.int64([1]),
-        two=np.int64([2]),
-        cube=np.int64([2, 2, 2]),
-    )
+            {nodes}
+        }}""",
+        zero=np.int64([0]), one=np.int64([1]), two=np.int64([2]), cube=np.int64([2, 2, 2]),
+    )  # fmt: skip
+
+
+MAY_BE_PADDING = {"nodes": "i = Sub (whole, first)", "window": "kernel_shape = [2], dilations = [3], pads = [1, 1]"}
+EDGES = """g (float[1, 1, h, w] x) => (float[1, 1, h, w] y) {
+    m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x) y = Sub (m, x)
+}"""
+FORMS = {
+    "as it is written": (by_hand(), {"MaxPool": 1, "MaxUnpool": 1}),
+    "constant zeros": (without_zeros(0), {"MaxPool": 1, "MaxUnpool": 1}),
+    "constant ones": (without_zeros(1), {"ScatterND": 1, "MaxUnpool": 0}),
+    "a fill of one": (by_hand(fill="<value = float[1] {1}>"), {"ScatterND": 1, "MaxUnpool": 0}),
+    "negative zero": (by_hand(fill="<value = float[1] {-0.0}>"), {"ScatterND": 1, "MaxUnpool": 0}),
+    "a reduction": (by_hand(scatter='ScatterND <reduction = "add">', opset=18), {"ScatterND": 1, "MaxUnpool": 0}),
+    "another reader": (
+        by_hand(outputs="float[2, 3, 4, 6] y, float[k] t", end="y = Reshape (s, shape) t = Relu (s)"),
+        {"ScatterND": 1, "MaxUnpool": 0},
+    ),
+    "indices inside planes": (by_hand(offsets=np.int64([0])), {"ScatterND": 1, "MaxUnpool": 0}),
+    "another end": (by_hand(end="t = Relu (s) y = Reshape (t, shape)"), {"ScatterND": 1, "MaxUnpool": 0}),
+    "another slice": (
+        by_hand(begin="two = Add (ones2, ones2) first = Slice (ones, ones2, two, axes)"),
+        {"Sub": 1},
+    ),
+    "a second pool with a window": (by_hand(other="MaxPool <kernel_shape = [2, 2]>"), {"Sub": 1}),
+    "a second pool with a stride": (by_hand(other="MaxPool <kernel_shape = [1, 1], strides = [2, 2]>"), {"Sub": 1}),
+    "columns": (by_hand(other="MaxPool <kernel_shape = [1, 1], storage_order = 1>"), {"Sub": 1}),
+    "offsets of other planes": (
+        by_hand(offsets=np.arange(6).reshape(2, 3, 1, 1) * 12), {"MaxPool": 1, "Mod": 1, "Add": 1, "MaxUnpool": 1},
+    ),
+    "offsets along an axis that is half a plane": (
+        offsets("halves = Reshape (whole, cube) i = Sub (halves, first)"), {"Sub": 1},
+    ),
+    "windows of padding only": (offsets(**MAY_BE_PADDING, size="2"), {"Sub": 1}),
+    "windows that may be so": (offsets(**MAY_BE_PADDING, size="size"), {"Sub": 1}),
+    "windows that meet data": (offsets(**MAY_BE_PADDING, size="4"), {"Sub": 0}),
+    "maxima without indices": (models.model(EDGES), {"Sub": 1}),
+}  # fmt: skip
+"""Models, and how many of some operators a session has: what is no unpooling, or has other offsets, stays."""
+
+NOT_COMPARED = ("another slice", "windows of padding only")
+"""Indices that leave the output, and maxima of padding: onnxruntime refuses the one, and has its own lowest number."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_other_forms_stay(name):
+    """What is not surely an unpooling, or an offset of planes, is computed as it is written: results are equal."""
+    model, expected = FORMS[name]
     session = unpool.InferenceSession(model)
-    assert operators(session)["Sub"] == 1
-    x = models.random(1, 2, 8)
-    np.testing.assert_array_equal(session.run(["i"], {"x": x})[0], whole(model).run(["i"], {"x": x})[0])
-
-
-def test_windows_without_data_keep_the_second_pool():
-    """Index -1 minus an offset is no remainder: where a window may meet padding only, nothing is replaced."""
-    graph = """{d} (float[1, 2, {size}] x) => (float[1, 2, n] y, int64[1, 2, n] i) {{
-        y, whole = MaxPool <kernel_shape = [2], dilations = [3], pads = [1, 1]> (x)
-        _, ones = MaxPool <kernel_shape = [1]> (x)
-        first = Slice (ones, zero, one, two)
-        i = Sub (whole, first)
-    }}"""
-    constants = {"zero": np.int64([0]), "one": np.int64([1]), "two": np.int64([2])}
-    for size, is_kept in (("2", 1), ("size", 1), ("4", 0)):
-        model = models.model(graph.format(d="dilated", size=size), **constants)
-        assert operators(unpool.InferenceSession(model))["Sub"] == is_kept
-
-
-def test_zeros_that_are_a_constant_are_zeros():
-    """A simplifier may have folded the zeros; a fill of another value is no unpooling then either."""
-    for fill, raised in ((0, 1), (1, 0)):
-        model = by_hand()
-        kept = [node for node in model.graph.node if node.output[0] not in ("empty", "data")]
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(144, fill, np.float32), "data"))
-        assert operators(unpool.InferenceSession(model))["MaxUnpool"] == raised
+    counts = operators(session)
+    assert {operator: counts[operator] for operator in expected} == expected
+    if name in NOT_COMPARED:
+        return
+    feed = {"x": models.random(*(size if isinstance(size, int) else 6 for size in session.get_inputs()[0].shape))}
+    for got, other in zip(session.run(None, feed), whole(model).run(None, feed), strict=True):
+        np.testing.assert_array_equal(got, other)
 
 
 @pytest.mark.sample(2)
@@ -460,17 +441,6 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_cli_fix_writes_and_reports(here):
-    """A line per change, and one about the file."""
-    done = invoke("fix", "model.onnx", "-o", "fixed.onnx")
-    assert done.exit_code == OK
-    assert done.stdout.splitlines() == [
-        "ScatterND->s: ScatterND into zeros -> MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])",
-        "fixed.onnx: 1 change, verified on random inputs",
-    ]
-    assert types_of(onnx.load("fixed.onnx")) == {"MaxPool": 1, "MaxUnpool": 1}
-
-
 def test_cli_fix_can_run_dry(here):
     """A dry run reports the same as JSON, and writes nothing."""
     done = invoke("fix", "model.onnx", "-o", "fixed.onnx", "--dry-run", "--json")
@@ -523,18 +493,6 @@ def test_indices_out_of_range_are_refused_where_torch_refuses_them():
     np.testing.assert_array_equal(session.run(None, feed)[0], whole(model).run(None, feed)[0])
     with pytest.raises(InvalidArgument, match="indices need values from 0 to 7"):
         session.run(None, feed | {"i": np.int64([[[-1, 2], [1, 3]]])})
-
-
-def test_differences_of_maxima_without_indices_stay():
-    """A Sub that reads a MaxPool which has no Indices is not taken for one that rebases them."""
-    session = unpool.InferenceSession(
-        models.model(
-            "edges (float[1, 1, h, w] x) => (float[1, 1, h, w] y) "
-            "{ m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)  y = Sub (m, x) }"
-        )
-    )
-    x = np.float32([[[[0, 1], [5, 2]]]])
-    assert session.run(None, {"x": x})[0].tolist() == [[[[5, 4], [0, 3]]]]
 
 
 def test_another_window_than_the_pools_is_explained():

@@ -306,24 +306,6 @@ def here(here):
     return here
 
 
-def test_cli_check_exits_1_with_findings(here):
-    """One line with the node, the finding, its effect, the repair and the rule, and exit code 1."""
-    done = invoke("check", "wrong.onnx")
-    assert done.exit_code == FINDINGS
-    finding, last = done.stdout.splitlines()
-    assert finding.startswith("MaxUnpool->y: its indices count inside an (n, c) plane")
-    assert ". Effect: every runtime: " in finding
-    assert finding.endswith(". Repair: unpool fix (rule 2.3)")
-    assert last == "wrong.onnx: 1 finding; for the rules see docs/semantics.md in the source of unpool"
-    assert "\x1b" not in done.stdout
-
-
-def test_cli_check_exits_0_when_clean(here):
-    """One line and exit code 0."""
-    done = invoke("check", "clean.onnx")
-    assert (done.exit_code, done.stdout) == (OK, "clean.onnx: nothing found\n")
-
-
 def test_cli_check_prints_json(here):
     """Findings as JSON, with the same exit codes."""
     done = invoke("check", "wrong.onnx", "--json")
