@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import unpool
-from tests.runtime.tiles.exactness import Tally, assert_exact
 from tests.support import models
 from tests.support.tiled_models import tiled_models
 from tests.support.tiled_networks import segnets, u_nets
+from tools.campaigns.tiled_graphs import Tally, assert_exact
 from unpool import tiles
 
 SAMPLE = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-"""Few of the models that `python -m tests.runtime.tiles` goes through."""
+"""Few of the models that `python -m tools.campaigns.tiled_graphs` goes through."""
 
 
 @settings(SAMPLE, max_examples=20)
