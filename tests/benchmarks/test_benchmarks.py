@@ -70,10 +70,12 @@ def test_case_paths_are_unique():
     assert len({case.path for case in CASES}) == len(CASES)
 
 
-@pytest.mark.parametrize("name", ["benchmarks.case", "benchmarks.shapes", "benchmarks.tables"])
+@pytest.mark.parametrize(
+    "name", ["case", "shapes", "tables", "device_parts", "gpu.cases", "gpu.device", "zoo.engine_process"]
+)
 def test_examples_of_the_benchmarks_hold(name):
     """The examples in the docstrings print what they say."""
-    result = doctest.testmod(import_module(name))
+    result = doctest.testmod(import_module(f"benchmarks.{name}"))
 
     assert result.failed == 0
     assert result.attempted > 0

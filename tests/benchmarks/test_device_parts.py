@@ -1,6 +1,5 @@
 """The parts of an hour on a lent machine, without it: deadlines, order, verdicts, pages of made-up rows, and errors."""
 
-import doctest
 import subprocess
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -66,11 +65,6 @@ def row(part, case, engine="", median=0.0, threads=0, limit=0.0, state="", note=
 def texts(rows):
     """What rows say, without times and machines."""
     return [(row.case, row.engine, row.state, row.note) for row in rows]
-
-
-def test_doctests():
-    """The examples in the module say what the functions return."""
-    assert doctest.testmod(device_parts).failed == 0
 
 
 def test_no_step_begins_that_may_end_too_late(watch):

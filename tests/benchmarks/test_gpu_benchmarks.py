@@ -1,6 +1,5 @@
 """The benchmarks of a GPU, without one: what they count, compute from times and write, and that engines agree."""
 
-import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -61,12 +60,6 @@ def row(engine, median, way=FORWARD, operator="max_pool", flops=0):
 
 
 DEVICES = [GpuDeviceRow("a GPU", "float32", 1e12, 2e13, "2026-01-01")]
-
-
-def test_doctests():
-    """The examples in the modules say what the functions return."""
-    for module in (cases, device):
-        assert doctest.testmod(module).failed == 0
 
 
 def test_bytes_and_operations():

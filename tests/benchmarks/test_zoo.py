@@ -1,6 +1,5 @@
 """The zoo of networks, without the libraries that define them: selection, files, an engine's process and tables."""
 
-import doctest
 import math
 from dataclasses import replace
 from types import ModuleType
@@ -148,7 +147,6 @@ def test_an_engine_with_another_result_is_not_timed(file):
 
 def test_differences_are_measured():
     """Numbers that are not finite differ, and so do shapes; so many labels as the share may differ."""
-    assert doctest.testmod(engine_process).failed == 0
     one = np.float32([1, 2])
     assert engine_process.difference([one], [one[:1]]) == math.inf
     assert engine_process.difference([one], [one, one]) == math.inf

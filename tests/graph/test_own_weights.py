@@ -167,7 +167,16 @@ def test_changed_bytes_are_a_value_error_or_the_same_model(tmp_path_factory, pla
 
 def test_sessions_do_not_depend_on_the_file(tmp_path):
     """It can be gone after the session is loaded; results are those of a model in memory."""
-    model = wide()
+    model = models.model(
+        """wide (float[1, 40, 8, 8] x) => (float[n, c, h, w] y) {
+            r = Relu (x)
+            c = ConvTranspose <strides = [2, 2]> (r, w1)
+            t = Transpose <perm = [0, 1, 2, 3]> (w2)
+            y = Conv (c, t)
+        }""",
+        w1=models.random(40, 80, 3, 3),
+        w2=models.random(40, 80, 3, 3),
+    )
     path = saved(model, tmp_path)
     feed = {"x": models.random(1, 40, 8, 8)}
     session = unpool.InferenceSession(path)
@@ -191,18 +200,3 @@ def test_a_file_that_changes_while_it_is_loaded_is_an_error(tmp_path, change):
         path.unlink()
     with pytest.raises(unpool.FileError, match=r"model\.onnx: the data of tensor 'a' cannot be read"):
         weights.array_of(one)
-
-
-def wide():
-    """A Conv and a ConvTranspose whose weights are large."""
-    w1, w2 = (numpy_helper.from_array(models.random(40, 80, 3, 3), name) for name in ("w1", "w2"))
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("ConvTranspose", ["r", "w1"], ["c"], strides=[2, 2]),
-        helper.make_node("Conv", ["c", "w2t"], ["y"]),
-        helper.make_node("Transpose", ["w2"], ["w2t"], perm=[0, 1, 2, 3]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 40, 8, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([nodes[0], nodes[1], nodes[3], nodes[2]], "wide", [x], [y], [w1, w2])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
