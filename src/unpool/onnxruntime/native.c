@@ -22,7 +22,7 @@ static int64_t count_cores(void) { return sysconf(_SC_NPROCESSORS_ONLN); }
 #endif
 #endif
 
-enum { REQUEST_ABI = 1, HEAD = 2, FIRST_ROOM = 1 << 11, ARRAY_WORDS = 7 };
+enum { REQUEST_ABI = 1, HEAD = 2, FIRST_ROOM = 1 << 12, ARRAY_WORDS = 7 };
 static const int64_t most_words = (int64_t)1 << 22, any_output = (int64_t)1 << 36; /* bytes of outputs, without Python */
 
 typedef int64_t (*Entry)(const int64_t *words, int64_t first, int64_t stop);
