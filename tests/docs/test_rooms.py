@@ -126,7 +126,7 @@ INNER = {
         "nifti", "raster", "tiff_writer", "tiff_segments", "tiff", "overlay", "formats", "__init__",
     ),
     "onnxruntime": (
-        "package", "errors", "library", "kernel_table", "plans", "engine", "planner", "callbacks", "register", "nodes",
+        "package", "silence", "errors", "library", "kernel_table", "plans", "engine", "planner", "callbacks", "register", "nodes",
         "options", "ort_values", "source", "differences", "costs", "placement", "reference", "passes",
         "compile_process", "compile_model", "openvino_engine", "tuning", "session_model", "session", "__init__",
     ),

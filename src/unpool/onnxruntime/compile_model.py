@@ -97,7 +97,7 @@ def _session_options(options: dict[str, Any]) -> Any:
     """Options of a session that runs the nodes of the domain `unpool`, after the check of these arguments."""
     import onnxruntime
 
-    from unpool.onnxruntime.quiet import quiet_options
+    from unpool.onnxruntime.silence import quiet_options
 
     settings = quiet_options()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -191,7 +191,7 @@ def _record(
     """Run the model once, and note what the planner is asked."""
     import onnx
 
-    from unpool.onnxruntime.quiet import quiet_session
+    from unpool.onnxruntime.silence import quiet_session
 
     with tempfile.TemporaryDirectory() as folder, planner.recording(recorded):
         path = Path(folder, "model.onnx")

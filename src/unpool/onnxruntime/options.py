@@ -20,7 +20,7 @@ from onnxruntime.capi import _pybind_state
 from unpool.errors import UnpoolError
 from unpool.graph.load import FOLDERS_ENTRY
 from unpool.onnxruntime.package import onnxruntime
-from unpool.onnxruntime.quiet import FATAL, quiet_options, quiet_session
+from unpool.onnxruntime.silence import FATAL, quiet_options, quiet_session
 
 ATTRIBUTES = (
     *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling", "execution_mode"),

@@ -27,8 +27,8 @@ from unpool.onnxruntime.engine import Allocate, Engine, dtype_of, engine_node
 from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan, place
-from unpool.onnxruntime.quiet import quiet_options, quiet_session
 from unpool.onnxruntime.register import register
+from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 Constants = Mapping[str, onnx.TensorProto]

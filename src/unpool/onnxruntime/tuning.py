@@ -25,7 +25,7 @@ from unpool.numerics import TUNING, diff_arrays
 from unpool.onnxruntime.engine import Engine, engine_node
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan
-from unpool.onnxruntime.quiet import quiet_options, quiet_session
+from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.openvino.package import is_installed, package
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 

@@ -21,8 +21,8 @@ from unpool.graph.weights import initializers_as_inputs, serialize
 from unpool.onnxruntime.errors import FallbackWarning, ort_message, run_session
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.package import onnxruntime
-from unpool.onnxruntime.quiet import quiet_options, quiet_session
 from unpool.onnxruntime.session import InferenceSession
+from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.openvino.package import package
 
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}  # by default it takes bfloat16 on CPUs that have it

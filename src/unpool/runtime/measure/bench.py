@@ -26,7 +26,7 @@ from unpool.graph.weights import folder_of, is_too_large
 from unpool.numerics import ROUNDING_LIMITS, diff_arrays, narrowest_float
 from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.package import onnxruntime
-from unpool.onnxruntime.quiet import quiet_options, quiet_session
+from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.measure.timing import Effort, Timing, measure
 from unpool.runtime.runtimes import open_session, session_run

@@ -21,7 +21,7 @@ from unpool.graph.semantics import Semantics
 from unpool.numerics import ROUNDING_LIMITS, ArrayDiff, diff_rounded, sum_diffs
 from unpool.onnx_reference import new_ops
 from unpool.onnxruntime.errors import ort_message
-from unpool.onnxruntime.quiet import quiet_session
+from unpool.onnxruntime.silence import quiet_session
 from unpool.operators import contract, max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
 from unpool.operators.unpool_domain import DOMAIN
