@@ -1,4 +1,4 @@
-"""Weights in a file beside the model stay there: partitions refer to them, and passes and our nodes read them."""
+"""Weights in a file beside the model stay there: onnxruntime, passes and our nodes read them."""
 
 import os
 

@@ -73,21 +73,6 @@ def test_a_slice_of_a_size_below_zero():
     assert_same(model, x=models.random(1, 2, 4, 6))
 
 
-@pytest.mark.parametrize(("opset", "scales"), [(18, 2), (21, 4)])
-def test_a_group_normalization_of_open_channels(opset, scales):
-    """Before opset 21 a GroupNormalization has a scale for each group, whatever number of channels comes."""
-    model = models.model(
-        """g (float[n, c, h, w] x) => (float[n, c, h, w] z) {
-            y = GroupNormalization <num_groups = 2> (x, s, b)
-            z = Relu (y)
-        }""",
-        opset=opset,
-        s=models.random(scales),
-        b=models.random(scales, seed=1),
-    )
-    assert_same(model, x=models.random(2, 4, 5, 5))
-
-
 def test_a_normalization_behind_a_pool_of_a_branch():
     """The InstanceNormalization of onnxruntime ends the process at an empty input, as a pool in an If may leave it."""
     model = models.model(

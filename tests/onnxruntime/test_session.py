@@ -331,16 +331,6 @@ def test_the_plan_lists_nodes_and_reasons():
     ]
 
 
-@pytest.mark.parametrize(("opset", "version"), [(8, 8), (11, 11), (17, 12)])
-def test_the_plan_has_versions(opset, version):
-    """The version of an operator is that which the opset of the model selects."""
-    model = models.model(
-        "g (float[1, 1, 4] x) => (float[1, 1, 3] y) { y = MaxPool <kernel_shape = [2]> (x) }", opset=opset
-    )
-    (row,) = unpool.plan(model)
-    assert row.operator_version == f"MaxPool-{version}"
-
-
 def test_a_session_is_pickled(tmp_path):
     """With its options, arguments and attributes; what a pickle cannot hold is refused."""
     options = onnxruntime.SessionOptions()
@@ -420,14 +410,11 @@ ENDS = {
     "ConvTranspose": "z = ConvTranspose (x, w)",
     "pool": "z, i = MaxPool <kernel_shape = [2, 2]> (x)",
     "PRelu": "z = PRelu (x, s)",
-    "Softmax": "z = Softmax <axis = 1> (x)",
-    "Einsum": 'z = Einsum <equation = "nchw,cd->ndhw"> (x, k)',
 }
 """By name the end of a model with an input x of 8 channels; its passes use sizes that are known."""
 END_CONSTANTS = {
     "w": models.random(8, 2, 2, 2),
     "s": np.full((8, 1, 1), 0.2, np.float32),
-    "k": models.random(8, 5),
 }
 
 
@@ -450,13 +437,12 @@ def test_a_size_of_minus_one_is_open(name):
     assert_equal(InferenceSession(model).run(["z"], feed), plain_session(model).run(["z"], feed), ROUNDING)
 
 
-@pytest.mark.parametrize("name", ["Softmax", "Einsum", "PRelu"])
 @pytest.mark.parametrize("operator", ["AveragePool", "LpPool"])
 @pytest.mark.parametrize("window", [2, 3])
-def test_sizes_that_onnx_infers_otherwise(window, operator, name):
+def test_sizes_that_onnx_infers_otherwise(window, operator):
     """No pass writes a size that onnx and onnxruntime compute in two ways, as behind a pool with ceil_mode."""
     sizes = f"kernel_shape = [{window}, {window}], strides = [{window}, {window}]"
-    model = model_of(name, f"a = {operator} <{sizes}, pads = [1, 1, 1, 1], ceil_mode = 1> (x)", opset=19)
+    model = model_of("PRelu", f"a = {operator} <{sizes}, pads = [1, 1, 1, 1], ceil_mode = 1> (x)", opset=19)
     feed = {"x": models.random(2, 8, 41, 43)}
     assert_equal(InferenceSession(model).run(None, feed), plain_session(model).run(None, feed), ROUNDING)
 

@@ -41,7 +41,7 @@ def test_float16_model(exact):
 
 
 def test_bfloat16_model():
-    """bfloat16 crosses onnxruntime's partitions as it is; what they cannot do, the ReferenceEvaluator does."""
+    """bfloat16 goes through a model as it is; what onnxruntime cannot do with it, the ReferenceEvaluator does."""
     model = models.bfloat16()
     with pytest.warns(FallbackWarning, match="Relu"):
         session = unpool.InferenceSession(model)
@@ -89,7 +89,7 @@ def test_optional_input_may_be_fed_or_not():
 
 
 def test_a_window_larger_than_the_input_gives_nothing():
-    """A size that inference gets wrong does not stop the partitions behind it: no window fits, so nothing comes out."""
+    """A size that inference gets wrong does not stop the nodes behind it: no window fits, so nothing comes out."""
     session = unpool.InferenceSession(models.plain_pools(size="1, 4"))
     (got,) = session.run(None, {"x": models.random(1, 2, 1, 4)})
     assert got.shape == (1, 2, 0, 2)

@@ -1,7 +1,6 @@
-"""Values that are no tensors of numbers, between steps of different runners and in bodies."""
+"""Values that onnx does not infer, maps and sparse tensors beside nodes of unpool, in bodies too."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_array_equal
 from onnx import TensorProto, helper, numpy_helper
 
@@ -10,44 +9,6 @@ from tests.support import models
 
 X = models.random(1, 2, 4, 4)
 POOL = f"p, i = MaxPool <{models.POOL}> (x)"
-
-
-@pytest.mark.parametrize("feed", [{}, {"o": None}, {"o": X}])
-def test_an_optional_value_reaches_a_body(feed):
-    """A body may ask whether it is there; without it the other branch runs."""
-    model = models.model(
-        f"""g (optional(float[1, 2, 4, 4]) o, float[1, 2, 4, 4] x) => (float[1, 2, h, w] y) {{
-            k = OptionalHasElement (o)
-            y = If (k) <then_branch = a () => (float[1, 2, h, w] b) {{ e = OptionalGetElement (o) b = Neg (e) }},
-                else_branch = c () => (float[1, 2, h, w] d) {{ {POOL} d = Identity (p) }}>
-        }}""",
-        opset=18,
-    )
-    (got,) = unpool.InferenceSession(model).run(None, {"x": X, **feed})
-    expected = unpool.max_pool(X, kernel_shape=[2, 2], strides=[2, 2]) if feed.get("o") is None else -X
-    assert_array_equal(got, expected)
-
-
-def test_sequences_pass_from_partition_to_partition():
-    """A sequence of what unpool and onnxruntime made goes through a Loop of ours."""
-    model = models.model(
-        f"""g (float[1, 2, 4, 4] x, int64 n, bool go) => (float[k, 2, 2, 2] y, int64[] m) {{
-            {POOL}
-            s = SequenceConstruct (p)
-            t = Loop (n, go, s) <
-                body = b (int64 j, bool on, seq(float[1, 2, 2, 2]) c) => (bool off, seq(float[1, 2, 2, 2]) d) {{
-                    off = Identity (on)
-                    q, r = MaxPool <{models.POOL}> (x)
-                    f = Neg (q)
-                    d = SequenceInsert (c, f) }}>
-            m = SequenceLength (t)
-            y = ConcatFromSequence <axis = 0> (t)
-        }}"""
-    )
-    y, m = unpool.InferenceSession(model).run(None, {"x": X, "n": np.array(2), "go": np.array(True)})
-    p = unpool.max_pool(X, kernel_shape=[2, 2], strides=[2, 2])
-    assert int(m) == 3
-    assert_array_equal(y, np.concatenate([p, -p, -p]))
 
 
 def test_domains_of_onnxruntime_in_bodies():
@@ -111,26 +72,3 @@ def test_sparse_initializers_in_bodies():
     del model.graph.initializer[:]
     model.graph.sparse_initializer.append(sparse)
     assert_array_equal(unpool.InferenceSession(model).run(None, feed)[0], expected)
-
-
-@pytest.mark.parametrize("kind", ["V4"])
-def test_text_of_one_size(kind):
-    """Bytes of one size are text, as they are in onnxruntime."""
-    model = models.model("g (string[N] x) => (string[N] z) { z = Identity (x) }")
-    x = np.array([b"must", b"have"], kind)
-    assert unpool.InferenceSession(model).run(None, {"x": x})[0].tolist() == ["must", "have"]
-
-
-def test_outputs_of_bodies_are_arrays_of_their_own():
-    """A Loop that never runs gives copies of what the caller fed, and empty scans of the right type."""
-    model = models.model(
-        f"""g (int64 n, bool go, float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y, float[k, 1, 2, 2, 2] z) {{
-            y, z = Loop (n, go, x) <
-                body = b (int64 j, bool on, float[1, 2, 4, 4] c) => (bool off, float[1, 2, 4, 4] d, float[1, 2, 2, 2] p)
-                    {{ off = Identity (on) {POOL.replace("(x)", "(c)")} d = MaxUnpool <{models.POOL}> (p, i) }}>
-        }}"""
-    )
-    y, z = unpool.InferenceSession(model).run(None, {"n": np.array(0), "go": np.array(True), "x": X})
-    assert_array_equal(y, X)
-    assert not np.shares_memory(y, X)
-    assert (z.shape, z.dtype) == ((0, 1, 2, 2, 2), np.float32)
