@@ -18,7 +18,7 @@ from tests.support import strategies
 from unpool.dask import conv_transpose, max_pool, max_unpool
 
 SEEDS = [seed for seed in range(600) if case(seed).inputs[0].dtype == np.float32]
-"""Random cases of one type, to compile few kernels; `python -m tests.dask` takes all."""
+"""Random cases of one type, to compile few kernels; `python -m tools.campaigns.dask_chunks` takes all."""
 
 TILES = {"kernel_shape": [2, 2], "strides": [2, 2]}
 bounded = settings(deadline=None, max_examples=35, derandomize=True)

@@ -1,4 +1,4 @@
-"""Random cases of all operators on random chunks: python -m tests.dask [CASES] [CHUNKINGS].
+"""Random cases of all operators on random chunks: python -m tools.campaigns.dask_chunks [CASES] [CHUNKINGS].
 
 Prints how many were equal to the oracle, refused as it says, or left open; the first that differs is an error.
 """
@@ -6,7 +6,7 @@ Prints how many were equal to the oracle, refused as it says, or left open; the 
 import sys
 from collections import Counter
 
-from tests.cases.generated import judged
+from tests.cases.generated import case
 from tests.dask.cases import check
 
 
@@ -17,11 +17,11 @@ def main(cases: int, chunkings: int) -> None:
     for seed in range(cases):
         for chunking in range(chunkings):
             try:
-                counts[f"{judged(seed)[0].operator}: {check(seed, chunking)}"] += 1
+                counts[f"{case(seed).operator}: {check(seed, chunking)}"] += 1
             except Exception as error:  # the campaign goes on; it fails at its end
                 wrong += 1
-                print(f"case {seed}, chunking {chunking}: {type(error).__name__}: {str(error)[:600]}", flush=True)  # noqa: T201
-    print(*(f"{name} {count}" for name, count in sorted(counts.items())), f"wrong: {wrong}", sep="\n")  # noqa: T201
+                print(f"case {seed}, chunking {chunking}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+    print(*(f"{name} {count}" for name, count in sorted(counts.items())), f"wrong: {wrong}", sep="\n")
     if wrong:
         raise SystemExit(1)
 
