@@ -4,6 +4,7 @@
 sample runs at this machine's own width; `-m slow` adds a small one, with every kernel, at the next narrower width.
 """
 
+import ctypes
 import json
 import os
 import platform
@@ -13,18 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from llvmlite import binding
 
+from tests.support.guarded import beside_guard, survives
 from unpool.kernels.cpu.machine import host
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parents[1]
 KERNELS = (
-    "test_vector.py",
-    "test_vector_memory.py",
-    "test_vector_rows.py",
-    "test_vector_tiles.py",
     "test_vector_windows.py",
     "test_convert.py",
     "test_paths.py",
@@ -118,13 +117,20 @@ def test_many_beside_guards(cpu: str, tmp_path: Path) -> None:
 @pytest.mark.widths
 @pytest.mark.parametrize("cpu", WIDTHS)
 def test_everything(cpu: str, tmp_path: Path) -> None:
-    """The vector language, every pooling kernel, the contract's examples and the random cases pass at this width."""
+    """Every kernel, the contract's examples and the random cases pass at this width."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", ONLY_FUNCTIONS]
     run = subprocess.run(
         [*command, *(str(TESTS / name) for name in ALL)],
         env=environment(cpu, tmp_path), cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+
+
+def test_guards_end_the_process() -> None:
+    """The protected page is real: reading one byte beyond an array does not come back."""
+    x = beside_guard(np.arange(8), at_end=True)
+    assert survives(lambda: ctypes.string_at(x.ctypes.data, x.nbytes))
+    assert not survives(lambda: ctypes.string_at(x.ctypes.data + 1, x.nbytes))
 
 
 def test_this_process_has_the_widest() -> None:
