@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import tifffile
 from onnx import TensorProto
 from PIL import Image
 
+from tests.support import models
 from tests.support.command import copy_model, fails, invoke, picture, pool_model, save_model, sum_model
 from unpool.cli.errors import INTERRUPTED, OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.images.overlay import OKABE_ITO
@@ -364,6 +366,17 @@ def test_inspect_gives_json(here):
     (row,) = described["plan"]
     assert row["operator"] == "MaxPool"
     assert row["runner"] == "unpool"
+
+
+def test_inspect_lists_every_node(here):
+    """With --all also those of onnxruntime, in the order of the model."""
+    onnx.save(models.segnet(), here / "segnet.onnx")
+    rows, own = (
+        json.loads(invoke("inspect", "segnet.onnx", *words, "--json").stdout)["plan"] for words in (["--all"], [])
+    )
+    assert [row["operator"] for row in rows][:4] == ["Conv", "BatchNormalization", "Relu", "MaxPool"]
+    assert {row["runner"] for row in rows if row["operator"] in ("Conv", "Relu")} == {"onnxruntime"}
+    assert [row for row in rows if row["runner"] == "unpool"] == [row for row in own if row["runner"] == "unpool"]
 
 
 def test_demo_finds_the_coins(here):

@@ -126,9 +126,10 @@ INNER = {
         "nifti", "raster", "tiff_writer", "tiff_segments", "tiff", "overlay", "formats", "__init__",
     ),
     "onnxruntime": (
-        "package", "silence", "errors", "library", "kernel_table", "plans", "engine", "planner", "callbacks", "register", "nodes",
-        "options", "ort_values", "source", "differences", "costs", "placement", "reference", "passes",
-        "compile_process", "compile_model", "openvino_engine", "tuning", "session_model", "session", "__init__",
+        "package", "silence", "errors", "library", "kernel_table", "plans", "engine", "planner", "callbacks",
+        "register", "nodes", "options", "ort_values", "source", "differences", "costs", "placement", "reference",
+        "passes", "compile_process", "compile_model", "openvino_engine", "tuning", "session_model", "session",
+        "__init__",
     ),
     "openvino": ("package", "fit", "operators", "conversion", "__init__"),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),

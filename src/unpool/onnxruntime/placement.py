@@ -79,6 +79,7 @@ class Reason(Enum):
     NO_KERNEL = "onnxruntime refuses it"
     TUNED = "the whole model is faster there, as tuning has measured"
     REPLACEMENT = "onnxruntime computes it faster than what was there"
+    OTHER = "no operator of unpool"
 
     @property
     def runner(self) -> str:
@@ -88,7 +89,9 @@ class Reason(Enum):
         return "onnxruntime" if self in _OF_ONNXRUNTIME else "unpool"
 
 
-_OF_ONNXRUNTIME = (Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED, Reason.PROVIDER, Reason.REPLACEMENT)
+_OF_ONNXRUNTIME = (
+    Reason.BLOCKED, Reason.SLOWER, Reason.REFUSED, Reason.PROVIDER, Reason.REPLACEMENT, Reason.OTHER
+)  # fmt: skip
 
 
 class NodePlacement(NamedTuple):

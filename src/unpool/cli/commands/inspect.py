@@ -14,7 +14,7 @@ from unpool.cli.errors import FINDINGS, OK
 from unpool.display import format_shape
 
 if TYPE_CHECKING:
-    from unpool.onnxruntime.placement import NodePlacement, SessionPlan
+    from unpool.onnxruntime.placement import NodePlacement
     from unpool.onnxruntime.session import InferenceSession
 
 DEFAULT_WIDTH = 160
@@ -32,6 +32,7 @@ def inspect(
     index_space: options.IndexWord = options.IndexSpace.AUTO,
     exact: options.Exact = False,
     provider: options.ProviderWord = options.Provider.ONNXRUNTIME,
+    shows_all: Annotated[bool, options.Flag("--all", help="List every node, also of onnxruntime.")] = False,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -46,11 +47,12 @@ def inspect(
 
     sizes = options.parse_sizes(size)
     session = open_session(model, provider=provider, **options.semantics(compat, index_space, exact=exact))
-    document = describe_model(model, session, sizes, layout)
+    plan = all_rows(session) if shows_all else session.plan
+    document = describe_model(model, session, sizes, layout, plan)
     if as_json:
         console.say_json(document)
     else:
-        print_tables(session.plan, document)
+        print_tables(plan, document)
 
 
 @command
@@ -69,7 +71,27 @@ def check(model: options.ModelPath, size: options.Size = None, as_json: options.
     return CommandResult(lines, document, FINDINGS if findings else OK)
 
 
-def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, int], layout: str) -> dict[str, Any]:
+def all_rows(session: "InferenceSession") -> Sequence["NodePlacement"]:
+    """A row for every node after the passes, in their order."""
+    from unpool.graph.nodes import node_name, with_subgraph_nodes
+    from unpool.onnxruntime.placement import NodePlacement, Reason
+
+    graph = session.prepared_graph(has_own_nodes=True).graph
+    known = {(row.node, row.operator): row for row in session.plan}
+    return [
+        known.get((node_name(node), node.op_type))
+        or NodePlacement.of_node(node, graph.opsets, Reason.OTHER, "", position)
+        for position, node in enumerate(with_subgraph_nodes(graph.nodes))
+    ]
+
+
+def describe_model(
+    path: Path,
+    session: "InferenceSession",
+    sizes: Mapping[str, int],
+    layout: str,
+    plan: Sequence["NodePlacement"],
+) -> dict[str, Any]:
     """A model as its session sees it, as JSON types: `plan` has rows of `describe_node`, `tiles` the Overview."""
     import onnx
 
@@ -90,7 +112,7 @@ def describe_model(path: Path, session: "InferenceSession", sizes: Mapping[str, 
         "opsets": {opset.domain: opset.version for opset in model.opset_import},
         "inputs": describe(session.get_inputs()),
         "outputs": describe(session.get_outputs()),
-        "plan": [describe_node(row) for row in session.plan],
+        "plan": [describe_node(row) for row in plan],
         "tiles": json.loads(json.dumps(asdict(tiles), default=str)),  # Fractions as text, like 1/2
     }
 
@@ -101,7 +123,7 @@ def describe_node(row: "NodePlacement") -> dict[str, Any]:
     return {**fields, "reason": row.reason.name}
 
 
-def print_tables(plan: "SessionPlan", document: Mapping[str, Any]) -> None:
+def print_tables(plan: Sequence["NodePlacement"], document: Mapping[str, Any]) -> None:
     """Print the document of `describe_model` as tables and lines."""
     from unpool.cli import console
 
@@ -131,6 +153,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """
     counts = Counter(row["runner"] for row in rows)
     nodes = ", ".join(f"{runner} {count}" for runner, count in sorted(counts.items(), reverse=True))
+    if any(row.get("reason") == "OTHER" for row in rows):
+        return f"nodes: {nodes}"
     return f"nodes: {nodes}; onnxruntime all others" if nodes else "nodes: onnxruntime all"
 
 
