@@ -10,7 +10,7 @@ import torch
 
 import unpool
 from tests.cases.record import Case
-from tests.support.runners import FUNCTIONS, Outputs, Runner, as_tuple, is_everything, keywords
+from tests.support.runners import FUNCTIONS, Outputs, as_tuple, keywords
 from unpool import arrays
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,6 +55,3 @@ def run_gpu(case: Case) -> Outputs:
         inputs = list(map(tensor, case.inputs))
     with routed():
         return tuple(map(array, as_tuple(function(*inputs, **named))))
-
-
-GPU = Runner("gpu", run_gpu, is_everything)
