@@ -35,7 +35,6 @@ from benchmarks.pages import (
     write_between,
 )
 from benchmarks.pair import TURNS, Pair, Side, pairs, report
-from benchmarks.pictures import draw, drawn
 from benchmarks.rows import LibraryRow, MachineRow, Row, ZooRow, best_machine, merged, read
 from benchmarks.shapes import CASES, STEADY, SUITES, matching
 from benchmarks.standings import Standings, standing, standings_of
@@ -228,19 +227,6 @@ def test_report_needs_its_markers(tmp_path, content):
     assert page.read_text() == content
 
 
-def test_every_picture_is_drawn(tmp_path):
-    """Suites that were measured become a picture each; others do not."""
-    every = [
-        one for case in CASES for one in stand(case, row(case, "unpool", 0.1, POOLED), row(case, "torch", 0.2)).every
-    ]
-    paths = list(draw(Standings(MACHINE, every), tmp_path))
-
-    assert [path.name for path in paths] == list(drawn(Standings(MACHINE, every)))
-    assert len(paths) == 5
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-    assert drawn(stand(ENET, row(ENET, "unpool", 1.0, POOLED))).keys() == {"speed-max-unpool.png"}
-
-
 def test_differences_are_found():
     """Pools have to be equal, indices too; sums have to be close; shapes and numbers of outputs count."""
     y, places = np.float32([1, 2]), np.array([0, 3])
@@ -350,18 +336,6 @@ def test_unpool_is_held_against_the_best_peer():
 
     assert table.endswith("geometric mean: 1.50")
     assert "1.90" in table.splitlines()[2]
-
-
-def test_networks_at_published_widths_have_a_mean_of_their_own():
-    """Where others are there too; it comes first."""
-    small = next(case for case in STEADY[1:] if case.name == STEADY[0].name)
-    runs = [Runs(case, who, (time,)) for case, ours in ((STEADY[0], 0.5), (small, 2.0))
-            for who, time in (("unpool", ours), ("onnxruntime", 1.0))]  # fmt: skip
-
-    assert told(runs).splitlines()[-2:] == [
-        "unpool against the best peer, geometric mean at published widths: 2.00",
-        "unpool against the best peer, geometric mean: 1.00",
-    ]
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):

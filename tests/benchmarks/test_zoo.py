@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 import onnx
@@ -13,7 +12,7 @@ from benchmarks import __main__ as command
 from benchmarks.architectures import segnet
 from benchmarks.rows import ZooRow, read
 from benchmarks.worker import Refused
-from benchmarks.zoo import engine_process, export, measure, tables
+from benchmarks.zoo import engine_process, export, measure
 from benchmarks.zoo.architecture_module import ArchitectureModule
 from benchmarks.zoo.export import export_missing
 from benchmarks.zoo.model_file import ModelFile
@@ -184,21 +183,3 @@ def test_command_measures_and_keeps_results(tmp_path, monkeypatch, capsys):
     assert command.main(arguments) == 0
     assert read(tmp_path / "zoo.csv", ZooRow) == ROWS
     assert "| lost | 1x3x8x8 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("said", "module"), tables.OTHERS)
-def test_networks_chosen_later_have_tables_of_their_own(said: str, module: ModuleType):
-    """They are not in the means of the others."""
-    name = module.NETWORKS[0].name
-    text = tables.markdown([*ROWS, row(name, "unpool", 1), row(name, "onnxruntime", 1)])
-
-    assert "| all | 2 | 1.41× | 1.00× |" in text
-    assert text.index(said) < text.index(f"| {name} | 1x3x8x8 |") < text.index("| all | 1 | 1.00× |")
-
-
-def test_page_has_the_machine_that_was_measured_last():
-    """Rows of other machines stay in the file."""
-    old = [replace(row, cpu="Another CPU", date="2029-01-01") for row in ROWS]
-
-    assert tables.latest([*old, *ROWS]) == ROWS
-    assert tables.latest([]) == []

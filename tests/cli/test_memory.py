@@ -14,29 +14,37 @@ from PIL import Image
 
 from tests.support import models
 
-LIMITED = """
+RUN = """
 import json, re, sys
 from pathlib import Path
 from typer.testing import CliRunner
 from unpool.cli.app import app
 
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-
 def run(*words):
-    Path("/proc/self/clear_refs").write_text("5")
     done = CliRunner().invoke(app, ["run", *words])
-    return done.exit_code, done.stderr, peak()
+    peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+    return done.exit_code, done.stderr, peak
+"""
+"""The code of a command, what it says, and the peak of its process, in MiB."""
+
+FIRST = f"{RUN}\nprint(json.dumps(run(*sys.argv[1:])))"
+LIMITED = (
+    RUN
+    + """
+def again(*words):
+    Path("/proc/self/clear_refs").write_text("5")
+    return run(*words)
 
 for name, words in json.loads(sys.argv[1]).items():
     limits, code = [20], 3
     while code == 3 and len(limits) < 5:  # every call leaves some memory behind
-        code, said, most = run(*words, "--max-memory", f"{limits[-1]}MiB")
+        code, said, most = again(*words, "--max-memory", f"{limits[-1]}MiB")
         found = re.search(r"MiB is too small: this run needs at least about ([0-9]+) MiB", said)
         limits += [int(found[1])] if found else []
     print(json.dumps([name, code, limits, most, said]))
-print(json.dumps(["whole", *run(*words)]))
+print(json.dumps(["whole", *again(*words)]))
 """
+)
 """By kind of output: the code of a run with the least memory that a refusal names, the limits, and the peak, in MiB."""
 
 NET = "net (float[1, 3, h, w] x) => (float[1, 4, h, w] y) { y = Conv <pads = [1, 1, 1, 1]> (x, w) }"
@@ -63,17 +71,6 @@ KINDS = {
     "pages": ("pages.onnx", "-i", "pages.tif", "-o", "p.tif", "--overlay", "--pages", "batch"),
     "mask": ("net.onnx", "-i", "a.jpg", "-i", "small.png", "-o", "out/", "--argmax"),
 }
-
-FIRST = """
-import json, re, sys
-from pathlib import Path
-from typer.testing import CliRunner
-from unpool.cli.app import app
-done = CliRunner().invoke(app, ["run", *sys.argv[1:]])
-peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
-print(json.dumps([done.exit_code, done.stderr, peak]))
-"""
-"""The code, the messages and the peak of one command in a new process, in MiB."""
 
 
 @pytest.fixture
@@ -122,8 +119,8 @@ def test_what_is_loaded_for_a_run_counts(here):
     words = ["trip.onnx", "-i", "a.jpg", "-o", "y.zarr", "--max-memory"]
     limit, code = 20, 3
     for _ in range(4):
-        done = subprocess.run([sys.executable, "-c", FIRST, *words, f"{limit}MiB"], capture_output=True, check=True)
-        code, said, peak = json.loads(done.stdout)
+        command = [sys.executable, "-c", FIRST, *words, f"{limit}MiB"]
+        code, said, peak = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         found = re.search(r"MiB is too small: this run needs at least about ([0-9]+) MiB", said)
         if not found:
             break

@@ -240,25 +240,6 @@ def test_a_model_of_a_fixed_patch_is_blended(here, shape):
     assert "--tile 8x8x16: the model takes patches of 8x8x8. Write --tile 8x8x8." in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("-o", "y.png", "--resume"), "--resume: works for"),
-        (("-o", "y.npy", "--blend", "constant"), "Add it, such as --tile 512"),
-        (("-o", "y.npy", "--overlap", "0.5"), "--overlap needs --blend"),
-        (("-o", "y.npy", "--tile", "8x8", "--blend", "constant", "--overlap", "1.5"), "below 1, got 1.5"),
-        (("-o", "y.zarr", "--overlay"), "--overlay draws a picture"),
-    ],
-)
-def test_options_that_do_not_fit(here, words, says):
-    """Words that contradict each other exit with 2, and nothing is written."""
-    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
-    done = invoke("run", "m.onnx", "-i", "x.npy", *words)
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert sorted(path.name for path in here.iterdir()) == ["m.onnx", "x.npy"]
-
-
 def test_ended_by_ctrl_c_and_by_sigkill(here):
     """Ctrl-C exits with 130, SIGKILL without a word; each leaves what the next run goes on from, to the same bytes."""
     np.save("x.npy", RNG.random((1, 1, 120, 120), np.float32))
