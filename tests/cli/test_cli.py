@@ -302,40 +302,32 @@ def test_options_that_contradict_exit_2(bright, here, words, says):
     fails(USAGE, "run", bright, *words, says=says)
 
 
-def test_fixed_size_names_both_sizes(here):
-    """A picture of another size than the model's is refused with both sizes, nothing is resized."""
-    model = copy_model(here / "copy.onnx", [1, 1, 5, 7])
+MODELS = {
+    "one size": lambda path: copy_model(path, [1, 1, 5, 7]),
+    "any size": lambda path: copy_model(path, [1, 1, "H", "W"]),
+    "bytes": lambda path: copy_model(path, [1, 1, "H", "W"], TensorProto.UINT8),
+    "two inputs": sum_model,
+    "two outputs": pool_model,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "words", "says"),
+    [
+        ("one size", UNFIT, ("-i", "a.png", "-o", "y.npy"), "takes 1x1x5x7, got 1x1x6x7"),
+        ("any size", UNSUPPORTED, ("-i", "a.png", "-o", "y.png"), "got float32. Write .tif or .npy"),
+        ("bytes", UNFIT, ("-i", "deep.png", "-o", "y.npy"), "cannot hold exactly"),
+        ("two inputs", USAGE, ("-i", "x.npy", "-o", "y.npy"), "inputs a, b. Name one: -i a=x.npy"),
+        ("two inputs", UNFIT, ("-i", "a=x.npy", "-o", "y.npy"), "nothing is given for b"),
+        ("two outputs", USAGE, ("-i", "x.npy", "-o", "y.npy"), "outputs y, i. Choose one with --output-name"),
+    ],
+)
+def test_what_a_model_does_not_take_is_not_guessed(here, model, code, words, says):
+    """Nothing is resized, rounded, clipped or chosen: the error names what there is, and what to give."""
     picture("a.png", RNG.integers(0, 256, (6, 7)))
-    fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says="takes 1x1x5x7, got 1x1x6x7")
-
-
-def test_integer_model_refuses_values_it_cannot_hold(here):
-    """Pixels that a uint8 input cannot hold exactly are an error, not clipped."""
-    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"], TensorProto.UINT8)
-    Image.fromarray(np.array([[0, 999]], np.uint16)).save("a.png")
-    fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says="cannot hold exactly")
-
-
-def test_several_inputs_need_names(here):
-    """A model of two inputs does not guess, and tells what is missing."""
-    model = sum_model(here / "sum.onnx")
-    np.save("a.npy", np.zeros((1, 1, 2, 3), np.float32))
-    fails(USAGE, "run", model, "-i", "a.npy", "-o", "y.npy", says="inputs a, b. Name one: -i a=a.npy")
-    fails(UNFIT, "run", model, "-i", "a=a.npy", "-o", "y.npy", says="nothing is given for b")
-
-
-def test_several_outputs_need_a_choice(here):
-    """A model of two outputs does not guess which one goes into a .npy."""
-    model = pool_model(here / "pool.onnx")
+    Image.fromarray(np.array([[0, 999]], np.uint16)).save("deep.png")
     np.save("x.npy", np.zeros((1, 1, 4, 4), np.float32))
-    fails(USAGE, "run", model, "-i", "x.npy", "-o", "y.npy", says="outputs y, i. Choose one with --output-name")
-
-
-def test_float_picture_is_not_guessed(here):
-    """A float output does not become a .png: code 4 names the formats that hold it."""
-    model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
-    picture("a.png", [[0, 255]])
-    fails(UNSUPPORTED, "run", model, "-i", "a.png", "-o", "y.png", says="got float32. Write .tif or .npy")
+    fails(code, "run", MODELS[model](here / "m.onnx"), *words, says=says)
 
 
 def test_interruption_leaves_nothing(bright, here, monkeypatch):

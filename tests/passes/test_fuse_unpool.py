@@ -238,7 +238,7 @@ def test_other_forms_stay(name):
         np.testing.assert_array_equal(got, other)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", STATIC)
 def test_fix_writes_models_that_every_runtime_reads_alike(name):
     """The new model is valid, has one pool and one unpooling, and onnx's ReferenceEvaluator agrees too."""
@@ -258,7 +258,7 @@ def test_fix_writes_models_that_every_runtime_reads_alike(name):
     assert_all_agree(done.model, network, x, *more)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_fix_writes_dynamic_models(name):
     """With dynamic sizes the new model runs in onnxruntime for other sizes as well."""

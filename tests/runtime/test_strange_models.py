@@ -1,6 +1,5 @@
 """Models from strangers: whatever is wrong with a file is said in an error of ours, with the file's place."""
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,27 +54,20 @@ PLACES = {
     "name with a zero": {"location": "da\0ta"},
     "folder": {"location": "."},
     "nowhere": {"location": "elsewhere"},
-    "folder above": {"location": "../data"},
-    "from the root": {"location": "/etc/hostname"},
-    "link that leaves": {"location": "link"},
 }
 
 
 @pytest.mark.parametrize("reader", ["session", "fix"])
 @pytest.mark.parametrize("place", PLACES)
 def test_places_of_external_data(place, reader, tmp_path):
-    """A place that is none, or not beside the model, is named with the file; nothing outside of the folder is read."""
+    """A place that is none is named with the file; tests/graph/test_external_data.py has those outside of it."""
     (tmp_path / "data").write_bytes(SQUARE.tobytes())
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "data").write_bytes(SQUARE.tobytes())
-    os.symlink(tmp_path / "data", folder / "link")
     model = product()
     outside(model.graph.initializer[0], **PLACES[place])
-    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
 
     with pytest.raises(unpool.UnpoolError) as caught:
-        READERS[reader](folder / "m.onnx")
+        READERS[reader](tmp_path / "m.onnx")
 
     assert len(str(caught.value)) < 1000
     assert "m.onnx" in str(caught.value) or place == "longer than the tensor"
