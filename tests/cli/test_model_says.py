@@ -124,18 +124,8 @@ def test_colours_of_the_model(bright, here):
         found = Image.open("m.png").getpalette()
         assert found[:3] == first
         assert found[3:6] == ([0, 255, 0] if words else [86, 180, 233])
-    fails(
-        USAGE,
-        "run",
-        "m.onnx",
-        "-i",
-        "a.png",
-        "-o",
-        "y.npy",
-        "--palette",
-        "#ff0000",
-        says="--palette colours the classes",
-    )
+    words = ("-i", "a.png", "-o", "y.npy", "--palette", "#ff0000")
+    fails(USAGE, "run", "m.onnx", *words, says="--palette colours the classes")
 
 
 PROMOTED = {

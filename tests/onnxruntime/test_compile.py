@@ -189,16 +189,8 @@ def test_equal_in_a_c_program(compiled, host, name, tmp_path):
     for x, expected in zip(inputs, outputs, strict=True):
         x.tofile(tmp_path / "x")
         shape = ",".join(map(str, x.shape))
-        command = [
-            program,
-            unpool.onnxruntime.get_library_path(),
-            path,
-            shape,
-            tmp_path / "x",
-            tmp_path / "y",
-            "5",
-            "8",
-        ]
+        files = (path, shape, tmp_path / "x", tmp_path / "y")
+        command = [program, unpool.onnxruntime.get_library_path(), *files, "5", "8"]
         done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert np.array_equal(np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape), expected)
