@@ -274,7 +274,7 @@ def test_a_folder_in_the_way_of_one_result(bright, here, monkeypatch, late):
         Path("out/b.png").mkdir()
     done = invoke("run", bright, "-i", "a.png", "-i", "b.png", "-i", "c.png", "-o", "out/", "--argmax")
     assert done.exit_code == UNFIT
-    assert "out/b.png: expected a place for a file, got a folder" in done.stderr
+    assert "out/b.png: expected a path for a file, got a folder" in done.stderr
     assert contents(Path("out")) == {"a.png": b"earlier", "b.png": None}
 
 

@@ -210,7 +210,7 @@ def test_a_folder_in_the_way_leaves_all_as_it_was(here, command):
     before = contents(here)
     done = invoke(*command, "model.onnx", "-o", "new.onnx")
     assert done.exit_code == UNFIT
-    assert "new.onnx.data: expected a place for a file, got a folder" in done.stderr
+    assert "new.onnx.data: expected a path for a file, got a folder" in done.stderr
     assert contents(here) == before
 
 

@@ -71,7 +71,7 @@ def run(config: RunConfig, progress: ProgressDisplay) -> Outcome:
     overlap = None if config.is_stdout else find_overlap(written, read)
     if overlap is not None:
         fact = "is read by this command, lies in what it reads or contains it, and would be overwritten"
-        raise UsageError(f"-o: {overlap} {fact}. Choose another place.")
+        raise UsageError(f"-o: {overlap} {fact}. Choose another path.")
     _check_pixel_options(config, items)
     for item in items:
         route(runner, item)

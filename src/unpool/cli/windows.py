@@ -97,7 +97,7 @@ class PixelSource:
         is_of_file = self.white is not None and self.white == self.source.white_level
         if self.rule.white is None and is_of_file and picture.pixels.max(initial=0) > self.white:
             expected = f"pixels up to {self.white:g}, which the file says is white, got {picture.pixels.max()}"
-            raise UnpoolError(f"{self.source.path}: expected {expected}. Say with --white what is white.")
+            raise UnpoolError(f"{self.source.path}: expected {expected}. Set the value of white with --white.")
         return to_input(picture, self.slot, self.rule, str(self.source.path))
 
     def picture(self, slices: Slices) -> Picture:

@@ -78,7 +78,7 @@ class FileSet:
                     folder.mkdir()
                     self._folders.append(folder)
             if not folder.is_dir():
-                raise WriteError(f"{folder}: expected a folder for the outputs, got a file. Choose another place.")
+                raise WriteError(f"{folder}: expected a folder for the outputs, got a file. Choose another path.")
 
     @contextmanager
     def open(self, target: Path) -> Iterator[BinaryIO]:

@@ -40,7 +40,7 @@ def write_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         text = f"{target}: cannot be written ({reason}); earlier files are as they were."
-        raise WriteError(f"{text} Make room or allow it, or choose another place.") from error
+        raise WriteError(f"{text} Free disk space or change the permissions, or choose another path.") from error
 
 
 @contextmanager
@@ -76,14 +76,14 @@ def resolve_target(target: Path) -> Path:
                 raise MissingFileError(f"{target.parent}: no such folder for the output. Create it first.") from None
             if not os.access(place.parent, os.W_OK):
                 reason = "its folder is write-protected"
-                raise WriteError(f"{target}: cannot be written ({reason}). Choose another place.") from None
+                raise WriteError(f"{target}: cannot be written ({reason}). Choose another path.") from None
             return place
     if stat.S_ISDIR(mode):
-        raise WriteError(f"{target}: expected a place for a file, got a folder. Move it, or choose another place.")
+        raise WriteError(f"{target}: expected a path for a file, got a folder. Move it, or choose another path.")
     if not stat.S_ISREG(mode):
-        raise WriteError(f"{target}: expected a place for a file, got a device or pipe. Choose another place.")
+        raise WriteError(f"{target}: expected a path for a file, got a device or pipe. Choose another path.")
     if not os.access(place, os.W_OK):
-        raise WriteError(f"{target}: cannot be written (the file is write-protected). Choose another place.")
+        raise WriteError(f"{target}: cannot be written (the file is write-protected). Choose another path.")
     return place
 
 

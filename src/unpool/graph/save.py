@@ -108,7 +108,7 @@ class ModelWriter:
             size = os.path.getsize(data) if os.path.exists(data) else 0
             if size > used:
                 fact = f"has {size} bytes, of which {self._output} uses at most {used}"
-                raise FileError(f"{data}: {fact}. Choose another place for the model.")
+                raise FileError(f"{data}: {fact}. Choose another path for the model.")
 
     def _refuse_other(self, source: Path) -> None:
         """Refuse to replace a data file, except that of a model which is replaced together with it."""

@@ -234,7 +234,7 @@ def _require_zarr_array(folder: Path) -> None:
         name = member.relative_to(resolve_link(folder))
         raise FileError(f"{folder}: holds {name}, which is not of the Zarr array and would be deleted. {advice}")
     if not os.access(folder, os.W_OK):
-        raise WriteError(f"{folder}: cannot be written (the folder is write-protected). Choose another place.")
+        raise WriteError(f"{folder}: cannot be written (the folder is write-protected). Choose another path.")
 
 
 def _replace(file: Path, data: Path, old: Path) -> None:
