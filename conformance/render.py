@@ -14,10 +14,10 @@ PAGES = {"MaxPool": "max-pool.md", "MaxUnpool": "max-unpool.md", "ConvTranspose"
 INDEX = """\
 # Where runtimes differ
 
-Every runtime runs the same models, and its outputs are compared with the [contract](../semantics.md). Each model has
-one node: the examples of the contract's tests and a few more, at each opset where the operator changes. The expected
-outputs come from slow loops that share no code with unpool, so unpool is tested as the others are. Each runtime runs in
-a process of its own.
+For everyone who needs to know where runtimes disagree, and which of them follows the standard. Every runtime runs the
+same models, and its outputs are compared with the [contract](../semantics.md). Each model has one node: the examples of
+the contract's tests and a few more, at each opset where the operator changes. The expected outputs come from slow loops
+that share no code with unpool, so unpool is tested like the others. Each runtime runs in a process of its own.
 
 `python -m conformance` writes these pages. It runs in a clone after `pip install -e '.[run,torch,conformance]'`; the
 results are in `conformance/results.json`.
