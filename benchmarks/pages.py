@@ -82,7 +82,7 @@ operator of PyTorch took 32 ms in one round and 78 ms in another.
 - The operating system zeroes fresh outputs page by page: 50 MB for U-Net pool 1, 12 GB/s in all.
 - U-Net up 256 computes 172 GFLOP/s; the bottleneck is not known.
 - Most training of ConvTranspose is PyTorch's own operator on both sides: differences in those rows are noise.
-- Whole networks: the other runtimes' Conv is faster. `tune=True` runs Conv in unpool where that is faster."""
+- Whole networks: OpenVINO's Conv is faster on some processors. `tune=True` uses OpenVINO where it is faster."""
 """Text about the results of one machine, written by hand."""
 
 

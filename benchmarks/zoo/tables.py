@@ -25,9 +25,9 @@ TEXT = (
 )
 
 RESOURCES = (
-    "Seconds to load the model for the first time, and later, of its first run, and the largest number of resident "
-    "megabytes above what imports take. Later loads find what unpool stored: the choice of a trial, or that the whole "
-    "model is onnxruntime's."
+    "Seconds to load the model for the first time, to load it later, and of its first run, and the peak of resident "
+    "megabytes above what imports take. Later loads of a tuned session use the stored choice of the trial; a dash "
+    "means that they were not measured."
 )
 
 OTHERS = (
