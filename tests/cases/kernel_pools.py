@@ -22,7 +22,7 @@ from tests.support.kernel_choice import is_chosen
 from unpool import execute
 from unpool.kernels.cpu import max_pool as kernels
 from unpool.kernels.cpu.machine import threads as splitter
-from unpool.kernels.cpu.max_pool import compare, direct, rolling, separable_plan, tiles
+from unpool.kernels.cpu.max_pool import direct, rolling, running_max, separable_plan, tiles
 from unpool.kernels.cpu.max_pool import pool as pools
 from unpool.kernels.cpu.tuning import ThreadCosts
 from unpool.operators import resolve
@@ -227,7 +227,7 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 @contextmanager
 def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Iterator[None]:
     """Pool with this kernel, and split the work over threads, whatever the sizes."""
-    caches, is_wide = (separable_plan.plan_strips, direct._rows), compare.is_wide
+    caches, is_wide = (separable_plan.plan_strips, direct._rows), running_max.is_wide
     with (
         patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
         patch.object(rolling, "WORTH_A_KERNEL", 0 if kernel.rolled else math.inf),
@@ -236,7 +236,7 @@ def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Ite
         patch.object(pools, "FAR_BYTES", strip_bytes),
         patch.object(pools, "CACHE_BYTES", strip_bytes),
         patch.object(kernels.separable, "is_cheaper", lambda *_: kernel.is_separable),
-        patch.object(compare, "is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
+        patch.object(running_max, "is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
         patch.object(separable_plan, "STRIP_BYTES", strip_bytes),
         eager_threads(),
     ):

@@ -18,7 +18,7 @@ import unpool
 pytestmark = pytest.mark.slow
 
 PROBE = Path(__file__).parents[1] / "support" / "cache_probe.py"
-HELPERS = ("vector/arithmetic.py", "vector/maximum.py", "fold_axes.py")
+HELPERS = ("vector/arithmetic.py", "max_pool/elements.py", "fold_axes.py")
 BORROWING = {
     "conv_transpose.rows.conv_transpose_rows",  # a kernel that it imports
     "max_pool.direct.pool_rows",  # functions that it imports

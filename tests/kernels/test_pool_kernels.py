@@ -20,7 +20,6 @@ from unpool.kernels.cpu.max_pool import direct
 from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem, is_far
 from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store
-from unpool.kernels.cpu.vector.maximum import keys_of_bits
 
 
 def test_reference_is_the_oracle() -> None:

@@ -8,23 +8,27 @@ from numba import njit, types
 
 from tests.cases.vectors import FLOATS, same, values, widths
 from tests.support.guarded import beside_guard, survives
+from unpool.kernels.cpu.max_pool.maxima import (
+    any_beyond,
+    any_unordered,
+    argmax,
+    sliding_argmax,
+    tile_repeat,
+    tile_roll,
+)
+from unpool.kernels.cpu.max_pool.row_vectors import (
+    load_parts,
+    load_window,
+    tile_columns,
+)
 from unpool.kernels.cpu.vector import (
     FIRST,
     IGNORED,
     LAST,
-    any_beyond,
-    any_unordered,
-    argmax,
     load,
-    load_parts,
-    load_window,
     select,
-    sliding_argmax,
     splat,
     store,
-    tile_columns,
-    tile_repeat,
-    tile_roll,
     tile_store,
 )
 

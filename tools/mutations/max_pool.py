@@ -180,7 +180,7 @@ PADDING = (
 VALUES = (
     Mutation(
         "3.11",
-        "kernels/cpu/max_pool/compare.py",
+        "kernels/cpu/max_pool/running_max.py",
         " | (place == vec.splat(nowhere, lanes))",
         "",
         "an element has to exceed the lowest value to count",
@@ -201,22 +201,22 @@ VALUES = (
     ),
     Mutation(
         "3.13",
-        "kernels/cpu/vector/maximum.py",
+        "kernels/cpu/max_pool/maxima.py",
         'larger = emit_comparison(">",',
         'larger = emit_comparison(">=",',
         "the last of equals wins where windows roll, and where blocks reach into padding",
     ),
     Mutation(
         "3.13",
-        "kernels/cpu/max_pool/compare.py",
-        "_on_data(vec.key_is_larger(key, best.key, nan), best.place, is_data)",
-        "_on_data(vec.key_is_larger(key, best.key, nan) | (key == best.key), best.place, is_data)",
+        "kernels/cpu/max_pool/running_max.py",
+        "_on_data(key_is_larger(key, best.key, nan), best.place, is_data)",
+        "_on_data(key_is_larger(key, best.key, nan) | (key == best.key), best.place, is_data)",
         "the last of equals wins where whole windows are walked",
     ),
     Mutation(
         "3.13",
-        "kernels/cpu/vector/maximum.py",
-        "splat(smallest, lanes) - value, value)",
+        "kernels/cpu/max_pool/elements.py",
+        "vec.splat(smallest, lanes) - value, value)",
         "~magnitude, value)",
         "among 16-bit floats, -0 is below +0",
     ),

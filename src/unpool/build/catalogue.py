@@ -23,7 +23,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import libraries, work_queue
 from unpool.kernels.cpu.machine.jit import Kernel, record
-from unpool.kernels.cpu.max_pool import compare, doubling
+from unpool.kernels.cpu.max_pool import doubling, running_max
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
 from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.normalization import normalize
@@ -148,7 +148,7 @@ def _pool(
 
 
 def _with_wide_places(call: Callable[[], Any]) -> Any:
-    with patch.object(compare, "is_wide", lambda *_: True):
+    with patch.object(running_max, "is_wide", lambda *_: True):
         return call()
 
 

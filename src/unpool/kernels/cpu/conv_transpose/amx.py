@@ -40,7 +40,9 @@ from unpool.kernels.cpu.machine.host import has_amx
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches, max_threads
-from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
+from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overload_by_type
+
+instructions = LazyModule("unpool.kernels.cpu.conv_transpose.amx_instructions")
 
 ROWS, DEPTH, LANES = 16, 32, 16  # of a tile: rows of weights, channels, positions
 STEP = 2 * LANES  # positions of two tiles, which are computed together, as are two tiles of rows
@@ -247,7 +249,7 @@ def _make_kernel(compute: np.dtype[Any]):
                 filled = part
             weight = vec.address_of(packed) + HEAD + (group * sizes[chunks] + sizes[piece]) * 2
             result = vec.address_of(results)
-            vec.amx_configure()
+            instructions.amx_configure()
             for number in range(kinds.shape[0]):
                 kind = kinds[number]
                 height, deep = kind.phases * count, kind.channels_together
@@ -268,7 +270,7 @@ def _make_kernel(compute: np.dtype[Any]):
                             total = vec.load(result + place, element, LANES) + vec.load(sums + place, element, LANES)
                             vec.store(result + place, total)
                 result += height * block * 4
-            vec.amx_release()
+            instructions.amx_release()
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * 4
             out_map = group * maps + first_map
@@ -308,37 +310,37 @@ def sum_tiles(weights, part, taps, target, used, params, static):
         for position in range(0, used, STEP):
             place = position * 4
             if part.is_more:
-                vec.amx_load(0, target + place, apart)
-                vec.amx_load(1, target + place + 64, apart)
+                instructions.amx_load(0, target + place, apart)
+                instructions.amx_load(1, target + place + 64, apart)
                 if is_pair:
-                    vec.amx_load(2, lower + place, apart)
-                    vec.amx_load(3, lower + place + 64, apart)
+                    instructions.amx_load(2, lower + place, apart)
+                    instructions.amx_load(3, lower + place + 64, apart)
             else:
-                vec.amx_zero(0)
-                vec.amx_zero(1)
+                instructions.amx_zero(0)
+                instructions.amx_zero(1)
                 if is_pair:
-                    vec.amx_zero(2)
-                    vec.amx_zero(3)
+                    instructions.amx_zero(2)
+                    instructions.amx_zero(3)
             a = weights
             for tap in range(taps.size):
                 source = part.panel + (position + taps[tap]) * 4
                 for _tile in range(part.depth):
-                    vec.amx_load(4, source, line)
-                    vec.amx_load(6, a, 64)
-                    vec.amx_multiply(0, 6, 4)
-                    vec.amx_load(5, source + 64, line)
-                    vec.amx_multiply(1, 6, 5)
+                    instructions.amx_load(4, source, line)
+                    instructions.amx_load(6, a, 64)
+                    instructions.amx_multiply(0, 6, 4)
+                    instructions.amx_load(5, source + 64, line)
+                    instructions.amx_multiply(1, 6, 5)
                     if is_pair:
-                        vec.amx_load(7, a + ROWS * 64, 64)
-                        vec.amx_multiply(2, 7, 4)
-                        vec.amx_multiply(3, 7, 5)
+                        instructions.amx_load(7, a + ROWS * 64, 64)
+                        instructions.amx_multiply(2, 7, 4)
+                        instructions.amx_multiply(3, 7, 5)
                     a += 2 * ROWS * 64
                     source += (DEPTH // 2) * line
-            vec.amx_store(0, target + place, apart)
-            vec.amx_store(1, target + place + 64, apart)
+            instructions.amx_store(0, target + place, apart)
+            instructions.amx_store(1, target + place + 64, apart)
             if is_pair:
-                vec.amx_store(2, lower + place, apart)
-                vec.amx_store(3, lower + place + 64, apart)
+                instructions.amx_store(2, lower + place, apart)
+                instructions.amx_store(3, lower + place + 64, apart)
 
     return sum_up
 

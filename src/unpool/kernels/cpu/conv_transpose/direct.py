@@ -26,7 +26,10 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import even_job_count
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
-from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overload_by_type
+from unpool.kernels.cpu.vector.registration import LazyModule, compile_as, jit_inline, overload_by_type
+
+phase_lanes = LazyModule("unpool.kernels.cpu.conv_transpose.phase_lanes")
+sparse_dot = LazyModule("unpool.kernels.cpu.conv_transpose.sparse_dot")
 
 PANEL_BYTES = 1 << 16  # rows of x that are laid out at once: they stay in the second cache
 # rows of y that are written kind by kind, so that short ones seldom load the terms of their kind; beyond that rows are
@@ -359,12 +362,12 @@ def write_rows(rows, bias, activation, static):
     def write(rows, bias, activation, static):
         terms, window = rows.terms, rows.window
         current = rows.bounds + vec.int64_at(rows.table + 16)
-        near = vec.load_terms(bias, terms, current, window, step, loaded)
+        near = sparse_dot.load_terms(bias, terms, current, window, step, loaded)
         for row in range(rows.table, rows.table + rows.total * 24, 24):
             out, source, left = rows.y + vec.int64_at(row), rows.panel + vec.int64_at(row + 8), rows.length
             if rows.bounds + vec.int64_at(row + 16) != current:
                 current = rows.bounds + vec.int64_at(row + 16)
-                near = vec.load_terms(bias, terms, current, window, step, loaded)
+                near = sparse_dot.load_terms(bias, terms, current, window, step, loaded)
             sums = RowTerms(near, terms, current, window, bias)
             while left > few * lanes:
                 done = write_block(out, left, source, sums, activation, wide)
@@ -384,8 +387,8 @@ def write_block(out, left, source, sums, activation, static):
 
     def write(out, left, source, sums, activation, static):
         start = vec.splat(number(0), lanes)
-        total = vec.tile_sparse_dot(start, sums.near, sums.terms, sums.bounds, sums.window, source, vectors)
-        total = vec.activate_sums(vec.tile_add(vec.tile_alternate(total, step), sums.bias), activation)
+        total = sparse_dot.tile_sparse_dot(start, sums.near, sums.terms, sums.bounds, sums.window, source, vectors)
+        total = vec.activate_sums(vec.tile_add(phase_lanes.tile_alternate(total, step), sums.bias), activation)
         if left >= many * lanes:
             vec.tile_store(total, out, lanes * size, many, 1)
         else:

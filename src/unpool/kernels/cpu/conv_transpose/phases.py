@@ -29,7 +29,9 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.vector import BITS
-from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
+from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overload_by_type
+
+phase_lanes = LazyModule("unpool.kernels.cpu.conv_transpose.phase_lanes")
 
 Table = npt.NDArray[np.int64]
 PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
@@ -412,13 +414,13 @@ def store_interleaved(out, source, places, elements, bias, static):
         while left >= lanes * step:
             for part in range(step):
                 vec.prefetch(out + PREFETCH_DISTANCE + part * lanes * size)
-            total = vec.tile_add(vec.tile_interleave(source, places, bias, step), bias)
+            total = vec.tile_add(phase_lanes.tile_interleave(source, places, bias, step), bias)
             vec.tile_store(total, out, lanes * size, step, 1)
             out += lanes * step * size
             source += lanes * size
             left -= lanes * step
         if left > 0:
-            vec.tile_store_first(vec.tile_add(vec.tile_interleave(source, places, bias, step), bias), out, left)
+            vec.tile_store_first(vec.tile_add(phase_lanes.tile_interleave(source, places, bias, step), bias), out, left)
 
     return write
 

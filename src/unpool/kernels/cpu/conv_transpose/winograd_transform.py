@@ -16,7 +16,9 @@ import numpy as np
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import types
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import LazyModule, overload_by_type
+
+registers = LazyModule("unpool.kernels.cpu.conv_transpose.winograd_registers")
 
 POINTS = "0-2 1+2 2-1 1-3"  # values of a line of four inputs at the points 0, 1, -1 and infinity
 OUTPUTS = {2: "1+2+0 1-2-3", 3: "1+2+0 1-2 1+2-3"}  # by their number, outputs from the products at the four points
@@ -95,14 +97,14 @@ def transform_inputs(source, runs, panel, strip, params, static):
                         rows = load_inside(place, width * step, of_any)
                     else:
                         rows = load_edge(place, row, at, ramp, params, of_any)
-                    combined = vec.tile_combine(rows, 4, 1, points)
+                    combined = registers.tile_combine(rows, 4, 1, points)
                     vec.tile_store(combined, strip.address + done * size, strip.row_bytes, 4, 1)
                 for tile in range(0, tiles, lanes):
                     place, to = strip.address + tile * outputs * size, target + tile * size
                     for _ in range(4):
-                        near = vec.tile_load_every(place, element, lanes, outputs)
-                        far = vec.tile_load_every(place + outputs * size, element, lanes, outputs)
-                        values = vec.tile_combine((near + far)[:4], 4, 1, points)
+                        near = vec.load_taps(place, element, lanes, outputs)
+                        far = vec.load_taps(place + outputs * size, element, lanes, outputs)
+                        values = registers.tile_combine((near + far)[:4], 4, 1, points)
                         vec.tile_store(values, to, panel.point_bytes, 4, 1)
                         place += strip.row_bytes
                         to += 4 * panel.point_bytes
@@ -156,9 +158,9 @@ def transform_back(products, lines, phases, vectors, static):
             for vector in range(vectors):
                 place = products.address + phase * products.phase_bytes + vector * lanes * size
                 values = vec.tile_load(place, products.point_bytes, element, lanes, 16)
-                values = vec.tile_combine(vec.tile_combine(values, 4, 4, pattern), 4, 1, pattern)
+                values = registers.tile_combine(registers.tile_combine(values, 4, 4, pattern), 4, 1, pattern)
                 target = lines.address + phase * outputs * lines.row_bytes + vector * lanes * outputs * size
-                vec.tile_store_every(values, target, lines.row_bytes, outputs)
+                registers.tile_store_every(values, target, lines.row_bytes, outputs)
 
     return transform
 

@@ -17,8 +17,8 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool import compare
-from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
+from unpool.kernels.cpu.max_pool import running_max
+from unpool.kernels.cpu.max_pool.elements import may_have_nan, to_keys
 from unpool.kernels.cpu.max_pool.pool import (
     UNFLAGGED,
     FlaggedBands,
@@ -34,8 +34,9 @@ from unpool.kernels.cpu.max_pool.pool import (
     pool_size,
     spatial_axes,
 )
+from unpool.kernels.cpu.max_pool.running_max import RunningMax, update_best
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.registration import jit_inline
+from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 from unpool.shape_cache import cached
 
 PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
@@ -108,7 +109,7 @@ def plan(pool: PoolProblem, listed: int, bands: FlaggedBands) -> DirectPlan:
     for number in range(len(axes)):
         places += (reach(axis_at(axes, number).window) - 1) * large_sizes(axes, number + 1)
     read = lanes.large + lanes.begin + register * window.stride + reach(window)
-    is_wide = compare.is_wide(read + places, size)
+    is_wide = running_max.is_wide(read + places, size)
     params = DirectPoolParams(
         pool_size(pool), plane_large(plane), plane_rows(plane), outer_places(pool), lane_places(pool),
         lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
@@ -148,7 +149,7 @@ _rows = cached(64)(row_walks)
 @specialize
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, registers: int):
     """The kernel for a stride of the lanes of 1 or 2, 0 for any, `registers` in a block; `is_wide`: 64-bit places."""
-    size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
+    size, place_type = np.dtype(element).itemsize, running_max.place_type(element, is_wide=is_wide)
     lanes, number, stores_indices = vector_bytes() // size * registers, getattr(types, element), int(has_indices)
     offset_type = getattr(types, f"u{place_type}")
 
@@ -167,7 +168,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         starts, places = np.empty(params.listed, np.int64), np.empty(params.listed, np.int64)
         source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
         nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
-        lowest_key, nowhere = vec.to_keys(nothing, limit), vec.splat(place_type(-1), lanes)
+        lowest_key, nowhere = to_keys(nothing, limit), vec.splat(place_type(-1), lanes)
         ramp = vec.count_up(types.int64, lanes, 1)
         weights = ramp * vec.splat(np.int64(stride * lane_places), lanes)
         lane_starts = vec.convert(ramp * vec.splat(stride, lanes), place_type)
@@ -198,12 +199,12 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
                             for line in range(0, lanes * max(step, 1) * size, 64):
                                 vec.prefetch(address + prefetch_distance + line)
                         for _tap in range(window):
-                            value = vec.load_every(address, number, lanes, step, stride * size)
+                            value = load_lanes(address, stride * size, number, lanes, step)
                             total = vec.total_of(total, value)
                             best = update_best(best, value, place, limit, IGNORED, None)
                             address += dilation * size
                             place += dilation * lane_places
-                    has_nan = vec.count_set(vec.may_have_nan(total, best.key, nan)) > 0
+                    has_nan = vec.count_set(may_have_nan(total, best.key, nan)) > 0
                 if has_nan or not is_whole:
                     best = RunningMax(nothing, lowest_key, nowhere)
                     for listed in range(count):
@@ -212,14 +213,14 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
                         for _tap in range(window):
                             is_data = vec.convert(position, offset_type) < row_end
                             if is_safe:
-                                value = vec.load_every(address, number, lanes, step, stride * size)
+                                value = load_lanes(address, stride * size, number, lanes, step)
                             else:
                                 value = vec.gather(address, stride * size, is_data, nothing)
                             best = update_best(best, value, place, limit, nan, is_data)
                             address += dilation * size
                             place += dilation * lane_places
                             position = position + vec.splat(place_type(dilation), lanes)
-                    has_nan = is_whole and vec.count_set(vec.may_have_nan(best.key, best.key, nan)) > 0
+                    has_nan = is_whole and vec.count_set(may_have_nan(best.key, best.key, nan)) > 0
                 target = job * small + block
                 first_index = vec.splat(np.int64(outer * outer_places + places[0] + start * lane_places), lanes)
                 index = vec.convert(best.place, types.int64) + first_index + weights
@@ -236,3 +237,13 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
                         vec.store_masked(vec.address_of(indices) + target * 8, index, is_output)
 
     return pool_rows
+
+
+@overload_by_type(inline=True)
+def load_lanes(address, bytes_between, element, lanes, step):
+    """Every `step`-th element; for step 0 elements that are `bytes_between` apart, and no others are read."""
+    if step.literal_value == 0:
+        return lambda address, bytes_between, element, lanes, step: vec.gather_lanes(
+            address, bytes_between, element, lanes
+        )
+    return lambda address, bytes_between, element, lanes, step: vec.load_taps(address, element, lanes, step)[0]

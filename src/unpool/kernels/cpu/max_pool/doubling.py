@@ -3,7 +3,7 @@
     best of 2 * n taps from element i on = better of (best of n from i, best of n from i + n * dilation)
 
 Windows of any number of taps are two such runs that overlap. Axis after axis is pooled so, positions that meet the same
-elements once. Elements are compared as int64 keys, and equal ones by their places: the first is better, but of NaN the
+elements once. Elements are compared by their ranks, and equal ones by their places: the first is better, but of NaN the
 last one where the mode says so.
 
 It is for windows that share elements in ways that no other kernel uses, where one would visit every element more than
@@ -21,6 +21,7 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool.direct import is_flagged
+from unpool.kernels.cpu.max_pool.elements import better_rank, rank_of
 from unpool.kernels.cpu.max_pool.pool import (
     UNFLAGGED,
     FlaggedBands,
@@ -34,7 +35,6 @@ from unpool.kernels.cpu.vector.registration import jit_inline
 
 MOST_VISITS = 1 << 10  # visits of an element, on average, up to which windows are walked one by one
 MOST_PLACES = 1 << 32  # places of a plane: more are not worth their memory
-_NAN = 2**63 - 1  # key
 _COLUMNS = 7  # of DoublingAxis
 _WORK = 4  # of a comparison, in elements that are visited
 
@@ -178,17 +178,6 @@ def _distinct(axis: Axis, found: Any, inverse: Any) -> int:
     return int(kinds.size)
 
 
-@jit_inline
-def _better(keys, one, other, nan_last):
-    """The place of the better of two elements; -1 is no element."""
-    if one < 0 or other < 0:
-        return max(one, other)
-    first, second = keys[one], keys[other]
-    if first != second:
-        return one if first > second else other
-    return max(one, other) if nan_last and first == _NAN else min(one, other)
-
-
 @specialize
 def _make_kernel(bits: np.dtype[Any], has_indices: bool):
     """The kernel for elements that are viewed as integers of a type."""
@@ -212,15 +201,12 @@ def _make_kernel(bits: np.dtype[Any], has_indices: bool):
             if not is_used:
                 continue
             source = vec.address_of(x) + (outer * params.large * channels + channel) * size
-            keys, sizes = np.empty(params.large, np.int64), np.empty(rank, np.int64)
+            ranks, sizes = np.empty(params.large, np.int64), np.empty(rank, np.int64)
             best, pooled = np.empty(params.most, np.int64), np.empty(params.most, np.int64)
             line = np.empty(params.longest, np.int64)
             for place in range(params.large):
-                key = np.int64(vec.element_at(source + place * apart, element))
-                if params.infinity != 0:
-                    absolute = key & magnitude
-                    key = _NAN if absolute > params.infinity else absolute if key >= 0 else -absolute
-                keys[place] = key
+                bits = np.int64(vec.element_at(source + place * apart, element))
+                ranks[place] = rank_of(bits, params.infinity, magnitude)
                 best[place] = place
             for number in range(rank):
                 sizes[axes[number, 0]] = axes[number, 1]
@@ -249,10 +235,10 @@ def _make_kernel(bits: np.dtype[Any], has_indices: bool):
                             if taps <= count < 2 * taps:
                                 begin = firsts[window + each]
                                 end = begin + (count - taps) * dilation
-                                pooled[target + each * after] = _better(keys, line[begin], line[end], nan_last)
+                                pooled[target + each * after] = better_rank(ranks, line[begin], line[end], nan_last)
                         if 2 * taps <= longest:
                             for each in range(length - taps * dilation):
-                                line[each] = _better(keys, line[each], line[each + taps * dilation], nan_last)
+                                line[each] = better_rank(ranks, line[each], line[each + taps * dilation], nan_last)
                         taps *= 2
                 sizes[axis] = distinct
                 best, pooled = pooled, best

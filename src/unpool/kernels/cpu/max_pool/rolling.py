@@ -30,7 +30,7 @@ from unpool.kernels.cpu.machine import libraries, types
 from unpool.kernels.cpu.machine.host import vector_registers
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool.compare import compare_lanes, narrow_element, narrow_marked_nan, widen_element
+from unpool.kernels.cpu.max_pool.elements import compare_lanes, maxima, narrow_element, narrow_marked_nan, widen_element
 from unpool.kernels.cpu.max_pool.pool import (
     PoolProblem,
     element_name,
@@ -42,7 +42,9 @@ from unpool.kernels.cpu.max_pool.pool import (
     pool_size,
 )
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
+from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overload_by_type
+
+row_vectors = LazyModule("unpool.kernels.cpu.max_pool.row_vectors")
 
 MOST_TAPS = (0, 13, 5)  # by stride, the largest width and height of windows that this kernel pools the fastest
 COMMON_WINDOWS = ((2, 1), (3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (3, 2), (4, 2), (5, 2))
@@ -275,8 +277,8 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
 
     def down(block, band, ends, nan_lanes, is_output, nan, static):
         row, target, prefetch_address = band.first_row, band.target, band.prefetch_address
-        columns = vec.tile_columns(block.first, lanes, parts, step, apart)
-        queues = vec.tile_repeat(ends[0], queued), vec.tile_repeat(columns[0], queued)
+        columns = row_vectors.tile_columns(block.first, lanes, parts, step, apart)
+        queues = maxima.tile_repeat(ends[0], queued), maxima.tile_repeat(columns[0], queued)
         for _ in range(before):
             queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
             row += block.width
@@ -326,7 +328,7 @@ def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
         address = block.plane + (nearest + block.first) * size
         best, column, met = row_largest(address, block, columns, ends, nan, static)
         place = column + vec.splat(types.int32(nearest + block.place), lanes)
-        values, places, best, place = vec.tile_roll(queues[0], queues[1], best, place, depth, step, nan)
+        values, places, best, place = maxima.tile_roll(queues[0], queues[1], best, place, depth, step, nan)
         return (values, places), best, place, nan_lanes | vec.widen_mask(met, best)
 
     return push
@@ -339,17 +341,17 @@ def row_largest(address, block, columns, ends, nan, static):
     if taps <= LOADED_TAPS:
 
         def load_taps(address, block, columns, ends, nan, static):
-            values = vec.load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
+            values = row_vectors.load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
             values = with_nan(values, ends[1], element, nan)
-            best, column = vec.argmax(values, columns, nan)
+            best, column = maxima.argmax(values, columns, nan)
             return best, column, met_nan(values, best, step, ends[1], element, nan)
 
         return load_taps
 
     def slide(address, block, columns, ends, nan, static):
-        values = vec.load_parts(address, block.first, block.width, ends[0], element, count, is_inside)
+        values = row_vectors.load_parts(address, block.first, block.width, ends[0], element, count, is_inside)
         values = with_nan(values, ends[1], element, nan)
-        best, column = vec.sliding_argmax(values, columns, taps, nan)
+        best, column = maxima.sliding_argmax(values, columns, taps, nan)
         return best, column, met_nan(values, best, 0, ends[1], element, nan)
 
     return slide
@@ -359,7 +361,7 @@ def row_largest(address, block, columns, ends, nan, static):
 def with_nan(values, limit, element, nan):
     """Vectors in which a NaN of 16 bits is a NaN of float32, unless NaN is ignored."""
     if element.dtype == types.int16 and not isinstance(nan, types.IntegerLiteral):
-        return lambda values, limit, element, nan: vec.mark_nan(values, limit)
+        return lambda values, limit, element, nan: maxima.mark_nan(values, limit)
     return lambda values, limit, element, nan: values
 
 
@@ -369,5 +371,5 @@ def met_nan(values, best, step, limit, element, nan):
     if not isinstance(nan, types.IntegerLiteral):
         return lambda values, best, step, limit, element, nan: vec.unordered(best, best)
     if element.dtype == types.int16:
-        return lambda values, best, step, limit, element, nan: vec.any_beyond(values, step, limit)
-    return lambda values, best, step, limit, element, nan: vec.any_unordered(values, step)
+        return lambda values, best, step, limit, element, nan: maxima.any_beyond(values, step, limit)
+    return lambda values, best, step, limit, element, nan: maxima.any_unordered(values, step)

@@ -24,8 +24,8 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import DONE, Condition, KernelStep, Kind, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches
 from unpool.kernels.cpu.max_pool import separable_combine as steps
-from unpool.kernels.cpu.max_pool.compare import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
+from unpool.kernels.cpu.max_pool.elements import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.pool import (
     ElementType,
     FlaggedBands,

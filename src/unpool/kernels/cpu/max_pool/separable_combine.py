@@ -22,11 +22,19 @@ import numpy as np
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.machine import types
-from unpool.kernels.cpu.max_pool import compare
-from unpool.kernels.cpu.max_pool.compare import narrow_element, narrow_marked_nan, widen_element, widen_marking_nan
+from unpool.kernels.cpu.max_pool.elements import (
+    has_nan,
+    maxima,
+    narrow_element,
+    narrow_marked_nan,
+    widen_element,
+    widen_marking_nan,
+)
 from unpool.kernels.cpu.max_pool.separable_plan import ALIGNMENT
 from unpool.kernels.cpu.vector import IGNORED
-from unpool.kernels.cpu.vector.registration import overload_by_type
+from unpool.kernels.cpu.vector.registration import LazyModule, overload_by_type
+
+wide = LazyModule("unpool.kernels.cpu.max_pool.wide_registers")
 
 ROWS = 4  # rows that are combined at once: independent registers hide each other's latency
 NOWHERE = 0  # the call has no indices: elements have no places
@@ -96,7 +104,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
         infinity, prefetch_distance = params.infinity, params.prefetch_distance
         source = plane + params.row_start * size
         nothing, zero, ramp = vec.splat(params.fill, one), vec.splat(element(0), one), vec.count_up(types.int32, one, 1)
-        nan_lanes = vec.widen_mask(compare.has_nan(zero, zero, infinity), zero)
+        nan_lanes = vec.widen_mask(has_nan(zero, zero, infinity), zero)
         aside = (params.odd - low) * width if phases == 2 else one * width
         for number in range(rows):
             start, left = starts[np.uintp(first + number)], count
@@ -115,7 +123,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                     if two * size > 64:
                         vec.prefetch(address + prefetch_distance + 64)
                 near, far = vec.load(address, element, one), vec.load(address + one * size, element, one)
-                odd = compare.has_nan(near, far, infinity)
+                odd = has_nan(near, far, infinity)
                 nan_lanes = nan_lanes | vec.widen_mask(odd, zero)
                 if is_bits and vec.any_of(odd):
                     marked = widen_marking_nan(near, compare_type, infinity)
@@ -129,7 +137,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                 is_near = ramp < vec.splat(types.int32(left), one)
                 is_far = ramp < vec.splat(types.int32(left - one), one)
                 near = vec.load_masked(address, is_near, zero)
-                nan_lanes = nan_lanes | vec.widen_mask(compare.has_nan(near, near, infinity), zero)
+                nan_lanes = nan_lanes | vec.widen_mask(has_nan(near, near, infinity), zero)
                 near = vec.select(is_near, widen_marking_nan(near, compare_type, infinity), nothing)
                 if phases == 1:
                     vec.store(to, near)
@@ -138,7 +146,7 @@ def lay_out(plane, laid, starts, first, rows, params, static):
                     left -= one
                 else:
                     far = vec.load_masked(address + one * size, is_far, zero)
-                    nan_lanes = nan_lanes | vec.widen_mask(compare.has_nan(far, far, infinity), zero)
+                    nan_lanes = nan_lanes | vec.widen_mask(has_nan(far, far, infinity), zero)
                     far = vec.select(is_far, widen_marking_nan(far, compare_type, infinity), nothing)
                     put(to, aside, near, far, phases)
                     left = 0
@@ -159,8 +167,8 @@ def put(to, aside, near, far, phases):
     else:
 
         def write(to, aside, near, far, phases):
-            vec.store(to, vec.every_second(near, far, 0))
-            vec.store(to + aside, vec.every_second(near, far, 1))
+            vec.store(to, wide.every_second(near, far, 0))
+            vec.store(to + aside, wide.every_second(near, far, 1))
 
     return write
 
@@ -173,7 +181,7 @@ def fetch(address, apart, stride, left, kind, step, lanes, rows):
     """
     number, width = kind.dtype, kind.dtype.bitwidth // 8
     if step.literal_value:
-        return lambda address, apart, stride, left, kind, step, lanes, rows: vec.load_rows(
+        return lambda address, apart, stride, left, kind, step, lanes, rows: wide.load_rows(
             address, apart, number, lanes, rows
         )
 
@@ -201,7 +209,7 @@ def window_max(near, apart, window, left, taps, rows, static):
         for tap in range(window.first + 1, window.stop):
             start = near.address + taps.bytes[np.uintp(tap)]
             value = fetch(start, apart, stride, left, compare_type, step, lanes, rows)
-            is_new = vec.is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
+            is_new = maxima.is_larger(value, best, nan) if knows_nan and nan != IGNORED else value > best
             best = vec.select(is_new, value, best)
             if is_counted:
                 at = vec.select(is_new, vec.splat(place(taps.places[np.uintp(tap)]), all_lanes), at)
@@ -239,15 +247,15 @@ def combine(source, target, reduction, rows, base_places, taps, static):
                     start, left = last_place, last_left
                     if is_counted:
                         row_places = vec.splat_rows(base_places.address + row * width, place, one, ROWS)
-                        row_places = vec.repeat(ramp, ROWS) + row_places
+                        row_places = wide.repeat(ramp, ROWS) + row_places
                     for _block in range(blocks):
                         buffer = BufferRef(near, source.to_places)
                         best, at = window_max(buffer, row_in, window, left, taps, ROWS, static)
-                        vec.store_rows(far, row_out, best, ROWS)
+                        wide.store_rows(far, row_out, best, ROWS)
                         if has_places:
                             if is_counted:
                                 at = at + row_places + vec.splat(start, all_lanes)
-                            vec.store_rows(far + target.to_places, row_out, at, ROWS)
+                            wide.store_rows(far + target.to_places, row_out, at, ROWS)
                         near, far, start, left = near - step_in, far - step_out, place(start - step_places), one
                     row += ROWS
             while row < rows:
@@ -316,22 +324,22 @@ def store_block(found, outputs, target, apart, left, nan, rows, static):
         ramp, total = vec.count_up(types.int32, lanes, 1), outputs.total
         value = narrow_marked_nan(best, element) if is_bits and nan != IGNORED else narrow_element(best, element)
         if count > 1 or total - target >= lanes:
-            vec.store_rows(outputs.y + target * size, apart * size, value, rows)
+            wide.store_rows(outputs.y + target * size, apart * size, value, rows)
             if has_places:
                 index = vec.convert(at, types.int64) + vec.splat(outputs.place, all_lanes)
-                vec.store_rows(outputs.indices + target * 8, apart * 8, index, rows)
+                wide.store_rows(outputs.indices + target * 8, apart * 8, index, rows)
         else:
             is_output = ramp < vec.splat(types.int32(total - target), lanes)
-            vec.store_masked(outputs.y + target * size, value, vec.repeat(is_output, rows))
+            vec.store_masked(outputs.y + target * size, value, wide.repeat(is_output, rows))
             if has_places:
                 index = vec.convert(at, types.int64) + vec.splat(outputs.place, all_lanes)
-                vec.store_masked(outputs.indices + target * 8, index, vec.repeat(is_output, rows))
+                vec.store_masked(outputs.indices + target * 8, index, wide.repeat(is_output, rows))
         if not has_places:
             return False
         is_fill = best == vec.splat(outputs.fill, all_lanes)
         wanted = min(left, total - target)
         if wanted < lanes:
-            is_fill = is_fill & vec.repeat(ramp < vec.splat(types.int32(wanted), lanes), rows)
+            is_fill = is_fill & wide.repeat(ramp < vec.splat(types.int32(wanted), lanes), rows)
         return vec.any_of(is_fill)
 
     return write

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from unpool.geometry import Axis, Window, reach
 from unpool.kernels.cpu.axes import axis_at, large_sizes, prepend, small_sizes
-from unpool.kernels.cpu.max_pool.compare import compare_lanes, compare_size
+from unpool.kernels.cpu.max_pool.elements import compare_lanes, compare_size
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, spatial_axes
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached

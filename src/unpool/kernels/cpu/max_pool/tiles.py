@@ -20,8 +20,8 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import Launch
-from unpool.kernels.cpu.max_pool import compare
-from unpool.kernels.cpu.max_pool.compare import RunningMax, update_best
+from unpool.kernels.cpu.max_pool import running_max
+from unpool.kernels.cpu.max_pool.elements import may_have_nan, to_keys
 from unpool.kernels.cpu.max_pool.pool import (
     PlaneAxes,
     PoolProblem,
@@ -34,6 +34,7 @@ from unpool.kernels.cpu.max_pool.pool import (
     pool_bytes,
     pool_size,
 )
+from unpool.kernels.cpu.max_pool.running_max import RunningMax, update_best
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
@@ -156,7 +157,7 @@ def _rows(axis: Axis, most: int) -> Any:
 @jit_inline
 def is_wide(pool: PoolProblem, tiling: WindowTiling) -> bool:
     """True if places need more bits than usual next to elements of this type."""
-    return compare.is_wide(
+    return running_max.is_wide(
         int(tiling.offsets[:, :, 1].max()) + pool.plane.lanes.window.size, element_size(pool.elements)
     )
 
@@ -207,7 +208,7 @@ def fills_lines(size: int, small: int, block: int) -> bool:
 @specialize
 def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lanes: int):
     """The kernel for windows `step` wide along the lanes, and blocks of `lanes` outputs; `is_wide`: 64-bit places."""
-    size, place_type = np.dtype(element).itemsize, compare.place_type(element, is_wide=is_wide)
+    size, place_type = np.dtype(element).itemsize, running_max.place_type(element, is_wide=is_wide)
     number, stores_indices = getattr(types, element), int(has_indices)
 
     @jit()
@@ -221,7 +222,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
         indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % LINE == 0
         source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
         nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
-        none = RunningMax(nothing, vec.to_keys(nothing, limit), vec.splat(place_type(0), lanes))
+        none = RunningMax(nothing, to_keys(nothing, limit), vec.splat(place_type(0), lanes))
         ramp = vec.count_up(types.int64, lanes, 1)
         is_output = ramp < vec.splat(small, lanes)
         weights = ramp * vec.splat(np.int64(step * lane_places), lanes)
@@ -247,18 +248,18 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                         for tap in range(step):
                             total = vec.total_of(total, taps[tap])
                             best = update_best(best, taps[tap], place + tap, limit, IGNORED, None)
-                    has_nan = vec.count_set(vec.may_have_nan(total, best.key, nan) & is_output) > 0
+                    has_nan = vec.count_set(may_have_nan(total, best.key, nan) & is_output) > 0
                 if has_nan or not is_safe:
                     best = none
                     for tap_row in range(count):
                         for tap in range(step):
                             address = base + (rows[tap_row, 0] + tap) * size
                             if is_safe and address + lanes * step * size <= end:
-                                value = vec.load_every(address, number, lanes, step, step * size)
+                                value = vec.load_taps(address, number, lanes, step)[0]
                             else:
                                 value = vec.gather(address, step * size, is_output, nothing)
                             best = update_best(best, value, rows[tap_row, 1] + tap, limit, nan, None)
-                    has_nan = is_safe and vec.count_set(vec.may_have_nan(best.key, best.key, nan) & is_output) > 0
+                    has_nan = is_safe and vec.count_set(may_have_nan(best.key, best.key, nan) & is_output) > 0
                 target = job * small + block
                 start = outer * outer_places + corners[row, 1] + block * step * lane_places
                 index = vec.convert(best.place, types.int64) + vec.splat(start, lanes) + weights

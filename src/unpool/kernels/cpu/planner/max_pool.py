@@ -10,7 +10,7 @@ from unpool.kernels.cpu.axes import axis_at, large_sizes, set_axis, small_sizes
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.plan import DONE, Condition, Kind
 from unpool.kernels.cpu.max_pool import direct, doubling, rolling, separable, separable_plan, tiles
-from unpool.kernels.cpu.max_pool.compare import compare_size
+from unpool.kernels.cpu.max_pool.elements import compare_size
 from unpool.kernels.cpu.max_pool.pool import (
     UNFLAGGED,
     ElementType,

@@ -36,25 +36,17 @@ def activation_dtype(dtype: np.dtype[Any]) -> np.dtype[np.void]:
 
 
 _NAMES = {
-    "amx": "amx_configure amx_load amx_multiply amx_release amx_store amx_zero",
     "arithmetic": """
-        activate_sums any_of convert count_set count_up every_second first_lanes interleave narrow
-        reinterpret repeat select splat splat_activation total_of unordered widen widen_mask
-    """,
-    "maximum": """
-        any_beyond any_unordered argmax is_larger key_is_larger mark_nan may_have_nan select_value
-        sliding_argmax tile_roll to_keys
+        activate_sums any_of convert count_set count_up first_lanes interleave narrow reinterpret select splat
+        splat_activation total_of unordered widen widen_mask
     """,
     "memory": """
-        address_of clear element_at fence gather gather_at int64_at load load_every load_like load_masked
-        load_once load_parts load_rows load_taps load_window prefetch set_element splat_rows store store_masked
-        store_nontemporal store_rows tile_columns
+        address_of clear element_at fence gather gather_at gather_lanes int64_at load load_like load_masked
+        load_once load_taps prefetch set_element splat_rows store store_masked store_nontemporal
     """,
     "static_args": "StaticArgs",
     "tiles": """
-        load_terms tile_add tile_add_product tile_add_to tile_alternate tile_combine tile_interleave
-        tile_load tile_load_every tile_repeat tile_sparse_dot tile_store tile_store_every tile_store_first
-        tile_zero
+        tile_add tile_add_product tile_add_to tile_load tile_store tile_store_first tile_zero
     """,
     "type": "Vector",
 }

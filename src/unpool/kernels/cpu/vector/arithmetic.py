@@ -10,7 +10,7 @@ from numba import types
 
 from unpool.kernels.cpu.vector import ActivationParams
 from unpool.kernels.cpu.vector.registration import overload_by_type
-from unpool.kernels.cpu.vector.type import I32, I64, Vector, concatenate, emit_splat, lane_numbers, operation, vector_of
+from unpool.kernels.cpu.vector.type import I32, I64, Vector, emit_splat, lane_numbers, operation, vector_of
 
 
 @operation
@@ -39,20 +39,6 @@ def interleave(x, y):
     """One vector of twice the lanes: x[0], y[0], x[1], y[1], ..."""
     order = lane_numbers([lane + first for lane in range(x.lanes) for first in (0, x.lanes)])
     return Vector(x.element, 2 * x.lanes), lambda builder, x, y: builder.shuffle_vector(x, y, order)
-
-
-@operation
-def repeat(x, times):
-    """The lanes of x, repeated `times` times, a power of two."""
-    count = times.literal_value
-    return Vector(x.element, x.lanes * count), lambda builder, x, _: concatenate(builder, [x] * count)
-
-
-@operation
-def every_second(x, y, first):
-    """Lanes `first`, `first` + 2, ... of x and then of y; `first` is 0 or 1."""
-    lanes = lane_numbers(range(first.literal_value, 2 * x.lanes, 2))
-    return x, lambda builder, x, y, _: builder.shuffle_vector(x, y, lanes)
 
 
 @operation

@@ -158,6 +158,11 @@ def emit_load_scalar(builder, address, kind):
     return emit_splat(builder, scalar, kind.lanes)
 
 
+def emit_multiply_add(builder, kind, x, y, total):
+    """X * y + total, rounded once where the processor can."""
+    return call_llvm(builder, f"llvm.fmuladd.{kind.suffix}", kind.llvm, [x, y, total])
+
+
 def emit_store(builder, value, address, kind):
     """A whole vector to an address that is aligned to its elements."""
     builder.store(value, pointer_to(builder, address, kind.llvm), align=kind.itemsize)

@@ -1,29 +1,21 @@
-"""The largest of several vectors, lane by lane, and its place, with the NaN rule of the caller.
+"""The largest of several vectors, lane by lane, and its place, with the NaN rule of the caller (`elements.py`).
 
-The bits of 16-bit floats are compared by keys, integers in the order of the numbers. Sign-magnitude becomes two's
-complement, so both zeros become 0, and every NaN becomes the largest key: a strict integer comparison then propagates
-NaN and keeps the first of equals. No key is the smallest integer, which means "nothing yet".
+Instructions of kernels that keep maxima in registers. `nan` is FIRST or LAST, at compile time or run time, the NaN that
+is larger than all; or the literal IGNORED: then a NaN is never larger, but stays if it comes first.
 """
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 
 from unpool.kernels.cpu.vector import IGNORED, LAST
-from unpool.kernels.cpu.vector.arithmetic import select, splat, unordered
-from unpool.kernels.cpu.vector.registration import overload_by_type
-from unpool.kernels.cpu.vector.type import Vector, call_llvm, emit_comparison, emit_splat, lane_numbers, operation
+from unpool.kernels.cpu.vector.type import call_llvm, emit_comparison, emit_splat, lane_numbers, operation, tile_of
 
 _QUIET_NAN = 0x7FC00000
 
 
 @operation
 def argmax(values, places, nan):
-    """The first of the largest vectors of a tile, lane by lane, and its place.
-
-    `nan` is FIRST or LAST, at compile time or run time, the NaN that is larger than all; or the literal IGNORED: then a
-    NaN is never larger, but stays if it comes first.
-    """
+    """The first of the largest vectors of a tile, lane by lane, and its place."""
     kind = values.dtype
 
     def emit(builder, values, places, value):
@@ -62,7 +54,7 @@ def _argmax(builder, kind, pairs, rule):
 
 @operation
 def is_larger(x, y, nan):
-    """Lanes of x that take the place of y in a running maximum; see `argmax`."""
+    """Lanes of x that take the place of y in a running maximum."""
     return x.mask, lambda builder, value, best, rule: _is_larger(
         builder, x, value, best, _emit_nan_rule(builder, x, nan, rule)
     )
@@ -110,7 +102,7 @@ def tile_roll(bests, places, best, place, depth, step, nan):
     """Push a vector and its place to two queues; also the first largest of the last `depth` pushed, and its place.
 
     With step 1 the queues hold results of 1, 2, 4, ... pushed vectors, so that few comparisons remain; with step 2,
-    where only every second result is used, they hold the pushed vectors themselves. For `nan` see `argmax`.
+    where only every second result is used, they hold the pushed vectors themselves.
     """
     size = depth.literal_value
 
@@ -130,6 +122,12 @@ def tile_roll(bests, places, best, place, depth, step, nan):
         return *zip(*queue, strict=True), *largest
 
     return types.Tuple((bests, places, best, place)), emit
+
+
+@operation
+def tile_repeat(value, count):
+    """A tuple of `count` times the same vector."""
+    return tile_of(value, count), lambda builder, value, _: [value] * count.literal_value
 
 
 def _uncovered(taps, step):
@@ -189,68 +187,3 @@ def mark_nan(value, limit):
     if isinstance(value, types.BaseTuple):
         return value, lambda builder, parts, most: [mark(builder, part, most) for part in parts]
     return value, mark
-
-
-_NAN_KEY = np.int16(np.iinfo(np.int16).max)
-
-
-@overload_by_type()
-def to_keys(value, infinity):
-    """The keys of elements in registers: integers for the bits of 16-bit floats, else the elements."""
-    if isinstance(value, Vector) and value.element == types.int16:
-        return lambda value, infinity: keys_of_bits(value, infinity)
-    return lambda value, infinity: value
-
-
-@overload_by_type()
-def key_is_larger(x, y, nan):
-    """Lanes in which key x takes the place of key y, the first of equals; `nan` as in `argmax`."""
-    if x.element == types.int16 and getattr(nan, "literal_value", None) != IGNORED:
-        return lambda x, y, nan: x > minimum(y, largest_key_that_stays(y, nan))
-    return lambda x, y, nan: is_larger(x, y, nan)
-
-
-@overload_by_type()
-def may_have_nan(total, key, nan):
-    """Lanes that may have seen NaN, where `>` alone does not order it.
-
-    `total` is the sum of the elements of a lane, and `key` their largest key; the first NaN of 16 bits has the largest.
-    """
-    if key.element == types.int16:
-        return lambda total, key, nan: key > largest_key_that_stays(key, nan)
-    return lambda total, key, nan: unordered(total, total)
-
-
-@overload_by_type()
-def largest_key_that_stays(key, nan):
-    """In every lane the largest key that an equal one does not replace."""
-    lanes = key.lanes
-    return lambda key, nan: splat(np.int16(_NAN_KEY - (nan == LAST)), lanes)
-
-
-@overload_by_type()
-def minimum(x, y):
-    """The smaller of two integers, lane by lane."""
-    return lambda x, y: select(x > y, y, x)
-
-
-@overload_by_type()
-def select_value(is_new, value, best, key):
-    """The elements of the keys `key`: `value` where it is larger, else `best`."""
-    if value.element == types.int16:
-        return lambda is_new, value, best, key: select(is_new, value, best)
-    return lambda is_new, value, best, key: key  # elements are their own keys, and need no second register
-
-
-@overload_by_type()
-def keys_of_bits(value, infinity):
-    """Keys of a vector of float bits."""
-    lanes, dtype = value.lanes, np.dtype(str(value.element)).type
-    smallest, largest, zero = dtype(np.iinfo(dtype).min), dtype(np.iinfo(dtype).max), dtype(0)
-
-    def key(value, infinity):
-        magnitude = value & splat(largest, lanes)
-        signed = select(value < splat(zero, lanes), splat(smallest, lanes) - value, value)
-        return select(magnitude > infinity, splat(largest, lanes), signed)
-
-    return key
