@@ -85,11 +85,13 @@ def _of_max_pool(call: Call, threads: int) -> tuple[str, Paths]:
     pool = PoolProblem.of(shape, axes, elements, call.indices, PoolMode(is_last, is_recycled=True))
     y = np.zeros(call.y_shape, x.dtype)
     indices = np.zeros(call.y_shape if call.indices else 0, np.int64)
-    past, plain = (max_pool.kernels(each) for each in (pool, pool._replace(mode=pool.mode._replace(is_recycled=False))))
-    names = {
-        f"{name}{suffix}": make for suffix, made in (("", past), (", cached", plain)) for name, make in made.items()
+    plain, kernels = pool._replace(mode=pool.mode._replace(is_recycled=False)), max_pool.kernels(pool)
+    runs = {
+        f"{kernel.name}{suffix}": kernel.launch(each)
+        for suffix, each in (("", pool), (", cached", plain))
+        for kernel in kernels
     }
-    return next(iter(past)), {name: _running(make(), x, y, indices, threads) for name, make in names.items()}
+    return kernels[0].name, {name: _running(run, x, y, indices, threads) for name, run in runs.items()}
 
 
 def _of_max_unpool(call: Call, threads: int) -> tuple[str, Paths]:

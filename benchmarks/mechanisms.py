@@ -40,6 +40,17 @@ def _replaced(*places: str, by: Any) -> Callable[[], None]:
     return replace
 
 
+def _tuned(place: str, **fields: int) -> Callable[[], None]:
+    """Puts other numbers in the fields of a record of `tuning.py` that a module reads, named `module:name`."""
+
+    def replace() -> None:
+        module, _, name = place.partition(":")
+        home = import_module(module)
+        setattr(home, name, getattr(home, name)._replace(**fields))
+
+    return replace
+
+
 def _never(*_: object, **__: object) -> bool:
     return False
 
@@ -66,9 +77,8 @@ def _share_in_python() -> None:
 
 
 def _without_non_temporal_stores() -> None:
-    _replaced(
-        f"{_CPU}.max_pool.tiles:NON_TEMPORAL_BYTES", f"{_CPU}.max_unpool.windows:NON_TEMPORAL_BYTES", by=1 << 62
-    )()
+    _tuned(f"{_CPU}.max_pool.tiles:POOL_MEMORY", non_temporal=1 << 62)()
+    _tuned(f"{_CPU}.max_unpool.windows:UNPOOL", non_temporal=1 << 62)()
     _replaced(f"{_CPU}.max_pool.rolling:indices_fill_lines", by=_never)()
 
 
@@ -90,7 +100,7 @@ MECHANISMS = {
     "tiles ask for memory ahead": Mechanism(
         "memory comes when it is read",
         ("max_pool/*",),
-        _replaced(f"{_CPU}.max_pool.tiles:REACH", by=-1),
+        _tuned(f"{_CPU}.max_pool.tiles:POOL_MEMORY", prefetch_reach=-1),
     ),
     "pooling by tiles": Mechanism(
         "direct, rolling or separable", ("max_pool/*",), _replaced(f"{_CPU}.max_pool.tiles:tiling", by=_nothing)

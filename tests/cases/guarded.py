@@ -169,7 +169,7 @@ def unpooled(number: int) -> str | None:
     given = kernel_cases.given(x, 0), kernel_cases.given(whole, 0)
     out, _ = kernel_cases.placed(np.ones_like(right), 0)
     settings = {"kernel_shape": [2, 2], "strides": [2, 2], "layout": layout, "threads": 1 + number % 2}
-    with eager_threads(), patch.object(windows, "NON_TEMPORAL_BYTES", number % 2 << 40):
+    with eager_threads(), patch.object(windows, "UNPOOL", windows.UNPOOL._replace(non_temporal=number % 2 << 40)):
         execute.clear_cache()
         for target in (None, out):
             y = unpool.max_unpool(*given, np.array(shape), out=target, **settings)

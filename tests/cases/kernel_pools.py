@@ -24,7 +24,7 @@ from unpool.kernels.cpu import max_pool as kernels
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.max_pool import direct, rolling, running_max, separable_plan, tiles
 from unpool.kernels.cpu.max_pool import pool as pools
-from unpool.kernels.cpu.tuning import ThreadCosts
+from unpool.kernels.cpu.tuning import POOL_MEMORY, ROLLING_POOL, SEPARABLE_POOL, ThreadCosts
 from unpool.operators import resolve
 
 Rng = np.random.Generator
@@ -140,7 +140,7 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
     name = f"{number}: {kernel} {nan_last=} {layout} {list(shape)} {attributes}"
     x = pool_values(rng, shape, kind)
     gaps = tuple(int(gap) for gap in rng.integers(0, 64, 3))
-    strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, separable_plan.STRIP_BYTES)))
+    strip_bytes = int(rng.choice((1, 1 << 10, 1 << 12, SEPARABLE_POOL.strip)))
     return PoolCase(name, kernel, x, attributes, layout, strip_bytes, gaps, nan_last)
 
 
@@ -225,19 +225,17 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def forced(kernel: Kernel, strip_bytes: int = separable_plan.STRIP_BYTES) -> Iterator[None]:
+def forced(kernel: Kernel, strip_bytes: int = SEPARABLE_POOL.strip) -> Iterator[None]:
     """Pool with this kernel, and split the work over threads, whatever the sizes."""
     caches, is_wide = (separable_plan.plan_strips, direct._rows), running_max.is_wide
+    least = 0 if kernel.rolled else math.inf
     with (
         patch.object(tiles, "tiling", tiles.tiling if kernel.by_tiles else lambda *_: None),
-        patch.object(rolling, "WORTH_A_KERNEL", 0 if kernel.rolled else math.inf),
-        patch.object(rolling, "BAND_BYTES", strip_bytes),
-        patch.object(rolling, "LEAST_ROWS", 1),
-        patch.object(pools, "FAR_BYTES", strip_bytes),
-        patch.object(pools, "CACHE_BYTES", strip_bytes),
+        patch.object(rolling, "ROLLING_POOL", ROLLING_POOL._replace(elements=least, band=strip_bytes, band_rows=1)),
+        patch.object(pools, "POOL_MEMORY", POOL_MEMORY._replace(far=strip_bytes, prefetched=strip_bytes)),
         patch.object(kernels.separable, "is_cheaper", lambda *_: kernel.is_separable),
         patch.object(running_max, "is_wide", lambda *sizes: kernel.is_wide or is_wide(*sizes)),
-        patch.object(separable_plan, "STRIP_BYTES", strip_bytes),
+        patch.object(separable_plan, "SEPARABLE_POOL", SEPARABLE_POOL._replace(strip=strip_bytes)),
         eager_threads(),
     ):
         execute.clear_cache()

@@ -17,6 +17,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_pool import direct, rolling, separable, tiles
 from unpool.kernels.cpu.max_pool.compare import compare_lanes
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes
+from unpool.kernels.cpu.tuning import CACHE_LINE, POOL_MEMORY
 
 
 def test_cases_are_tiles() -> None:
@@ -31,8 +32,8 @@ def test_cases_are_tiles() -> None:
 
 def aligned(like: np.ndarray) -> np.ndarray:
     """Memory of the shape and type of an array, which starts with a line of memory."""
-    memory = np.zeros(like.nbytes + tiles.LINE, np.uint8)
-    start = -memory.ctypes.data % tiles.LINE
+    memory = np.zeros(like.nbytes + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
 
 
@@ -43,7 +44,7 @@ def check_past_the_cache(case: PoolCase, threads: int) -> None:
     with (
         patch.object(executed, "is_recycled", lambda _: True),
         patch.object(executed, "MIN_RECYCLED_BYTES", 0),
-        patch.object(tiles, "NON_TEMPORAL_BYTES", 0),
+        patch.object(tiles, "POOL_MEMORY", POOL_MEMORY._replace(non_temporal=0)),
     ):
         kernel_cases.run(case, case.x, threads, out)
     for got, right in zip(out, expected, strict=True):

@@ -16,6 +16,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, KernelPlan, Kind, Operand
 from unpool.kernels.cpu.max_unpool import scatter, windows
 from unpool.kernels.cpu.max_unpool.scatter import window_check
+from unpool.kernels.cpu.tuning import CACHE_LINE, UNPOOL
 
 Rng = np.random.Generator
 BITS = (np.int16, np.int32, np.int64)
@@ -73,7 +74,10 @@ def case(number: int) -> tuple[np.ndarray, np.ndarray, tuple[Axis, ...], tuple[i
 @contextmanager
 def past_cache(*, always: bool) -> Iterator[None]:
     """Write y past the cache wherever that is possible, or nowhere; and split the smallest work over threads."""
-    with patch.object(windows, "NON_TEMPORAL_BYTES", 0 if always else 1 << 62), kernel_cases.eager_threads():
+    with (
+        patch.object(windows, "UNPOOL", UNPOOL._replace(non_temporal=0 if always else 1 << 62)),
+        kernel_cases.eager_threads(),
+    ):
         yield
 
 
@@ -143,12 +147,12 @@ def test_streams_windows_that_overlap(rank: int) -> None:
 def test_streams_past_the_cache(kind: type, lines: int) -> None:
     """Rows that are whole lines of memory, an odd number of them too, arrive whole."""
     rng = np.random.default_rng(lines)
-    small = lines * windows.LINE // np.dtype(kind).itemsize // 2
+    small = lines * CACHE_LINE // np.dtype(kind).itemsize // 2
     axes = (Axis(9, 4, Window(2, 2)), Axis(2 * small, small, Window(2, 2)))
     indices = own_places(rng, axes, 3)
     x = rng.integers(1, 1000, indices.shape, kind)
-    block = np.full(3 * 9 * 2 * small * x.itemsize + windows.LINE, CANARY, np.uint8)
-    block = block[-block.ctypes.data % windows.LINE :]
+    block = np.full(3 * 9 * 2 * small * x.itemsize + CACHE_LINE, CANARY, np.uint8)
+    block = block[-block.ctypes.data % CACHE_LINE :]
     y = block[: 3 * 9 * 2 * small * x.itemsize].view(kind).reshape(3, 9, 2 * small)
     for threads in (1, 2):
         y[...] = -1
@@ -261,7 +265,7 @@ def test_memory_that_was_written() -> None:
     memory.set_pool_limit(memory.DEFAULT_LIMIT)
     size = (memory.MIN_RECYCLED_BYTES,)
     first = memory.allocate(size, np.dtype(np.uint8), "test")
-    assert first.ctypes.data % windows.LINE == 0
+    assert first.ctypes.data % CACHE_LINE == 0
     assert not memory.is_recycled(first)
     del first
     again = memory.allocate(size, np.dtype(np.uint8), "test")

@@ -50,7 +50,7 @@ def pool() -> None:
     y, _ = unpool.max_pool(np.ones((1, 16, 72, 72), np.float32), kernel_shape=[3, 3], return_indices=True)
     assert y.sum() == 16 * 70 * 70
     options = {"kernel_shape": [1, 2], "layout": "NHWC", "activation": "Relu"}
-    with patch.object(doubling, "MOST_VISITS", 0):
+    with patch.object(doubling, "DOUBLING_POOL", doubling.DOUBLING_POOL._replace(visits=0)):
         y, _ = unpool.max_pool(-np.ones((1, 3, 4, 3), np.float32), return_indices=True, storage_order=1, **options)
     assert not y.any()
 

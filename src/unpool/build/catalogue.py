@@ -31,6 +31,7 @@ from unpool.kernels.cpu.planner.conv_transpose import plan_conv_transpose
 from unpool.kernels.cpu.planner.max_pool import plan_max_pool
 from unpool.kernels.cpu.planner.max_unpool import plan_max_unpool
 from unpool.kernels.cpu.snake import snake
+from unpool.kernels.cpu.tuning import DOUBLING_POOL
 
 _FLOATS = (np.float32, np.float64, np.float16)  # bfloat16 has the kernels of float16 but in ConvTranspose
 _ELEMENTS = (*_FLOATS, np.int8, np.uint8)
@@ -153,7 +154,7 @@ def _with_wide_places(call: Callable[[], Any]) -> Any:
 
 
 def _with_doubling(call: Callable[[], Any]) -> Any:
-    with patch.object(doubling, "MOST_VISITS", 0):
+    with patch.object(doubling, "DOUBLING_POOL", DOUBLING_POOL._replace(visits=0)):
         return call()
 
 

@@ -44,15 +44,23 @@ class PreparedMaxPool:
         planes = (call.small.batch * call.small.channels, *call.large.spatial)
         lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
         elements = ElementType(np.dtype(storage.bits), storage.infinity, lowest)
-        self._launch_new, self._launch_recycled = launches = [
-            route(PoolProblem.of(shape if version.is_channels_last else planes, call.axes, elements, has_indices, mode))
+        self._problem, recycled = (
+            PoolProblem.of(shape if version.is_channels_last else planes, call.axes, elements, has_indices, mode)
             for mode in (
-                PoolMode(version.is_channels_last, options.nan_last, options.per_plane, recycled)
-                for recycled in (False, True)
+                PoolMode(version.is_channels_last, options.nan_last, options.per_plane, is_recycled)
+                for is_recycled in (False, True)
             )
-        ]
+        )
+        self._launch_new, self._launch_recycled = launches = [route(each) for each in (self._problem, recycled)]
         self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
+
+    @property
+    def kernel(self) -> str:
+        """The kernel of the call, such as "tiles" or "separable"; empty where Y is."""
+        from unpool.kernels.cpu.max_pool import kernels
+
+        return kernels(self._problem)[0].name if self._problem.results else ""
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and with `has_indices` the indices."""

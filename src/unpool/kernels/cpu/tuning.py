@@ -22,6 +22,9 @@ class Level(NamedTuple):
     vector_registers: int  # number of registers
 
 
+CACHE_LINE = 64
+"""Bytes of a cache line, of every processor that kernels are compiled for."""
+
 LEVELS = {
     level.name: level
     for level in (
@@ -91,8 +94,81 @@ class TrialTiming(NamedTuple):
     margin: float = 0.08  # share of the default's time that another choice has to gain
 
 
+class PoolMemory(NamedTuple):
+    """MaxPool: what is prefetched, and which outputs bypass the caches."""
+
+    prefetched: int = 1 << 20  # bytes of x above which it is prefetched
+    far: int = 24 << 20  # bytes of x, y and indices above which they come from memory
+    prefetch_distance: int = 4096  # bytes from a load to the memory that is prefetched with it
+    prefetch_reach: int = 1 << 18  # bytes of rows that are read side by side: of more, lines are evicted before use
+    non_temporal: int = 1 << 25  # bytes of x and outputs, from which on outputs bypass the caches
+
+
+class TilePool(NamedTuple):
+    """MaxPool by tiles."""
+
+    offsets: int = 1 << 16  # maximum in all lists of a plane
+
+
+class RollingPool(NamedTuple):
+    """MaxPool by rows that roll through registers."""
+
+    taps: tuple[int, int, int] = (0, 13, 5)  # by stride, width and height up to which it is the fastest kernel
+    loaded_taps: int = 7  # width up to which windows are loaded tap by tap; wider ones slide over whole vectors
+    band: int = 1 << 14  # bytes of x that are read at a time, to stay in the first cache
+    band_rows: int = 8  # minimum rows of a band, for each row before it that is pooled twice
+    elements: int = 1 << 16  # of x, from which on a kernel is compiled for one window
+
+
+class SeparablePool(NamedTuple):
+    """MaxPool axis by axis: sizes of what it works on at a time."""
+
+    strip: int = 1 << 18  # bytes of the pooled rows of a strip, which stay in the second cache
+    planes: int = 1 << 15  # bytes of the pooled rows of small planes that are put together
+    line: int = 1 << 14  # bytes that are laid out at a time, to stay in the first cache
+    line_elements: int = 1 << 22  # maximum of elements that are laid out at a time
+    rows: int = 4  # combined at once: independent registers hide each other's latency
+    taps: int = 5  # maximum of one reduction at stride 1
+    stride: int = 64  # up to which a reduction has as many times more taps
+    padding: int = 16  # maximum of padded elements, for each element and result of a plane
+
+
+class SeparableCosts(NamedTuple):
+    """When MaxPool axis by axis is cheaper than a walk of whole windows; costs in elements that are moved."""
+
+    taps: int = 1 << 13  # of all windows: for fewer, no kernel is compiled or loaded
+    tap: int = 2  # a tap of a window that is walked
+    short: int = 2  # factor of such taps if a row fills a single block
+    ragged: int = 6  # the same if it does not fill the block
+    long_line: int = 2  # factor of moved elements if a line is the whole plane, which leaves the first cache
+    far: float = 1.5  # the same in memory, whose latency is hidden less than that of taps
+
+
+class DoublingPool(NamedTuple):
+    """MaxPool of windows that share most of their elements."""
+
+    visits: int = 1 << 10  # of an element, on average, up to which windows are walked one by one
+    places: int = 1 << 32  # maximum of a plane, which is not worth more memory
+    comparison: int = 4  # its work, in elements visited
+
+
+class Unpool(NamedTuple):
+    """MaxUnpool."""
+
+    lanes: int = 64  # of a job, so that a batch of one still makes several jobs
+    cleared: int = 1 << 20  # bytes that a job clears
+    checked: int = 1 << 15  # indices that a job checks, in about 20 microseconds
+    read: float = 0.5  # nanoseconds, of an index
+    write: float = 1.0  # nanoseconds, of an element
+    clear: float = 0.2  # nanoseconds, of an element
+    prefetch_distance: int = 4096  # bytes from a load to the memory that is prefetched with it
+    non_temporal: int = 1 << 25  # bytes of y, from which on it bypasses the caches
+
+
 THREADS, WAKING, JOBS = ThreadCosts(), WakeCosts(), JobCosts()
 BLOCKS, ELEMENT_COSTS, TRIALS = BlockSizes(), ElementCosts(), TrialTiming()
+POOL_MEMORY, TILE_POOL, ROLLING_POOL, DOUBLING_POOL = PoolMemory(), TilePool(), RollingPool(), DoublingPool()
+SEPARABLE_POOL, SEPARABLE_COSTS, UNPOOL = SeparablePool(), SeparableCosts(), Unpool()
 
 _XEON, _UNKNOWN = "Intel Xeon (Emerald Rapids), 2 and 16 virtual cores", "not recorded"
 FITS: Mapping[type[Any], Fit] = {
@@ -102,4 +178,11 @@ FITS: Mapping[type[Any], Fit] = {
     BlockSizes: Fit(_UNKNOWN, "2026-11-28"),
     ElementCosts: Fit(_UNKNOWN, "2026-11-28"),
     TrialTiming: Fit(_UNKNOWN, "2026-11-22"),
+    PoolMemory: Fit(_UNKNOWN, "2026-11-25"),
+    TilePool: Fit(_UNKNOWN, "2026-11-25"),
+    RollingPool: Fit(_UNKNOWN, "2026-11-28"),
+    SeparablePool: Fit(_UNKNOWN, "2026-11-25"),
+    SeparableCosts: Fit(_UNKNOWN, "2026-11-24"),
+    DoublingPool: Fit(_UNKNOWN, "2026-11-28"),
+    Unpool: Fit(_UNKNOWN, "2026-11-28"),
 }

@@ -13,61 +13,41 @@
 | with NaN | the same, with full comparisons where NaN occurs | ignoring NaN makes a comparison cheaper |
 | with a maximum that equals padding | separable, then direct for that part | separable cannot tell them apart |
 
-Every kernel has a file of its name, with a function `launch` that prepares its call, and the compiled kernel. To add
-one, write such a file, a line of the table, and a line of `kernels`.
+Each is a `PoolKernel` in a file of its name, beside a function `launch` that prepares its call, and the compiled
+kernel. They are compared from the last to the first. To add one, write such a file, put its record into `KERNELS`
+before those that it is compared with, and add a line of the table.
 
+    pool_kernel.py                            the record of a kernel
     pool.py                                   the description of a call, which every kernel takes
-    compare.py                                comparisons of elements
+    elements.py, maxima.py                    the order of elements, and instructions that compare vectors of them
+    running_max.py                            the running maximum of kernels that walk whole windows
     separable_plan.py, separable_combine.py   how separable splits planes, pads rows, and combines them
 """
-
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeAlias
 
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.max_pool import direct, doubling, rolling, separable, tiles
 from unpool.kernels.cpu.max_pool.pool import PoolProblem
+from unpool.kernels.cpu.max_pool.pool_kernel import PoolKernel, Run
 
-Run: TypeAlias = Callable[[Any, Any, Any, int | None], object]
-"""Writes y and indices from x, all C-contiguous, on a maximum number of threads.
+KERNELS: tuple[PoolKernel, ...] = (tiles.KERNEL, rolling.KERNEL, separable.KERNEL, doubling.KERNEL, direct.KERNEL)
+"""All kernels; each is compared with the best of those behind it."""
 
-It takes x as (outer, D1..Dk), or (outer, D1..Dk, C) with channels last; y in the same layout and type; and int64
-indices in the shape of y, not touched unless the call has indices: places in the whole (N, C, D1..Dk) tensor,
-or in one plane of it, row-major, -1 where a window holds no data.
-"""
+
+def kernels(pool: PoolProblem) -> tuple[PoolKernel, ...]:
+    """The kernels for a call with results, the fastest first."""
+    taking, chosen = [each for each in KERNELS if each.takes(pool)], list[PoolKernel]()
+    for kernel in reversed(taking):
+        if not chosen or kernel.is_faster(pool, chosen[-1]):
+            chosen.append(kernel)
+    return (*reversed(chosen), *(each for each in taking if each not in chosen))
 
 
 def route(pool: PoolProblem) -> Run:
     """The call that writes the largest element of every window to y, and its index to indices."""
-    if pool.results == 0:
-        return Launch(None, 0, 0)
-    return next(iter(kernels(pool).values()))()
+    return kernels(pool)[0].launch(pool) if pool.results else Launch(None, 0, 0)
 
 
 def steps(run: Run, arrays: tuple[Operand, Operand, Operand]) -> tuple[KernelStep, ...]:
     """The steps of a call from `route`."""
     return run.steps(arrays) if isinstance(run, separable.PaddingGuard) else (KernelStep(run, arrays),)
-
-
-def kernels(pool: PoolProblem) -> dict[str, Callable[[], Run]]:
-    """Functions that prepare the kernels for a call with results, by name; `route` takes the first."""
-    tiling = tiles.tiling(pool.plane)
-    if tiling is not None and pool.elements.size != 2 and tiles.is_wide(pool, tiling):
-        tiling = None  # rows of 2**31 elements: the direct kernel
-    is_shared = doubling.is_worthwhile(pool)
-    one_by_one = partial(doubling.launch if is_shared else direct.launch, pool)
-    chosen: dict[str, Callable[[], Run]] = {}
-    if tiling is not None and tiling.is_disjoint:
-        chosen["tiles"] = partial(tiles.launch, pool, tiling)
-    if rolling.is_possible(pool):
-        chosen["rolling"] = partial(rolling.launch, pool)
-    if separable.is_possible(pool) and separable.is_cheaper(pool):
-        chosen["separable"] = partial(separable.launch, pool, one_by_one)
-    if tiling is not None and not is_shared:
-        chosen.setdefault("tiles", partial(tiles.launch, pool, tiling))
-    chosen["doubling" if is_shared else "direct"] = one_by_one
-    if separable.is_possible(pool):
-        chosen.setdefault("separable", partial(separable.launch, pool, one_by_one))
-    return chosen

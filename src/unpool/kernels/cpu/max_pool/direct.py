@@ -34,12 +34,12 @@ from unpool.kernels.cpu.max_pool.pool import (
     pool_size,
     spatial_axes,
 )
+from unpool.kernels.cpu.max_pool.pool_kernel import PoolKernel
 from unpool.kernels.cpu.max_pool.running_max import RunningMax, update_best
+from unpool.kernels.cpu.tuning import POOL_MEMORY
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 from unpool.shape_cache import cached
-
-PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
 
 
 class DirectPoolParams(NamedTuple):
@@ -113,7 +113,7 @@ def plan(pool: PoolProblem, listed: int, bands: FlaggedBands) -> DirectPlan:
     params = DirectPoolParams(
         pool_size(pool), plane_large(plane), plane_rows(plane), outer_places(pool), lane_places(pool),
         lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
-        listed, PREFETCH_DISTANCE if has_prefetch(pool) else 0, bands, nan_of(pool.mode),
+        listed, POOL_MEMORY.prefetch_distance if has_prefetch(pool) else 0, bands, nan_of(pool.mode),
         pool.elements.lowest, pool.elements.infinity,
     )  # fmt: skip
     is_rare = is_wide and size != 2  # planes of 2**31 elements, or such dilations: one kernel for all strides
@@ -247,3 +247,6 @@ def load_lanes(address, bytes_between, element, lanes, step):
             address, bytes_between, element, lanes
         )
     return lambda address, bytes_between, element, lanes, step: vec.load_taps(address, element, lanes, step)[0]
+
+
+KERNEL = PoolKernel("direct", lambda _: True, lambda *_: False, lambda pool: launch(pool))

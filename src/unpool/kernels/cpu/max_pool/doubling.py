@@ -7,7 +7,7 @@ elements once. Elements are compared by their ranks, and equal ones by their pla
 last one where the mode says so.
 
 It is for windows that share elements in ways that no other kernel uses, where one would visit every element more than
-MOST_VISITS times. It needs about 32 bytes for each element of a plane.
+`DOUBLING_POOL.visits` times. It needs about 32 bytes for each element of a plane.
 """
 
 from typing import Any, NamedTuple
@@ -31,12 +31,11 @@ from unpool.kernels.cpu.max_pool.pool import (
     plane_small,
     spatial_axes,
 )
+from unpool.kernels.cpu.max_pool.pool_kernel import PoolKernel
+from unpool.kernels.cpu.tuning import DOUBLING_POOL
 from unpool.kernels.cpu.vector.registration import jit_inline
 
-MOST_VISITS = 1 << 10  # visits of an element, on average, up to which windows are walked one by one
-MOST_PLACES = 1 << 32  # places of a plane: more are not worth their memory
 _COLUMNS = 7  # of DoublingAxis
-_WORK = 4  # of a comparison, in elements that are visited
 
 
 class DoublingParams(NamedTuple):
@@ -84,7 +83,7 @@ def is_worthwhile(pool: PoolProblem) -> bool:
     for number in range(len(plane.leading)):
         axis = axis_at(plane.leading, number)
         visits = times(visits, min(axis.window.size, -(-axis.large // axis.window.dilation)))
-    return visits > MOST_VISITS * (large + small) and large < MOST_PLACES
+    return visits > DOUBLING_POOL.visits * (large + small) and large < DOUBLING_POOL.places
 
 
 def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
@@ -157,7 +156,8 @@ def plan(pool: PoolProblem, bands: FlaggedBands) -> DoublingPlan:
         pool.mode.nan_last, pool.elements.infinity, pool.elements.lowest,
     )  # fmt: skip
     tables = DoublingTables(rows, distinct[0, :windows].copy(), distinct[1, :windows].copy(), inverse)
-    return DoublingPlan(params, tables, pool.outer * channels, times(pool.outer * channels * _WORK, work + small))
+    planes = pool.outer * channels
+    return DoublingPlan(params, tables, planes, times(planes * DOUBLING_POOL.comparison, work + small))
 
 
 @jit_inline
@@ -261,3 +261,6 @@ def _make_kernel(bits: np.dtype[Any], has_indices: bool):
                     vec.set_element(vec.address_of(indices) + target * 8, place)
 
     return double_planes
+
+
+KERNEL = PoolKernel("doubling", lambda pool: is_worthwhile(pool), lambda *_: True, lambda pool: launch(pool))

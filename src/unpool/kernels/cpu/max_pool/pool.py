@@ -8,11 +8,9 @@ import numpy as np
 from unpool.geometry import Axis, Window, clipped
 from unpool.kernels.cpu.axes import axis_at, join, large_sizes, set_axis, small_sizes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
+from unpool.kernels.cpu.tuning import POOL_MEMORY
 from unpool.kernels.cpu.vector import FIRST, LAST
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
-
-CACHE_BYTES = 1 << 20  # bytes of x above which prefetching pays
-FAR_BYTES = 24 << 20  # bytes of x, y and indices above which they come from memory
 
 _ELEMENTS = {"int32": "float32", "int64": "float64", "int16": "int16", "int8": "int8", "uint8": "uint8"}
 
@@ -198,13 +196,13 @@ def pool_bytes(pool: PoolProblem) -> int:
 @jit_inline
 def is_far(pool: PoolProblem) -> bool:
     """True if arrays come from memory, rather than from a cache."""
-    return pool_bytes(pool) > FAR_BYTES
+    return pool_bytes(pool) > POOL_MEMORY.far
 
 
 @jit_inline
 def has_prefetch(pool: PoolProblem) -> bool:
     """True if prefetching x pays."""
-    return pool_size(pool) * element_size(pool.elements) > CACHE_BYTES
+    return pool_size(pool) * element_size(pool.elements) > POOL_MEMORY.prefetched
 
 
 @jit_inline

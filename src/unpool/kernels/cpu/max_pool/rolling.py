@@ -41,20 +41,15 @@ from unpool.kernels.cpu.max_pool.pool import (
     outer_places,
     pool_size,
 )
+from unpool.kernels.cpu.max_pool.pool_kernel import PoolKernel
+from unpool.kernels.cpu.tuning import CACHE_LINE, ROLLING_POOL
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overload_by_type
 
 row_vectors = LazyModule("unpool.kernels.cpu.max_pool.row_vectors")
 
-MOST_TAPS = (0, 13, 5)  # by stride, the largest width and height of windows that this kernel pools the fastest
 COMMON_WINDOWS = ((2, 1), (3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (3, 2), (4, 2), (5, 2))
 """Sizes and strides of square windows whose kernels are shipped."""
-
-BAND_BYTES = 1 << 14  # bytes of x that are read at a time, to stay in the first cache
-LEAST_ROWS = 8  # least rows of a band, for each row before it that is pooled twice
-WORTH_A_KERNEL = 1 << 16  # least elements of x for which a kernel is compiled for one window
-LINE = 64  # bytes of a cache line
-LOADED_TAPS = 7  # windows up to this width are loaded tap by tap; wider ones slide over whole vectors
 
 
 class RollingPoolParams(NamedTuple):
@@ -91,13 +86,13 @@ def is_possible(pool: PoolProblem) -> bool:
 @jit_inline
 def is_rolling(pool: PoolProblem) -> bool:
     """True if the windows of planes of floats with two axes are such, whatever is compiled."""
-    if pool.mode.channels_last or len(pool.plane.leading) != 1 or not WORTH_A_KERNEL <= pool_size(pool) < 2**31:
+    if pool.mode.channels_last or len(pool.plane.leading) != 1 or not ROLLING_POOL.elements <= pool_size(pool) < 2**31:
         return False
     rows, columns = axis_at(pool.plane.leading, 0), pool.plane.lanes
     depth, taps, stride = rows.window.size, columns.window.size, rows.window.stride
     if stride != columns.window.stride or stride > 2:
         return False
-    most = MOST_TAPS[stride]
+    most = ROLLING_POOL.taps[stride]
     queued = (depth - 1) * (2 if pool.has_indices else 1)
     return (
         queued <= vector_registers()
@@ -133,8 +128,8 @@ def plan(pool: PoolProblem) -> tuple[RollingPoolParams, int]:
     """The arguments and the number of jobs of the call that pools all planes."""
     rows, columns = axis_at(pool.plane.leading, 0), pool.plane.lanes
     size, element = element_size(pool.elements), element_name(pool.elements)
-    fitting = BAND_BYTES // max(1, columns.large * size * rows.window.stride)
-    count = -(-rows.small // max(1, max(LEAST_ROWS * (rows.window.size - rows.window.stride), fitting)))
+    fitting = ROLLING_POOL.band // max(1, columns.large * size * rows.window.stride)
+    count = -(-rows.small // max(1, max(ROLLING_POOL.band_rows * (rows.window.size - rows.window.stride), fitting)))
     height = -(-rows.small // count)
     count = -(-rows.small // height)
     blocks = -(-columns.small // compare_lanes(element))
@@ -151,7 +146,7 @@ def plan(pool: PoolProblem) -> tuple[RollingPoolParams, int]:
 @jit_inline
 def indices_fill_lines(small: int, element: str) -> bool:
     """True if blocks of indices are whole lines of memory, in rows of `small` outputs."""
-    in_line, lanes = LINE // 8, compare_lanes(element)
+    in_line, lanes = CACHE_LINE // 8, compare_lanes(element)
     return small % in_line == 0 and lanes % in_line == 0 and small >= lanes
 
 
@@ -167,7 +162,7 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
         for is_inside in (1, 0)
     )  # fmt: skip
     span = (lanes - 1) * step + taps
-    read = span if step == 1 and taps <= LOADED_TAPS else -(-span // lanes) * lanes
+    read = span if step == 1 and taps <= ROLLING_POOL.loaded_taps else -(-span // lanes) * lanes
 
     @jit()
     def roll_planes(x, y, indices, args, first, stop):
@@ -180,7 +175,7 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
         top, left, bands, band_height = params.top, params.left, params.bands, params.band_height
         elements, outer_places, nan = params.elements, params.outer_places, params.nan
         prefetch_bytes, has_prefetch = params.prefetch_bytes, params.has_prefetch
-        indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % LINE == 0
+        indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % CACHE_LINE == 0
         ends, has_nan = bounds(params.infinity, inside), False
         is_output, none = vec.first_lanes(small, ends[0]), vec.widen_mask(vec.first_lanes(0, ends[0]), ends[0])
         end = (stop // bands * small_height + min(stop % bands * band_height, small_height)) * small
@@ -272,7 +267,8 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
     element, lanes, step, has_indices = static.element, static.lanes, static.step, static.has_indices
     size, stored = element.bitwidth // 8, narrow_element if isinstance(nan, types.IntegerLiteral) else narrow_marked_nan
     queued, before, taps = max(1, static.depth - 1), static.depth - step, static.taps
-    parts, apart = (taps, 1) if taps <= LOADED_TAPS else (1 - (1 - taps) // lanes, lanes)  # vectors that are loaded
+    is_short = taps <= ROLLING_POOL.loaded_taps
+    parts, apart = (taps, 1) if is_short else (1 - (1 - taps) // lanes, lanes)  # vectors that are loaded
     of_rows = static.drop("has_indices")
 
     def down(block, band, ends, nan_lanes, is_output, nan, static):
@@ -285,7 +281,7 @@ def roll(block, band, ends, nan_lanes, is_output, nan, static):
         for _ in range(band.rows):
             if band.has_prefetch:
                 for line in range(step * step):
-                    vec.prefetch(prefetch_address + line * LINE)
+                    vec.prefetch(prefetch_address + line * CACHE_LINE)
                 prefetch_address += band.prefetch_bytes
             for _ in range(step):
                 queues, best, place, nan_lanes = push_row(queues, nan_lanes, row, block, columns, ends, nan, of_rows)
@@ -338,7 +334,7 @@ def push_row(queues, nan_lanes, row, block, columns, ends, nan, static):
 def row_largest(address, block, columns, ends, nan, static):
     """The maxima of neighbouring windows of a row, their columns, and a mask with some lane set if there is a NaN."""
     element, taps, step, is_inside, count = static.element, static.taps, static.step, static.is_inside, columns.count
-    if taps <= LOADED_TAPS:
+    if taps <= ROLLING_POOL.loaded_taps:
 
         def load_taps(address, block, columns, ends, nan, static):
             values = row_vectors.load_window(address, block.first, block.width, ends[0], element, taps, step, is_inside)
@@ -373,3 +369,6 @@ def met_nan(values, best, step, limit, element, nan):
     if element.dtype == types.int16:
         return lambda values, best, step, limit, element, nan: maxima.any_beyond(values, step, limit)
     return lambda values, best, step, limit, element, nan: maxima.any_unordered(values, step)
+
+
+KERNEL = PoolKernel("rolling", lambda pool: is_possible(pool), lambda *_: True, lambda pool: launch(pool))

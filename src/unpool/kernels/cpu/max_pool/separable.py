@@ -23,8 +23,8 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import DONE, Condition, KernelStep, Kind, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches
+from unpool.kernels.cpu.max_pool import direct, doubling
 from unpool.kernels.cpu.max_pool import separable_combine as steps
-from unpool.kernels.cpu.max_pool.direct import PREFETCH_DISTANCE
 from unpool.kernels.cpu.max_pool.elements import COMPARE_TYPES, compare_lanes
 from unpool.kernels.cpu.max_pool.pool import (
     ElementType,
@@ -39,6 +39,7 @@ from unpool.kernels.cpu.max_pool.pool import (
     pool_size,
     spatial_axes,
 )
+from unpool.kernels.cpu.max_pool.pool_kernel import PoolKernel
 from unpool.kernels.cpu.max_pool.separable_plan import (
     SeparablePoolParams,
     StripParams,
@@ -47,13 +48,14 @@ from unpool.kernels.cpu.max_pool.separable_plan import (
     padded_size,
     plan_strips,
 )
+from unpool.kernels.cpu.tuning import POOL_MEMORY, SEPARABLE_COSTS, SEPARABLE_POOL
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 
-def launch(pool: PoolProblem, walk: Callable[[FlaggedBands], Launch]) -> "PaddingGuard":
-    """The call that pools all planes; `walk` makes the one that walks the windows of bands with a flag."""
-    element, plane = pool.elements, pool.plane
+def launch(pool: PoolProblem) -> "PaddingGuard":
+    """The call that pools all planes; another kernel walks the windows of bands with a flag."""
+    element, plane, walker = pool.elements, pool.plane, doubling if doubling.is_worthwhile(pool) else direct
     strips, tables = plan_strips(plane, element.name, pool.has_indices, pool.outer, pool.mode.per_plane)
     params, jobs, bands = plan(pool, strips)
     params = params._replace(fill=_fill(element, pool.has_indices))
@@ -62,13 +64,13 @@ def launch(pool: PoolProblem, walk: Callable[[FlaggedBands], Launch]) -> "Paddin
         _make_kernel(element.name, stride, pool.has_indices), jobs, pool.work,
         record(params, fill=COMPARE_TYPES[element.name]), tables,
     )  # fmt: skip
-    return PaddingGuard(call, jobs, Launches(pool.work, lambda _: walk(bands)))
+    return PaddingGuard(call, jobs, Launches(pool.work, lambda _: walker.launch(pool, bands)))
 
 
 @jit_inline
 def plan(pool: PoolProblem, strips: StripParams) -> tuple[SeparablePoolParams, int, FlaggedBands]:
     """The arguments, without `fill`, and the jobs of the call that pools all planes; the bands that may have a flag."""
-    distance, lanes = PREFETCH_DISTANCE if has_prefetch(pool) else 0, pool.plane.lanes.small
+    distance, lanes = POOL_MEMORY.prefetch_distance if has_prefetch(pool) else 0, pool.plane.lanes.small
     params = SeparablePoolParams(
         strips.plane, strips.outputs, strips.strips, strips.strip_rows, strips.strip_elements, strips.strip_outputs,
         strips.used_rows, strips.last_used_rows, strips.counts_planes, strips.line_pitch, strips.even, strips.odd,
@@ -218,16 +220,6 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
     return pool_strips
 
 
-_LINE_ELEMENTS = 1 << 22  # maximum that is laid out at a time
-_MOST_PADDING = 16  # maximum of padded elements, over elements and results of a plane
-_WORTH_LAYING_OUT = 1 << 13  # least taps of all windows: for fewer, no kernel is compiled or loaded
-_TAP = 2  # a tap of the direct kernel, in elements that the separable one moves
-_SHORT = 2  # factor of taps if a row fills one block only
-_RAGGED = 6  # the same if it does not fill the block
-_LONG_LINE = 2  # a line that is the whole plane leaves the first cache
-_FAR = 1.5  # factor of moved elements in memory, whose latency is hidden less than that of taps
-
-
 @jit_inline
 def is_possible(pool: PoolProblem) -> bool:
     """True if places fit their type, channels fill a register, and laid out lines are short, one and all."""
@@ -240,18 +232,18 @@ def is_possible(pool: PoolProblem) -> bool:
         padded = times(padded, padded_size(axis_at(axes, number)))
         if number > 0:
             after = times(after, padded_size(axis_at(axes, number)))
-    if padded > _MOST_PADDING * (size + plane_small(plane)):
+    if padded > SEPARABLE_POOL.padding * (size + plane_small(plane)):
         return False
     longest = max(last, reach(axis_at(axes, 0).window) * after if count > 1 else 1)
     is_filled = not 1 < plane.unit < compare_lanes(element_name(pool.elements))
-    return 0 < size < 2**31 and longest <= _LINE_ELEMENTS and is_filled
+    return 0 < size < 2**31 and longest <= SEPARABLE_POOL.line_elements and is_filled
 
 
 @jit_inline
 def is_cheaper(pool: PoolProblem) -> bool:
     """True if the elements that the separable kernel moves in caches cost less than the taps of all windows."""
     plane, axes = pool.plane, spatial_axes(pool.plane)
-    far = _FAR if pool.has_indices and is_far(pool) else 1.0
+    far = SEPARABLE_COSTS.far if pool.has_indices and is_far(pool) else 1.0
     now = 1
     for number in range(len(axes)):
         now = times(now, padded_size(axis_at(axes, number)))
@@ -263,12 +255,17 @@ def is_cheaper(pool: PoolProblem) -> bool:
         now = now // max(1, padded_size(axis)) * axis.small
         moved += now * (taps + 1)
     if len(axes) == 1:
-        moved = (moved + 2 * now) * _LONG_LINE
+        moved = (moved + 2 * now) * SEPARABLE_COSTS.long_line
     visits = now
     for number in range(len(axes)):
         visits = times(visits, axis_at(axes, number).window.size)
-    cost = times(visits, _TAP)
+    cost = times(visits, SEPARABLE_COSTS.tap)
     lanes = compare_lanes(element_name(pool.elements))
     if plane.unit == 1 and plane.lanes.small < 2 * lanes:
-        cost = times(cost, _SHORT if plane.lanes.small >= lanes else _RAGGED)
-    return times(times(pool.outer, visits), plane.unit) >= _WORTH_LAYING_OUT and moved * far < cost
+        cost = times(cost, SEPARABLE_COSTS.short if plane.lanes.small >= lanes else SEPARABLE_COSTS.ragged)
+    return times(times(pool.outer, visits), plane.unit) >= SEPARABLE_COSTS.taps and moved * far < cost
+
+
+KERNEL = PoolKernel(
+    "separable", lambda pool: is_possible(pool), lambda pool, _: is_cheaper(pool), lambda pool: launch(pool)
+)

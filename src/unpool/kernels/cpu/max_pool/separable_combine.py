@@ -30,13 +30,12 @@ from unpool.kernels.cpu.max_pool.elements import (
     widen_element,
     widen_marking_nan,
 )
-from unpool.kernels.cpu.max_pool.separable_plan import ALIGNMENT
+from unpool.kernels.cpu.tuning import CACHE_LINE, SEPARABLE_POOL
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import LazyModule, overload_by_type
 
 wide = LazyModule("unpool.kernels.cpu.max_pool.wide_registers")
 
-ROWS = 4  # rows that are combined at once: independent registers hide each other's latency
 NOWHERE = 0  # the call has no indices: elements have no places
 FROM_TAPS = 1  # the first reduction of a row: the place of an element follows from its tap
 CARRIED = 2  # every later reduction: the one before has stored the places of its results, which are carried on
@@ -84,9 +83,9 @@ class StripOutputs(NamedTuple):
 
 @overload_by_type(inline=True)
 def aligned(array):
-    """The first address in the array that is a multiple of `ALIGNMENT`."""
-    mask = ~(ALIGNMENT - 1)
-    return lambda array: (vec.address_of(array) + ALIGNMENT - 1) & mask
+    """The first address in the array that is a multiple of `CACHE_LINE`."""
+    mask = ~(CACHE_LINE - 1)
+    return lambda array: (vec.address_of(array) + CACHE_LINE - 1) & mask
 
 
 @overload_by_type()
@@ -228,7 +227,8 @@ def combine(source, target, reduction, rows, base_places, taps, static):
     Whole registers are stored: elements after a run are written again by the next run, or never read.
     """
     place, width, one, step = static.place, static.compare_type.bitwidth // 8, static.lanes, static.step
-    has_places, is_counted, all_lanes = static.origin != NOWHERE, static.origin == FROM_TAPS, static.lanes * ROWS
+    has_places, is_counted, together = static.origin != NOWHERE, static.origin == FROM_TAPS, SEPARABLE_POOL.rows
+    all_lanes = static.lanes * together
 
     def walk(source, target, reduction, rows, base_places, taps, static):
         window, run = WindowTaps(reduction.first_tap, reduction.stop_tap, reduction.stride), reduction.run
@@ -242,22 +242,22 @@ def combine(source, target, reduction, rows, base_places, taps, static):
             group_far = target.address + group * reduction.group_out * width + (blocks - 1) * step_out
             row = 0
             if step:
-                while row + ROWS <= rows:
+                while row + together <= rows:
                     near, far = group_near + row * row_in, group_far + row * row_out
                     start, left = last_place, last_left
                     if is_counted:
-                        row_places = vec.splat_rows(base_places.address + row * width, place, one, ROWS)
-                        row_places = wide.repeat(ramp, ROWS) + row_places
+                        row_places = vec.splat_rows(base_places.address + row * width, place, one, together)
+                        row_places = wide.repeat(ramp, together) + row_places
                     for _block in range(blocks):
                         buffer = BufferRef(near, source.to_places)
-                        best, at = window_max(buffer, row_in, window, left, taps, ROWS, static)
-                        wide.store_rows(far, row_out, best, ROWS)
+                        best, at = window_max(buffer, row_in, window, left, taps, together, static)
+                        wide.store_rows(far, row_out, best, together)
                         if has_places:
                             if is_counted:
                                 at = at + row_places + vec.splat(start, all_lanes)
-                            wide.store_rows(far + target.to_places, row_out, at, ROWS)
+                            wide.store_rows(far + target.to_places, row_out, at, together)
                         near, far, start, left = near - step_in, far - step_out, place(start - step_places), one
-                    row += ROWS
+                    row += together
             while row < rows:
                 near, far = group_near + row * row_in, group_far + row * row_out
                 start, left = last_place, last_left
@@ -280,6 +280,7 @@ def combine(source, target, reduction, rows, base_places, taps, static):
 def store_outputs(source, outputs, reduction, taps, static):
     """The last reduction: store results to y, and places to indices; True if a result is `fill`, if it has places."""
     width, one, of_moves = static.compare_type.bitwidth // 8, static.lanes, static.drop("element")
+    together = SEPARABLE_POOL.rows
 
     def walk(source, outputs, reduction, taps, static):
         window, rows = WindowTaps(reduction.first_tap, reduction.stop_tap, 1), reduction.rows
@@ -291,18 +292,18 @@ def store_outputs(source, outputs, reduction, taps, static):
                 near = source.address + group * reduction.group_in * width + row * row_in + end * width
                 target, left = group * reduction.group_out + row * row_out + end, reduction.run - end
                 for _block in range(0, end + 1, one):
-                    if row + ROWS <= rows and target + (ROWS - 1) * row_out + one <= total:
+                    if row + together <= rows and target + (together - 1) * row_out + one <= total:
                         place = BufferRef(near, source.to_places)
-                        found = window_max(place, row_in, window, left, taps, ROWS, of_moves)
-                        is_odd |= store_block(found, outputs, target, row_out, left, nan, ROWS, static)
+                        found = window_max(place, row_in, window, left, taps, together, of_moves)
+                        is_odd |= store_block(found, outputs, target, row_out, left, nan, together, static)
                     else:
-                        for number in range(min(ROWS, rows - row)):
+                        for number in range(min(together, rows - row)):
                             place = BufferRef(near + number * row_in, source.to_places)
                             found = window_max(place, row_in, window, left, taps, 1, of_moves)
                             to = target + number * row_out
                             is_odd |= store_block(found, outputs, to, row_out, left, nan, 1, static)
                     near, target, left = near - one * width, target - one, one
-                row += ROWS
+                row += together
         return is_odd
 
     return walk

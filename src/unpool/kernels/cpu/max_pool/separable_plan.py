@@ -15,16 +15,11 @@ from unpool.geometry import Axis, Window, reach
 from unpool.kernels.cpu.axes import axis_at, large_sizes, prepend, small_sizes
 from unpool.kernels.cpu.max_pool.elements import compare_lanes, compare_size
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, spatial_axes
+from unpool.kernels.cpu.tuning import CACHE_LINE, SEPARABLE_POOL
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
-STRIP_BYTES = 1 << 18  # pooled rows of one strip of a plane: they stay in the second cache
-PLANES_BYTES = 1 << 15  # pooled rows of small planes that are put together
-LINE_BYTES = 1 << 14  # bytes that are laid out at a time, to stay in the first cache
-MOST_PLACES = 2**31 - 1  # elements of planes that are pooled together: places are counted with 32 bits
-ALIGNMENT = 64  # bytes of a cache line; rows start at a multiple of it
-_MOST_TAPS = 5  # of one reduction, at stride 1
-_MOST_STRIDE = 64  # up to which a reduction has as many times more
+MAX_PLACES = 2**31 - 1  # elements of planes that are pooled together: places are counted with 32 bits
 
 Table = npt.NDArray[np.signedinteger]
 
@@ -154,7 +149,7 @@ def chain_form(window: Window) -> tuple[int, int, int]:
     ((0, 1, 3), (1, 4, 4))
     """
     steps, covered = 0, 1
-    while -(-window.size // covered) > _MOST_TAPS * min(window.stride, _MOST_STRIDE):
+    while -(-window.size // covered) > SEPARABLE_POOL.taps * min(window.stride, SEPARABLE_POOL.stride):
         steps, covered = steps + 1, 4 * covered
     return steps, covered, -(-window.size // covered)
 
@@ -211,7 +206,7 @@ def plan_strips(
 def make_strips(plane: PlaneAxes, element: Any, has_indices: bool, outer: int, per_plane: bool) -> Any:
     """As `plan_strips`, with places as int64, and reductions as rows of numbers."""
     spatial, inner, width, lanes = spatial_axes(plane), plane.unit, compare_size(element), compare_lanes(element)
-    last, whole, size = axis_at(spatial, len(spatial) - 1), ALIGNMENT // width, large_sizes(spatial, 0)
+    last, whole, size = axis_at(spatial, len(spatial) - 1), CACHE_LINE // width, large_sizes(spatial, 0)
     pooled = last.small * inner
     if len(spatial) == 2 and axis_at(spatial, 0).window.stride > 1:
         pooled = _round_up(pooled, whole)
@@ -232,7 +227,7 @@ def make_strips(plane: PlaneAxes, element: Any, has_indices: bool, outer: int, p
     low = min(max(last.begin, 0), padded)
     count = (max(low, min(last.begin + last.large, padded)) - low) * inner
     line = _row_layout(padded * inner, low * inner, count, max(1, known_stride(last, inner)), whole)
-    line_rows = 1 if inner > 1 else min(most_depth * rest, max(1, LINE_BYTES // (line.pitch * width)))
+    line_rows = 1 if inner > 1 else min(most_depth * rest, max(1, SEPARABLE_POOL.line // (line.pitch * width)))
     slack, most_taps, most_reductions = 4 * lanes + 2 * whole, 0, 0
     for number in range(len(axes)):
         steps, _, final = chain_form(axis_at(axes, number).window)
@@ -291,7 +286,7 @@ def _padded_starts(axes: Any, inner: int) -> Any:
 @jit_inline
 def _planes(outer: int, plane_bytes: int, size: int) -> int:
     """The number of small planes that are pooled together, so that places fit and threads have some parts."""
-    return max(1, min(PLANES_BYTES // max(1, plane_bytes), outer // 8, MOST_PLACES // size))
+    return max(1, min(SEPARABLE_POOL.planes // max(1, plane_bytes), outer // 8, MAX_PLACES // size))
 
 
 @jit_inline
@@ -303,7 +298,7 @@ def _round_up(size: int, unit: int) -> int:
 def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
     """The number of strips, and their output positions; at most about half of a strip overlaps the next."""
     window = first.window
-    fitting = (STRIP_BYTES // max(1, row_bytes) - reach(window)) // window.stride + 1
+    fitting = (SEPARABLE_POOL.strip // max(1, row_bytes) - reach(window)) // window.stride + 1
     height = min(first.small, max((reach(window) - 1) // window.stride + 1, fitting))
     count = -(-first.small // height)
     height = -(-first.small // count)

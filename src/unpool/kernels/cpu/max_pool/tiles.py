@@ -34,17 +34,14 @@ from unpool.kernels.cpu.max_pool.pool import (
     pool_bytes,
     pool_size,
 )
+from unpool.kernels.cpu.max_pool.pool_kernel import PoolKernel
 from unpool.kernels.cpu.max_pool.running_max import RunningMax, update_best
+from unpool.kernels.cpu.tuning import CACHE_LINE, POOL_MEMORY, TILE_POOL
 from unpool.kernels.cpu.vector import IGNORED
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
 
 STEPS = (1, 2, 4)  # strides along the lanes, which are the widths of windows
-PREFETCH_DISTANCE = 4096  # bytes from a load to what is prefetched with it, beyond the rows that are read side by side
-REACH = 1 << 18  # bytes of such rows above which prefetched lines would be evicted before they are read
-LINE = 64  # bytes of a cache line
-MOST_OFFSETS = 1 << 16  # maximum number of offsets in all lists
-NON_TEMPORAL_BYTES = 1 << 25  # bytes of x and outputs from which on outputs are stored non-temporally
 
 
 class TilePoolParams(NamedTuple):
@@ -107,7 +104,7 @@ def find_tiling(plane: PlaneAxes) -> WindowTiling:
     for number in range(len(leading)):
         axis = axis_at(leading, number)
         is_disjoint = is_disjoint and reach(axis.window) <= axis.window.stride
-        starts, lists = _rows(axis, MOST_OFFSETS // offsets.size)
+        starts, lists = _rows(axis, TILE_POOL.offsets // offsets.size)
         if lists.shape[0] == 0 and axis.small > 0:
             return nothing
         weight, count = large_sizes(leading, number + 1) * lanes.large, lists.shape[0]
@@ -154,6 +151,12 @@ def _rows(axis: Axis, most: int) -> Any:
     return starts, taps
 
 
+def fitting_tiling(pool: PoolProblem) -> WindowTiling | None:
+    """The tiling of a call's planes; None also where rows have 2**31 elements."""
+    found = tiling(pool.plane)
+    return None if found is None or (pool.elements.size != 2 and is_wide(pool, found)) else found
+
+
 @jit_inline
 def is_wide(pool: PoolProblem, tiling: WindowTiling) -> bool:
     """True if places need more bits than usual next to elements of this type."""
@@ -177,12 +180,12 @@ def launch(pool: PoolProblem, tiling: WindowTiling) -> Launch:
 def plan(pool: PoolProblem, tiling: WindowTiling) -> TilePlan:
     """The call that pools planes of such a tiling."""
     small, size = pool.plane.lanes.small, element_size(pool.elements)
-    is_non_temporal = pool.mode.is_recycled and pool_bytes(pool) >= NON_TEMPORAL_BYTES
+    is_non_temporal = pool.mode.is_recycled and pool_bytes(pool) >= POOL_MEMORY.non_temporal
     block = block_lanes(size, small, is_non_temporal)
     rows = tiling.reach * size
     params = TilePoolParams(
         pool_size(pool), plane_large(pool.plane), small, outer_places(pool), lane_places(pool),
-        PREFETCH_DISTANCE + rows if has_prefetch(pool) and rows <= REACH else 0,
+        POOL_MEMORY.prefetch_distance + rows if has_prefetch(pool) and rows <= POOL_MEMORY.prefetch_reach else 0,
         is_non_temporal and fills_lines(size, small, block),
         is_non_temporal and pool.has_indices and fills_lines(8, small, block),
         nan_of(pool.mode), pool.elements.lowest, pool.elements.infinity,
@@ -202,7 +205,7 @@ def block_lanes(size: int, small: int, is_exact: bool) -> int:
 @jit_inline
 def fills_lines(size: int, small: int, block: int) -> bool:
     """True if rows of blocks, of elements of `size` bytes, are whole lines of memory if the first begins one."""
-    return small % block == 0 and small * size % LINE == 0
+    return small % block == 0 and small * size % CACHE_LINE == 0
 
 
 @specialize
@@ -218,8 +221,8 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
         plane, small, prefetch_distance = params.plane, params.small, params.prefetch_distance
         nan, has_nan = params.nan, False
         outer_places, lane_places = params.outer_places, params.lane_places
-        y_non_temporal = params.y_non_temporal and vec.address_of(y) % LINE == 0
-        indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % LINE == 0
+        y_non_temporal = params.y_non_temporal and vec.address_of(y) % CACHE_LINE == 0
+        indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % CACHE_LINE == 0
         source, end = vec.address_of(x), vec.address_of(x) + params.elements * size
         nothing, limit = vec.splat(params.lowest, lanes), vec.splat(params.infinity, lanes)
         none = RunningMax(nothing, to_keys(nothing, limit), vec.splat(place_type(0), lanes))
@@ -239,7 +242,7 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
                 best, total = none, vec.splat(number(0), lanes)
                 if prefetch_distance:
                     begin = source + (outer * plane + (row * small + block) * share) * size + prefetch_distance
-                    for line in range(0, lanes * share * size, LINE):
+                    for line in range(0, lanes * share * size, CACHE_LINE):
                         vec.prefetch(begin + line)
                 if is_safe and not has_nan:
                     for tap_row in range(count):
@@ -283,3 +286,21 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, lane
             vec.fence()
 
     return pool_tiles
+
+
+def _takes(pool: PoolProblem) -> bool:
+    return fitting_tiling(pool) is not None
+
+
+def _is_faster(pool: PoolProblem, other: PoolKernel) -> bool:
+    found = fitting_tiling(pool)
+    return found is not None and (found.is_disjoint or other.name == "direct")
+
+
+def _launch(pool: PoolProblem) -> Launch:
+    found = fitting_tiling(pool)
+    assert found is not None, "it takes the call"
+    return launch(pool, found)
+
+
+KERNEL = PoolKernel("tiles", _takes, _is_faster, _launch)

@@ -17,12 +17,10 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import UNPOOL
 
 # writes y of (x, indices, y, threads), and returns the flat position of the first index outside its plane, or -1
 Write: TypeAlias = Callable[[Any, Any, Any, int | None], int]
-
-_BLOCK = 64  # lanes of a job, so that a batch of one still makes several jobs
-_PREFETCH_DISTANCE = 4096  # bytes from a load to the memory that is prefetched with it
 
 
 def spread(outer: int, lanes: int, work: int, sums: bool) -> Write:
@@ -44,7 +42,7 @@ def collect(outer: int, lanes: int, work: int) -> Write:
 
 
 def _writer(kernel: Callable[..., Any], outer: int, lanes: int, work: int, *modes: Any) -> Write:
-    launch = Launch(kernel, outer * -(-lanes // _BLOCK), work, outer, lanes, *modes)
+    launch = Launch(kernel, outer * -(-lanes // UNPOOL.lanes), work, outer, lanes, *modes)
 
     def write(x, indices, y, threads):
         parts = launch.run((), threads, readonly(x), readonly(indices), y.reshape(-1))
@@ -61,11 +59,11 @@ def spread_planes(x, indices, y, planes, lanes, sums, first, stop):
 
     A plane is cleared just before it is written, while it is in the cache.
     """
-    small, large, blocks = indices.size // (planes * lanes), y.size // (planes * lanes), -(-lanes // _BLOCK)
+    small, large, blocks = indices.size // (planes * lanes), y.size // (planes * lanes), -(-lanes // UNPOOL.lanes)
     size, wrong = y.itemsize, np.int64(-1)
     for job in range(first, stop):
-        outer, begin = job // blocks, job % blocks * _BLOCK
-        width = min(lanes - begin, _BLOCK)
+        outer, begin = job // blocks, job % blocks * UNPOOL.lanes
+        width = min(lanes - begin, UNPOOL.lanes)
         if width == lanes:
             vec.clear(vec.address_of(y) + outer * large * lanes * size, large * lanes * size)
         else:
@@ -92,11 +90,11 @@ def collect_planes(x, indices, y, planes, lanes, first, stop):
 
     for every outer, for every block of lanes, for every place, for every lane of the block
     """
-    small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // _BLOCK)
-    prefetch_distance, size, wrong = vec.address_of(x) + _PREFETCH_DISTANCE, x.itemsize, np.int64(-1)
+    small, large, blocks = indices.size // (planes * lanes), x.size // (planes * lanes), -(-lanes // UNPOOL.lanes)
+    prefetch_distance, size, wrong = vec.address_of(x) + UNPOOL.prefetch_distance, x.itemsize, np.int64(-1)
     for job in range(first, stop):
-        outer, begin = job // blocks, job % blocks * _BLOCK
-        rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, _BLOCK), 1)
+        outer, begin = job // blocks, job % blocks * UNPOOL.lanes
+        rows, row, step = (1, small, 0) if lanes == 1 else (small, min(lanes - begin, UNPOOL.lanes), 1)
         plane = np.uint64(outer * large * lanes + begin)
         for number in range(rows):
             start = np.uint64((outer * small + number) * lanes + begin)

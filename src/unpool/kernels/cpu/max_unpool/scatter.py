@@ -20,11 +20,10 @@ from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.jobs import choose_time, is_even
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, OUT_OF_RANGE, Condition, KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches
+from unpool.kernels.cpu.tuning import UNPOOL
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 AXIS = np.dtype([(name, np.int64) for name in ("large", "small", "window", "stride", "begin")])  # an axis in kernels
-CLEARED_BYTES = 1 << 20  # that a job clears
-TOGETHER = 1 << 15  # indices that a job checks: some 20 microseconds
 
 
 def steps(
@@ -78,20 +77,20 @@ def _scatter_steps(
 
 def _clear_step(y: Operand) -> KernelStep:
     size = y.size * y.dtype.itemsize
-    return KernelStep(Launch(clear, -(-size // CLEARED_BYTES), size // 8, size), (y,))
+    return KernelStep(Launch(clear, -(-size // UNPOOL.cleared), size // 8, size), (y,))
 
 
 @jit()
 def clear(y, size, first, stop):
     """Write zeros to some parts of an array of `size` bytes."""
-    begin = first * CLEARED_BYTES
-    vec.clear(vec.address_of(y) + begin, min(stop * CLEARED_BYTES, size) - begin)
+    begin = first * UNPOOL.cleared
+    vec.clear(vec.address_of(y) + begin, min(stop * UNPOOL.cleared, size) - begin)
 
 
 @lru_cache(maxsize=64)
 def _range_check(size: int, limit: int, planes: int) -> Launch:
     small = size // planes
-    parts = -(-small // TOGETHER)
+    parts = -(-small // UNPOOL.checked)
     return Launch(_check_planes, planes * parts, size, small, parts, limit // planes, limit)
 
 
@@ -147,9 +146,6 @@ def _in_windows(indices, small, axes, first, stop):
     return True
 
 
-_READ, _WRITE, _CLEAR = 0.5, 1.0, 0.2  # nanoseconds, about: reading an index, writing an element, and clearing one
-
-
 @jit_inline
 def plane_parts(planes: int, small: int, large: int, threads: int) -> int:
     """The number of parts of each plane, which has `small` elements of x and `large` of y."""
@@ -157,7 +153,7 @@ def plane_parts(planes: int, small: int, large: int, threads: int) -> int:
     times, are_even = np.empty(most, np.float64), np.empty(most, np.bool_)
     for number in range(most):
         parts = number + 1
-        each = small * _READ + (small * _WRITE + large * _CLEAR) / parts
+        each = small * UNPOOL.read + (small * UNPOOL.write + large * UNPOOL.clear) / parts
         total = planes * parts * each
         times[number] = min(-(-planes * parts // threads) * each, total)
         are_even[number] = is_even(times[number], total, threads)

@@ -22,11 +22,9 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
+from unpool.kernels.cpu.tuning import CACHE_LINE, UNPOOL
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
-
-LINE = 64  # bytes of a cache line
-NON_TEMPORAL_BYTES = 1 << 25  # bytes of y from which on its stores are non-temporal
 
 
 class WindowUnpoolParams(NamedTuple):
@@ -126,7 +124,7 @@ def _without_overlap(axis: Axis) -> Axis:
 @jit_inline
 def is_worth_non_temporal(size: int, row: int) -> bool:
     """True if y, of `size` bytes, is large, and its rows, of `row` bytes, are whole cache lines."""
-    return size >= NON_TEMPORAL_BYTES and row % LINE == 0
+    return size >= UNPOOL.non_temporal and row % CACHE_LINE == 0
 
 
 @specialize
@@ -142,7 +140,7 @@ def _make_kernel(size: int):
         params = args[0]
         slabs, rows, small, large = params.slabs, params.rows, params.small, params.large
         x_plane, elements = params.plane, params.elements
-        is_non_temporal = params.is_non_temporal and vec.address_of(y) % LINE == 0
+        is_non_temporal = params.is_non_temporal and vec.address_of(y) % CACHE_LINE == 0
         ramp, nothing = vec.count_up(types.int64, lanes, 1), vec.splat(element(0), lanes)
         one, nowhere = vec.splat(np.int64(1), lanes), vec.splat(np.int64(-1), lanes)
         columns = vec.count_up(types.int64, wide, 1)

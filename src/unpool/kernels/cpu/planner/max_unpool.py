@@ -17,6 +17,7 @@ from unpool.kernels.cpu.planner.activation import add_activation, can_activate
 from unpool.kernels.cpu.planner.blob import kernel_number
 from unpool.kernels.cpu.planner.max_pool import MIN_RECYCLED_BYTES, add_recount
 from unpool.kernels.cpu.planner.request import ASK, AUTO, INFERRED, OUTPUT, Lists, lists_of
+from unpool.kernels.cpu.tuning import UNPOOL
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 _X, _I, _Y, _MOVED = range(4)  # operands
@@ -219,7 +220,7 @@ def _add_scatter(blob: Any, problem: _Problem, indices: int, limit: int) -> None
             _add_clear(blob, problem)
         return
     small = problem.x // planes
-    parts = -(-small // scatter.TOGETHER)
+    parts = -(-small // UNPOOL.checked)
     plan.add_view(blob, indices, 8, problem.x)
     plan.add_number(blob, small)
     plan.add_number(blob, parts)
@@ -263,7 +264,7 @@ def _add_clear(blob: Any, problem: _Problem) -> None:
     count = problem.y * problem.size
     plan.add_handle(blob, _Y)
     plan.add_number(blob, count)
-    plan.add_step(blob, kernel_number(plan.CLEAR, 0, 0, 0, 0, 0), -(-count // scatter.CLEARED_BYTES), count // 8)
+    plan.add_step(blob, kernel_number(plan.CLEAR, 0, 0, 0, 0, 0), -(-count // UNPOOL.cleared), count // 8)
 
 
 @jit_inline
