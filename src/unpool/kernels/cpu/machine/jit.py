@@ -125,8 +125,8 @@ def specialize(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
 def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
     """An array whose only element has the fields of a named tuple: a kernel takes it as one argument.
 
-    Fields are int, which become int64, or bool, or have a type in `field_types`. Numba passes an array to a kernel
-    faster than a tuple, or a NumPy scalar.
+    Fields are int, which become int64, or bool, or named tuples of such, or have a type in `field_types`, also by their
+    name in an inner tuple. Numba passes an array to a kernel faster than a tuple, or a NumPy scalar.
 
     >>> class Size(NamedTuple):
     ...     width: int
@@ -134,12 +134,20 @@ def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
     >>> record(Size(4, True))["width"].tolist()
     [4]
     """
-    array = np.zeros(1, _record_type(type(params), *field_types.items()))  # a plan has the bytes between fields, too
+    array = np.zeros(1, record_type(type(params), *field_types.items()))  # a plan has the bytes between fields, too
     array[0] = tuple(params)
     return array
 
 
 @cache
-def _record_type(named: type[Any], *field_types: tuple[str, Any]) -> np.dtype[np.void]:
+def record_type(named: type[Any], *field_types: tuple[str, Any]) -> np.dtype[np.void]:
+    """The type of the only element of `record`."""
     special, hints = dict(field_types), get_type_hints(named)
-    return np.dtype([(name, special.get(name) or _FIELD_TYPES[hints[name]]) for name in named._fields], align=True)
+
+    def type_of(name: str) -> Any:
+        kind = hints[name]
+        return special.get(name) or (
+            record_type(kind, *field_types) if hasattr(kind, "_fields") else _FIELD_TYPES[kind]
+        )
+
+    return np.dtype([(name, type_of(name)) for name in named._fields], align=True)

@@ -42,6 +42,17 @@ from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 from unpool.shape_cache import cached
 
 
+class LaneWindows(NamedTuple):
+    """The windows along the lanes."""
+
+    small: int  # lanes of y
+    large: int  # lanes of x
+    begin: int  # padding before the first lane
+    window: int  # taps along the lanes
+    stride: int  # of the window, in lanes
+    dilation: int  # from tap to tap, in lanes
+
+
 class DirectPoolParams(NamedTuple):
     """Arguments of a call. Places are those that indices count, see `PoolProblem`."""
 
@@ -50,12 +61,7 @@ class DirectPoolParams(NamedTuple):
     rows: int  # rows of lanes in one outer of y
     outer_places: int  # from one outer to the next
     lane_places: int  # from one lane to the next
-    small: int  # lanes of y
-    large: int  # lanes of x
-    begin: int  # padding before the first lane
-    window: int  # taps along the lanes
-    stride: int  # of the window, in lanes
-    dilation: int  # from tap to tap, in lanes
+    lanes: LaneWindows
     listed: int  # maximum number of rows of x in one window
     prefetch_distance: int  # bytes; 0 for no prefetch
     flagged: FlaggedBands  # rows that have flags
@@ -95,7 +101,7 @@ def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
     made = plan(pool, listed, bands or UNFLAGGED)
     params = made.params._replace(lowest=element.value(element.lowest), infinity=element.value(element.infinity))
     flags = (0,) if bands is None else ()
-    args = record(params, lowest=element.name, infinity=element.name, flagged=record(UNFLAGGED).dtype)
+    args = record(params, lowest=element.name, infinity=element.name)
     kernel = _make_kernel(element.name, made.step, pool.has_indices, made.is_wide, made.registers)
     return Launch(kernel, made.jobs, made.work, *flags, args, RowWalks(steps, table))
 
@@ -112,7 +118,7 @@ def plan(pool: PoolProblem, listed: int, bands: FlaggedBands) -> DirectPlan:
     is_wide = running_max.is_wide(read + places, size)
     params = DirectPoolParams(
         pool_size(pool), plane_large(plane), plane_rows(plane), outer_places(pool), lane_places(pool),
-        lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation,
+        LaneWindows(lanes.small, lanes.large, lanes.begin, window.size, window.stride, window.dilation),
         listed, POOL_MEMORY.prefetch_distance if has_prefetch(pool) else 0, bands, nan_of(pool.mode),
         pool.elements.lowest, pool.elements.infinity,
     )  # fmt: skip
@@ -160,9 +166,9 @@ def _make_kernel(element: str, step: int, has_indices: bool, is_wide: bool, regi
         A block whose taps all fall on data loads whole vectors and compares without regard to NaN; after a NaN this
         block and the next one compare in full. Other blocks also mask padding. A last block overlaps its neighbour.
         """
-        params = args[0]
-        plane, rows, small, large, begin = params.plane, params.rows, params.small, params.large, params.begin
-        window, stride, dilation, lane_places = params.window, params.stride, params.dilation, params.lane_places
+        params, along = args[0], args[0].lanes
+        plane, rows, small, large, begin = params.plane, params.rows, along.small, along.large, along.begin
+        window, stride, dilation, lane_places = along.window, along.stride, along.dilation, params.lane_places
         outer_places, prefetch_distance = params.outer_places, params.prefetch_distance
         nan = params.nan
         starts, places = np.empty(params.listed, np.int64), np.empty(params.listed, np.int64)

@@ -89,7 +89,7 @@ def is_worthwhile(pool: PoolProblem) -> bool:
 def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
     """The call that writes all planes; with `bands`, those that have one of the flags after the indices."""
     made, flags = plan(pool, bands or UNFLAGGED), (0,) if bands is None else ()
-    args = record(made.params, flagged=record(UNFLAGGED).dtype)
+    args = record(made.params)
     kernel = _make_kernel(pool.elements.bits, pool.has_indices)
     return Launch(kernel, made.jobs, made.work, *flags, args, made.tables)
 

@@ -52,16 +52,22 @@ COMMON_WINDOWS = ((2, 1), (3, 1), (5, 1), (7, 1), (9, 1), (13, 1), (3, 2), (4, 2
 """Sizes and strides of square windows whose kernels are shipped."""
 
 
+class RollingPlane(NamedTuple):
+    """Sizes of a plane."""
+
+    height: int  # rows of x
+    width: int  # columns of x
+    small_height: int  # rows of y
+    small_width: int  # columns of y
+    top: int  # padding before the first row
+    left: int  # padding before the first column
+
+
 class RollingPoolParams(NamedTuple):
     """Arguments of a call."""
 
     elements: int  # of x
-    height: int  # rows of a plane of x
-    width: int  # its columns
-    small_height: int  # rows of a plane of y
-    small_width: int  # its columns
-    top: int  # padding before the first row
-    left: int  # padding before the first column
+    plane: RollingPlane
     bands: int  # of a plane
     band_height: int  # rows of y in a band
     outer_places: int  # from one plane to the next, as indices count; 0 where they count inside their own plane
@@ -135,7 +141,8 @@ def plan(pool: PoolProblem) -> tuple[RollingPoolParams, int]:
     blocks = -(-columns.small // compare_lanes(element))
     is_non_temporal = is_far(pool) and pool.mode.is_recycled and indices_fill_lines(columns.small, element)
     params = RollingPoolParams(
-        pool_size(pool), rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin,
+        pool_size(pool),
+        RollingPlane(rows.large, columns.large, rows.small, columns.small, rows.begin, columns.begin),
         count, height, outer_places(pool), rows.window.stride * columns.large * size // blocks,
         is_far(pool) or (has_prefetch(pool) and not pool.has_indices),  # indices are stored for longer
         is_non_temporal, pool.elements.infinity, nan_of(pool.mode),
@@ -170,9 +177,9 @@ def _make_kernel(element: str, depth: int, taps: int, step: int, has_indices: bo
 
         A last block overlaps its neighbour. A block with NaN is pooled again in full, and the next one in full at once.
         """
-        params = args[0]
-        height, width, small_height, small = params.height, params.width, params.small_height, params.small_width
-        top, left, bands, band_height = params.top, params.left, params.bands, params.band_height
+        params, sizes = args[0], args[0].plane
+        height, width, small_height, small = sizes.height, sizes.width, sizes.small_height, sizes.small_width
+        top, left, bands, band_height = sizes.top, sizes.left, params.bands, params.band_height
         elements, outer_places, nan = params.elements, params.outer_places, params.nan
         prefetch_bytes, has_prefetch = params.prefetch_bytes, params.has_prefetch
         indices_non_temporal = params.indices_non_temporal and vec.address_of(indices) % CACHE_LINE == 0

@@ -71,14 +71,10 @@ def launch(pool: PoolProblem) -> "PaddingGuard":
 def plan(pool: PoolProblem, strips: StripParams) -> tuple[SeparablePoolParams, int, FlaggedBands]:
     """The arguments, without `fill`, and the jobs of the call that pools all planes; the bands that may have a flag."""
     distance, lanes = POOL_MEMORY.prefetch_distance if has_prefetch(pool) else 0, pool.plane.lanes.small
-    params = SeparablePoolParams(
-        strips.plane, strips.outputs, strips.strips, strips.strip_rows, strips.strip_elements, strips.strip_outputs,
-        strips.used_rows, strips.last_used_rows, strips.counts_planes, strips.line_pitch, strips.even, strips.odd,
-        strips.row_elements, strips.row_start, strips.line_rows, strips.line_size, strips.shift, strips.pooled_size,
-        strips.pooled_pitch, strips.has_channels, distance, nan_of(pool.mode), pool.elements.infinity, 0,
-    )  # fmt: skip
-    jobs = pool_size(pool) // strips.plane * strips.strips
-    return params, jobs, FlaggedBands(strips.strip_outputs // lanes, strips.strips, strips.outputs // lanes)
+    params = SeparablePoolParams(strips, distance, nan_of(pool.mode), pool.elements.infinity, 0)
+    planes = strips.planes
+    jobs = pool_size(pool) // planes.plane * planes.strips
+    return params, jobs, FlaggedBands(planes.strip_outputs // lanes, planes.strips, planes.outputs // lanes)
 
 
 class PaddingGuard:
@@ -161,8 +157,8 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
         params, starts, row_places, lane_places = args[0], tables.starts, tables.row_places, tables.lane_places
         tap_bytes, tap_places = tables.tap_bytes, tables.tap_places
         line_reductions, plane_reductions = tables.line_reductions, tables.plane_reductions
-        strips, line_rows = params.strips, params.line_rows
-        line_size, pooled_size = params.line_size, params.pooled_size
+        sizes, planes, layout = params.strips, params.strips.planes, params.strips.lines
+        strips, line_rows, line_size, pooled_size = planes.strips, layout.line_rows, layout.line_size, sizes.pooled_size
         lines, line_places = np.empty(2 * line_size, compare_type), np.empty(line_size * counts, place)
         pooled, places = np.empty(2 * pooled_size, compare_type), np.empty(2 * pooled_size * counts, place)
         lines[:] = params.fill
@@ -171,46 +167,48 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
         for job in range(first, stop):
             outer, strip = job // strips, job % strips
             part = 1 if strip == strips - 1 else 0
-            used = params.last_used_rows if part else params.used_rows
-            begin = outer * params.plane + strip * params.strip_elements
+            used = planes.last_used_rows if part else planes.used_rows
+            begin = outer * planes.plane + strip * planes.strip_elements
             # Addresses are taken here, for every job: Numba frees an array after the last line that names it.
-            laid, to_places = steps.aligned(lines) + params.shift * width, steps.aligned(places) - steps.aligned(pooled)
+            laid, to_places = steps.aligned(lines) + layout.shift * width, steps.aligned(places) - steps.aligned(pooled)
             line = steps.BufferRef(laid, zero)
             chained = steps.BufferRef(laid + line_size * width, steps.aligned(line_places) - laid - line_size * width)
             near, far, met = steps.aligned(pooled), steps.aligned(pooled) + pooled_size * width, False
             for done in range(0, used, line_rows):
-                rows, now = min(line_rows, used - done), strip * params.strip_rows + done
+                rows, now = min(line_rows, used - done), strip * planes.strip_rows + done
                 has_nan = steps.lay_out(vec.address_of(x) + begin * size, laid, starts, now, rows, params, laid_out)
                 met |= has_nan
                 taps = steps.TapTable(tap_bytes, tap_places, params.nan if has_nan else IGNORED)
-                to = steps.BufferRef(near + done * params.pooled_pitch * width, to_places)
+                to = steps.BufferRef(near + done * sizes.pooled_pitch * width, to_places)
                 base_places = steps.RowPlaces(vec.address_of(row_places) + now * width, zero)
-                if params.has_channels:
+                if sizes.has_channels:
                     base_places = steps.RowPlaces(vec.address_of(lane_places), np.int64(row_places[now]))
-                    rows = out.rows
+                    rows = out.rows.number
                 if last_line == 0:
                     steps.combine(line, to, out, rows, base_places, taps, only)
                 else:
                     reduction = line_reductions[0]
-                    count = reduction.rows if params.has_channels else rows
+                    count = reduction.rows.number if sizes.has_channels else rows
                     steps.combine(line, chained, reduction, count, base_places, taps, first_of_many)
                     for number in range(1, last_line):
                         reduction = line_reductions[number]
-                        steps.combine(chained, chained, reduction, reduction.rows, nowhere, taps, carried)
+                        steps.combine(chained, chained, reduction, reduction.rows.number, nowhere, taps, carried)
                     steps.combine(chained, to, out, rows, nowhere, taps, final)
             taps = steps.TapTable(tap_bytes, tap_places, params.nan if met else IGNORED)
             for number in range(last_plane):
                 reduction = plane_reductions[part, number]
                 to = steps.BufferRef(near if reduction.in_place else far, to_places)
-                steps.combine(steps.BufferRef(near, to_places), to, reduction, reduction.rows, nowhere, taps, carried)
+                steps.combine(
+                    steps.BufferRef(near, to_places), to, reduction, reduction.rows.number, nowhere, taps, carried
+                )
                 if not reduction.in_place:
                     near, far = far, near
-            target = outer * params.outputs + strip * params.strip_outputs
+            target = outer * planes.outputs + strip * planes.strip_outputs
             reduction = plane_reductions[part, last_plane]
             outputs = steps.StripOutputs(
                 y=vec.address_of(y) + target * size, indices=vec.address_of(indices) + target * 8,
                 total=reduction.total,
-                place=begin if params.counts_planes else 0, fill=params.fill,
+                place=begin if planes.counts_planes else 0, fill=params.fill,
             )  # fmt: skip
             is_open = steps.store_outputs(steps.BufferRef(near, to_places), outputs, reduction, taps, last)
             flags[job] = is_open

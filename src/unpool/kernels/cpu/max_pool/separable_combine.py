@@ -99,12 +99,12 @@ def lay_out(plane, laid, starts, first, rows, params, static):
     to_next = two * width // phases
 
     def write(plane, laid, starts, first, rows, params, static):
-        pitch, low, count = params.line_pitch, params.even, params.row_elements
-        infinity, prefetch_distance = params.infinity, params.prefetch_distance
-        source = plane + params.row_start * size
+        lines, infinity, prefetch_distance = params.strips.lines, params.infinity, params.prefetch_distance
+        pitch, low, count = lines.line_pitch, lines.even, lines.row_elements
+        source = plane + lines.row_start * size
         nothing, zero, ramp = vec.splat(params.fill, one), vec.splat(element(0), one), vec.count_up(types.int32, one, 1)
         nan_lanes = vec.widen_mask(has_nan(zero, zero, infinity), zero)
-        aside = (params.odd - low) * width if phases == 2 else one * width
+        aside = (lines.odd - low) * width if phases == 2 else one * width
         for number in range(rows):
             start, left = starts[np.uintp(first + number)], count
             to = laid + (number * pitch + low) * width
@@ -232,14 +232,14 @@ def combine(source, target, reduction, rows, base_places, taps, static):
 
     def walk(source, target, reduction, rows, base_places, taps, static):
         window, run = WindowTaps(reduction.first_tap, reduction.stop_tap, reduction.stride), reduction.run
-        row_in, row_out, blocks = reduction.row_in * width, reduction.row_out * width, (run - 1) // one + 1
+        row_in, row_out, blocks = reduction.rows.read * width, reduction.rows.written * width, (run - 1) // one + 1
         step_in, step_out, step_places = one * reduction.stride * width, one * width, place(one * reduction.lane_places)
         last_left = run - (blocks - 1) * one
         last_place = place(base_places.more + (blocks - 1) * one * reduction.lane_places)
         ramp = vec.count_up(place, one, 1) * vec.splat(place(reduction.lane_places), one)
-        for group in range(reduction.groups):
-            group_near = source.address + group * reduction.group_in * width + (blocks - 1) * step_in
-            group_far = target.address + group * reduction.group_out * width + (blocks - 1) * step_out
+        for group in range(reduction.groups.number):
+            group_near = source.address + group * reduction.groups.read * width + (blocks - 1) * step_in
+            group_far = target.address + group * reduction.groups.written * width + (blocks - 1) * step_out
             row = 0
             if step:
                 while row + together <= rows:
@@ -283,14 +283,14 @@ def store_outputs(source, outputs, reduction, taps, static):
     together = SEPARABLE_POOL.rows
 
     def walk(source, outputs, reduction, taps, static):
-        window, rows = WindowTaps(reduction.first_tap, reduction.stop_tap, 1), reduction.rows
-        row_in, row_out, end = reduction.row_in * width, reduction.row_out, (reduction.run - 1) // one * one
+        window, rows = WindowTaps(reduction.first_tap, reduction.stop_tap, 1), reduction.rows.number
+        row_in, row_out, end = reduction.rows.read * width, reduction.rows.written, (reduction.run - 1) // one * one
         total, nan, is_odd = outputs.total, taps.nan, False
-        for group in range(reduction.groups):
+        for group in range(reduction.groups.number):
             row = 0
             while row < rows:
-                near = source.address + group * reduction.group_in * width + row * row_in + end * width
-                target, left = group * reduction.group_out + row * row_out + end, reduction.run - end
+                near = source.address + group * reduction.groups.read * width + row * row_in + end * width
+                target, left = group * reduction.groups.written + row * row_out + end, reduction.run - end
                 for _block in range(0, end + 1, one):
                     if row + together <= rows and target + (together - 1) * row_out + one <= total:
                         place = BufferRef(near, source.to_places)

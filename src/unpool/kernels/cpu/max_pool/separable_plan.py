@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from unpool.geometry import Axis, Window, reach
 from unpool.kernels.cpu.axes import axis_at, large_sizes, prepend, small_sizes
+from unpool.kernels.cpu.machine.jit import record_type
 from unpool.kernels.cpu.max_pool.elements import compare_lanes, compare_size
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes, spatial_axes
 from unpool.kernels.cpu.tuning import CACHE_LINE, SEPARABLE_POOL
@@ -24,43 +25,53 @@ MAX_PLACES = 2**31 - 1  # elements of planes that are pooled together: places ar
 Table = npt.NDArray[np.signedinteger]
 
 
+class Repeated(NamedTuple):
+    """Parts of a reduction at equal distances."""
+
+    number: int  # of parts
+    read: int  # elements from one to the next, where they are read
+    written: int  # the same where they are written
+
+
 class Reduction(NamedTuple):
     """A row of a table of reductions.
 
-    Group g and row r start at element g * group_in + r * row_in, and go to g * group_out + r * row_out.
+    Group g and row r start at element g * groups.read + r * rows.read, and go to g * groups.written + r * rows.written.
     """
 
     first_tap: int  # row of the table of taps
-    stop_tap: int  # the one after the last
-    rows: int  # of every group
-    row_in: int  # elements from row to row, where they are read
-    row_out: int  # the same where they are written
+    stop_tap: int  # end of its taps there
+    rows: Repeated  # of every group
     run: int  # windows of a row
-    stride: int = 1  # elements from window to window
-    lane_places: int = 0  # places from window to window
-    groups: int = 1  # number of groups
-    group_in: int = 0  # elements from group to group, where they are read
-    group_out: int = 0  # the same where they are written
-    total: int = 0  # of the last reduction, the results of a strip
-    in_place: int = 0  # 1 where results replace what is read, otherwise 0
+    stride: int  # elements from window to window
+    lane_places: int  # places from window to window
+    groups: Repeated
+    total: int  # of the last reduction, the results of a strip
+    in_place: int  # 1 where results replace what is read, otherwise 0
 
 
-REDUCTION = np.dtype([(name, np.int64) for name in Reduction._fields])
-_FIELDS = len(Reduction._fields)
+ONE_GROUP = Repeated(1, 0, 0)
+REDUCTION = record_type(Reduction)
+_FIELDS = REDUCTION.itemsize // 8
 
 
-class StripParams(NamedTuple):
+class PlaneStrips(NamedTuple):
     """Strips of planes. Where small planes are put together, all of them count as one plane."""
 
     plane: int  # elements of x in a plane
     outputs: int  # elements of y in a plane
-    strips: int  # of a plane
+    strips: int  # number of strips in a plane
     strip_rows: int  # padded rows from one strip to the next
     strip_elements: int  # elements of x from one strip to the next
     strip_outputs: int  # elements of y from one strip to the next
     used_rows: int  # padded rows of a strip
     last_used_rows: int  # padded rows of the last strip of a plane
     counts_planes: bool  # whether places count in the whole tensor, rather than inside their own plane
+
+
+class LineLayout(NamedTuple):
+    """Rows that are laid out as lines, some at a time."""
+
     line_pitch: int  # elements from one laid out row to the next
     even: int  # begin of the data in a laid out row; with two phases, of the even elements
     odd: int  # with two phases, begin of the odd elements
@@ -69,34 +80,22 @@ class StripParams(NamedTuple):
     line_rows: int  # rows that are laid out at a time
     line_size: int  # elements of them
     shift: int  # elements before the first of them, so that data start with a line of the cache
+
+
+class StripParams(NamedTuple):
+    """What a call works on at a time."""
+
+    planes: PlaneStrips
+    lines: LineLayout
     pooled_size: int  # elements of the pooled rows of one strip
     pooled_pitch: int  # elements from one of them to the next
     has_channels: bool  # whether there are channels
 
 
 class SeparablePoolParams(NamedTuple):
-    """Arguments of a call. Where small planes are put together, all of them count as one plane."""
+    """Arguments of a call."""
 
-    plane: int  # elements of x in a plane
-    outputs: int  # elements of y in a plane
-    strips: int  # of a plane
-    strip_rows: int  # padded rows from one strip to the next
-    strip_elements: int  # elements of x from one strip to the next
-    strip_outputs: int  # elements of y from one strip to the next
-    used_rows: int  # padded rows of a strip
-    last_used_rows: int  # padded rows of the last strip of a plane
-    counts_planes: bool  # whether places count in the whole tensor, rather than inside their own plane
-    line_pitch: int  # elements from one laid out row to the next
-    even: int  # begin of the data in a laid out row; with two phases, of the even elements
-    odd: int  # with two phases, begin of the odd elements
-    row_elements: int  # elements of x in a laid out row
-    row_start: int  # the element of x's row that they begin with
-    line_rows: int  # rows that are laid out at a time
-    line_size: int  # elements of them
-    shift: int  # elements before the first of them, so that data start with a line of the cache
-    pooled_size: int  # elements of the pooled rows of one strip
-    pooled_pitch: int  # elements from one of them to the next
-    has_channels: bool  # whether there are channels
+    strips: StripParams
     prefetch_distance: int = 0  # bytes; 0 for no prefetch
     nan: int = 0  # FIRST or LAST, the NaN whose index is found
     infinity: int = 0  # bits of +infinity, of 16-bit floats
@@ -243,14 +242,16 @@ def make_strips(plane: PlaneAxes, element: Any, has_indices: bool, outer: int, p
     starts, elements = _padded_starts(axes, inner), large_sizes(axes, 1) * inner
     places = starts % elements if per_plane and planes > 1 else starts
     apart = last.window.stride if line_count == 1 else 1
-    params = StripParams(
+    strips_of_planes = PlaneStrips(
         outer * elements if planes > 1 else first.large * elements, (outer if planes > 1 else first.small) * after,
         strips, 0 if planes > 1 else height * first.window.stride * rest,
-        planes * elements if planes > 1 else 0, height * after,
-        depth * rest, last_depth * rest, not per_plane, line.pitch, line.even, line.odd,
-        count, (low - last.begin) * inner, line_rows, line_rows * line.pitch + slack, -line.even % whole,
-        most_depth * rest * pooled + slack, pooled, inner > 1,
+        planes * elements if planes > 1 else 0, height * after, depth * rest, last_depth * rest, not per_plane,
     )  # fmt: skip
+    layout = LineLayout(
+        line.pitch, line.even, line.odd, count, (low - last.begin) * inner, line_rows, line_rows * line.pitch + slack,
+        -line.even % whole,
+    )  # fmt: skip
+    params = StripParams(strips_of_planes, layout, most_depth * rest * pooled + slack, pooled, inner > 1)
     return params, SeparablePoolTables(
         starts, places // inner - last.begin, np.arange(padded if inner > 1 else 0) * apart,
         taps[:tap_count, 0] * width, taps[:tap_count, 1].copy(),
@@ -308,8 +309,13 @@ def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
 @jit_inline
 def _put(table: Any, number: int, reduction: Reduction) -> None:
     """Write a row of a table of reductions."""
+    rows, groups = reduction.rows, reduction.groups
+    fields = (
+        reduction.first_tap, reduction.stop_tap, rows.number, rows.read, rows.written, reduction.run, reduction.stride,
+        reduction.lane_places, groups.number, groups.read, groups.written, reduction.total, reduction.in_place,
+    )  # fmt: skip
     for field in range(_FIELDS):
-        table[number, field] = reduction[field]
+        table[number, field] = fields[field]
 
 
 @jit_inline
@@ -328,14 +334,17 @@ def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes: Any, li
             taps[used + tap, 0] = tap * distance * inner
             taps[used + tap, 1] = tap * distance
         reached = 3 * distance
+        end = used + 4
         if number > 0:
-            run = rows * pitch - reached * inner
-            _put(table, number, Reduction(used, used + 4, -(-run // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, 0, 1))
+            parts = Repeated(-(-(rows * pitch - reached * inner) // lanes), lanes, lanes)
+            made = Reduction(used, end, parts, lanes, 1, 0, ONE_GROUP, 0, 1)
         elif inner > 1:
-            run = padded - reached
-            _put(table, number, Reduction(used, used + 4, run, inner, inner, inner, 1, channel_places, 1, 0, 0, 0, 0))
+            parts = Repeated(padded - reached, inner, inner)
+            made = Reduction(used, end, parts, inner, 1, channel_places, ONE_GROUP, 0, 0)
         else:
-            _put(table, number, Reduction(used, used + 4, rows, pitch, pitch, padded - reached, 1, 1, 1, 0, 0, 0, 0))
+            parts = Repeated(rows, pitch, pitch)
+            made = Reduction(used, end, parts, padded - reached, 1, 1, ONE_GROUP, 0, 0)
+        _put(table, number, made)
         used += 4
     for tap in range(last):
         at = (tap * covered if tap < last - 1 else axis.window.size - covered) * dilation
@@ -343,10 +352,12 @@ def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes: Any, li
         taps[used + tap, 1] = at
     stop, step = used + last, 1 if line.apart else stride
     if inner > 1:
-        apart = stride * inner
-        _put(table, count, Reduction(used, stop, small, apart, inner, inner, 1, channel_places, 1, 0, 0, 0, 0))
+        made = Reduction(
+            used, stop, Repeated(small, stride * inner, inner), inner, 1, channel_places, ONE_GROUP, 0, 0
+        )  # fmt: skip
     else:
-        _put(table, count, Reduction(used, stop, rows, pitch, pooled, small, step, stride, 1, 0, 0, 0, 0))
+        made = Reduction(used, stop, Repeated(rows, pitch, pooled), small, step, stride, ONE_GROUP, 0, 0)
+    _put(table, count, made)
     return count + 1, stop
 
 
@@ -375,24 +386,22 @@ def _plane_reductions(axes: Any, inner: int, strip: Any, taps: Any, used: int, t
                 taps[used + tap, 0] = (tap << 2 * step) * window.dilation * pitch
                 taps[used + tap, 1] = tap << 2 * step
             there = (rows * padded - (3 << 2 * step) * window.dilation) * pitch
-            _put(
-                table, written,
-                Reduction(used, used + 4, -(-there // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, 0, 1),
-            )  # fmt: skip
+            parts = Repeated(-(-there // lanes), lanes, lanes)
+            _put(table, written, Reduction(used, used + 4, parts, lanes, 1, 0, ONE_GROUP, 0, 1))
             used, written = used + 4, written + 1
         for tap in range(last):
             at = tap * covered if tap < last - 1 else window.size - covered
             taps[used + tap, 0] = at * window.dilation * pitch
             taps[used + tap, 1] = at
         stop, group_in, group_out = used + last, padded * pitch, small * run
-        total = rows * group_out
+        total, groups = rows * group_out, Repeated(rows, group_in, group_out)
         if window.stride > 1:
             apart = window.stride * pitch
-            made = Reduction(used, stop, small, apart, run, run, 1, 0, rows, group_in, group_out, total, 0)
+            made = Reduction(used, stop, Repeated(small, apart, run), run, 1, 0, groups, total, 0)
         elif rows == 1:
-            made = Reduction(used, stop, -(-total // lanes), lanes, lanes, lanes, 1, 0, 1, 0, 0, total, 0)
+            made = Reduction(used, stop, Repeated(-(-total // lanes), lanes, lanes), lanes, 1, 0, ONE_GROUP, total, 0)
         else:
-            made = Reduction(used, stop, rows, group_in, group_out, group_out, 1, 0, 1, 0, 0, total, 0)
+            made = Reduction(used, stop, Repeated(rows, group_in, group_out), group_out, 1, 0, ONE_GROUP, total, 0)
         _put(table, written, made)
         used, written = stop, written + 1
     return written, used

@@ -232,12 +232,12 @@ def _add_tiles(blob: Any, pool: PoolProblem, tiling: Any, places: int) -> None:
 @jit_inline
 def _add_rolling(blob: Any, pool: PoolProblem, places: int) -> None:
     params, jobs = rolling.plan(pool)
-    record = np.zeros(16, np.int64)
+    record, sizes = np.zeros(16, np.int64), params.plane
     at = plan.add_fields(
         record, 0,
         (
-            params.elements, params.height, params.width, params.small_height, params.small_width, params.top,
-            params.left, params.bands, params.band_height, params.outer_places, params.prefetch_bytes,
+            params.elements, sizes.height, sizes.width, sizes.small_height, sizes.small_width, sizes.top,
+            sizes.left, params.bands, params.band_height, params.outer_places, params.prefetch_bytes,
         ),
     )  # fmt: skip
     at = plan.add_field(record, at, int(params.has_prefetch), 1)
@@ -258,23 +258,24 @@ def _add_separable(blob: Any, pool: PoolProblem, places: int, is_shared: bool) -
     element, axes = pool.elements.bits, pool.plane.leading
     strips, tables = separable_plan.make_strips(pool.plane, element, pool.has_indices, pool.outer, pool.mode.per_plane)
     params, jobs, bands = separable.plan(pool, strips)
+    planes, lines = strips.planes, strips.lines
     record, width = np.zeros(32, np.int64), compare_size(element)
     at = plan.add_fields(
         record, 0,
         (
-            params.plane, params.outputs, params.strips, params.strip_rows, params.strip_elements,
-            params.strip_outputs, params.used_rows, params.last_used_rows,
+            planes.plane, planes.outputs, planes.strips, planes.strip_rows, planes.strip_elements,
+            planes.strip_outputs, planes.used_rows, planes.last_used_rows,
         ),
     )  # fmt: skip
-    at = plan.add_field(record, at, int(params.counts_planes), 1)
+    at = plan.add_field(record, at, int(planes.counts_planes), 1)
     at = plan.add_fields(
         record, at + -at % 8,
         (
-            params.line_pitch, params.even, params.odd, params.row_elements, params.row_start, params.line_rows,
-            params.line_size, params.shift, params.pooled_size, params.pooled_pitch,
+            lines.line_pitch, lines.even, lines.odd, lines.row_elements, lines.row_start, lines.line_rows,
+            lines.line_size, lines.shift, strips.pooled_size, strips.pooled_pitch,
         ),
     )  # fmt: skip
-    at = plan.add_field(record, at, int(params.has_channels), 1)
+    at = plan.add_field(record, at, int(strips.has_channels), 1)
     at = plan.add_fields(record, at + -at % 8, (params.prefetch_distance, params.nan, params.infinity))
     at = plan.add_field(record, at, separable.fill_bits(element, pool.elements.lowest, pool.has_indices), width)
     flags = np.empty(1, np.int64)
@@ -313,12 +314,12 @@ def _add_flags(blob: Any, has_flags: bool) -> None:
 def _add_direct(blob: Any, pool: PoolProblem, places: int, bands: FlaggedBands, has_flags: bool) -> None:
     steps, table, listed = direct.row_walks(pool.plane)
     made, size = direct.plan(pool, listed, bands), element_size(pool.elements)
-    params, record = made.params, np.zeros(24, np.int64)
+    params, lanes, record = made.params, made.params.lanes, np.zeros(24, np.int64)
     at = plan.add_fields(
         record, 0,
         (
-            params.elements, params.plane, params.rows, params.outer_places, params.lane_places, params.small,
-            params.large, params.begin, params.window, params.stride, params.dilation, params.listed,
+            params.elements, params.plane, params.rows, params.outer_places, params.lane_places, lanes.small,
+            lanes.large, lanes.begin, lanes.window, lanes.stride, lanes.dilation, params.listed,
             params.prefetch_distance, bands.rows, bands.in_group, bands.group_rows, params.nan,
         ),
     )  # fmt: skip
