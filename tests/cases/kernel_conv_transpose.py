@@ -19,6 +19,7 @@ from unpool.kernels.cpu.conv_transpose import named, phases_plan, winograd, wino
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, depth_axis, find_tiling, tiling_of
 from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanMemory
+from unpool.kernels.cpu.tuning import PHASES_SIZES, WINOGRAD, WINOGRAD_COSTS
 from unpool.operators import resolve
 
 TYPES = (np.float32, np.float64, np.float16, bfloat16)
@@ -227,16 +228,15 @@ def inaccurate_tiles(
 @contextmanager
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with the case's kernel, and split the work over threads, whatever the sizes."""
+    phases = PHASES_SIZES._replace(panel=case.panel_bytes, results=case.result_bytes)
     with (
         patch.object(conv_transpose, "algorithms", lambda work: tuple(map(named, case.algorithms(work)))),
-        patch.object(phases_plan, "PANEL_BYTES", case.panel_bytes),
-        patch.object(phases_plan, "RESULT_BYTES", case.result_bytes),
+        patch.object(phases_plan, "PHASES_SIZES", phases),
         patch.object(phases_plan, "blocking", lambda *call: case.cut(*call)),
-        patch.object(winograd, "PANEL_BYTES", case.panel_bytes),
-        patch.object(winograd, "PRODUCT_BYTES", case.result_bytes),
+        patch.object(winograd, "WINOGRAD", WINOGRAD._replace(panel=case.panel_bytes, products=case.result_bytes)),
         patch.object(winograd_accuracy, "threshold_steps", without_thresholds),
         patch.object(winograd_steps, "check_step", case.check),
-        patch.object(winograd_steps, "MAX_INACCURATE", 1),
+        patch.object(winograd_steps, "WINOGRAD_COSTS", WINOGRAD_COSTS._replace(inaccurate=1)),
         eager_threads(),
     ):
         execute.clear_cache()

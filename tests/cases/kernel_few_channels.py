@@ -12,6 +12,7 @@ from tests.cases.kernel_conv_transpose import ACTIVATIONS, GrowthCase, conv_tran
 from tests.cases.kernel_pools import eager_threads
 from unpool import execute
 from unpool.kernels.cpu.conv_transpose import direct
+from unpool.kernels.cpu.tuning import DIRECT_CONV
 
 STRIDES = (1, 2, 4, 8)
 
@@ -39,10 +40,10 @@ def direct_case(number: int) -> GrowthCase:
 @contextmanager
 def forced(case: GrowthCase) -> Iterator[None]:
     """Compute with this kernel, in small bands and pieces, and split the work over threads."""
+    steps = 64 if case.result_bytes == 1 else 2048
     with (
         conv_transpose_cases.chosen("direct"),
-        patch.object(direct, "PANEL_BYTES", case.panel_bytes),
-        patch.object(direct, "MOST_STEPS", 64 if case.result_bytes == 1 else 2048),
+        patch.object(direct, "DIRECT_CONV", DIRECT_CONV._replace(panel=case.panel_bytes, steps=steps)),
         eager_threads(),
     ):
         execute.clear_cache()

@@ -18,6 +18,7 @@ from unpool import execute
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.conv_transpose import amx
 from unpool.kernels.cpu.machine import host, libraries
+from unpool.kernels.cpu.tuning import AMX_SIZES
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import resolve
 
@@ -62,9 +63,8 @@ def case_of(number: int) -> AmxCase:
 def test_integers_are_exact(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """For any rank, stride, dilation, cut, group, layout and activation, however work is cut, on 1 and 2 threads."""
     small = np.random.default_rng([number, 3]).choice((1, 1 << 14, 1 << 19), 2)
-    monkeypatch.setattr(amx, "PANEL_BYTES", int(small[0]))
-    monkeypatch.setattr(amx, "RESULT_BYTES", int(small[1]))
-    monkeypatch.setattr(amx, "STEPS_TOGETHER", number % 4 + 1)
+    sizes = AMX_SIZES._replace(panel=int(small[0]), results=int(small[1]), together=number % 4 + 1)
+    monkeypatch.setattr(amx, "AMX_SIZES", sizes)
     amx.plan_of.cache_clear()
     try:
         case = case_of(number)
@@ -131,7 +131,7 @@ def test_small_inputs_are_found(value: float, place: tuple[int, ...]) -> None:
     x[place] = value
     expected = computed(x, w, ("phases",), strides=[2, 2])
     for threads in (1, 2):
-        with patch.object(amx, "JOBS_PER_THREAD", 6):
+        with patch.object(amx, "AMX_SIZES", AMX_SIZES._replace(jobs_per_thread=6)):
             y = computed(x, w, ("amx", "phases"), threads, strides=[2, 2])
         np.testing.assert_array_equal(y.view(np.uint16), expected.view(np.uint16))
 
@@ -161,7 +161,7 @@ def test_infinity_and_nan_stay_in_their_windows() -> None:
 
 @needs_amx
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e4])
-@pytest.mark.parametrize("tiles", [amx.MAX_STEPS // 2, amx.MAX_STEPS // 2 + 1, 145, 640])
+@pytest.mark.parametrize("tiles", [AMX_SIZES.steps // 2, AMX_SIZES.steps // 2 + 1, 145, 640])
 def test_errors_of_long_sums(tiles: int, scale: float) -> None:
     """The longest sums of one run, and those of several, keep to the bound of Rule 8.1, on any number of threads."""
     rng = np.random.default_rng(6)

@@ -56,7 +56,7 @@ def test_many_weights_are_packed_as_few(monkeypatch, channels, maps, window):
     axes = (Axis(30, 15, Window(window, 2), 1), Axis(30, 15, Window(window, 2), 0))
     cut = phases_plan.blocking(axes, channels, maps, 4)._replace(tile=0)
     expected = phases_pack.pack(w, cut, 2)
-    monkeypatch.setattr(phases_pack, "MANY_ONCE", 0)
+    monkeypatch.setattr(phases_pack, "PACKING", phases_pack.PACKING._replace(weights_once=0))
     for at_end in (False, True):
         with eager_threads():
             np.testing.assert_array_equal(phases_pack.pack(beside_guard(w, at_end=at_end), cut, 2, 2), expected)

@@ -9,13 +9,14 @@ from tests.cases.kernel_conv_transpose import by_rows, inaccurate_tiles, problem
 from tests.cases.kernel_paths import PATHS
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import dispatch as router
-from unpool.kernels.cpu.conv_transpose import named, winograd, winograd_kernel
+from unpool.kernels.cpu.conv_transpose import named, winograd
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import (
     accuracy_thresholds,
 )
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, find_tiling, flatten_depth, tiling_of
 from unpool.kernels.cpu.machine.host import vector_bytes
+from unpool.kernels.cpu.tuning import WINOGRAD
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
@@ -118,7 +119,7 @@ def test_other_windows_are_refused(axes: tuple[Axis, ...]) -> None:
     assert winograd.cost(axes, 1, 64, 64, 4, is_cached=True) == math.inf
 
 
-@pytest.mark.parametrize("channels", [1, 512, winograd.MOST_CHANNELS])
+@pytest.mark.parametrize("channels", [1, 512, WINOGRAD.channels])
 @pytest.mark.parametrize("size", [3, 4, 8])
 def test_workspace_is_bounded(channels: int, size: int) -> None:
     """A thread's three arrays, as the module's text has them, take at most 32 MiB."""
@@ -145,8 +146,8 @@ def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch,
         panels.append(winograd.choose_blocks(work, 1).block * 16 * channels * 4)
 
     far, near = panels
-    assert near <= max(winograd.NEAR_BYTES, winograd_kernel.VECTORS * vector_bytes() * 16 * channels)
-    assert near <= far <= max(winograd.PANEL_BYTES, winograd_kernel.VECTORS * vector_bytes() * 16 * channels)
+    assert near <= max(WINOGRAD.near, WINOGRAD.tile_vectors * vector_bytes() * 16 * channels)
+    assert near <= far <= max(WINOGRAD.panel, WINOGRAD.tile_vectors * vector_bytes() * 16 * channels)
     assert near < far or channels == 1024
 
 

@@ -68,7 +68,7 @@ def unpool_again() -> None:
 def deconvolve() -> None:
     """Transposed convolution by phases, by Winograd's tiles, directly, by rows and of points."""
     x, w = np.ones((1, 32, 16, 16), np.float32), np.ones((32, 32, 4, 4), np.float32)
-    with chosen("phases"), patch.object(phases_pack, "MANY", 0):
+    with chosen("phases"), patch.object(phases_pack, "PACKING", phases_pack.PACKING._replace(weights=0)):
         y = unpool.conv_transpose(x, w, strides=[2, 2], pads=[1, 1, 1, 1])
     assert y[0, 0, 15, 15] == 128
     with chosen("winograd"):

@@ -31,7 +31,7 @@ from unpool.kernels.cpu.planner.conv_transpose import plan_conv_transpose
 from unpool.kernels.cpu.planner.max_pool import plan_max_pool
 from unpool.kernels.cpu.planner.max_unpool import plan_max_unpool
 from unpool.kernels.cpu.snake import snake
-from unpool.kernels.cpu.tuning import DOUBLING_POOL
+from unpool.kernels.cpu.tuning import DOUBLING_POOL, PACKING
 
 _FLOATS = (np.float32, np.float64, np.float16)  # bfloat16 has the kernels of float16 but in ConvTranspose
 _ELEMENTS = (*_FLOATS, np.int8, np.uint8)
@@ -194,12 +194,17 @@ def _conv_transposes(fill: Fill) -> Calls:
 
 
 def _pack(w: Any, cut: phases_plan.Blocking) -> Any:
-    with patch.object(phases_pack, "MANY_ONCE", 0):
+    with _packing_in_kernels():
         return phases_pack.pack(w, cut, 1)
+
+
+def _packing_in_kernels() -> Any:
+    """A context in which compiled code packs few weights, too."""
+    return patch.object(phases_pack, "PACKING", PACKING._replace(weights_once=0))
 
 
 def _conv_transpose(algorithm: str, x: Any, w: Any, strides: tuple[int, int], layout: Any = "NCHW") -> Any:
     only = (conv_transpose.named(algorithm),)
-    with patch.object(conv_transpose, "algorithms", lambda _: only), patch.object(phases_pack, "MANY_ONCE", 0):
+    with patch.object(conv_transpose, "algorithms", lambda _: only), _packing_in_kernels():
         kept = functional.prepare_conv_transpose(w, strides=strides, layout=layout)(x, threads=1)
         return kept, functional.conv_transpose(x, w, strides=strides, layout=layout, threads=1)

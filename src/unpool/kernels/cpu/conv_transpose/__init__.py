@@ -22,9 +22,8 @@ import numpy as np
 from unpool.kernels.cpu.conv_transpose import amx, direct, gemm_1x1, phases, rows, winograd_steps
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.tuning import ROWS_COSTS
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
-
-HOPELESS = 3  # rows that cost this many times the phases are slower on any machine
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     gemm_1x1.ALGORITHM, amx.ALGORITHM, direct.ALGORITHM, winograd_steps.ALGORITHM, phases.ALGORITHM, rows.ALGORITHM
@@ -106,5 +105,5 @@ def supported_algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]
         return (supported[0],)
     if phases.ALGORITHM not in supported:
         return tuple(supported)
-    is_hopeless = problem.group * problem.batch * rows.cost(problem) >= HOPELESS * phases.cost(problem)
+    is_hopeless = problem.group * problem.batch * rows.cost(problem) >= ROWS_COSTS.hopeless * phases.cost(problem)
     return tuple(supported[:-1] if is_hopeless else supported)

@@ -19,10 +19,8 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, specialize
 from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
+from unpool.kernels.cpu.tuning import PACKING, SUMS
 from unpool.kernels.cpu.weights import packings_of
-
-NARROW_STORE = 8  # least output channels of a group that are stored directly, channels last: fewer one by one
-CHECKED = 1 << 12  # weights that one job checks
 
 Steps = tuple[KernelStep, ...]
 NO_STEPS: Steps = ()
@@ -75,7 +73,7 @@ class Algorithm(NamedTuple):
 
 def is_narrow(problem: ConvTransposeProblem, epilogue: Epilogue) -> bool:
     """True for few output channels, channels last."""
-    return epilogue.is_channels_last and problem.maps < NARROW_STORE
+    return epilogue.is_channels_last and problem.maps < SUMS.narrow_store
 
 
 def finite(w: Any, dtype: np.dtype[Any]) -> Any:
@@ -174,7 +172,8 @@ class CallContext(NamedTuple):
     def finite_weights(self) -> tuple[Operand, Steps]:
         """The weights of a run in the type of sums; not met if one is NaN or infinite."""
         wide, steps = self.wide_weights()
-        check = Launch(_finite_check(wide.dtype), -(-wide.size // CHECKED), wide.size // VECTOR_SPEEDUP, wide.size)
+        jobs = -(-wide.size // PACKING.checked)
+        check = Launch(_finite_check(wide.dtype), jobs, wide.size // VECTOR_SPEEDUP, wide.size)
         return wide, (*steps, KernelStep(check, (wide,), (), Condition.ALL_TRUE, (1, NOT_MET)))
 
 
@@ -195,8 +194,8 @@ def _finite_check(dtype: np.dtype[Any]):
     def are_finite(values, size, first, stop):
         """True if no number of some parts is NaN or infinite: then all differences from themselves are 0."""
         zero = vec.splat(number(0), lanes)
-        total, end = zero, min(stop * CHECKED, size)
-        for place in range(first * CHECKED, end, lanes):
+        total, end = zero, min(stop * PACKING.checked, size)
+        for place in range(first * PACKING.checked, end, lanes):
             address = vec.address_of(values) + place * width
             if place + lanes <= end:
                 value = vec.load(address, element, lanes)

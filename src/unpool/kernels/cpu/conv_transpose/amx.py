@@ -12,8 +12,8 @@ least exponents of x and w, then all products, their sums, and float32's roundin
 at a number that is too small: then the call fails, and another algorithm computes it.
 
 A tile forms two sums of 16 products, adds them to each other, and then to the sum of earlier tiles: a sum of n tiles
-has an error of at most n + 17 roundings. Longer sums are formed in runs of RUN_STEPS tiles at most, which are added to
-each other: n is the length of a run then, and every run but the first adds a rounding.
+has an error of at most n + 17 roundings. Longer sums are formed in runs of `AMX_SIZES.run` tiles at most, which are
+added to each other: n is the length of a run then, and every run but the first adds a rounding.
 """
 
 import math
@@ -40,6 +40,7 @@ from unpool.kernels.cpu.machine.host import has_amx
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch, Launches, max_threads
+from unpool.kernels.cpu.tuning import AMX_COSTS, AMX_SIZES, PHASES_SIZES
 from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overload_by_type
 
 instructions = LazyModule("unpool.kernels.cpu.conv_transpose.amx_instructions")
@@ -47,19 +48,9 @@ instructions = LazyModule("unpool.kernels.cpu.conv_transpose.amx_instructions")
 ROWS, DEPTH, LANES = 16, 32, 16  # of a tile: rows of weights, channels, positions
 STEP = 2 * LANES  # positions of two tiles, which are computed together, as are two tiles of rows
 HEAD = 64  # bytes before packed weights
-MAX_STEPS = 110  # tiles of one run, and further runs: the error is less than 128 roundings, which the tests allow
-RUN_STEPS = 96  # tiles of a run of longer sums
-STEPS_TOGETHER = 8  # tiles that are added before the next positions: 16 KiB of weights stay in the first cache
-PANEL_BYTES = 3 << 18  # the pairs of a block of positions
-RESULT_BYTES = 1 << 19  # the results of a block of positions and a chunk of output channels
 BIAS = 127  # of exponents as they are stored
 LEAST_EXPONENTS = 2 * BIAS - 112  # least sum of the exponents of x and w
 LEAST_WEIGHT = BIAS - 66  # least exponent of a weight: x may then hold numbers down to 2**-46
-PAIR, SINGLE = 1 << 13, 3 << 11  # a step of two tiles of rows, or of one, in multiply-adds of float32
-SHARE = 0.7  # of the cost in float32, up to which this is faster
-SETUP = 2  # zeroing and storing sums, in steps
-JOBS_PER_THREAD = 3  # at least, where blocks stay longer than their margin
-LEAST_JOBS = 2  # of a thread, which output channels are split into where there are fewer blocks
 
 
 class AmxPlan(NamedTuple):
@@ -77,23 +68,23 @@ def plan_of(problem: ConvTransposeProblem) -> AmxPlan | None:
     grid, channels, maps = phases_plan.phase_grid(problem.axes), problem.channels // problem.group, problem.maps
     depth, phases = -(-channels // DEPTH), math.prod(grid.phases)
     runs = [_runs(len(each.offsets), depth) for each in grid.classes]
-    if max(steps + count - 1 for steps, count in runs) > MAX_STEPS:
+    if max(steps + count - 1 for steps, count in runs) > AMX_SIZES.steps:
         return None
-    chunk = maps if phases * maps * 4 * 4 * STEP <= RESULT_BYTES else 2 * ROWS * max(1, maps // (4 * ROWS))
+    chunk = maps if phases * maps * 4 * 4 * STEP <= AMX_SIZES.results else 2 * ROWS * max(1, maps // (4 * ROWS))
     tiles = -(-grid.length // STEP)
-    by_panel = (PANEL_BYTES // (2 * DEPTH * depth) - grid.margin) // STEP
-    by_result = RESULT_BYTES // (4 * phases * chunk * STEP)
+    by_panel = (AMX_SIZES.panel // (2 * DEPTH * depth) - grid.margin) // STEP
+    by_result = AMX_SIZES.results // (4 * phases * chunk * STEP)
     others = problem.batch * problem.group * -(-maps // chunk)
-    by_threads = tiles * others // (JOBS_PER_THREAD * max_threads())
+    by_threads = tiles * others // (AMX_SIZES.jobs_per_thread * max_threads())
     least = max(2, -(-grid.margin // STEP))
     most = max(1, min(by_result, max(by_panel, least), max(by_threads, least)))
     block = -(-tiles // -(-tiles // most)) * STEP
     jobs = -(-tiles * STEP // block) * others
-    if jobs < LEAST_JOBS * max_threads():
-        chunk = -(-chunk // (-(-LEAST_JOBS * max_threads() // jobs) * 2 * ROWS)) * 2 * ROWS
+    if jobs < AMX_SIZES.jobs * max_threads():
+        chunk = -(-chunk // (-(-AMX_SIZES.jobs * max_threads() // jobs) * 2 * ROWS)) * 2 * ROWS
     results = 1 + any(count > 1 for _, count in runs)
     workspace = 2 * DEPTH * depth * (block + grid.margin) + results * 4 * (phases * chunk + 2 * ROWS) * block
-    return AmxPlan(grid, depth, block, chunk) if workspace <= phases_plan.WORKSPACE_BYTES else None
+    return AmxPlan(grid, depth, block, chunk) if workspace <= PHASES_SIZES.workspace else None
 
 
 def cost(problem: ConvTransposeProblem) -> float:
@@ -103,9 +94,10 @@ def cost(problem: ConvTransposeProblem) -> float:
         return math.inf
     each = 0
     for kind in plan.grid.classes:
-        rows, steps = len(kind.phases) * problem.maps, len(kind.offsets) * plan.depth + SETUP
+        rows, steps = len(kind.phases) * problem.maps, len(kind.offsets) * plan.depth + AMX_COSTS.setup
         pairs = -(-rows // (2 * ROWS))
-        each += steps * (pairs * PAIR - (PAIR - SINGLE if rows <= 2 * ROWS * pairs - ROWS else 0))
+        is_half = rows <= 2 * ROWS * pairs - ROWS  # the last pair has one tile
+        each += steps * (pairs * AMX_COSTS.pair - (AMX_COSTS.pair - AMX_COSTS.single if is_half else 0))
     return problem.batch * problem.group * -(-plan.grid.length // STEP) * each
 
 
@@ -156,7 +148,7 @@ def _pack_class(part: Any, kind: phases_plan.PhaseClass, depth: int) -> Any:
 
 def _steps_together(taps: int) -> int:
     """Tiles of channels in a part of the sum."""
-    return max(1, STEPS_TOGETHER // max(1, taps))
+    return max(1, AMX_SIZES.together // max(1, taps))
 
 
 def _runs(taps: int, depth: int) -> tuple[int, int]:
@@ -169,7 +161,7 @@ def _runs(taps: int, depth: int) -> tuple[int, int]:
 @jit_inline
 def parts_in_run(taps, depth, deep):
     """Parts of `deep` tiles of channels that are added to each other in tiles, of a sum of `depth` of them."""
-    return -(-depth // deep) if taps * depth <= MAX_STEPS else max(1, RUN_STEPS // (taps * deep))
+    return -(-depth // deep) if taps * depth <= AMX_SIZES.steps else max(1, AMX_SIZES.run // (taps * deep))
 
 
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
@@ -224,7 +216,7 @@ def _make_kernel(compute: np.dtype[Any]):
         results = np.empty((slots.size * chunk + 2 * ROWS) * block + LANES, element)
         has_runs = False
         for number in range(kinds.shape[0]):
-            has_runs |= kinds[number].taps * depth > MAX_STEPS
+            has_runs |= kinds[number].taps * depth > AMX_SIZES.steps
         run_sums = np.empty(results.size if has_runs else LANES, element)
         stage = np.empty(min(params.large, block * params.stride) + 8 * LANES, element)
         places = np.empty(slots.size + LANES, np.int64)
@@ -402,7 +394,7 @@ def _supports(problem: ConvTransposeProblem) -> bool:
 
 def _is_faster(problem: ConvTransposeProblem, other: Algorithm) -> bool:
     dense = other if other.name == "winograd" else phases.ALGORITHM
-    return cost(problem) < SHARE * dense.cost(problem)
+    return cost(problem) < AMX_COSTS.share * dense.cost(problem)
 
 
 def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:

@@ -26,29 +26,12 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import even_job_count
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
+from unpool.kernels.cpu.tuning import DIRECT_CONV, DIRECT_COSTS, DIRECT_TILES
 from unpool.kernels.cpu.vector.registration import LazyModule, compile_as, jit_inline, overload_by_type
 
 phase_lanes = LazyModule("unpool.kernels.cpu.conv_transpose.phase_lanes")
 sparse_dot = LazyModule("unpool.kernels.cpu.conv_transpose.sparse_dot")
 
-PANEL_BYTES = 1 << 16  # rows of x that are laid out at once: they stay in the second cache
-# rows of y that are written kind by kind, so that short ones seldom load the terms of their kind; beyond that rows are
-# written in order: memory takes up to five times as long where its lines do not follow one another
-STRIP_BYTES = 1 << 10
-MOST_STEPS = 2048  # positions along the lanes that are laid out at once
-MOST_TERMS = 1 << 14  # products that all kinds of output rows list together
-MOST_ROWS = 1 << 20  # output rows of a plane, which a table lists
-MOST_PANEL_BYTES = 1 << 23  # maximum size of all rows between the first and the last that one output row needs
-# products of an output, those in unused lanes included: with more of them a dense product is worth laying out tiles
-MOST_PRODUCTS = 16
-MOST_PRODUCTS_OF_FEW = 10  # for groups of less than FEW_MAPS output channels: a tile of few rows has less to lay out
-FEW_MAPS = 4
-MOST_PRODUCTS_ALONE = 25  # the same for groups of one output channel, which fill no tile
-
-STRIDES = (1, 2, 4, 8)  # strides along the lanes, for which phases are interleaved in registers
-NARROW = 2  # vectors of positions that are summed together at the end of a row: with their phases they hide latency
-WIDE = {1: 4, 2: 4, 4: 2, 8: 2}  # per stride, the same before the end: more share a loaded weight, but fewer fit
-LOADED_TERMS = {1: 8, 2: 4, 4: 4, 8: 0}  # per stride, the terms of each sum in registers; others are loaded each time
 
 Table = npt.NDArray[np.int64]
 
@@ -117,12 +100,14 @@ def _relative_products(axes: Any, channels: int, maps: int, size: int) -> float:
     if channels == 0 or large_sizes(axes, 0) == 0 or small_sizes(axes, 0) == 0:
         return math.inf
     last = axis_at(axes, len(axes) - 1)
-    lanes, steps, share = NARROW * vector_bytes() // size, -(-last.large // last.window.stride), 1.0
+    lanes, steps, share = DIRECT_TILES.narrow * vector_bytes() // size, -(-last.large // last.window.stride), 1.0
     filled = -(-steps // lanes) * lanes / steps
     for number in range(len(axes)):
         window = axis_at(axes, number).window
         share *= window.size / window.stride
-    most = MOST_PRODUCTS_ALONE if maps == 1 else MOST_PRODUCTS_OF_FEW if maps < FEW_MAPS else MOST_PRODUCTS
+    most = DIRECT_COSTS.products
+    if maps < DIRECT_COSTS.few_maps:
+        most = DIRECT_COSTS.products_alone if maps == 1 else DIRECT_COSTS.products_of_few
     return channels * share * filled / most
 
 
@@ -130,20 +115,20 @@ def _relative_products(axes: Any, channels: int, maps: int, size: int) -> float:
 def fits(axes: Any, channels: int, size: int) -> bool:
     """True if the stride along the lanes is supported, and tables and panel are small; no axis is empty."""
     last, leading = axis_at(axes, len(axes) - 1), axes[: len(axes) - 1]
-    if last.window.stride not in STRIDES or large_sizes(leading, 0) > MOST_ROWS:
+    if last.window.stride not in DIRECT_TILES.strides or large_sizes(leading, 0) > DIRECT_CONV.rows:
         return False
     rows = small_sizes(leading, 0)
     if len(leading) == 1:
         window = axis_at(leading, 0).window
         rows = min(rows, reach(window) // window.stride + 1)
-    width = min(MOST_STEPS, last.large // last.window.stride) + reach(last.window) + 8 * vector_bytes() // size
-    if channels * rows * width * size > MOST_PANEL_BYTES:
+    width = min(DIRECT_CONV.steps, last.large // last.window.stride) + reach(last.window) + 8 * vector_bytes() // size
+    if channels * rows * width * size > DIRECT_CONV.window_rows:
         return False
     kinds = 1.0
     for number in range(len(leading)):
         axis = axis_at(leading, number)
         kinds = kinds * (len(kinds_of(axis)[0]) * axis.window.size / axis.window.stride)
-    return channels * kinds * last.window.size <= MOST_TERMS
+    return channels * kinds * last.window.size <= DIRECT_CONV.terms
 
 
 def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launches:
@@ -156,14 +141,14 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
         lanes = vector_bytes() // size
         taps, left, beyond = taps_of(last, lanes)
         steps = -(-last.large // last.window.stride)
-        stretch = min(MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
+        stretch = min(DIRECT_CONV.steps, -(-steps // (4 * lanes)) * 4 * lanes)
         stretches, pitch = -(-steps // stretch), -(-(stretch + beyond) // lanes) * lanes * size
         rows, reach, kinds = rows_of(problem.axes[:-1])
         outer = problem.batch * problem.group * stretches
-        bands = bands_of(reach, PANEL_BYTES // (channels * pitch), -(-even_job_count(threads) // outer))
+        bands = bands_of(reach, DIRECT_CONV.panel // (channels * pitch), -(-even_job_count(threads) // outer))
         height = int((bands[:, 3] - bands[:, 2]).max())
         apart = [[problem.maps * problem.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
-        rows = in_strips(rows, bands, max(1, STRIP_BYTES // (last.large * size)))
+        rows = in_strips(rows, bands, max(1, DIRECT_CONV.strip // (last.large * size)))
         lists = [products_of(channels, kind, each, apart) for kind in kinds for each in taps]
         params = DirectParams(
             group=problem.group, channels=channels, maps=problem.maps, stretches=stretches, stretch=stretch,
@@ -173,12 +158,17 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
         )  # fmt: skip
         tables = DirectTables(
             bands, rows * [last.large * size, pitch, 8 * last.window.stride], np.cumsum([0, *map(len, lists)]),
-            np.concatenate([*lists, np.zeros((LOADED_TERMS[last.window.stride], 2), np.int64)]),
+            np.concatenate([*lists, np.zeros((loaded_terms(last.window.stride), 2), np.int64)]),
         )  # fmt: skip
         args, count = record(params, activation=vec.activation_dtype(problem.dtype)), outer * len(bands)
         return Launch(_make_kernel(problem.dtype), count, cost, args, tables)
 
     return Launches(cost, for_threads)
+
+
+def loaded_terms(stride: int) -> int:
+    """The terms of each sum that registers hold, for a stride along the lanes."""
+    return DIRECT_TILES.loaded_terms[DIRECT_TILES.strides.index(stride)]
 
 
 def products_of(channels: int, kind, taps, apart: list[list[int]]):
@@ -281,7 +271,7 @@ def _make_kernel(dtype: np.dtype[Any]):
     element, size, number = getattr(types, dtype.name), dtype.itemsize, dtype.type
     lanes = vector_bytes() // size
     static = vec.StaticArgs(element=element, lanes=lanes)
-    by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in STRIDES)
+    by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in DIRECT_TILES.strides)
 
     @jit()
     def conv_transpose_direct(x, w, b, y, args, tables, first, stop):
@@ -356,8 +346,9 @@ def lay_row(target, source, count, zero):
 def write_rows(rows, bias, activation, static):
     """Writes rows of y, for the stride `static.step` along the lanes."""
     step, lanes, size = static.step, static.lanes, static.element.bitwidth // 8
-    loaded, few = LOADED_TERMS[step], step * NARROW
-    wide, narrow = static.replace(vectors=WIDE[step]), static.replace(vectors=NARROW)
+    loaded, few = loaded_terms(step), step * DIRECT_TILES.narrow
+    vectors = DIRECT_TILES.wide[DIRECT_TILES.strides.index(step)]
+    wide, narrow = static.replace(vectors=vectors), static.replace(vectors=DIRECT_TILES.narrow)
 
     def write(rows, bias, activation, static):
         terms, window = rows.terms, rows.window

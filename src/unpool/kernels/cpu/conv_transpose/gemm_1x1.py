@@ -4,7 +4,7 @@
 
 The columns are the taps of all output channels; of constant weights only those that some output meets. Weights are read
 unpacked, a tile of columns at a time, once for several images. For one image, reading them takes all the time: a thread
-reads its columns of CHANNELS_AT_ONCE rows side by side, in memory order, and keeps its sums in the first cache. BLAS
+reads its columns of `GEMM.channels` rows side by side, in memory order, and keeps its sums in the first cache. BLAS
 would use threads of its own, which then spin for milliseconds on cores that other threads need.
 """
 
@@ -28,7 +28,6 @@ from unpool.kernels.cpu.conv_transpose.algorithm import (
     packing,
 )
 from unpool.kernels.cpu.conv_transpose.problem import (
-    TOGETHER,
     ConvTransposeProblem,
     element_size,
     split_cost,
@@ -40,12 +39,8 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import GEMM, GEMM_TILES, SUMS
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overload_by_type
-
-TILES = {16: (4, 3), 32: (8, 3)}  # by the number of vector registers: images, and vectors of columns
-TILE_OF_ONE = (1, 8)  # the same for one image
-CHANNELS_AT_ONCE = 8  # rows of w that are read side by side for one image
-_CROP_LIMIT = 2  # windows of up to this many times the elements of y and w are cropped; of larger ones, the weights
 
 
 class GemmParams(NamedTuple):
@@ -100,7 +95,7 @@ def steps(
 def is_cropped(problem: ConvTransposeProblem) -> bool:
     """True if weights are cropped in every run, rather than windows."""
     taps, large = window_taps(problem.axes), large_sizes(problem.axes, 0)
-    return problem.batch * taps > _CROP_LIMIT * (problem.batch * large + problem.channels * taps)
+    return problem.batch * taps > GEMM.cropped * (problem.batch * large + problem.channels * taps)
 
 
 @jit_inline
@@ -167,7 +162,7 @@ def _multiply(
 
 def _vectors() -> int:
     """Vectors of columns in a tile for several images."""
-    return TILES[vector_registers()][1]
+    return GEMM_TILES[vector_registers()][1]
 
 
 @compile_as(_vectors)
@@ -179,7 +174,7 @@ def _compiled_vectors() -> Callable[..., Any]:
 @jit_inline
 def width(problem: ConvTransposeProblem) -> int:
     """Columns of a tile."""
-    return (TILE_OF_ONE[1] if problem.batch == 1 else _vectors()) * (vector_bytes() // element_size(problem))
+    return (GEMM.tile_of_one[1] if problem.batch == 1 else _vectors()) * (vector_bytes() // element_size(problem))
 
 
 @jit_inline
@@ -198,7 +193,7 @@ def multiply_maps(x, w, b, y, batch, first, stop):
     channels, columns = x.size // batch, y.size // batch
     window = columns // b.size
     part = np.empty((stop - first) * window, y.dtype)
-    together = max(TOGETHER, int(np.sqrt(channels)))
+    together = max(SUMS.together, int(np.sqrt(channels)))
     for image in range(batch):
         total = y[image * columns + first * window : image * columns + stop * window]
         total[:] = 0
@@ -218,7 +213,7 @@ def multiply_maps(x, w, b, y, batch, first, stop):
 
 @specialize
 def _make_kernel_of_one(dtype: np.dtype[Any]):
-    (rows, vectors), element, size = TILE_OF_ONE, getattr(types, dtype.name), dtype.itemsize
+    (rows, vectors), element, size = GEMM.tile_of_one, getattr(types, dtype.name), dtype.itemsize
     lanes = vector_bytes() // size
     wide = vectors * lanes
 
@@ -234,17 +229,17 @@ def _make_kernel_of_one(dtype: np.dtype[Any]):
         activation = vec.splat_activation(params.activation, lanes)
         begin, end, tiles = first * wide, min(stop * wide, columns), stop - first
         part, total = np.empty(tiles * wide, element), np.empty(tiles * wide, element)
-        together, row_bytes = max(TOGETHER, int(np.sqrt(channels))), columns * size
+        together, row_bytes = max(SUMS.together, int(np.sqrt(channels))), columns * size
         for low in range(0, channels, together):
             high = min(channels, low + together)
-            for channel in range(low, high, CHANNELS_AT_ONCE):
+            for channel in range(low, high, GEMM.channels):
                 for number in range(tiles):
                     weights = vec.address_of(w) + channel * row_bytes + min(begin + number * wide, end - wide) * size
                     place = vec.address_of(part) + number * wide * size
                     sums = vec.tile_load(place, lanes * size, element, lanes, vectors)
                     if channel == low:
                         sums = vec.tile_zero(element, lanes, vectors)
-                    for other in range(channel, min(channel + CHANNELS_AT_ONCE, high)):
+                    for other in range(channel, min(channel + GEMM.channels, high)):
                         value = vec.address_of(x) + other * size
                         sums = vec.tile_add_product(sums, value, weights, element, lanes, rows, vectors)
                         weights += row_bytes
@@ -273,7 +268,7 @@ def _make_kernel_of_one(dtype: np.dtype[Any]):
 
 @specialize
 def _make_kernel(dtype: np.dtype[Any]):
-    (rows, vectors), element, size = TILES[vector_registers()], getattr(types, dtype.name), dtype.itemsize
+    (rows, vectors), element, size = GEMM_TILES[vector_registers()], getattr(types, dtype.name), dtype.itemsize
     lanes = vector_bytes() // size
     static, wide = vec.StaticArgs(element=element, lanes=lanes, rows=rows, vectors=vectors), vectors * lanes
 
@@ -318,7 +313,7 @@ def _make_kernel(dtype: np.dtype[Any]):
 @overload_by_type()
 def sum_tile(images, weights, target, params, static):
     """Writes one tile, summed over parts of the channels: errors grow with the length of a sum."""
-    element, lanes, rows, vectors, most = static.element, static.lanes, static.rows, static.vectors, TOGETHER
+    element, lanes, rows, vectors, most = static.element, static.lanes, static.rows, static.vectors, SUMS.together
     size, wide, registers = element.bitwidth // 8, lanes * vectors, rows * vectors
 
     def sum_up(images, weights, target, params, static):

@@ -28,15 +28,13 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch, Launches
+from unpool.kernels.cpu.tuning import PHASES_COSTS, PHASES_SIZES
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overload_by_type
 
 phase_lanes = LazyModule("unpool.kernels.cpu.conv_transpose.phase_lanes")
 
 Table = npt.NDArray[np.int64]
-PACKING = 4  # packing a weight into the order of tiles, in every call for weights that are not constant
-PACK_CALL = 1 << 20  # least cost of packing in every call, 20 microseconds
-PREFETCH_DISTANCE = 4096  # bytes between what is written and what is fetched to be written soon
 
 
 def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> Launches:
@@ -413,7 +411,7 @@ def store_interleaved(out, source, places, elements, bias, static):
         left = elements
         while left >= lanes * step:
             for part in range(step):
-                vec.prefetch(out + PREFETCH_DISTANCE + part * lanes * size)
+                vec.prefetch(out + PHASES_SIZES.prefetch_distance + part * lanes * size)
             total = vec.tile_add(phase_lanes.tile_interleave(source, places, bias, step), bias)
             vec.tile_store(total, out, lanes * size, step, 1)
             out += lanes * step * size
@@ -461,7 +459,8 @@ def supports(problem: ConvTransposeProblem) -> bool:
 def is_faster(problem: ConvTransposeProblem, _: Any) -> bool:
     """True if the phases, and packing in every call, cost less than the rows."""
     channels, maps, _size = group_shape(problem)
-    packing = PACKING * channels * maps * window_taps(problem.axes) + (0 if problem.is_cached else PACK_CALL)
+    packing = PHASES_COSTS.packing * channels * maps * window_taps(problem.axes)
+    packing += 0 if problem.is_cached else PHASES_COSTS.pack_call
     return phases_plan.blocking_of(problem).cost + packing / problem.batch < rows.cost(problem)
 
 

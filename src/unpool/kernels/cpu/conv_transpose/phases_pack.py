@@ -19,10 +19,7 @@ from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
-
-MANY = 1 << 15  # least number of weights for compiled code, where they are packed in every call
-MANY_ONCE = 1 << 22  # the same for weights that are packed once
-CHANNELS = 8  # channels of x in a job
+from unpool.kernels.cpu.tuning import PACKING
 
 
 class PhasesPackParams(NamedTuple):
@@ -44,7 +41,7 @@ channels and taps of a part of the sum; rows of all tiles of the class."""
 
 def pack(w: Any, cut: phases_plan.Blocking, group: int, threads: int | None = 1, *, is_cached: bool = True) -> Any:
     """The packed weights, flat, of (C, M/group, k1..kk), C-contiguous; `is_cached` if they are packed once."""
-    if w.size < (MANY_ONCE if is_cached else MANY):
+    if w.size < (PACKING.weights_once if is_cached else PACKING.weights):
         return _pack_by_numpy(w, cut, group)
     params = _tables(cut, len(w) // group, w.shape[1], w[0, 0].size)[0][0]
     packed = np.empty(group * int(params["whole"]), w.dtype)
@@ -69,7 +66,7 @@ def _call(shape: tuple[int, ...], dtype: np.dtype[Any], cut: phases_plan.Blockin
     """The call on (w, packed), and what follows these."""
     tables = _tables(cut, shape[0] // group, shape[1], math.prod(shape[2:]))
     params = tables[0][0]
-    jobs = group * -(-int(params["channels"]) // CHANNELS)
+    jobs = group * -(-int(params["channels"]) // PACKING.channels)
     return _launch(dtype, phases_plan.tile_shapes()[cut.tile][0], jobs, group * int(params["whole"])), tables
 
 
@@ -115,11 +112,11 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
         """
         params = args[0]
         channels, maps, size = params.channels, params.maps, params.taps
-        blocks, step = -(-channels // CHANNELS), maps * size * width
+        blocks, step = -(-channels // PACKING.channels), maps * size * width
         sources, zeros = np.zeros(rows, np.int64), vec.splat(element(0), rows)
         for job in range(first, stop):
-            group, begin = job // blocks, job % blocks * CHANNELS
-            end = min(begin + CHANNELS, channels)
+            group, begin = job // blocks, job % blocks * PACKING.channels
+            end = min(begin + PACKING.channels, channels)
             for number in range(tiles.size):
                 tile = tiles[number]
                 deep, most, count = tile.deep, tile.most, tile.taps

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpool.geometry import Axis
-from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem, phase_count, window_taps
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, phase_count, window_taps
 from unpool.kernels.cpu.fold_axes import padded_rows
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jobs import (
@@ -26,25 +26,9 @@ from unpool.kernels.cpu.machine.jobs import (
     parts_per_thread,
 )
 from unpool.kernels.cpu.machine.threads import max_threads
+from unpool.kernels.cpu.tuning import PHASES_COSTS, PHASES_SIZES, PHASES_TILES, SUMS
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 from unpool.shape_cache import cached
-
-LAYING = 3  # laying out an element of the line: a load and a store, where a product takes 1/16 of an instruction
-SINGLE_ROW = 2.0  # a multiply-add in a tile of one row, which loads a vector for each: unaligned ones take two loads
-SINGLE_ROW_ALIGNED = 1.2  # the same where every tap has its own line, and all rows begin at a whole vector
-RELOADING = 10  # reading a packed weight for the first tile of a block of positions: as long as from memory
-STORING = 10  # writing an output, from its sum
-FILLING = 100  # laying out a vector of the line for a job: it may begin and end anywhere
-JOB_PRODUCTS = 1 << 18  # least products in a job of one chunk of output channels and one tile of positions
-TILES_TOGETHER = 4  # least tiles of channels in a chunk, per class: they share channels of the input in the first cache
-# input of one block of positions, all channels: it fits the second cache, from which some channels at a time are read;
-# if its margin alone fills that, a block is half as long as its margin, so no element is laid out more than three times
-PANEL_BYTES = 1 << 20
-RESULT_BYTES = 1 << 18  # results of a block of positions and a chunk of output channels: they fit the second cache, too
-NEAR_BYTES = 3 << 13  # the same with fewer than FEW channels, which take so little time that these fit the first cache
-FEW = 8  # with fewer channels, storing results takes longer than computing them: see NEAR_BYTES
-MOST_TAPS = 1 << 14  # maximum number of phases or taps for tables of them
-WORKSPACE_BYTES = 1 << 25  # of a thread, without inputs, outputs and packed weights; where phases need more, rows run
 
 
 class PhaseClass(NamedTuple):
@@ -212,14 +196,9 @@ def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):
     return np.stack(targets)
 
 
-TILES = {16: ((4, 3), (6, 2), (2, 5), (1, 8)), 32: ((8, 3), (16, 1), (4, 5), (1, 8))}
-"""By the number of vector registers, shapes of a tile: rows, and vectors of positions. Their sums stay in registers,
-enough of them to hide latency."""
-
-
 def tile_shapes() -> tuple[tuple[int, int], ...]:
     """The shapes of tiles on this processor."""
-    return TILES[vector_registers()]
+    return PHASES_TILES[vector_registers()]
 
 
 @compile_as(tile_shapes)
@@ -248,7 +227,7 @@ def blocking(axes: tuple[Axis, ...], channels: int, maps: int, size: int) -> Blo
 @jit_inline
 def is_listed(problem: ConvTransposeProblem) -> bool:
     """True if tables of all phases and taps have a sensible size."""
-    return max(window_taps(problem.axes), phase_count(problem.axes)) <= MOST_TAPS
+    return max(window_taps(problem.axes), phase_count(problem.axes)) <= PHASES_SIZES.taps
 
 
 def blocking_of(problem: ConvTransposeProblem) -> Blocking:
@@ -277,13 +256,14 @@ def cut_for(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, co
     rows, vectors = tile_shapes()[tile]
     step, phases, copies = vectors * lanes, grid_phases(plan), len(plan.copies)
     size = vector_bytes() // lanes
-    room = NEAR_BYTES if channels < FEW else RESULT_BYTES
-    near = max(PANEL_BYTES // (channels * copies * size) - plan.margin, plan.margin // 2)
+    room = PHASES_SIZES.near_results if channels < PHASES_SIZES.few_channels else PHASES_SIZES.results
+    near = max(PHASES_SIZES.panel // (channels * copies * size) - plan.margin, plan.margin // 2)
     fitting = min(near, room // (size * phases * min(maps, rows)))
     tiles, fewest = -(-plan.length // step), phases
     for number in range(class_count(plan)):
         fewest = min(fewest, class_size(plan, number).phases)
-    small = max(JOB_PRODUCTS // max(1, channels * _filled(plan, rows, rows) * step), -(-TILES_TOGETHER // fewest))
+    by_products = PHASES_SIZES.job // max(1, channels * _filled(plan, rows, rows) * step)
+    small = max(by_products, -(-PHASES_SIZES.tiles // fewest))
     small = max(small, -(-maps // rows) // cores)
     block, chunk, workspace = 0, 0, 0
     for most in (max(4, fitting // step), 1):
@@ -291,14 +271,15 @@ def cut_for(plan: PhaseGrid, channels: int, maps: int, lanes: int, tile: int, co
         chunk = min(maps, max(1, min(small, room // (size * phases * rows * block))) * rows)
         panel = channels * (copies * (block + plan.margin + 2 * lanes) + 2 * lanes)
         workspace = size * (panel + (phases * chunk + rows) * block)
-        if workspace <= WORKSPACE_BYTES:
+        if workspace <= PHASES_SIZES.workspace:
             break
     columns, blocks = tiles * step, -(-plan.length // block)
     is_aligned = copies > 1 and plan.padded[-1] % lanes == 0
-    slowness = 1.0 if rows > 1 else SINGLE_ROW_ALIGNED if is_aligned else SINGLE_ROW
-    laid_out = LAYING * copies * (plan.length + blocks * plan.margin)
+    slowness = 1.0 if rows > 1 else PHASES_COSTS.single_row_aligned if is_aligned else PHASES_COSTS.single_row
+    laid_out = PHASES_COSTS.laying * copies * (plan.length + blocks * plan.margin)
     cost = channels * (_filled(plan, maps, rows) * columns * slowness + laid_out)
-    return Blocking(plan, block, chunk, tile, step, workspace, cost if workspace <= WORKSPACE_BYTES else math.inf)
+    cost = cost if workspace <= PHASES_SIZES.workspace else math.inf
+    return Blocking(plan, block, chunk, tile, step, workspace, cost)
 
 
 def blocking_for_threads(base: Blocking, problem: ConvTransposeProblem, threads: int) -> tuple[Blocking, int]:
@@ -324,13 +305,14 @@ def _split_of(base: Blocking, block: int, problem: ConvTransposeProblem) -> JobS
     """Cost of jobs with blocks of `block` positions, in multiply-adds."""
     plan, rows, channels = base.plan, tile_shapes()[base.tile][0], problem.channels // problem.group
     planes, blocks, chunks = problem.batch * problem.group, -(-plan.length // block), -(-problem.maps // base.chunk)
-    columns, stores = -(-plan.length // base.step) * base.step, grid_phases(plan) * STORING
+    columns, stores = -(-plan.length // base.step) * base.step, grid_phases(plan) * PHASES_COSTS.storing
     last = plan.padded[-1]
     vectors = -(-(block + plan.margin) // last) * -(-last * tile_shapes()[base.tile][1] // base.step)
     some, every = channels * _filled(plan, base.chunk, rows), channels * _filled(plan, problem.maps, rows)
-    each = some * (block + RELOADING) + base.chunk * stores * block
-    total = planes * (every * (columns + blocks * RELOADING) + problem.maps * stores * columns)
-    return JobSplit(planes * blocks * chunks, each, total, chunks, FILLING * channels * len(plan.copies) * vectors)
+    each = some * (block + PHASES_COSTS.reloading) + base.chunk * stores * block
+    total = planes * (every * (columns + blocks * PHASES_COSTS.reloading) + problem.maps * stores * columns)
+    before = PHASES_COSTS.filling * channels * len(plan.copies) * vectors
+    return JobSplit(planes * blocks * chunks, each, total, chunks, before)
 
 
 @jit_inline
@@ -357,4 +339,4 @@ def products_together(products: int) -> int:
         root -= 1
     while (root + 1) * (root + 1) <= products:
         root += 1
-    return max(TOGETHER, root)
+    return max(SUMS.together, root)

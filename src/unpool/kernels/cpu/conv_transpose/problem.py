@@ -11,8 +11,6 @@ from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
-TOGETHER = 1 << 6  # products that are summed at once: with more, the input leaves the first cache, and errors grow
-
 
 class ConvTransposeProblem(NamedTuple):
     """All that the choice of an algorithm depends on."""

@@ -15,16 +15,14 @@ import numpy.typing as npt
 from unpool.geometry import Axis, tap_spans, upsampling_walk
 from unpool.kernels.cpu.axes import axis_at, small_sizes
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, Steps
-from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, ConvTransposeProblem, group_shape, window_taps
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, group_shape, window_taps
 from unpool.kernels.cpu.fold_axes import list_rows, row_plan
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import ROWS_COSTS, SUMS
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.shape_cache import cached
-
-PRODUCT = 5  # a multiply-add, of which every one loads and stores its sum
-CALL = 600  # overhead for each tap of each row, of any length: 10 nanoseconds
 
 Table = npt.NDArray[np.int64]
 
@@ -40,7 +38,7 @@ class RowsParams(NamedTuple):
     large: int  # lanes of y
     stride: int  # along the lanes
     listed: int  # the most rows of x that reach one of y
-    together: int  # taps that bring TOGETHER products to the outputs of one phase
+    together: int  # taps that bring `SUMS.together` products to the outputs of one phase
 
 
 class RowsTables(NamedTuple):
@@ -56,7 +54,7 @@ def cost(problem: ConvTransposeProblem) -> float:
     """The cost of one image and group, in multiply-adds."""
     axes, (channels, maps, _) = problem.axes, group_shape(problem)
     products = channels * maps * window_taps(axes) * small_sizes(axes, 0)
-    return products * (PRODUCT + CALL / axis_at(axes, len(axes) - 1).small)
+    return products * (ROWS_COSTS.product + ROWS_COSTS.call / axis_at(axes, len(axes) - 1).small)
 
 
 def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps:
@@ -91,7 +89,7 @@ def _tables(axes: tuple[Axis, ...]):
     shift, phase = np.divmod(spans[:, 3], lanes.window.stride)
     most = int(np.bincount(phase).max(initial=1))
     tables = RowsTables(steps, reaching, np.column_stack([spans[:, :3], phase, shift]))
-    return tables, listed, TOGETHER * max(1, len(spans) // most)
+    return tables, listed, SUMS.together * max(1, len(spans) // most)
 
 
 @jit(fastmath={"contract"})

@@ -18,8 +18,8 @@ two or three times those of a direct sum in the same number of parts. NaN, or a 
 spoils a tile. Tiles are checked for it, and inaccurate ones are computed again by phases (`winograd_accuracy.py`). If
 there are too many, or the weights vary too much, the next algorithm runs the whole call.
 
-Workspace per thread: PANEL_BYTES and PRODUCT_BYTES, or the size of three vectors of positions with all channels and one
-tile of rows in all phases; 32 MiB at most.
+Workspace per thread: `WINOGRAD.panel` and `WINOGRAD.products`, or the size of three vectors of positions with all
+channels and one tile of rows in all phases; 32 MiB at most.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; the points are theirs.
 """
@@ -50,26 +50,9 @@ from unpool.kernels.cpu.machine.jit import jit, record, specialize
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.plan import KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
+from unpool.kernels.cpu.tuning import WINOGRAD, WINOGRAD_COSTS
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
-
-PANEL_BYTES = 1 << 22  # transformed inputs of one block of positions, all channels, stay in the third cache
-MOST_VECTORS = 16  # of positions in a block: more would share each weight, but their products leave the second cache
-# a second cache that holds a panel: there, a panel in the third cache costs more than reading the weights more often
-LARGE_CACHE = 1 << 21
-NEAR_BYTES = 3 << 19  # PANEL_BYTES there: most of that cache
-NEAR_VECTORS = 6  # MOST_VECTORS there
-PRODUCT_BYTES = 1 << 19  # products of one block with a chunk of output channels stay in the second cache
-MOST_CHANNELS = 1 << 13  # with VECTORS of positions, a whole tile of the product, a panel is then 24 MiB
-LEAST_TERMS = 32  # elements of x for an output: corners with fewer are seldom accurate, and the fallback costs too much
-
-_INPUT_COST = 350  # in products: the transform of one tile of one channel
-_OUTPUT_COST = 250  # the transform back, of one tile and phase of one output channel, with its stores
-_SCATTER_COST = 50  # one output whose neighbours belong to more than two phases
-_PANEL_COST = 0.5  # one transformed input that a chunk of output channels reads again
-_WEIGHT_COST = 10  # one transformed weight that every block reads from memory
-_PACK_COST = 140  # one transformed weight that is not kept
-_STORE_COST = 10  # one output of a direct sum
 
 
 class WinogradBlocks(NamedTuple):
@@ -87,12 +70,12 @@ def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks
     vectors, tiles = -(-problem.batch * math.prod(tiling.tiles) // lanes), -(-problem.maps // rows)
     channels = problem.channels // problem.group
     fitting = _most_vectors(channels)
-    if second_cache_bytes() >= LARGE_CACHE:
-        near = min(NEAR_VECTORS, fitting, NEAR_BYTES // (16 * channels * vector_bytes()))
-        fitting = max(winograd_kernel.VECTORS, near)
+    if second_cache_bytes() >= WINOGRAD.large_cache:
+        near = min(WINOGRAD.near_vectors, fitting, WINOGRAD.near // (16 * channels * vector_bytes()))
+        fitting = max(WINOGRAD.tile_vectors, near)
     for wide in even_sizes(vectors, fitting):
         block = max(2, wide) * lanes
-        highest = max(1, PRODUCT_BYTES // (16 * tiling.phases * block * size * rows))
+        highest = max(1, WINOGRAD.products // (16 * tiling.phases * block * size * rows))
         candidates += [_blocks(problem, block, high * rows) for high in even_sizes(tiles, highest)]
     chosen = choose_split((each.jobs for each in candidates), threads)
     return next(each for each in candidates if each.jobs is chosen)
@@ -101,7 +84,7 @@ def choose_blocks(problem: ConvTransposeProblem, threads: int) -> WinogradBlocks
 @jit_inline
 def _most_vectors(channels: int) -> int:
     """Vectors of positions in a block, on any processor: algorithms are compared by it, everywhere with one result."""
-    return max(winograd_kernel.VECTORS, min(MOST_VECTORS, PANEL_BYTES // (16 * channels * vector_bytes())))
+    return max(WINOGRAD.tile_vectors, min(WINOGRAD.vectors, WINOGRAD.panel // (16 * channels * vector_bytes())))
 
 
 def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBlocks:
@@ -111,35 +94,37 @@ def _blocks(problem: ConvTransposeProblem, block: int, chunk: int) -> WinogradBl
     positions = -(-problem.batch * math.prod(tiling.tiles) // lanes) * lanes
     blocks, chunks = -(-positions // block), -(-problem.maps // chunk)
     weights = len(tiling.entries) * channels
-    scatter = _SCATTER_COST if problem.axes[1].window.stride > 2 else 0
-    outputs = tiling.phases * (_OUTPUT_COST + scatter * tiling.outputs**2)
-    each = chunk * (weights * (block + _WEIGHT_COST) + outputs * block) + _PANEL_COST * 16 * channels * block
-    whole = -(-problem.maps // rows) * rows * (weights * (positions + blocks * _WEIGHT_COST) + outputs * positions)
-    total = problem.group * (whole + _PANEL_COST * 16 * channels * positions * chunks)
-    before = channels * block * _INPUT_COST
+    costs = WINOGRAD_COSTS
+    scatter = costs.scatter if problem.axes[1].window.stride > 2 else 0
+    outputs = tiling.phases * (costs.output + scatter * tiling.outputs**2)
+    each = chunk * (weights * (block + costs.weight) + outputs * block) + costs.panel * 16 * channels * block
+    whole = -(-problem.maps // rows) * rows * (weights * (positions + blocks * costs.weight) + outputs * positions)
+    total = problem.group * (whole + costs.panel * 16 * channels * positions * chunks)
+    before = channels * block * costs.input
     return WinogradBlocks(block, chunk, JobSplit(problem.group * blocks * chunks, each, total, chunks, before))
 
 
 @jit_inline
 def cost(axes: Any, batch: int, channels: int, maps: int, size: int, is_cached: bool) -> float:
     """The cost of a group of channels and maps, in multiply-adds of full tiles; infinity where it does not fit."""
-    if not 0 < channels <= MOST_CHANNELS or maps == 0 or batch == 0:
+    if not 0 < channels <= WINOGRAD.channels or maps == 0 or batch == 0:
         return math.inf
     tiling, fewest = tiling_size(axes), channels
     if tiling.tiles == 0:
         return math.inf
     for number in range(2):
         fewest *= fewest_met(axis_at(axes, number))
-    if fewest < LEAST_TERMS:
+    if fewest < WINOGRAD.terms:
         return math.inf
     lanes, rows = vector_bytes() // size, winograd_kernel.tile_rows()
     blocks = -(-batch * tiling.tiles // (_most_vectors(channels) * lanes))
     positions = max(2 * lanes, -(-batch * tiling.tiles // lanes) * lanes)
     weights = tiling.entries * -(-maps // rows) * rows * channels
-    moved = positions * (channels * _INPUT_COST + maps * tiling.phases * _OUTPUT_COST)
+    moved = positions * (channels * WINOGRAD_COSTS.input + maps * tiling.phases * WINOGRAD_COSTS.output)
     if axis_at(axes, 1).window.stride > 2:
-        moved += batch * maps * large_sizes(axes, 0) * _SCATTER_COST
-    return float(weights * (positions + blocks * _WEIGHT_COST + (0 if is_cached else _PACK_COST)) + moved)
+        moved += batch * maps * large_sizes(axes, 0) * WINOGRAD_COSTS.scatter
+    packing = 0 if is_cached else WINOGRAD_COSTS.pack
+    return float(weights * (positions + blocks * WINOGRAD_COSTS.weight + packing) + moved)
 
 
 def fewest_met(axis: Axis) -> int:
@@ -166,7 +151,7 @@ def _fewest_met(axis: Any) -> Callable[..., Any]:
 def share(axes: Any, batch: int, channels: int, maps: int, size: int, is_cached: bool) -> float:
     """The cost of a call over that of a product for every tap; arguments are those of `cost`."""
     taps = small_sizes(axes, 0) * window_taps(axes)
-    dense = batch * maps * (channels * taps + large_sizes(axes, 0) * _STORE_COST)
+    dense = batch * maps * (channels * taps + large_sizes(axes, 0) * WINOGRAD_COSTS.store)
     return cost(axes, batch, channels, maps, size, is_cached) / dense if dense > 0 else math.inf
 
 
@@ -239,9 +224,6 @@ def launch(
     return Launches(problem.split_cost, for_threads)
 
 
-CHANNELS = 8  # that are transformed together, so that whole lines of memory are written
-
-
 class WinogradPackParams(NamedTuple):
     """Arguments of packing."""
 
@@ -282,12 +264,12 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
         """
         params = args[0]
         channels, maps, tiles, taps, entries = params.channels, params.maps, params.tiles, params.taps, starts.size - 1
-        lines, zeros = np.empty((CHANNELS, taps, rows)), vec.splat(element(0), rows)
+        lines, zeros = np.empty((WINOGRAD.packed_channels, taps, rows)), vec.splat(element(0), rows)
         for job in range(first, stop):
             group, begin = job // tiles, job % tiles * rows
             is_used = vec.first_lanes(min(rows, maps - begin), zeros)
-            for start in range(0, channels, CHANNELS):
-                together = min(CHANNELS, channels - start)
+            for start in range(0, channels, WINOGRAD.packed_channels):
+                together = min(WINOGRAD.packed_channels, channels - start)
                 for channel in range(together):
                     source = ((group * channels + start + channel) * maps + begin) * taps
                     for tap in range(taps):

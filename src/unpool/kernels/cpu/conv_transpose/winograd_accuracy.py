@@ -8,9 +8,10 @@ sum of squares, and the mean magnitude of the weights is m times their root mean
 
     |w| * |x|  is about  m * r * S, with a deviation of sqrt(1 - m * m) * r * Q
 
-A tile is accurate if for every window the lower end of that, DEVIATIONS away, is above TILE_ERROR * r * T and, where
-weights have one sign, above ALIGNED_ERROR * r times the sum of |x| over the tile, because such sums and their errors
-grow faster. The constants were measured: errors are seldom a tenth of the bound, 64 times the machine's precision.
+A tile is accurate if for every window the lower end of that, `deviations` away, is above `tile_error` * r * T and,
+where weights have one sign, above `aligned_error` * r times the sum of |x| over the tile, because such sums and their
+errors grow faster. The constants were measured: errors are seldom a tenth of the bound, 64 times the machine's
+precision.
 Tiles are inaccurate where x is zero throughout a window, where a value is NaN or far larger than its neighbours, and
 where there are few channels. They are computed again as small images:
 
@@ -34,20 +35,12 @@ from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.jobs import JobSplit, choose_split, even_sizes
 from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch, Launches
+from unpool.kernels.cpu.tuning import WINOGRAD_ACCURACY
 from unpool.kernels.cpu.vector import BITS
 from unpool.kernels.cpu.vector.registration import jit_inline, overload_by_type
 
-DEVIATIONS = 3
-TILE_ERROR = 0.16
-ALIGNED_ERROR = 0.06
-# least mean magnitude of the weights of an output channel and phase, relative to their root mean square: 0.8 for a
-# normal distribution, less for sparse weights
-LEAST_MEAN = 0.3
-LEAST_TAP = 0.25  # least root mean square of the weights of one tap, relative to that of all taps of its phase
 RANGE = 2.0**40  # root mean squares of weights lie between its inverse and this: no product overflows or loses digits
 SQUARES = 2.0**100  # the same for T * T
-BAND = 8  # rows of tiles that one job checks
-FITTING_POSITIONS = 2048  # positions whose sums over all channels stay in the first cache
 
 
 class AccuracyThresholds(NamedTuple):
@@ -177,7 +170,7 @@ def measure_weights(w, measures, args, used, share, member, first, stop):
             whole = 0.0
             for phase in range(share.shape[1]):
                 whole += means[phase] * member[number, phase]
-            is_fine = is_fine and squares[number] / channels >= LEAST_TAP**2 * whole
+            is_fine = is_fine and squares[number] / channels >= WINOGRAD_ACCURACY.tap**2 * whole
         measures[3 * job], measures[3 * job + 1], measures[3 * job + 2] = least, largest, is_fine
 
 
@@ -186,12 +179,12 @@ def combine_measures(measures, thresholds, channels, first, stop):
     """Write the thresholds from the numbers of all output channels; False if no tile can be accurate."""
     least, largest = 1.0, 0.0
     for job in range(first, stop):
-        if not (measures[3 * job + 2] > 0 and measures[3 * job] >= LEAST_MEAN):
+        if not (measures[3 * job + 2] > 0 and measures[3 * job] >= WINOGRAD_ACCURACY.mean):
             return False
         least, largest = min(least, measures[3 * job]), max(largest, measures[3 * job + 1])
-    thresholds[0].spread = DEVIATIONS**2 * (1 - least**2) / least**2
-    thresholds[0].tile = TILE_ERROR * max(1.0, math.sqrt(channels / 64)) / least
-    thresholds[0].aligned = ALIGNED_ERROR * largest**2
+    thresholds[0].spread = WINOGRAD_ACCURACY.deviations**2 * (1 - least**2) / least**2
+    thresholds[0].tile = WINOGRAD_ACCURACY.tile_error * max(1.0, math.sqrt(channels / 64)) / least
+    thresholds[0].aligned = WINOGRAD_ACCURACY.aligned_error * largest**2
     return True
 
 
@@ -251,7 +244,7 @@ def _check(axes: tuple[Axis, ...], shape: tuple[int, ...], _: np.dtype[Any], gro
     tiling, (images, channels), (height, width) = tiling_of(axes), shape[:2], shape[-2:]
     batch, (down, across) = images * depth.large, tiling.tiles
     work, tables = math.prod(shape) * depth.taps // VECTOR_SPEEDUP, windows_of(axes, tiling)
-    splits = [_bands(height, tiling, batch) for height in even_sizes(down, BAND)]
+    splits = [_bands(height, tiling, batch) for height in even_sizes(down, WINOGRAD_ACCURACY.band)]
 
     def for_threads(threads: int) -> Launch:
         bands = choose_split(splits, threads).jobs // batch
@@ -350,8 +343,9 @@ def _zeros(x, count):
 @jit_inline
 def _add_channels(x, plane, apart, channels, sums, squares):
     """Add magnitudes and squares of all channels at every position, in parts that stay in the first cache."""
-    for begin in range(0, sums.size, FITTING_POSITIONS):
-        total, square = sums[begin : begin + FITTING_POSITIONS], squares[begin : begin + FITTING_POSITIONS]
+    for begin in range(0, sums.size, WINOGRAD_ACCURACY.positions):
+        end = begin + WINOGRAD_ACCURACY.positions
+        total, square = sums[begin:end], squares[begin:end]
         for channel in range(0, channels - 1, 2):
             one = x[plane + channel * apart + begin :][: total.size]
             two = x[plane + (channel + 1) * apart + begin :][: total.size]

@@ -19,10 +19,8 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import DepthAxis
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes, vector_registers
 from unpool.kernels.cpu.machine.jit import jit, specialize
+from unpool.kernels.cpu.tuning import WINOGRAD
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overload_by_type
-
-VECTORS = 3  # vectors of positions in a tile of the product; two where three do not divide them
-CHANNELS_AT_ONCE = 64  # channels that are summed before they are added to others: errors grow with the length of a sum
 
 # a product that is not left out: its point of the inputs, and its phase of the outputs
 ENTRY = np.dtype([("point", np.int64), ("phase", np.int64)], align=True)
@@ -57,7 +55,7 @@ class WinogradParams(NamedTuple):
 
 
 def tile_rows() -> int:
-    """Rows of a tile of the product: with VECTORS vectors each they fill the registers."""
+    """Rows of a tile of the product: with WINOGRAD.tile_vectors vectors each they fill the registers."""
     return 8 if vector_registers() == 32 else 4
 
 
@@ -195,7 +193,7 @@ def multiply_block(weights, panel, products, entries, used, count, static):
 
     A last vector that is used up to its half is computed as such.
     """
-    lanes, size, rows, wide, half = static.lanes, static.size, static.rows, VECTORS, static.lanes // 2
+    lanes, size, rows, wide, half = static.lanes, static.size, static.rows, WINOGRAD.tile_vectors, static.lanes // 2
     three, two, one = static.replace(vectors=wide), static.replace(vectors=2), static.replace(vectors=1, lanes=half)
 
     def multiply(weights, panel, products, entries, used, count, static):
@@ -228,7 +226,7 @@ def multiply_block(weights, panel, products, entries, used, count, static):
 def sum_tiles(weight, source, target, panel, products, tiles, apart, static):
     """Products of vectors of positions with all maps, tile by tile in registers; tiles of weights are `apart` bytes."""
     element, lanes, size, rows, vectors = static.element, static.lanes, static.size, static.rows, static.vectors
-    registers, piece = rows * vectors, CHANNELS_AT_ONCE
+    registers, piece = rows * vectors, WINOGRAD.summed_channels
 
     def sum_all(weight, source, target, panel, products, tiles, apart, static):
         channels, channel_bytes = panel.channels, panel.channel_bytes

@@ -36,10 +36,9 @@ from unpool.kernels.cpu.conv_transpose.winograd_tiling import (
 from unpool.kernels.cpu.machine.jit import jit, record
 from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import Launch
+from unpool.kernels.cpu.tuning import WINOGRAD_COSTS
 from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.kernels.cpu.weights import own_weights, packings_of
-
-MAX_INACCURATE = 1 / 32  # of the tiles: with more of them, the next algorithm takes less time for all tiles
 
 
 class TilesParams(NamedTuple):
@@ -259,7 +258,7 @@ def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | 
         depth_axis(context.problem.axes),
     )
     assert depth is not None
-    most = int(MAX_INACCURATE * flat.batch * math.prod(tiling_of(flat.axes).tiles) + 1)
+    most = int(WINOGRAD_COSTS.inaccurate * flat.batch * math.prod(tiling_of(flat.axes).tiles) + 1)
     few = image_problem(flat, most)
     before, pack_again = NO_STEPS, NO_STEPS
     if isinstance(context.w, KeptWeights):

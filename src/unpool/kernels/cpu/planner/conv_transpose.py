@@ -40,6 +40,7 @@ from unpool.kernels.cpu.planner.conv_transpose_call import (
 from unpool.kernels.cpu.planner.conv_transpose_request import ConvTransposeLists
 from unpool.kernels.cpu.planner.phase_tables import cheapest
 from unpool.kernels.cpu.planner.request import ASK
+from unpool.kernels.cpu.tuning import PHASES_SIZES
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 _NAME = tuple(b"ConvTranspose")
@@ -121,7 +122,7 @@ def is_empty_axes(axes: Any) -> bool:
 @jit_inline
 def _cut_of(axes: Any, channels: int, maps: int, size: int, cores: int, is_empty: bool) -> Any:
     """The cheapest blocking by phases; one of infinite cost where there is none."""
-    if is_empty or max(window_taps(axes), phase_count(axes)) > phases_plan.MOST_TAPS:
+    if is_empty or max(window_taps(axes), phase_count(axes)) > PHASES_SIZES.taps:
         single = np.ones((1, 6), np.int64)
         single[0, 5] = 0
         made = cheapest(single, 1, 1, size, cores)

@@ -6,7 +6,6 @@ import numpy as np
 
 from unpool.kernels.cpu import convert
 from unpool.kernels.cpu.axes import axis_at
-from unpool.kernels.cpu.conv_transpose.algorithm import CHECKED
 from unpool.kernels.cpu.conv_transpose.problem import window_taps
 from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, Kind
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
@@ -14,6 +13,7 @@ from unpool.kernels.cpu.planner import blob as plan
 from unpool.kernels.cpu.planner import conv_transpose_request as asked
 from unpool.kernels.cpu.planner import request as words
 from unpool.kernels.cpu.planner.blob import kernel_number
+from unpool.kernels.cpu.tuning import PACKING
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 X, W, B, Y, CONSTANT_B, CONSTANT_W, _SCRATCH = range(7)  # operands
@@ -143,7 +143,7 @@ def checked_weights(call: Call) -> int:
         plan.add_handle(call.blob, w)
         plan.add_number(call.blob, size)
         kernel = kernel_number(plan.CHECK_FINITE, sums_element(call), 0, 0, 0, 0)
-        step = plan.add_step(call.blob, kernel, -(-size // CHECKED), size // VECTOR_SPEEDUP)
+        step = plan.add_step(call.blob, kernel, -(-size // PACKING.checked), size // VECTOR_SPEEDUP)
         plan.set_outcome(call.blob, step, Condition.ALL_TRUE, (1, NOT_MET, plan.UNUSED))
     return w
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.axes import axis_at, large_sizes, small_sizes
-from unpool.kernels.cpu.conv_transpose import direct, gemm_1x1, phases_pack, phases_plan
-from unpool.kernels.cpu.conv_transpose.algorithm import NARROW_STORE
-from unpool.kernels.cpu.conv_transpose.problem import TOGETHER, split_cost, window_taps
+from unpool.kernels.cpu.conv_transpose import gemm_1x1, phases_plan
+from unpool.kernels.cpu.conv_transpose.problem import split_cost, window_taps
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jobs import even_job_count
 from unpool.kernels.cpu.machine.plan import Kind
@@ -38,6 +37,7 @@ from unpool.kernels.cpu.planner.conv_transpose_call import (
     wide_weights,
 )
 from unpool.kernels.cpu.planner.conv_transpose_gemm import add_copy, add_gemm, met_problem, met_spans
+from unpool.kernels.cpu.tuning import DIRECT_CONV, PACKING, SUMS
 from unpool.kernels.cpu.vector.registration import jit_inline
 
 
@@ -50,7 +50,7 @@ def _fits(call: Call, number: int) -> bool:
     if number == conv_transpose.DIRECT:
         return bool(problem.is_plain)
     if number == conv_transpose.PHASES:
-        return not (problem.is_channels_last and problem.maps < NARROW_STORE)
+        return not (problem.is_channels_last and problem.maps < SUMS.narrow_store)
     return False
 
 
@@ -99,7 +99,7 @@ def _add_rows(call: Call, x: int, w: int, b: int, y: int) -> None:
     made, lanes, rows = direct_tables.rows_tables(axes), axis_at(axes, len(axes) - 1), 1
     for number in range(len(axes) - 1):
         rows *= axis_at(axes, number).large
-    together = TOGETHER * max(1, len(made.spans) // made.most)
+    together = SUMS.together * max(1, len(made.spans) // made.most)
     fields = (
         channels, problem.maps, small_sizes(axes, 0), window_taps(axes), rows, lanes.large, lanes.window.stride,
         made.listed, together,
@@ -125,15 +125,15 @@ def _add_direct(call: Call, x: int, w: int, b: int, y: int) -> None:
     threads = thread_count_of(work, blob.cores)
     last, lanes = axis_at(axes, len(axes) - 1), vector_bytes() // size
     found, steps = direct_tables.taps_of(last, lanes), -(-last.large // last.window.stride)
-    stretch = min(direct.MOST_STEPS, -(-steps // (4 * lanes)) * 4 * lanes)
+    stretch = min(DIRECT_CONV.steps, -(-steps // (4 * lanes)) * 4 * lanes)
     stretches, pitch = -(-steps // stretch), -(-(stretch + found.beyond) // lanes) * lanes * size
     kinds, outer = direct_tables.rows_of(axes[: len(axes) - 1]), problem.batch * problem.group * stretches
-    most = direct.PANEL_BYTES // (channels * pitch)
+    most = DIRECT_CONV.panel // (channels * pitch)
     bands, height = direct_tables.bands_of(kinds.reach, most, -(-even_job_count(threads) // outer)), 0
     for number in range(len(bands)):
         height = max(height, bands[number, 3] - bands[number, 2])
     apart = ((maps * taps * size, height * pitch), (last.window.size * size, pitch), (size, size))
-    strip, units = max(1, direct.STRIP_BYTES // (last.large * size)), (last.large * size, pitch, 8 * last.window.stride)
+    strip, units = max(1, DIRECT_CONV.strip // (last.large * size)), (last.large * size, pitch, 8 * last.window.stride)
     rows = direct_tables.in_strips(kinds.rows, bands, strip, units)
     bounds, terms = direct_tables.products_of(channels, kinds, found, apart, _spare_terms(last.window.stride))
     record = np.zeros(RECORD_WORDS, np.int64)
@@ -157,7 +157,7 @@ def _add_direct(call: Call, x: int, w: int, b: int, y: int) -> None:
 
 @jit_inline
 def _spare_terms(stride: int) -> int:
-    """As `direct.LOADED_TERMS`."""
+    """As `direct.loaded_terms`."""
     return 8 if stride == 1 else 0 if stride == 8 else 4
 
 
@@ -230,7 +230,7 @@ def _add_pack_phases(call: Call, operands: tuple[int, int], whole: int, tiles: A
     plan.add_rows(blob, tiles)
     plan.add_array(blob, taps)
     kernel = kernel_number(plan.PACK_PHASES, sums_element(call), rows, 0, 0, 0)
-    jobs = problem.group * -(-channels // phases_pack.CHANNELS)
+    jobs = problem.group * -(-channels // PACKING.channels)
     plan.add_parted_step(blob, kernel, jobs, thread_count_of(problem.group * whole, blob.cores), 1)
 
 
