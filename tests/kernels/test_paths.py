@@ -7,6 +7,7 @@ import pytest
 
 from tests.cases.kernel_paths import PATHS
 from unpool.kernels.cpu.max_pool import pool, rolling
+from unpool.kernels.cpu.tuning import POOL_MEMORY
 
 PER_CHUNK = 72
 
@@ -24,7 +25,7 @@ def chunks() -> Iterator[tuple[str, range]]:
 def test_agrees_with_the_reference(name: str, numbers: range) -> None:
     """Values and indices are right to the bit with any threads, blocks and gaps, and nothing beside them is written."""
     path = PATHS[name]._replace(numbers=numbers)
-    with patch.object(pool, "CACHE_BYTES", numbers[0] // PER_CHUNK % 2 << 40):
+    with patch.object(pool, "POOL_MEMORY", POOL_MEMORY._replace(prefetched=numbers[0] // PER_CHUNK % 2 << 40)):
         assert path.differences() == []
 
 

@@ -17,6 +17,7 @@ from tests.support.guarded import survives
 from tests.support.kernel_choice import is_chosen
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_pool import direct
+from unpool.kernels.cpu.max_pool.elements import keys_of_bits
 from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem, is_far
 from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store

@@ -15,7 +15,7 @@ from tests.cases.values import pool_values
 from unpool.execute import max_pool as executed
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.max_pool import direct, rolling, separable, tiles
-from unpool.kernels.cpu.max_pool.compare import compare_lanes
+from unpool.kernels.cpu.max_pool.elements import compare_lanes
 from unpool.kernels.cpu.max_pool.pool import PlaneAxes
 from unpool.kernels.cpu.tuning import CACHE_LINE, POOL_MEMORY
 

@@ -18,7 +18,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.activation import activate
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan, winograd_steps
-from unpool.kernels.cpu.conv_transpose.winograd_steps import OwnLines, TilesParams
+from unpool.kernels.cpu.conv_transpose.winograd_steps import OutputImage, OwnLines, TilesParams
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import libraries, work_queue
@@ -109,7 +109,10 @@ def _plans(fill: Fill) -> Calls:
     yield partial(_clear, fill((3,), np.int64))
     numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
     yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)
-    params = record(TilesParams(FLAT, *[0] * (len(TilesParams._fields) - 1)), depth=record(FLAT).dtype)
+    params = record(
+        TilesParams(FLAT, *[0] * (len(TilesParams._fields) - 2), image=OutputImage(0, 0, 0, 0)),
+        depth=record(FLAT).dtype,
+    )
     for kind in (np.int16, np.int32, np.int64):
         x, y = readonly(fill((1,), kind)), fill((1,), kind)
         yield partial(winograd_steps.take_tiles, x, y, readonly(numbers), params, 0, 1)

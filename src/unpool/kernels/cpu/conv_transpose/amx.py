@@ -26,14 +26,8 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases, phases_plan
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, packing
-from unpool.kernels.cpu.conv_transpose.phases import (
-    BlockResults,
-    PhasesTables,
-    class_tables,
-    params_of,
-    store_channels,
-    store_plane,
-)
+from unpool.kernels.cpu.conv_transpose.phases import BlockResults, store_channels, store_plane
+from unpool.kernels.cpu.conv_transpose.phases_params import PhasesTables, blocks_of, class_tables, params_of
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import has_amx
@@ -173,13 +167,14 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
     def for_threads(_: int) -> Launch:
         grid, channels, maps = plan.grid, problem.channels // problem.group, problem.maps
         line, pitch = phases_plan.line_pitch(grid, plan.block, LANES)
-        params = params_of(problem, epilogue, grid, plan.block, plan.chunk, pitch)._replace(depth=plan.depth)
+        blocks = blocks_of(problem, grid, plan.block, plan.chunk, pitch)._replace(depth=plan.depth)
+        params = params_of(problem, epilogue, grid, blocks)
         edges, fills = phases_plan.line_fills(problem.axes, grid, plan.block, LANES)
         kinds, offsets, slots = class_tables(grid, channels, line)
         kinds["channels_together"] = [_steps_together(len(each.offsets)) for each in grid.classes]
         targets, sizes = phases_plan.row_targets(problem.axes, grid), _chunk_sizes(plan, maps)
         return Launch(
-            _make_kernel(np.dtype(np.float32)), problem.batch * problem.group * params.blocks * params.chunks,
+            _make_kernel(np.dtype(np.float32)), problem.batch * problem.group * blocks.blocks * blocks.chunks,
             problem.split_cost, record(params, activation=vec.activation_dtype(np.dtype(np.float32))),
             PhasesTables(edges, fills, targets, kinds, offsets, slots, sizes), parts=1,
         )  # fmt: skip
@@ -208,8 +203,8 @@ def _make_kernel(compute: np.dtype[Any]):
     def conv_transpose_amx(x, packed, b, y, args, tables, first, stop):
         """Write some chunks of output channels at some blocks of positions; the loops are those of `phases.py`."""
         params, kinds, slots, sizes = args[0], tables.kinds, tables.slots, tables.sizes
-        channels, maps, blocks, chunks = params.channels, params.maps, params.blocks, params.chunks
-        block, chunk, pitch, depth = params.block, params.chunk, params.pitch, params.depth
+        channels, maps, blocks, chunks = params.channels, params.maps, params.blocks.blocks, params.blocks.chunks
+        block, chunk, pitch, depth = params.blocks.block, params.blocks.chunk, params.blocks.pitch, params.blocks.depth
         activation = vec.splat_activation(params.activation, LANES)
         limit = vec.int64_at(vec.address_of(packed))
         panel = np.empty(depth * (DEPTH // 2) * pitch + 16, types.int32)
@@ -218,24 +213,24 @@ def _make_kernel(compute: np.dtype[Any]):
         for number in range(kinds.shape[0]):
             has_runs |= kinds[number].taps * depth > AMX_SIZES.steps
         run_sums = np.empty(results.size if has_runs else LANES, element)
-        stage = np.empty(min(params.large, block * params.stride) + 8 * LANES, element)
+        stage = np.empty(min(params.lanes.large, block * params.lanes.stride) + 8 * LANES, element)
         places = np.empty(slots.size + LANES, np.int64)
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
             outer, at = part // blocks, part % blocks * block
             batch, group, first_map = outer // params.group, outer % params.group, piece * chunk
-            count, used = min(chunk, maps - first_map), min(block, params.length - at)
+            count, used = min(chunk, maps - first_map), min(block, params.blocks.length - at)
             panel_start = -(-vec.address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
                 vectors = tables.fills[tables.edges[part % blocks] : tables.edges[part % blocks + 1]]
                 for pair in range(depth * (DEPTH // 2)):
-                    source = batch * params.x_batch + (group * channels + 2 * pair) * params.x_channel
+                    source = batch * params.x.batch + (group * channels + 2 * pair) * params.x.channel
                     source = vec.address_of(x) + source * 2
                     target = panel_start + pair * pitch * 4
                     together = min(2, channels - 2 * pair)
                     if not fill_pairs(
-                        target, source, together, params.x_channel * 2, params.x_lane * 2, vectors, limit, static
+                        target, source, together, params.x.channel * 2, params.x.lane * 2, vectors, limit, static
                     ):
                         return False
                 filled = part
@@ -266,9 +261,9 @@ def _make_kernel(compute: np.dtype[Any]):
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * 4
             out_map = group * maps + first_map
-            out = vec.address_of(y) + (batch * params.y_batch + out_map * params.y_map) * 2
+            out = vec.address_of(y) + (batch * params.y.batch + out_map * params.y.channel) * 2
             block_results = BlockResults(vec.address_of(results), vec.address_of(places), at, used)
-            if params.y_lane != 1:
+            if params.y.lane != 1:
                 bias = vec.address_of(b) + out_map * 4
                 store_channels(out, block_results, tables.targets, bias, count, params, activation, static)
             else:
@@ -276,7 +271,7 @@ def _make_kernel(compute: np.dtype[Any]):
                     bias = vec.splat_rows(vec.address_of(b) + (out_map + number) * 4, element, LANES, 1)
                     source = vec.address_of(results) + number * block * 4
                     ready = BlockResults(source, vec.address_of(places), at, used)
-                    to = out + number * params.y_map * 2
+                    to = out + number * params.y.channel * 2
                     store_plane(to, ready, tables.targets, bias, vec.address_of(stage), params, activation, static)
         return True
 
@@ -297,7 +292,7 @@ def sum_tiles(weights, part, taps, target, used, params, static):
     is_pair = static.tiles == 2
 
     def sum_up(weights, part, taps, target, used, params, static):
-        line, apart = params.pitch * 4, params.block * 4
+        line, apart = params.blocks.pitch * 4, params.blocks.block * 4
         lower = target + ROWS * apart
         for position in range(0, used, STEP):
             place = position * 4

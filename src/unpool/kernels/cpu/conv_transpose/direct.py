@@ -36,21 +36,27 @@ sparse_dot = LazyModule("unpool.kernels.cpu.conv_transpose.sparse_dot")
 Table = npt.NDArray[np.int64]
 
 
-class DirectParams(NamedTuple):
-    """Arguments of a call. Sizes are in elements, except `pitch` and `window`."""
+class LaneParts(NamedTuple):
+    """The lanes, in parts, and the rows of the panel."""
 
-    group: int  # number of groups
-    channels: int  # of x, in a group
-    maps: int  # of y, in a group
-    stretches: int  # parts of the lanes
-    stretch: int  # positions along the lanes in one of them
+    stretches: int  # number of parts
+    stretch: int  # positions in one of them
     pitch: int  # bytes between the rows of the panel
     height: int  # rows of the panel for each channel
     small: int  # lanes of x
     large: int  # lanes of y
-    stride: int  # along the lanes
-    left: int  # of a row of the panel, those before the first position
+    stride: int  # of the window
+    left: int  # elements of a row of the panel before the first position
     beyond: int  # elements that are read after the last position
+
+
+class DirectParams(NamedTuple):
+    """Arguments of a call. Sizes are in elements, except `lanes.pitch` and `window`."""
+
+    group: int  # number of groups
+    channels: int  # of x, in a group
+    maps: int  # of y, in a group
+    lanes: LaneParts
     plane: int  # of x
     window: int  # bytes of it
     activation: vec.ActivationParams  # of the sums
@@ -150,10 +156,12 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
         apart = [[problem.maps * problem.taps * size, height * pitch], [last.window.size * size, pitch], [size, size]]
         rows = in_strips(rows, bands, max(1, DIRECT_CONV.strip // (last.large * size)))
         lists = [products_of(channels, kind, each, apart) for kind in kinds for each in taps]
+        parts = LaneParts(
+            stretches, stretch, pitch, height, last.small, last.large, last.window.stride, left, beyond
+        )  # fmt: skip
         params = DirectParams(
-            group=problem.group, channels=channels, maps=problem.maps, stretches=stretches, stretch=stretch,
-            pitch=pitch, height=height, small=last.small, large=last.large, stride=last.window.stride,
-            left=left, beyond=beyond, plane=problem.small, window=problem.taps * size,
+            group=problem.group, channels=channels, maps=problem.maps, lanes=parts, plane=problem.small,
+            window=problem.taps * size,
             activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
         )  # fmt: skip
         tables = DirectTables(
@@ -281,10 +289,10 @@ def _make_kernel(dtype: np.dtype[Any]):
             for every output channel, for every row, for every vector of positions, for every phase
                 for every channel, input row and tap, in registers
         """
-        params, bands = args[0], tables.bands
-        channels, maps, stretches, stretch = params.channels, params.maps, params.stretches, params.stretch
-        pitch, height, small, large, stride = params.pitch, params.height, params.small, params.large, params.stride
-        left, window = params.left, params.window
+        params, along, bands = args[0], args[0].lanes, tables.bands
+        channels, maps, stretches, stretch = params.channels, params.maps, along.stretches, along.stretch
+        pitch, height, small, large, stride = along.pitch, along.height, along.small, along.large, along.stride
+        left, window = along.left, params.window
         zero, activation = vec.splat(number(0), lanes), vec.splat_activation(params.activation, lanes)
         parts, rows_out = bands.shape[0] * stretches, tables.rows.shape[0]
         memory = np.empty(channels * height * pitch // size + 64, number)
@@ -292,7 +300,7 @@ def _make_kernel(dtype: np.dtype[Any]):
             panel, outer, part = -(-vec.address_of(memory) // 64) * 64, job // parts, job % parts
             band, at = part // stretches, part % stretches * stretch
             begin, length = bands[band, 2], min(stretch * stride, large - at * stride)
-            start, end = max(0, at - left), min(small, at - left + stretch + params.beyond)
+            start, end = max(0, at - left), min(small, at - left + stretch + along.beyond)
             if job == first or stretches > 1:
                 vec.clear(panel, channels * height * pitch)
             for channel in range(channels):

@@ -16,12 +16,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan, rows
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, finite, is_narrow
+from unpool.kernels.cpu.conv_transpose.phases_params import PhasesTables, blocks_of, class_tables, params_of
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, group_shape, is_empty, window_taps
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -34,8 +34,6 @@ from unpool.kernels.cpu.vector.registration import LazyModule, jit_inline, overl
 
 phase_lanes = LazyModule("unpool.kernels.cpu.conv_transpose.phase_lanes")
 
-Table = npt.NDArray[np.int64]
-
 
 def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> Launches:
     """The call on C-contiguous (x, packed, b, y): x and y of type `storage`, `packed` from `phases_pack.pack`."""
@@ -45,56 +43,19 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
         cut, parts = phases_plan.blocking_for_threads(phases_plan.blocking_of(problem), problem, threads)
         plan, lanes = cut.plan, vector_bytes() // problem.dtype.itemsize
         line, pitch = phases_plan.line_pitch(plan, cut.block, lanes)
-        params = params_of(problem, epilogue, plan, cut.block, cut.chunk, pitch)._replace(tile=cut.tile)
+        blocks = blocks_of(problem, plan, cut.block, cut.chunk, pitch)._replace(tile=cut.tile)
+        params = params_of(problem, epilogue, plan, blocks)
         edges, fills = phases_plan.line_fills(problem.axes, plan, cut.block, lanes)
         kinds, offsets, slots = class_tables(plan, channels, line)
         targets, sizes = phases_plan.row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
         return Launch(
             _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
-            problem.batch * problem.group * params.blocks * params.chunks, problem.split_cost,
+            problem.batch * problem.group * blocks.blocks * blocks.chunks, problem.split_cost,
             record(params, activation=vec.activation_dtype(problem.dtype)),
             PhasesTables(edges, fills, targets, kinds, offsets, slots, sizes), parts=parts,
         )  # fmt: skip
 
     return Launches(problem.split_cost, for_threads)
-
-
-def params_of(
-    problem: ConvTransposeProblem, epilogue: Epilogue, plan: phases_plan.PhaseGrid, block: int, chunk: int, pitch: int
-) -> "PhasesParams":
-    """The arguments of a call but for `tile` and `depth`, which are 0."""
-    last, maps = problem.axes[-1], problem.maps
-    x_batch, x_channel, x_lane = _steps_of(problem.channels, problem.small, epilogue)
-    y_batch, y_map, y_lane = _steps_of(maps * problem.group, problem.large, epilogue)
-    return PhasesParams(
-        group=problem.group, channels=problem.channels // problem.group, maps=maps, blocks=-(-plan.length // block),
-        chunks=-(-maps // chunk), block=block, chunk=chunk, length=plan.length, pitch=pitch, tile=0, depth=0,
-        x_batch=x_batch, x_channel=x_channel, x_lane=x_lane, y_batch=y_batch, y_map=y_map, y_lane=y_lane,
-        padded=plan.padded[-1], large=last.large, stride=last.window.stride, phases=plan.phases[-1],
-        activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
-    )  # fmt: skip
-
-
-def _steps_of(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, int]:
-    """Elements between neighbours along the batch, the channels and the lanes."""
-    whole = channels * plane
-    return (whole, 1, channels) if epilogue.is_channels_last else (whole, plane, 1)
-
-
-def class_tables(plan: phases_plan.PhaseGrid, channels: int, line: int):
-    """The kinds, the offsets of their taps, and the slots of phases, as in `PhasesTables`."""
-    kinds: list[PhaseKind] = []
-    offsets: list[int] = []
-    slots = np.empty(math.prod(plan.phases), np.int64)
-    done = 0
-    for each in plan.classes:
-        taps, phases = len(each.offsets), len(each.phases)
-        together = phases_plan.products_together(channels * taps), phases_plan.channels_together(channels, taps)
-        kinds.append(PhaseKind(phases, len(offsets), taps, *together))
-        offsets.extend(offset + copy * line for offset, copy in zip(each.offsets, each.copies, strict=True))
-        slots[list(each.phases)] = range(done, done + phases)
-        done += phases
-    return np.array(kinds, KIND), np.array(offsets, np.int64), slots
 
 
 def _chunk_sizes(cut: phases_plan.Blocking, channels: int, maps: int):
@@ -105,58 +66,6 @@ def _chunk_sizes(cut: phases_plan.Blocking, channels: int, maps: int):
         tiles = [len(kind.offsets) * -(-len(kind.phases) * chunk // rows) for kind in cut.plan.classes]
         sizes.append(sum(tiles) * channels * rows)
     return np.cumsum([0, *sizes])
-
-
-class PhasesParams(NamedTuple):
-    """Arguments of a call. Sizes and distances are in elements."""
-
-    group: int  # number of groups
-    channels: int  # of x, in a group
-    maps: int  # of y, in a group
-    blocks: int  # of positions
-    chunks: int  # of output channels
-    block: int  # positions in one of them
-    chunk: int  # output channels in one of them
-    length: int  # positions that can be outputs
-    pitch: int  # between the lines of channels, or of pairs of them
-    tile: int  # number of the shape of tiles in registers
-    depth: int  # tiles of channels, with AMX
-    x_batch: int  # between neighbours along the batch of x
-    x_channel: int  # along its channels
-    x_lane: int  # along its lanes
-    y_batch: int  # along the batch of y
-    y_map: int  # along its channels
-    y_lane: int  # along its lanes
-    padded: int  # lanes of the line
-    large: int  # lanes of y
-    stride: int  # along the lanes
-    phases: int  # along the lanes
-    activation: vec.ActivationParams  # of the sums
-
-
-class PhaseKind(NamedTuple):
-    """A class of phases, as the kernel reads it."""
-
-    phases: int  # number of them
-    first_tap: int  # number of its first tap in `offsets`
-    taps: int  # number of taps
-    taps_together: int  # that are summed at once
-    channels_together: int  # that are summed at once
-
-
-KIND = np.dtype([(name, np.int64) for name in PhaseKind._fields])
-
-
-class PhasesTables(NamedTuple):
-    """Tables of a call."""
-
-    edges: Table  # per block of positions its first fill; and their number
-    fills: Table  # how lines are laid out, see `line_fills`
-    targets: Table  # where rows go in y, see `row_targets`
-    kinds: npt.NDArray[np.void]  # a `PhaseKind` for every class
-    offsets: Table  # of all taps of all classes, elements from a position of the line
-    slots: Table  # per phase, the number of phases whose results come before
-    sizes: Table  # per chunk of output channels, the weights before it; and their number
 
 
 class SumPart(NamedTuple):
@@ -189,27 +98,27 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
         Results of a block are interleaved into y when all are there.
         """
         params, kinds, slots, sizes = args[0], tables.kinds, tables.slots, tables.sizes
-        channels, maps, blocks, chunks = params.channels, params.maps, params.blocks, params.chunks
-        block, chunk, pitch, tile = params.block, params.chunk, params.pitch, params.tile
+        channels, maps, blocks, chunks = params.channels, params.maps, params.blocks.blocks, params.blocks.chunks
+        block, chunk, pitch, tile = params.blocks.block, params.blocks.chunk, params.blocks.pitch, params.blocks.tile
         activation, rows = vec.splat_activation(params.activation, lanes), heights[tile]
         panel = np.empty(channels * pitch + 16, element)
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
-        stage = np.empty(min(params.large, block * params.stride) + 8 * lanes, element)
+        stage = np.empty(min(params.lanes.large, block * params.lanes.stride) + 8 * lanes, element)
         places = np.empty(slots.size + lanes, np.int64)
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
             outer, at = part // blocks, part % blocks * block
             batch, group, first_map = outer // params.group, outer % params.group, piece * chunk
-            count, used = min(chunk, maps - first_map), min(block, params.length - at)
+            count, used = min(chunk, maps - first_map), min(block, params.blocks.length - at)
             panel_start = -(-vec.address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
                 vectors = tables.fills[tables.edges[part % blocks] : tables.edges[part % blocks + 1]]
                 for channel in range(channels):
-                    source = batch * params.x_batch + (group * channels + channel) * params.x_channel
+                    source = batch * params.x.batch + (group * channels + channel) * params.x.channel
                     source = vec.address_of(x) + source * stored_size
                     target = panel_start + channel * pitch * size
-                    fill_line(target, source, params.x_lane * stored_size, vectors, static)
+                    fill_line(target, source, params.x.lane * stored_size, vectors, static)
                 filled = part
             weight = vec.address_of(packed) + (group * sizes[chunks] + sizes[piece]) * size
             result = vec.address_of(results)
@@ -235,9 +144,9 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
             for member in range(slots.size):
                 places[member] = slots[member] * count * block * size
             out_map = group * maps + first_map
-            out = vec.address_of(y) + (batch * params.y_batch + out_map * params.y_map) * stored_size
+            out = vec.address_of(y) + (batch * params.y.batch + out_map * params.y.channel) * stored_size
             block_results = BlockResults(vec.address_of(results), vec.address_of(places), at, used)
-            if params.y_lane != 1:
+            if params.y.lane != 1:
                 bias = vec.address_of(b) + out_map * size
                 store_channels(out, block_results, tables.targets, bias, count, params, activation, static)
             else:
@@ -245,7 +154,7 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
                     bias = vec.splat_rows(vec.address_of(b) + (out_map + number) * size, element, lanes, 1)
                     source = vec.address_of(results) + number * block * size
                     ready = BlockResults(source, vec.address_of(places), at, used)
-                    to = out + number * params.y_map * stored_size
+                    to = out + number * params.y.channel * stored_size
                     store_plane(to, ready, tables.targets, bias, vec.address_of(stage), params, activation, static)
 
     return conv_transpose_phases
@@ -258,7 +167,7 @@ def sum_line(weights, part, taps, target, used, params, static):
     size, wide, registers = element.bitwidth // 8, lanes * vectors, rows * vectors
 
     def sum_up(weights, part, taps, target, used, params, static):
-        line, apart, channels = params.pitch * size, params.block * size, part.channels
+        line, apart, channels = params.blocks.pitch * size, params.blocks.block * size, part.channels
         whole = taps.size * channels * rows * size
         each = rows * size * wide // max(used, wide) + 1
         for position in range(0, used, wide):
@@ -325,7 +234,8 @@ def store_plane(y, results, targets, bias, stage, params, activation, static):
     is_rounded = static.element != stored
 
     def write(y, results, targets, bias, stage, params, activation, static):
-        padded, large, stride, phases = params.padded, params.large, params.stride, params.phases
+        along = params.lanes
+        padded, large, stride, phases = along.padded, along.large, along.stride, along.phases
         row, column, done, used = results.at // padded, results.at % padded, 0, results.used
         blank, is_staged = vec.splat(stored(0), lanes), activation.is_active or is_rounded
         while done < used:
@@ -356,8 +266,9 @@ def store_channels(y, results, targets, bias, count, params, activation, static)
     stored, step = static.stored, static.stored.bitwidth // 8
 
     def write(y, results, targets, bias, count, params, activation, static):
-        padded, large, stride, phases = params.padded, params.large, params.stride, params.phases
-        apart, between = params.y_lane * step, params.block * size
+        along, block = params.lanes, params.blocks.block
+        padded, large, stride, phases = along.padded, along.large, along.stride, along.phases
+        apart, between = params.y.lane * step, block * size
         row, column = results.at // padded, results.at % padded
         zero, blank = vec.splat(element(0), lanes), vec.splat(stored(0), lanes)
         for done in range(results.used):
@@ -385,7 +296,7 @@ def store_row(out, source, places, elements, bias, params, static):
     by_one, by_two, by_four, by_eight = (static.replace(step=step) for step in (1, 2, 4, 8))
 
     def write(out, source, places, elements, bias, params, static):
-        stride, phases = params.stride, params.phases
+        stride, phases = params.lanes.stride, params.lanes.phases
         if phases != stride:
             scatter(out, source, places, elements, bias, params, static)
         elif stride == 1:
@@ -429,7 +340,7 @@ def scatter(out, source, places, elements, bias, params, static):
     lanes, size = static.lanes, static.element.bitwidth // 8
 
     def write(out, source, places, elements, bias, params, static):
-        stride, phases = params.stride, params.phases
+        stride, phases = params.lanes.stride, params.lanes.phases
         for first in range(0, elements, stride):
             count = min(phases, elements - first)
             for phase in range(0, count, lanes):

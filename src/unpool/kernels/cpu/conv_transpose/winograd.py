@@ -212,11 +212,15 @@ def launch(
         cut = choose_blocks(problem, threads)
         params = winograd_kernel.WinogradParams(
             depth=depth, groups=problem.group, channels=channels, maps=problem.maps, positions=positions,
-            blocks=-(-positions // cut.block), block=cut.block, chunks=-(-problem.maps // cut.chunk), chunk=cut.chunk,
-            tiles_down=tiling.tiles[0], tiles_across=tiling.tiles[1], top=down.first, left=across.first,
-            height=rows.small, width=columns.small, large_height=rows.large, large_width=columns.large,
-            stride_down=rows.window.stride, stride_across=columns.window.stride,
-            phases_down=len(down.origins), phases_across=len(across.origins), origins=origins,
+            cut=winograd_kernel.WinogradCut(
+                -(-positions // cut.block), cut.block, -(-problem.maps // cut.chunk), cut.chunk
+            ),
+            tiles=winograd_kernel.TileGrid(tiling.tiles[0], tiling.tiles[1], down.first, across.first),
+            slices=winograd_kernel.SliceSizes(
+                rows.small, columns.small, rows.large, columns.large, rows.window.stride, columns.window.stride,
+                len(down.origins), len(across.origins),
+            ),
+            origins=origins,
             activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
         )  # fmt: skip
         return Launch(kernel, cut.jobs.jobs, problem.split_cost, record(params, **dtypes), entries, parts=1)

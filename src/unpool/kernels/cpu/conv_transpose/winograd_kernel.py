@@ -26,6 +26,37 @@ from unpool.kernels.cpu.vector.registration import compile_as, jit_inline, overl
 ENTRY = np.dtype([("point", np.int64), ("phase", np.int64)], align=True)
 
 
+class WinogradCut(NamedTuple):
+    """Blocks of positions, and chunks of maps."""
+
+    blocks: int  # number of blocks
+    block: int  # positions in a block; the last one may have fewer
+    chunks: int  # number of chunks
+    chunk: int  # maps in a chunk; the last one may have fewer
+
+
+class TileGrid(NamedTuple):
+    """The tiles of a slice."""
+
+    down: int  # number along the first axis
+    across: int  # number along the last axis
+    top: int  # row of x where the first tile begins; it may be above
+    left: int  # column of x where it begins; it may be to the left
+
+
+class SliceSizes(NamedTuple):
+    """Slices of x and of y."""
+
+    height: int  # rows of x
+    width: int  # columns of x
+    large_height: int  # rows of y
+    large_width: int  # columns of y
+    stride_down: int  # of windows, along the first axis
+    stride_across: int  # along the last axis
+    phases_down: int  # of y, along the first axis
+    phases_across: int  # along the last axis
+
+
 class WinogradParams(NamedTuple):
     """Arguments of a call."""
 
@@ -34,22 +65,9 @@ class WinogradParams(NamedTuple):
     channels: int  # of x, in one group, of all slices that an output meets
     maps: int  # channels of y, in one group
     positions: int  # tiles of all slices of all images
-    blocks: int  # of positions
-    block: int  # positions in a block; the last one may have fewer
-    chunks: int  # of maps
-    chunk: int  # maps in a chunk; the last one may have fewer
-    tiles_down: int  # of a slice, along the first axis
-    tiles_across: int  # along the last axis
-    top: int  # row of x where the first tile begins; it may be above
-    left: int  # column likewise
-    height: int  # rows of a slice of x
-    width: int  # its columns
-    large_height: int  # rows of a slice of y
-    large_width: int  # its columns
-    stride_down: int  # of windows, along the first axis
-    stride_across: int  # along the last axis
-    phases_down: int  # of y, along the first axis
-    phases_across: int  # along the last axis
+    cut: WinogradCut
+    tiles: TileGrid
+    slices: SliceSizes
     origins: Any  # (2, MOST_PHASES) per axis and phase the position in x where the window of its first output begins
     activation: vec.ActivationParams  # of the sums
 
@@ -85,11 +103,11 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
             for every map, for every run of neighbouring tiles: rows of y
         """
         params = args[0]
-        channels, maps, phases = params.channels, params.maps, params.phases_down * params.phases_across
-        blocks, block, chunks, chunk = params.blocks, params.block, params.chunks, params.chunk
+        channels, maps, phases = params.channels, params.maps, params.slices.phases_down * params.slices.phases_across
+        blocks, block, chunks, chunk = params.cut.blocks, params.cut.block, params.cut.chunks, params.cut.chunk
         point = odd_vectors(channels * block, lanes)
         panel_memory = np.empty(16 * point + lanes, element)
-        reach = outputs * (min(block, params.tiles_across) + 2 * lanes) + 2 * lanes
+        reach = outputs * (min(block, params.tiles.across) + 2 * lanes) + 2 * lanes
         strip_memory = np.zeros(4 * reach, element)
         jump = odd_vectors(phases * chunk * block, lanes)
         product_memory = np.empty(16 * jump + lanes, element)
@@ -107,7 +125,8 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
             panel = transform.Panel(vec.address_of(panel_memory), channels, point * size, block * size)
             if part != filled:
                 count_runs = list_runs(runs, at, used, params)
-                source = group * (channels // params.depth.taps) * params.depth.small * params.height * params.width
+                volume = params.depth.small * params.slices.height * params.slices.width
+                source = group * (channels // params.depth.taps) * volume
                 strip = transform.LineBuffer(vec.address_of(strip_memory), reach * size)
                 clear_last(panel, used, of_any)
                 inputs = vec.address_of(x) + source * step
@@ -122,7 +141,7 @@ def make_kernel(compute: np.dtype[Any], storage: np.dtype[Any], outputs: int):
             for number in range(count):
                 out_map = group * maps + first_map + number
                 bias = vec.address_of(b) + out_map * size
-                plane = params.depth.large * params.large_height * params.large_width
+                plane = params.depth.large * params.slices.large_height * params.slices.large_width
                 transform.transform_back(products, lines, phases, vectors_of(used, lanes), of_sums)
                 out = vec.address_of(y) + out_map * plane * step
                 for run in range(count_runs):
@@ -161,7 +180,7 @@ def clear_last(panel, used, static):
 @jit_inline
 def list_runs(runs, at, used, params):
     """Fill `runs` with those of a block of `used` positions from `at` on; their number."""
-    high, wide, slices = params.tiles_down, params.tiles_across, params.depth.large
+    high, wide, slices = params.tiles.down, params.tiles.across, params.depth.large
     done, count = 0, 0
     while done < used:
         position = at + done

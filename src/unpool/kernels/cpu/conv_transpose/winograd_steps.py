@@ -41,6 +41,15 @@ from unpool.kernels.cpu.vector.registration import jit_inline
 from unpool.kernels.cpu.weights import own_weights, packings_of
 
 
+class OutputImage(NamedTuple):
+    """The outputs of a tile."""
+
+    stride_down: int  # of the window, along the first axis
+    stride_across: int  # along the last axis
+    height: int  # rows
+    width: int  # columns
+
+
 class TilesParams(NamedTuple):
     """Arguments of a call."""
 
@@ -53,10 +62,7 @@ class TilesParams(NamedTuple):
     outputs: int  # of a phase in a tile, along each axis
     top: int  # row of x where the first tile begins; it may be above
     left: int  # column likewise
-    stride_down: int  # of the window
-    stride_across: int  # likewise
-    image_height: int  # of outputs of a tile
-    image_width: int  # likewise
+    image: OutputImage
 
 
 class OwnLines(NamedTuple):
@@ -97,8 +103,7 @@ def _tile_steps(
     params = TilesParams(
         depth=depth, channels=image.shape[1] // depth.taps, height=x.shape[-2], width=x.shape[-1],
         tiles=math.prod(tiling.tiles), tiles_across=tiling.tiles[1], outputs=tiling.outputs, top=lines[0].first,
-        left=lines[1].first, stride_down=lines[0].stride, stride_across=lines[1].stride,
-        image_height=again.computed.shape[-2], image_width=again.computed.shape[-1],
+        left=lines[1].first, image=OutputImage(lines[0].stride, lines[1].stride, *again.computed.shape[-2:]),
     )  # fmt: skip
     of_y = params._replace(channels=again.computed.shape[1], height=y.shape[-2], width=y.shape[-1])
     jobs, written = image.shape[0], image.view(kind).flat(is_writable=True)
@@ -161,11 +166,11 @@ def put_tiles(y, computed, numbers, args, lines, first, stop):
     for every tile, for every channel, for every row and column that it owns
     """
     params, depth, rows, columns = args[0], args[0].depth, lines.rows, lines.columns
-    channels, height, width = params.channels, params.image_height, params.image_width
+    channels, height, width = params.channels, params.image.height, params.image.width
     for tile in range(first, min(stop, numbers[0])):
         piece, place = numbers[1 + tile] // params.tiles, numbers[1 + tile] % params.tiles
-        top = (params.top + params.outputs * (place // params.tiles_across)) * params.stride_down
-        left = (params.left + params.outputs * (place % params.tiles_across)) * params.stride_across
+        top = (params.top + params.outputs * (place // params.tiles_across)) * params.image.stride_down
+        left = (params.left + params.outputs * (place % params.tiles_across)) * params.image.stride_across
         batch, number = piece // depth.large, piece % depth.large
         for channel in range(channels):
             target = ((batch * channels + channel) * depth.large + number) * params.height

@@ -73,7 +73,7 @@ def transform_inputs(source, runs, panel, strip, params, static):
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
 
     def transform(source, runs, panel, strip, params, static):
-        top, left, height, width = params.top, params.left, params.height, params.width
+        top, left, height, width = params.tiles.top, params.tiles.left, params.slices.height, params.slices.width
         taps, slices, further, begin = params.depth.taps, params.depth.small, params.depth.step, params.depth.begin
         plane, volume = height * width * step, slices * height * width * step
         image, ramp = params.groups * (params.channels // taps) * volume, vec.count_up(types.int32, lanes, 1)
@@ -134,7 +134,7 @@ def load_edge(place, row, column, ramp, params, static):
     stored, lanes, step = static.stored, static.lanes, static.stored.bitwidth // 8
 
     def load_rows(place, row, column, ramp, params, static):
-        height, width = params.height, params.width
+        height, width = params.slices.height, params.slices.width
         zero, apart = vec.splat(stored(0), lanes), width * step
         none, some = lanes_between(ramp, 0, 0), lanes_between(ramp, -column, width - column)
         return (
@@ -172,17 +172,17 @@ def write_run(run, lines, plane, bias, params, static):
     of_any, step = static.drop("outputs"), static.stored.bitwidth // 8
 
     def write(run, lines, plane, bias, params, static):
-        height, width = params.large_height, params.large_width
-        stride, phases = params.stride_down, params.phases_across
+        height, width = params.slices.large_height, params.slices.large_width
+        stride, phases = params.slices.stride_down, params.slices.phases_across
         image = run.image * params.groups * params.maps * params.depth.large + run.slice
         image = plane + image * height * width * step
-        top, column = params.top + outputs * run.row, params.left + outputs * run.column
+        top, column = params.tiles.top + outputs * run.row, params.tiles.left + outputs * run.column
         count, place = outputs * run.tiles, outputs * run.position * size
         one, other = params.origins[1, 0], params.origins[1, 1]
-        is_paired = phases == 2 and params.stride_across == 2 and (one == other or one + 1 == other)
+        is_paired = phases == 2 and params.slices.stride_across == 2 and (one == other or one + 1 == other)
         biases, activation = vec.splat_rows(bias, element, lanes, 1), vec.splat_activation(params.activation, lanes)
         for number in range(outputs):
-            for phase in range(params.phases_down):
+            for phase in range(params.slices.phases_down):
                 at = top + number - params.origins[0, phase]
                 row = at * stride + phase
                 if at < 0 or row >= height:
@@ -190,7 +190,7 @@ def write_run(run, lines, plane, bias, params, static):
                 target = OutputRow(image + row * width * step, width)
                 source = lines.address + (phase * phases * outputs + number) * lines.row_bytes + place
                 next_phase = source + outputs * lines.row_bytes
-                if phases == 1 and params.stride_across == 1:
+                if phases == 1 and params.slices.stride_across == 1:
                     write_phase(target, source, column - one, count, biases, activation, of_any)
                 elif is_paired:
                     is_first = one == other
@@ -258,9 +258,9 @@ def scatter(row, phases, column, count, bias, params, static):
     bytes_of_one = stored.bitwidth // 8
 
     def write(row, phases, column, count, bias, params, static):
-        stride, like = params.stride_across, vec.splat(stored(0), 1)
+        stride, like = params.slices.stride_across, vec.splat(stored(0), 1)
         summand, activation = vec.splat_rows(bias, element, 1, 1), vec.splat_activation(params.activation, 1)
-        for phase in range(params.phases_across):
+        for phase in range(params.slices.phases_across):
             first = column - params.origins[1, phase]
             source = phases.address + phase * phases.row_bytes - first * size
             for step in range(max(0, first), min(first + count, -(-(row.width - phase) // stride))):

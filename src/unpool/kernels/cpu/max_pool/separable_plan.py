@@ -25,7 +25,7 @@ MAX_PLACES = 2**31 - 1  # elements of planes that are pooled together: places ar
 Table = npt.NDArray[np.signedinteger]
 
 
-class Repeated(NamedTuple):
+class Repetition(NamedTuple):
     """Parts of a reduction at equal distances."""
 
     number: int  # of parts
@@ -41,16 +41,16 @@ class Reduction(NamedTuple):
 
     first_tap: int  # row of the table of taps
     stop_tap: int  # end of its taps there
-    rows: Repeated  # of every group
+    rows: Repetition  # of every group
     run: int  # windows of a row
     stride: int  # elements from window to window
     lane_places: int  # places from window to window
-    groups: Repeated
+    groups: Repetition
     total: int  # of the last reduction, the results of a strip
     in_place: int  # 1 where results replace what is read, otherwise 0
 
 
-ONE_GROUP = Repeated(1, 0, 0)
+ONE_GROUP = Repetition(1, 0, 0)
 REDUCTION = record_type(Reduction)
 _FIELDS = REDUCTION.itemsize // 8
 
@@ -336,13 +336,13 @@ def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes: Any, li
         reached = 3 * distance
         end = used + 4
         if number > 0:
-            parts = Repeated(-(-(rows * pitch - reached * inner) // lanes), lanes, lanes)
+            parts = Repetition(-(-(rows * pitch - reached * inner) // lanes), lanes, lanes)
             made = Reduction(used, end, parts, lanes, 1, 0, ONE_GROUP, 0, 1)
         elif inner > 1:
-            parts = Repeated(padded - reached, inner, inner)
+            parts = Repetition(padded - reached, inner, inner)
             made = Reduction(used, end, parts, inner, 1, channel_places, ONE_GROUP, 0, 0)
         else:
-            parts = Repeated(rows, pitch, pitch)
+            parts = Repetition(rows, pitch, pitch)
             made = Reduction(used, end, parts, padded - reached, 1, 1, ONE_GROUP, 0, 0)
         _put(table, number, made)
         used += 4
@@ -353,10 +353,10 @@ def _line_reductions(axis: Axis, inner: int, channel_places: int, sizes: Any, li
     stop, step = used + last, 1 if line.apart else stride
     if inner > 1:
         made = Reduction(
-            used, stop, Repeated(small, stride * inner, inner), inner, 1, channel_places, ONE_GROUP, 0, 0
+            used, stop, Repetition(small, stride * inner, inner), inner, 1, channel_places, ONE_GROUP, 0, 0
         )  # fmt: skip
     else:
-        made = Reduction(used, stop, Repeated(rows, pitch, pooled), small, step, stride, ONE_GROUP, 0, 0)
+        made = Reduction(used, stop, Repetition(rows, pitch, pooled), small, step, stride, ONE_GROUP, 0, 0)
     _put(table, count, made)
     return count + 1, stop
 
@@ -386,7 +386,7 @@ def _plane_reductions(axes: Any, inner: int, strip: Any, taps: Any, used: int, t
                 taps[used + tap, 0] = (tap << 2 * step) * window.dilation * pitch
                 taps[used + tap, 1] = tap << 2 * step
             there = (rows * padded - (3 << 2 * step) * window.dilation) * pitch
-            parts = Repeated(-(-there // lanes), lanes, lanes)
+            parts = Repetition(-(-there // lanes), lanes, lanes)
             _put(table, written, Reduction(used, used + 4, parts, lanes, 1, 0, ONE_GROUP, 0, 1))
             used, written = used + 4, written + 1
         for tap in range(last):
@@ -394,14 +394,14 @@ def _plane_reductions(axes: Any, inner: int, strip: Any, taps: Any, used: int, t
             taps[used + tap, 0] = at * window.dilation * pitch
             taps[used + tap, 1] = at
         stop, group_in, group_out = used + last, padded * pitch, small * run
-        total, groups = rows * group_out, Repeated(rows, group_in, group_out)
+        total, groups = rows * group_out, Repetition(rows, group_in, group_out)
         if window.stride > 1:
             apart = window.stride * pitch
-            made = Reduction(used, stop, Repeated(small, apart, run), run, 1, 0, groups, total, 0)
+            made = Reduction(used, stop, Repetition(small, apart, run), run, 1, 0, groups, total, 0)
         elif rows == 1:
-            made = Reduction(used, stop, Repeated(-(-total // lanes), lanes, lanes), lanes, 1, 0, ONE_GROUP, total, 0)
+            made = Reduction(used, stop, Repetition(-(-total // lanes), lanes, lanes), lanes, 1, 0, ONE_GROUP, total, 0)
         else:
-            made = Reduction(used, stop, Repeated(rows, group_in, group_out), group_out, 1, 0, ONE_GROUP, total, 0)
+            made = Reduction(used, stop, Repetition(rows, group_in, group_out), group_out, 1, 0, ONE_GROUP, total, 0)
         _put(table, written, made)
         used, written = stop, written + 1
     return written, used

@@ -321,7 +321,7 @@ def row_targets(axes: Any, plan: Any) -> Any:
 
 @jit_inline
 def class_tables(plan: Any, channels: int, line: int) -> Any:
-    """As `phases.class_tables`; kinds are rows of numbers."""
+    """As `phases_params.class_tables`; kinds are rows of numbers."""
     classes, phases = plan.classes, phases_plan.grid_phases(plan)
     kinds, slots = np.empty((classes.sizes.shape[0], 5), np.int64), np.empty(phases, np.int64)
     offsets = np.empty(classes.offsets.size, np.int64)
