@@ -1,5 +1,8 @@
 """Functions that compiled code chooses by type."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numba import njit, types
@@ -36,3 +39,19 @@ def test_a_kernel_is_looked_up_once_for_the_types_of_its_arguments(monkeypatch) 
     monkeypatch.setattr(Kernel, "entry_point", lambda kernel, args: asked.append(args) or (lambda *args: len(args)))
     assert [kernel(1, 2), kernel(3, 4), kernel(1.5, 2)] == [2, 2, 2]
     assert asked == [(1, 2), (1.5, 2)]
+
+
+FIRST_OPERATION = """
+from numba import njit
+from unpool.kernels.cpu import vector as vec
+from unpool.kernels.cpu.max_pool.separable_combine import put
+
+@njit("void(int64)")
+def store(x):
+    put(x, 32, vec.splat(x, 4), vec.splat(x, 4), 2)
+"""
+
+
+def test_the_first_operation_of_a_kernel_is_known_inside_a_function() -> None:
+    """Operations of one kernel are imported before the first function that has one is compiled."""
+    subprocess.run([sys.executable, "-c", FIRST_OPERATION], check=True)

@@ -99,6 +99,22 @@ def test_connected_steps() -> None:
     assert connect(first, ()) == first
 
 
+def test_records_have_records() -> None:
+    """The fields of a named tuple inside another one follow each other as if they were its own."""
+
+    class Size(NamedTuple):
+        height: int
+        is_even: bool
+
+    class Params(NamedTuple):
+        size: Size
+        scale: float
+
+    args = record(Params(Size(4, True), 0.5), scale="float32")
+    assert (args[0]["size"]["height"], args[0]["size"]["is_even"], args[0]["scale"]) == (4, True, 0.5)
+    assert args.itemsize == 24
+
+
 def test_records_have_no_bytes_of_the_process() -> None:
     """Bytes between the fields of a record, which compiled models hold, are zero."""
 

@@ -15,12 +15,15 @@ from tests.cases.kernel_paths import PATHS
 from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, Kernel, PoolCase, pool_case
 from tests.support.guarded import survives
 from tests.support.kernel_choice import is_chosen
+from unpool.execute.arrays import CallOptions
+from unpool.execute.max_pool import PreparedMaxPool
 from unpool.geometry import Axis, Window
-from unpool.kernels.cpu.max_pool import direct
+from unpool.kernels.cpu.max_pool import direct, kernels
 from unpool.kernels.cpu.max_pool.elements import keys_of_bits
 from unpool.kernels.cpu.max_pool.pool import ElementType, PlaneAxes, PoolMode, PoolProblem, is_far
 from unpool.kernels.cpu.max_pool.separable import is_cheaper
 from unpool.kernels.cpu.vector import load, splat, store
+from unpool.operators import resolve
 
 
 def test_reference_is_the_oracle() -> None:
@@ -138,13 +141,39 @@ def test_keys_of_all_16_bit_floats(kind: type) -> None:
     assert keys[0] == keys[1 << 15] == 0
 
 
+def pool(outer: int, window: int, stride: int, size: int = 224, *, has_indices: bool = False) -> PoolProblem:
+    """Pooling of square planes and windows of float32."""
+    axis, float32 = Axis(size, (size - window) // stride + 1, Window(window, stride)), np.dtype(np.int32)
+    return PoolProblem(outer, PlaneAxes((axis,), axis, 1), ElementType(float32, 0, 0), has_indices, PoolMode())
+
+
+@pytest.mark.parametrize(
+    ("problem", "names"),
+    [
+        (pool(8, 2, 2), "tiles direct separable"),
+        (pool(8, 3, 1), "rolling separable direct"),
+        (pool(8, 29, 1), "separable direct"),
+        (pool(1, 2, 1, 5), "direct separable"),
+        (pool(1, 30_000, 1, 60_000), "doubling direct"),
+    ],
+)
+def test_kernels_are_in_the_order_of_their_speed(problem: PoolProblem, names: str) -> None:
+    """The first of them runs the call."""
+    assert [each.name for each in kernels(problem)] == names.split()
+
+
+def test_prepared_call_says_which_kernel_it_runs() -> None:
+    """By name; a call without results runs none."""
+    attributes = {"kernel_shape": (2, 2), "strides": (2, 2)}
+    for batch, name in ((1, "tiles"), (0, "")):
+        prepared = PreparedMaxPool(
+            resolve.spec("MaxPool", attributes), (((batch, 1, 64, 64), np.dtype(np.float32)),), CallOptions()
+        )
+        assert prepared.kernel == name
+
+
 def test_routing_knows_both_kernels() -> None:
     """Overlapping windows are separated, windows that tile the plane are not, nor those of a small call."""
-
-    def pool(outer: int, window: int, stride: int, size: int = 224, *, has_indices: bool = False) -> PoolProblem:
-        axis, float32 = Axis(size, (size - window) // stride + 1, Window(window, stride)), np.dtype(np.int32)
-        return PoolProblem(outer, PlaneAxes((axis,), axis, 1), ElementType(float32, 0, 0), has_indices, PoolMode())
-
     assert is_far(pool(64, 13, 1, has_indices=True))
     assert is_cheaper(pool(64, 13, 1, has_indices=True))
     assert not is_cheaper(pool(1024, 2, 2))

@@ -109,10 +109,7 @@ def _plans(fill: Fill) -> Calls:
     yield partial(_clear, fill((3,), np.int64))
     numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
     yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)
-    params = record(
-        TilesParams(FLAT, *[0] * (len(TilesParams._fields) - 2), image=OutputImage(0, 0, 0, 0)),
-        depth=record(FLAT).dtype,
-    )
+    params = record(TilesParams(FLAT, 0, 0, 0, 0, 0, 0, 0, 0, OutputImage(0, 0, 0, 0)))
     for kind in (np.int16, np.int32, np.int64):
         x, y = readonly(fill((1,), kind)), fill((1,), kind)
         yield partial(winograd_steps.take_tiles, x, y, readonly(numbers), params, 0, 1)

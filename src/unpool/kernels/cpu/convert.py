@@ -25,7 +25,7 @@ class ConvertParams(NamedTuple):
     """Arguments of a call."""
 
     rows: int  # of an image
-    columns: int  # likewise
+    columns: int  # of an image
     block: int  # rows of a job
 
 

@@ -24,7 +24,7 @@ class RecountParams(NamedTuple):
     """Arguments of a call."""
 
     limit: int  # elements of the shape that indices count in
-    channels: int  # indices side by side at one place of the source
+    channels: int  # neighbouring indices at one place of the source
     places: int  # of one outer
     block: int  # places of a job
 

@@ -170,7 +170,7 @@ class CallContext(NamedTuple):
         return packed, (*before, step)
 
     def finite_weights(self) -> tuple[Operand, Steps]:
-        """The weights of a run in the type of sums; not met if one is NaN or infinite."""
+        """The weights of a run in the type of sums; the plan ends with NOT_MET if one is NaN or infinite."""
         wide, steps = self.wide_weights()
         jobs = -(-wide.size // PACKING.checked)
         check = Launch(_finite_check(wide.dtype), jobs, wide.size // VECTOR_SPEEDUP, wide.size)

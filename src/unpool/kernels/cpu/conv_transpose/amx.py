@@ -154,7 +154,7 @@ def _runs(taps: int, depth: int) -> tuple[int, int]:
 
 @jit_inline
 def parts_in_run(taps, depth, deep):
-    """Parts of `deep` tiles of channels that are added to each other in tiles, of a sum of `depth` of them."""
+    """The number of parts of a run, each of `deep` tiles of channels, in a sum of `depth` tiles."""
     return -(-depth // deep) if taps * depth <= AMX_SIZES.steps else max(1, AMX_SIZES.run // (taps * deep))
 
 
@@ -282,7 +282,7 @@ class AmxPart(NamedTuple):
     """Some channels of the sums of a class."""
 
     panel: int  # address of the first of the channels
-    depth: int  # number of tiles of them
+    depth: int  # tiles of channels
     is_more: bool  # whether their sums are added to what is there
 
 

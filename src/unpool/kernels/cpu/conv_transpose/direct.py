@@ -65,8 +65,8 @@ class DirectParams(NamedTuple):
 class DirectTables(NamedTuple):
     """All tables that the kernel takes."""
 
-    bands: Table  # first and last output row, first and last input row
-    rows: Table  # for every output row where it begins in y and in the panel, and what precedes its bounds, in bytes
+    bands: Table  # begin and end of output rows, begin and end of input rows
+    rows: Table  # for every output row its begin in y, in the panel and in `bounds`, in bytes
     bounds: Table  # where lists of terms begin
     terms: Table  # bytes in the window, bytes in the panel
 
@@ -74,11 +74,11 @@ class DirectTables(NamedTuple):
 class BandRows(NamedTuple):
     """Some rows of y, of one output channel. All but the last two fields are addresses."""
 
-    y: int  # of its part of the plane
-    panel: int  # of row 0 of x, if it were there
-    window: int  # of its weights
+    y: int  # of the first element to write
+    panel: int  # of row 0 of x, which may lie before the panel
+    window: int  # of the weights of this output channel
     terms: int  # of the terms of all sums
-    bounds: int  # per list of terms, of the numbers of its first term and of the next list's
+    bounds: int  # of the table that says where lists of terms begin
     table: int  # of the entry of the first row
     total: int  # number of rows
     length: int  # neighbours to write in each

@@ -2,7 +2,7 @@
 
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
-The columns are the taps of all output channels; of constant weights only those that some output meets. Weights are read
+The columns are the taps of all output channels; of constant weights only those that reach an output. Weights are read
 unpacked, a tile of columns at a time, once for several images. For one image, reading them takes all the time: a thread
 reads its columns of `GEMM.channels` rows side by side, in memory order, and keeps its sums in the first cache. BLAS
 would use threads of its own, which then spin for milliseconds on cores that other threads need.
@@ -49,7 +49,7 @@ class GemmParams(NamedTuple):
     batch: int  # number of images
     channels: int  # of x
     columns: int  # of w: taps of all output channels
-    taps: int  # of each of them
+    taps: int  # of a window
     activation: vec.ActivationParams  # of the sums
 
 
@@ -110,7 +110,7 @@ def is_whole(axes: Any) -> bool:
 
 @jit_inline
 def meets_some(axes: Any) -> bool:
-    """True if some output meets a tap."""
+    """True if a tap reaches an output."""
     for number in range(len(axes)):
         start, stop = met_span(axis_at(axes, number))
         if start == stop:
@@ -119,7 +119,7 @@ def meets_some(axes: Any) -> bool:
 
 
 def met_taps(problem: ConvTransposeProblem) -> tuple[slice, ...]:
-    """The taps of a window that some output meets, per axis: the others need not be read. All where none is met."""
+    """The taps of a window that reach an output, per axis: others need not be read. All of them where none does."""
     if meets_some(problem.axes):
         return tuple(slice(*met_span(axis)) for axis in problem.axes)
     return tuple(slice(0, axis.window.size) for axis in problem.axes)
@@ -132,14 +132,14 @@ def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
 
 @jit_inline
 def met_axis(axis: Axis) -> Axis:
-    """An axis with a window of the taps that some output meets."""
+    """An axis with a window of the taps that reach an output."""
     start, stop = met_span(axis)
     return Axis(axis.large, axis.small, Window(stop - start, 1, 1), axis.begin - start)
 
 
 @jit_inline
 def met_span(axis: Axis) -> tuple[int, int]:
-    """The taps that outputs meet: the first, and the one after the last."""
+    """The taps that reach an output: the first one, and their end."""
     return axis.begin, max(axis.begin, min(axis.window.size, axis.begin + axis.large))
 
 
@@ -346,7 +346,7 @@ def is_possible(problem: ConvTransposeProblem) -> bool:
 
 
 def _pack(w: Any, request: PackRequest) -> Any:
-    """The weights of the taps that some output meets."""
+    """The weights of the taps that reach an output."""
     return np.array(w[..., *met_taps(request.problem)], request.problem.dtype, order="C")
 
 

@@ -72,7 +72,7 @@ class SumPart(NamedTuple):
     """Some channels and taps of the sums of a class."""
 
     panel: int  # address of the first of the channels
-    channels: int  # number of them
+    channels: int  # number of channels
     is_more: bool  # whether their sums are added to what is there
 
 

@@ -22,12 +22,12 @@ class PhaseBlocks(NamedTuple):
     block: int  # positions in a block
     chunk: int  # output channels in a chunk
     length: int  # positions that can be outputs
-    pitch: int  # between the lines of channels, or of pairs of them
+    pitch: int  # between the lines of two channels, or of two pairs of channels
     tile: int  # number of the shape of tiles in registers
     depth: int  # tiles of channels, with AMX
 
 
-class Strides(NamedTuple):
+class ArrayStrides(NamedTuple):
     """Distances between neighbours in an array."""
 
     batch: int
@@ -51,8 +51,8 @@ class PhasesParams(NamedTuple):
     channels: int  # of x, in a group
     maps: int  # of y, in a group
     blocks: PhaseBlocks
-    x: Strides
-    y: Strides
+    x: ArrayStrides
+    y: ArrayStrides
     lanes: LanePhases
     activation: vec.ActivationParams  # of the sums
 
@@ -60,7 +60,7 @@ class PhasesParams(NamedTuple):
 class PhaseKind(NamedTuple):
     """A class of phases, as the kernel reads it."""
 
-    phases: int  # number of them
+    phases: int  # number of phases
     first_tap: int  # number of its first tap in `offsets`
     taps: int  # number of taps
     taps_together: int  # that are summed at once
@@ -97,8 +97,8 @@ def params_of(
     last, maps = problem.axes[-1], problem.maps
     return PhasesParams(
         group=problem.group, channels=problem.channels // problem.group, maps=maps, blocks=blocks,
-        x=Strides(*_steps_of(problem.channels, problem.small, epilogue)),
-        y=Strides(*_steps_of(maps * problem.group, problem.large, epilogue)),
+        x=ArrayStrides(*_steps_of(problem.channels, problem.small, epilogue)),
+        y=ArrayStrides(*_steps_of(maps * problem.group, problem.large, epilogue)),
         lanes=LanePhases(plan.padded[-1], last.large, last.window.stride, plan.phases[-1]),
         activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip

@@ -56,7 +56,7 @@ class ClassSize(NamedTuple):
     """The size of a class."""
 
     phases: int
-    taps: int  # of each of them
+    taps: int  # of a phase
 
 
 def class_count(plan: PhaseGrid) -> int:

@@ -215,7 +215,7 @@ def launch(
             cut=winograd_kernel.WinogradCut(
                 -(-positions // cut.block), cut.block, -(-problem.maps // cut.chunk), cut.chunk
             ),
-            tiles=winograd_kernel.TileGrid(tiling.tiles[0], tiling.tiles[1], down.first, across.first),
+            tiles=winograd_kernel.WinogradGrid(tiling.tiles[0], tiling.tiles[1], down.first, across.first),
             slices=winograd_kernel.SliceSizes(
                 rows.small, columns.small, rows.large, columns.large, rows.window.stride, columns.window.stride,
                 len(down.origins), len(across.origins),
@@ -233,7 +233,7 @@ class WinogradPackParams(NamedTuple):
 
     channels: int  # of x, in a group
     maps: int  # output channels of a group
-    tiles: int  # of these, the last one perhaps with fewer rows
+    tiles: int  # of output channels; the last one may have fewer rows
     taps: int  # of a window
 
 

@@ -63,7 +63,7 @@ class AccuracyParams(NamedTuple):
     tiles_down: int  # of a slice, along the first axis
     tiles_across: int  # along the last axis
     top: int  # row of x where the first tile begins; it may be above
-    left: int  # column likewise
+    left: int  # column of x where it begins; it may be to the left
     outputs: int  # of a phase in a tile, along each axis
 
 

@@ -35,7 +35,7 @@ class WinogradCut(NamedTuple):
     chunk: int  # maps in a chunk; the last one may have fewer
 
 
-class TileGrid(NamedTuple):
+class WinogradGrid(NamedTuple):
     """The tiles of a slice."""
 
     down: int  # number along the first axis
@@ -62,11 +62,11 @@ class WinogradParams(NamedTuple):
 
     depth: DepthAxis  # the axis before the others
     groups: int  # of channels
-    channels: int  # of x, in one group, of all slices that an output meets
+    channels: int  # of x, in one group, of all slices that reach an output
     maps: int  # channels of y, in one group
     positions: int  # tiles of all slices of all images
     cut: WinogradCut
-    tiles: TileGrid
+    tiles: WinogradGrid
     slices: SliceSizes
     origins: Any  # (2, MOST_PHASES) per axis and phase the position in x where the window of its first output begins
     activation: vec.ActivationParams  # of the sums

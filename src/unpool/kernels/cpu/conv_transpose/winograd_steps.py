@@ -1,7 +1,7 @@
 """The steps of a plan with Winograd's algorithm: inaccurate tiles are computed again, by phases.
 
 mark        flags of inaccurate tiles
-list        none: only the first line follows; some: the second; too many: the plan ends as not met
+list        none: only the first line follows; some: the second; too many: the plan ends with NOT_MET
 winograd
 winograd, take, phases, put
 """
@@ -61,7 +61,7 @@ class TilesParams(NamedTuple):
     tiles_across: int  # along the last axis
     outputs: int  # of a phase in a tile, along each axis
     top: int  # row of x where the first tile begins; it may be above
-    left: int  # column likewise
+    left: int  # column of x where it begins; it may be to the left
     image: OutputImage
 
 

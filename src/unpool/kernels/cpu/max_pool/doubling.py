@@ -2,12 +2,12 @@
 
     best of 2 * n taps from element i on = better of (best of n from i, best of n from i + n * dilation)
 
-Windows of any number of taps are two such runs that overlap. Axis after axis is pooled so, positions that meet the same
-elements once. Elements are compared by their ranks, and equal ones by their places: the first is better, but of NaN the
-last one where the mode says so.
+A window of any number of taps is two such runs that overlap. One axis is pooled after the other, and windows of the
+same elements are pooled once. Elements are compared by their ranks, and equal ones by their places: the first is
+better, but the last NaN where the mode says so.
 
-It is for windows that share elements in ways that no other kernel uses, where one would visit every element more than
-`DOUBLING_POOL.visits` times. It needs about 32 bytes for each element of a plane.
+It is for windows that share so many elements that another kernel would visit each more than `DOUBLING_POOL.visits`
+times. It needs about 32 bytes for each element of a plane.
 """
 
 from typing import Any, NamedTuple
@@ -59,11 +59,11 @@ class DoublingAxis(NamedTuple):
 
     number: int
     large: int
-    distinct: int  # windows
+    distinct: int  # number of windows with different elements
     small: int
     dilation: int
-    window: int  # place of its first distinct window in the tables
-    position: int  # place of its first position
+    window: int  # number of its first distinct window in the tables
+    position: int  # number of its first position in the tables
 
 
 class DoublingTables(NamedTuple):
@@ -71,7 +71,7 @@ class DoublingTables(NamedTuple):
 
     axes: Any  # DoublingAxis, in rows
     firsts: Any  # element on data of every distinct window
-    counts: Any  # elements of it
+    counts: Any  # number of elements on data, of every distinct window
     inverses: Any  # distinct window of every position
 
 

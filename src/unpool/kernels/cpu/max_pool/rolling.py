@@ -8,9 +8,9 @@ every row is read once. A maximum of many elements is that of two overlapping ha
 down the rows. The bits of 16-bit floats are compared as the upper half of a float32, which has the same order; bits
 beyond their infinity are NaN.
 
-Columns outside the plane are -inf, with the places of the first element on data; a row outside it counts as the nearest
-one, which the same window holds, too. Comparisons ignore NaN; a block in which one occurs is pooled again, with one
-extra comparison that handles NaN: `nan` is the literal IGNORED, or FIRST or LAST. `static` has
+Columns outside the plane are -inf, with the place of the first element on data. A row outside the plane counts as the
+nearest row inside, which the same window holds, too. Comparisons ignore NaN; a block in which one occurs is pooled
+again, with one extra comparison that handles NaN: `nan` is the literal IGNORED, or FIRST or LAST. `static` has
 
     element      type of elements in memory
     lanes        of a register
@@ -68,7 +68,7 @@ class RollingPoolParams(NamedTuple):
 
     elements: int  # of x
     plane: RollingPlane
-    bands: int  # of a plane
+    bands: int  # number of bands in a plane
     band_height: int  # rows of y in a band
     outer_places: int  # from one plane to the next, as indices count; 0 where they count inside their own plane
     prefetch_bytes: int  # of x that one row of results of a block prefetches
@@ -266,7 +266,7 @@ def bounds(infinity, static):
 
 @overload_by_type(inline=True)
 def roll(block, band, ends, nan_lanes, is_output, nan, static):
-    """Pool a block of columns, row by row; the lanes that have met a NaN.
+    """Pool a block of columns, row by row; the result are the lanes that have seen a NaN.
 
     `ends` are minus infinity and infinity. `nan_lanes` is a wide mask, of results where NaN is compared. `is_output`
     are the lanes that are results, of a row that is shorter than a register.

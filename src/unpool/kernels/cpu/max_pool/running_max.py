@@ -39,7 +39,7 @@ def update_best(best, value, place, limit, nan, is_data):
 
 @overload_by_type(inline=True)
 def _on_data(is_new, place, is_data):
-    """Lanes whose maximum changes, if only data may; a lane without a place has met no data yet."""
+    """Lanes whose maximum changes, if only data may; a lane without a place has seen no data yet."""
     if isinstance(is_data, types.NoneType):
         return lambda is_new, place, is_data: is_new
     nowhere, lanes = np.dtype(str(place.element)).type(-1), place.lanes

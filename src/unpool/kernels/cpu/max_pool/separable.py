@@ -220,7 +220,7 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
 
 @jit_inline
 def is_possible(pool: PoolProblem) -> bool:
-    """True if places fit their type, channels fill a register, and laid out lines are short, one and all."""
+    """True if places fit their type, channels fill a register, and every laid out line is short."""
     plane, size = pool.plane, plane_large(pool.plane)
     axes = spatial_axes(plane)
     count = len(axes)

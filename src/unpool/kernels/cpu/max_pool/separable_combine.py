@@ -67,7 +67,7 @@ class WindowTaps(NamedTuple):
     """The taps of one window of a reduction."""
 
     first: int  # row of the table of taps
-    stop: int  # the one after the last
+    stop: int  # end of its taps there
     stride: int  # elements from window to window
 
 

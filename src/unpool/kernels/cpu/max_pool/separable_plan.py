@@ -78,8 +78,8 @@ class LineLayout(NamedTuple):
     row_elements: int  # elements of x in a laid out row
     row_start: int  # the element of x's row that they begin with
     line_rows: int  # rows that are laid out at a time
-    line_size: int  # elements of them
-    shift: int  # elements before the first of them, so that data start with a line of the cache
+    line_size: int  # elements of these rows
+    shift: int  # elements before the first row, so that data start with a line of the cache
 
 
 class StripParams(NamedTuple):
@@ -88,7 +88,7 @@ class StripParams(NamedTuple):
     planes: PlaneStrips
     lines: LineLayout
     pooled_size: int  # elements of the pooled rows of one strip
-    pooled_pitch: int  # elements from one of them to the next
+    pooled_pitch: int  # elements from one pooled row to the next
     has_channels: bool  # whether there are channels
 
 

@@ -3,10 +3,10 @@
     best[lane], at[lane] = largest of x[corner + offset + lane * step + tap] over all offsets and taps, and its index
 
 Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; windows that reach
-into padding have a few others. Whole vectors are loaded once and split into taps. x is prefetched in memory order,
-because rows that are read side by side, a few lines of each, come at a third of the speed. Comparisons ignore NaN; a
-block in which one occurs is compared again in full, and the next block in full at once. Outputs that no cache holds are
-stored non-temporally: a plain store reads its line, and displaces x.
+into padding have a few others. Whole vectors are loaded once and split into taps. A block reads a few cache lines of
+each of several rows in turn, an order in which memory delivers a third of its speed; so x is prefetched in memory
+order. Comparisons ignore NaN; a block in which one occurs is compared again in full, and the next block in full at
+once. Outputs that no cache holds are stored non-temporally: a plain store reads its line, and displaces x.
 """
 
 from typing import Any, NamedTuple
@@ -81,7 +81,7 @@ class TilePlan(NamedTuple):
 
 @cached(64)
 def tiling(plane: PlaneAxes) -> WindowTiling | None:
-    """The tiling of a plane, None unless its windows tile the lanes, all on data, and none of them is empty."""
+    """The tiling of a plane; None unless its windows tile the lanes, lie on data, and are not empty."""
     found = find_tiling(plane)
     return found if found.is_there else None
 

@@ -71,7 +71,7 @@ def plan(axes: Any, planes: int, size: int, is_recycled: bool) -> StreamPlan:
     """As `route`, for channels first and indices that count in y.
 
     Slabs are parts of a plane of y, cut along its first axis so that each window lies in one. No windows but those that
-    are two wide, side by side and whole along the last axis have any.
+    are two wide, do not overlap, and cover the last axis have any.
     """
     is_kept = np.zeros(len(axes), np.bool_)
     for number in range(len(axes)):

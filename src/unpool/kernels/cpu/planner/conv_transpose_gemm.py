@@ -78,7 +78,7 @@ def add_gemm(call: Call, x: int, b: int, y: int) -> None:
 
 @jit_inline
 def met_spans(axes: Any) -> Any:
-    """The first tap of each axis that outputs meet, and the one after the last."""
+    """The first tap of each axis that reaches an output, and the end of such taps."""
     spans = np.empty((len(axes), 2), np.int64)
     for number in range(len(axes)):
         first, stop = gemm_1x1.met_span(axis_at(axes, number))

@@ -15,11 +15,20 @@ JIT_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
 """Numba's options for functions that only compiled code calls, which need no wrapper for C."""
 
 
+_unregistered: list[Callable[[Any], object]] = []
+"""What registers functions and operations with Numba, when that is imported."""
+
+
 class LazyModule(ModuleType):
     """A module of operations of one kernel, which imports Numba; compiled code looks up its names as in any module.
 
-    It is imported for the first name: kernels of a library need neither the module nor Numba.
+    It is imported as soon as Numba is: kernels of a library need neither. Numba knows an operation only in functions
+    whose compilation begins after its import.
     """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        _register(lambda _: import_module(name))
 
     def __getattr__(self, name: str) -> Any:
         """An operation."""
@@ -27,10 +36,6 @@ class LazyModule(ModuleType):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LazyModule, (self.__name__,)
-
-
-_unregistered: list[Callable[[Any], object]] = []
-"""Functions to register with Numba when it is imported."""
 
 
 def jit_inline(function: Function) -> Function:
