@@ -24,7 +24,7 @@ from benchmarks import ROOT
 from benchmarks.architectures import NETWORKS as ARCHITECTURES
 from benchmarks.architectures import Architecture, segnet
 from benchmarks.layers import Layers
-from benchmarks.library_process import ALONE, COMPILED, LIBRARY, SESSION
+from benchmarks.library_process import ALONE, BARE, COMPILED, LIBRARY, SESSION
 from benchmarks.machine import cpu_name
 from benchmarks.measure import SETTLE, say, today
 from benchmarks.rows import LibraryRow
@@ -33,7 +33,7 @@ from benchmarks.zoo.engine_process import TOLERANCE, difference
 from benchmarks.zoo.model_file import ModelFile, default_folder
 from benchmarks.zoo.own_networks import SOUND, VOLUME
 
-ENGINES = (ALONE, LIBRARY, COMPILED, SESSION)
+ENGINES = (ALONE, LIBRARY, BARE, COMPILED, SESSION)
 
 TURNS = 5
 """Of each engine in a round."""

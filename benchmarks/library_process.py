@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-ALONE, LIBRARY, COMPILED, SESSION = "onnxruntime", "library", "compiled", "session"
-"""Engines: onnxruntime alone, with the library, with the library and a compiled model, and unpool's session."""
+ALONE, LIBRARY, BARE, COMPILED, SESSION = "onnxruntime", "library", "library without Python", "compiled", "session"
+"""Engines: onnxruntime alone; with the library; with the library as programs in C register it, planned without Python;
+with the library and a compiled model; and unpool's session."""
 
 _FATAL = 4  # what onnxruntime logs: errors come as exceptions
 
@@ -62,7 +63,9 @@ def _loader(engine: str) -> Callable[[str, int], Callable[..., Any]]:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = _FATAL
-        if engine != ALONE:
+        if engine == BARE:
+            options.register_custom_ops_library(unpool.onnxruntime.get_library_path())
+        elif engine != ALONE:
             unpool.onnxruntime.register(options, trust_plans=engine == COMPILED)
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run
 

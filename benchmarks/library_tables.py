@@ -3,22 +3,23 @@
 from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 
-from benchmarks.library_process import ALONE, COMPILED, LIBRARY, SESSION
+from benchmarks.library_process import ALONE, BARE, COMPILED, LIBRARY, SESSION
 from benchmarks.rows import LibraryRow
 from benchmarks.tables import in_markdown, milliseconds, times
 
 TITLES = {
     ALONE: "onnxruntime",
     LIBRARY: "with the library",
+    BARE: "without Python",
     COMPILED: "compiled",
     SESSION: "unpool's session",
 }
 
 TEXT = (
-    "The same file in onnxruntime's own session, alone and after `unpool.onnxruntime.register`; the model that "
-    "`unpool.onnxruntime.compile` made of it, which needs no Python; and `unpool.InferenceSession`. Each engine runs "
-    "in a process of its own, in turn. Milliseconds, median and 95th percentile, and how many times faster than "
-    "onnxruntime alone."
+    "The same file in onnxruntime's own session, alone, after `unpool.onnxruntime.register`, and with the library as "
+    "programs in C register it, planned without Python; the model that `unpool.onnxruntime.compile` made of it, which "
+    "needs no Python either; and `unpool.InferenceSession`. Each engine runs in a process of its own, in turn. "
+    "Milliseconds, median and 95th percentile, and how many times faster than onnxruntime alone."
 )
 
 LOADING = (

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import library
 from benchmarks.library import LibraryNetwork
-from benchmarks.library_process import ALONE, COMPILED, LIBRARY, SESSION
+from benchmarks.library_process import ALONE, BARE, COMPILED, LIBRARY, SESSION
 from benchmarks.rows import LibraryRow, read
 
 pytestmark = pytest.mark.slow
@@ -28,8 +28,8 @@ def test_every_engine_runs_a_network(monkeypatch):
     saved = []
     rows = library.measure([TINY], 2, 1, saved.extend)
     assert rows == saved
-    assert [row.reason for row in rows] == [""] * 4
-    assert [row.engine for row in rows] == [ALONE, LIBRARY, COMPILED, SESSION]
+    assert [row.reason for row in rows] == [""] * 5
+    assert [row.engine for row in rows] == [ALONE, LIBRARY, BARE, COMPILED, SESSION]
     for row in rows:
         assert row.runs >= 6
         assert 0 < row.created < row.load
