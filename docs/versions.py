@@ -16,14 +16,14 @@ For everyone who writes models or chooses an opset: what each version of MaxPool
 which the package itself uses.
 
 The opset of a model selects the newest version up to that number. A function call without `opset` uses the newest
-version. If a version lacks an attribute, a type or a second output, the error names the version that has it. Indices and
-`output_shape` inputs are int64. A star marks required attributes; italics mark what is new in a version.
+version. If a version lacks an attribute, a type or a second output, the error names the version that has it. Indices
+and `output_shape` inputs are int64. A star marks required attributes; italics mark what is new in a version.
 """
 OWN = """\
 ## The domain `unpool`
 
-onnxruntime runs these nodes [with the library of unpool](tasks/in-onnxruntime.md#node-by-node). The version of the domain
-is 1. T is the type of X."""
+onnxruntime runs these nodes [with the library of unpool](tasks/in-onnxruntime.md#node-by-node). The version of the
+domain is 1. T is the type of X."""
 
 
 def page() -> str:

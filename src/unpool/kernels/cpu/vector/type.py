@@ -252,7 +252,7 @@ def _emit_arithmetic(integer, floating, kind, builder, x, y):
 for _symbol, _integer, _floating in (
     (operator.add, "add", "fadd"), (operator.sub, "sub", "fsub"), (operator.mul, "mul", "fmul"),
     (operator.truediv, "", "fdiv"),
-    (operator.and_, "and_", ""), (operator.or_, "or_", ""), (operator.xor, "xor", ""),
+    (operator.and_, "and_", ""), (operator.or_, "or_", ""),
     (operator.rshift, "ashr", ""), (operator.lshift, "shl", ""),
 ):  # fmt: skip
     _define(_symbol, partial(_emit_arithmetic, _integer, _floating), is_comparison=False)
