@@ -7,7 +7,7 @@ passes change the graph; then onnxruntime gets them:
 |---|---|
 | in data files of the model's own | the names of the files, and their folder |
 | others of more than a thousand elements | a file in memory with all of the model, which is freed when it is parsed |
-| the same, where there are no files in memory, or the model exceeds 2 GiB | values, which it copies, beside the graph |
+| the same, on other systems than Linux, or above 2 GiB | the graph, and the weights as values, which it copies |
 | the same, where options cannot be copied, or a file is to be written | bytes, up to 2 GiB |
 
 They are not left in the file: onnxruntime maps data files, and the process ends where another one shortens a mapped
