@@ -169,6 +169,10 @@ ALONE = {
     "run": (2, "error: unpool run: missing argument 'MODEL'. See unpool run --help"),
     "lower demo.onnx -o x.onnx": (2, "missing option '--for'. Choose from: openvino, tensorrt, coreml,"),
     "run demo.onnx -i demo.npy -o y.npy --nosuch": (2, "error: unpool run: no such option: --nosuch."),
+    "inspect demo.onnx --provider openvino": (
+        2,
+        "invalid value for '--provider': 'openvino' is not one of 'onnxruntime', 'cuda'.",
+    ),
     "run demo.onnx -i demo.npy -o y.npy --threads 0": (2, "invalid value for '--threads'"),
     "lower demo.onnx --for tflit -o x.onnx": (2, "'any'. Did you mean tflite? See unpool lower --help"),
     "completion BASH": (0, "_UNPOOL_COMPLETE=complete_bash"),

@@ -220,9 +220,25 @@ def test_options_stay_as_they_were():
 
 
 def test_threads_that_wait_sleep_soon():
-    """Where the caller says nothing about spinning, threads spin for a few microseconds only."""
+    """Beside nodes that unpool computes, and where the caller says nothing, threads spin for some microseconds only."""
     entry = InferenceSession(SEGNET).get_session_options().get_session_config_entry(SPIN)
     assert 0 < int(entry) < 1000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ z = Sigmoid (x) }",
+        """<float[1] w = {0.25}> { z = PRelu (x, w) }""",  # becomes a LeakyRelu of onnxruntime
+    ],
+)
+def test_threads_that_wait_as_in_onnxruntime(body):
+    """A session in which unpool computes no node adds no entry about spinning: its threads wait as onnxruntime's do."""
+    options = onnxruntime.SessionOptions()
+    session = InferenceSession(models.model(f"g (float[1, 2, 8] x) => (float[1, 2, 8] z) {body}"), options)
+    for name in (SPIN, "session.intra_op.allow_spinning"):
+        with pytest.raises(RuntimeError):
+            session.get_session_options().get_session_config_entry(name)
 
 
 @pytest.mark.parametrize(("key", "value"), [(SPIN, "70"), ("session.intra_op.allow_spinning", "1")])

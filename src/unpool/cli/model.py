@@ -122,11 +122,6 @@ def open_session(
     path: Path, *, provider: str = Provider.ONNXRUNTIME, is_lean: bool = False, **arguments: Any
 ) -> InferenceSession:
     """The session of a model file; if `is_lean`, without the memory pattern, which takes more when a shape repeats."""
-    if provider == Provider.OPENVINO:
-        advice = (
-            "unpool.InferenceSession(model, tune=True) takes OpenVINO where it is faster; unpool compare runs both."
-        )
-        raise UnsupportedError(f"--provider openvino: commands run models in onnxruntime. {advice}")
     if provider == Provider.CUDA and CUDA not in onnxruntime.get_available_providers():
         advice = "Run: pip uninstall onnxruntime && pip install onnxruntime-gpu"
         raise MissingExtraError(f"--provider cuda: needs onnxruntime-gpu in the place of onnxruntime. {advice}")

@@ -17,7 +17,7 @@ from unpool.images.formats import FORMATS
 Layout = StrEnum("Layout", ["NCHW", "NHWC"])
 Compat = StrEnum("Compat", ["SPEC", "ORT"])
 IndexSpace = StrEnum("IndexSpace", ["AUTO", "OUTPUT", "INFERRED"])
-Provider = StrEnum("Provider", ["ONNXRUNTIME", "OPENVINO", "CUDA"])
+Provider = StrEnum("Provider", ["ONNXRUNTIME", "CUDA"])
 TargetName = StrEnum("TargetName", ["OPENVINO", "TENSORRT", "COREML", "TFLITE", "ONNXRUNTIME-WEB", "ANY"])
 Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH", "POWERSHELL"])
 Format = StrEnum("Format", [each.name.upper() for each in FORMATS if each.is_written])  # type: ignore[misc]

@@ -116,7 +116,7 @@ def _place_nodes(model: "ModelProto", options: dict[str, Any]) -> "ModelProto":
     context = PassContext(semantics)
     model = run_passes(shorten_domains(model), context)
     plan = make_plan(model, semantics, {})
-    if any(row.runner == DOMAIN for row in plan):
+    if plan.has_own_nodes:
         place(model, plan, context.counts_in_output)
     return model
 

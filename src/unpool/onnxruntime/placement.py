@@ -138,6 +138,11 @@ class SessionPlan(tuple[NodePlacement, ...]):
 
     __slots__ = ()
 
+    @property
+    def has_own_nodes(self) -> bool:
+        """True if unpool computes a node."""
+        return any(row.runner == "unpool" for row in self)
+
     def __str__(self) -> str:
         rows = [(row.node, row.operator_version, row.runner, row.text) for row in self]
         return table(("node", "operator", "runs on", "why"), rows)

@@ -76,11 +76,6 @@ class _ChangedModel(NamedTuple):
     is_changed: bool
     counts_in_output: Container[str]  # MaxUnpools, by output, whose indices do so
 
-    @property
-    def is_placed(self) -> bool:
-        """True if unpool computes a node."""
-        return any(row.runner == "unpool" for row in self.plan)
-
 
 class SessionModel:
     """What a session is made from: the source, the caller's options, and what unpool does with the model.
@@ -154,19 +149,20 @@ class SessionModel:
         key = repr((self.fingerprint(), sorted(self._disabled)))
         tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key), seconds)
         if tuned is not None:
-            options = self._registered(None, is_copied=True, domains="unpool")
+            options = self._registered(None, tuned.plan, is_copied=True, domains="unpool")
             _Candidate("tuned", tuned.content, options).create(create)
             self.plan, self._engines = tuned.plan, (tuned.engine,)
 
     def _candidates(self) -> Iterator[_Candidate]:
         model = self._read()
         self._nodes = () if model is None else model.graph.node
-        options = self._options
         is_large = isinstance(self.given, onnx.ModelProto) and weights.is_too_large(self.given)
-        is_copied = options is None or not (model is None or _has_additions(options, model))
+        is_copied = self._options is None or not (model is None or _has_additions(self._options, model))
         changed = None if model is None else self._change(model)
-        if changed is not None and not (changed.is_changed or changed.is_placed or self._has_own_data or is_large):
-            yield _Candidate("as it came", self._raw(), self._session_options(is_copied=is_copied), changed.plan)
+        is_original = changed is not None and not (changed.is_changed or changed.plan.has_own_nodes)
+        if changed is not None and is_original and not (self._has_own_data or is_large):
+            options = self._session_options(changed.plan, is_copied=is_copied)
+            yield _Candidate("as it came", self._raw(), options, changed.plan)
             yield from self._engine_candidates(model, is_copied=is_copied)
             return
         if changed is not None and (is_copied or data_folder(changed.model) is None):
@@ -175,12 +171,14 @@ class SessionModel:
                 yield candidate
                 if is_large and is_copied:  # the others are no message
                     return
-        plan = SessionPlan() if changed is None else changed.plan
+        plan = None if changed is None else changed.plan
         opset = None if model is None else _opset(model)
+        without = "as it came, without unpool"
         if model is None and self._is_in_ort_format():  # options that are not copied keep the library
-            yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
-        yield _Candidate("as it came", self._raw(), self._registered(opset, is_copied=is_copied), plan)
-        yield _Candidate("as it came, without unpool", self._raw(), self._session_options(is_copied=is_copied))
+            yield _Candidate(without, self._raw(), self._session_options(SessionPlan(), is_copied=is_copied))
+        options = self._registered(opset, plan, is_copied=is_copied)
+        yield _Candidate("as it came", self._raw(), options, plan or SessionPlan())
+        yield _Candidate(without, self._raw(), self._session_options(SessionPlan(), is_copied=is_copied))
         yield from self._engine_candidates(self._read(), is_copied=is_copied)  # nodes of `model` are placed
 
     def _engine_candidates(self, model: onnx.ModelProto | None, *, is_copied: bool) -> Iterator[_Candidate]:
@@ -201,7 +199,7 @@ class SessionModel:
             _log.info("%s: no node runs in onnx's ReferenceEvaluator: %s", source_name(self.given), error)
             return
         folder = data_folder(found.model)
-        own = self._registered(_opset(found.model), is_copied=is_copied, folder=folder, domains="unpool")
+        own = self._registered(_opset(found.model), found.plan, is_copied=is_copied, folder=folder, domains="unpool")
         yield _Candidate(_WITH_ENGINES, source, own, found.plan, found.engines, found.refused)
 
     def _changed_candidate(self, changed: _ChangedModel, *, is_copied: bool) -> _Candidate | None:
@@ -211,7 +209,7 @@ class SessionModel:
         values: dict[str, onnxruntime.OrtValue] = {}
         try:
             model = split(changed.model)
-            if self._has_own_nodes and changed.is_placed:
+            if self._has_own_nodes and changed.plan.has_own_nodes:
                 place(model.rest, changed.plan, changed.counts_in_output)
             is_alone = folder is None and not is_written and not self.has_other_provider
             file = as_memory_file(model) if is_alone else None  # of which onnxruntime makes one session only
@@ -223,7 +221,9 @@ class SessionModel:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
         domains = "unpool" if self._has_own_nodes else "all"
-        options = self._registered(_opset(model.rest), is_copied=is_copied, folder=folder, domains=domains)
+        options = self._registered(
+            _opset(model.rest), changed.plan, is_copied=is_copied, folder=folder, domains=domains
+        )
         if values:
             options.add_external_initializers(list(values), list(values.values()))
         return _Candidate("after the passes", content, options, changed.plan, values=values, file=file)
@@ -326,10 +326,16 @@ class SessionModel:
         return bytes(self.given) if isinstance(self.given, bytearray | memoryview) else self.given
 
     def _registered(
-        self, opset: int | None, *, is_copied: bool, folder: str | None = None, domains: str = "all"
+        self,
+        opset: int | None,
+        plan: SessionPlan | None,
+        *,
+        is_copied: bool,
+        folder: str | None = None,
+        domains: str = "all",
     ) -> onnxruntime.SessionOptions:
         """Options with the library, for the opset of a model, and with the folder of its data files."""
-        options, semantics = self._session_options(is_copied=is_copied), self.semantics
+        options, semantics = self._session_options(plan, is_copied=is_copied), self.semantics
         if folder is not None:
             set_config_entry(options, DATA_FOLDER, folder)
         if not is_registered(options):
@@ -337,15 +343,18 @@ class SessionModel:
             register(options, exact=exact, compat=compat, index_space=index_space, opset=opset, domains=domains)
         return options
 
-    def _session_options(self, *, is_copied: bool) -> onnxruntime.SessionOptions:
-        """The caller's options, or a copy of them, with threads and how they wait."""
+    def _session_options(self, plan: SessionPlan | None, *, is_copied: bool) -> onnxruntime.SessionOptions:
+        """The caller's options, or a copy of them, with threads, and how they wait beside nodes that unpool computes.
+
+        A plan of None is that of a model that unpool cannot read: it may compute nodes of it.
+        """
         if self._options is None:
             options = onnxruntime.SessionOptions()
         else:
             options = clone(self._options) if is_copied else self._options
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
-        for key, value in spin_entries(options).items():
+        for key, value in spin_entries(options).items() if plan is None or plan.has_own_nodes else ():
             set_config_entry(options, key, value)
         return options
 
