@@ -110,7 +110,7 @@ INNER = {
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
     "graph": (
-        "shapes", "operators", "errors", "nodes", "weights", "semantics", "torch_operators", "graph", "peek",
+        "shapes", "operators", "errors", "nodes", "weights", "bare", "semantics", "torch_operators", "graph", "peek",
         "dynamic_dims", "shape_inference", "narrow_floats", "submodel", "load", "save", "random_inputs",
     ),
     "passes": (
@@ -128,8 +128,8 @@ INNER = {
     "onnxruntime": (
         "package", "silence", "errors", "library", "kernel_table", "plans", "engine", "planner", "callbacks",
         "register", "nodes", "options", "ort_values", "source", "differences", "costs", "placement", "reference",
-        "passes", "compile_process", "compile_model", "openvino_engine", "tuning", "session_model", "session",
-        "__init__",
+        "passes", "model_cache", "compile_process", "compile_model", "openvino_engine", "tuning", "session_model",
+        "session", "__init__",
     ),
     "openvino": ("package", "fit", "operators", "conversion", "__init__"),
     "dask": ("chunks", "max_pool", "max_unpool", "conv_transpose", "__init__"),

@@ -153,6 +153,48 @@ def use_pass(monkeypatch, run):
     monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, Pass("of_the_test", run, frozenset(), "last")))
 
 
+WIDE = models.model(
+    """g (float[1, 64, 40, 40] x) => (float[1, 64, 40, 40] z) {
+        a = Conv <pads = [1, 1, 1, 1], group = 2> (x, w)
+        b = Identity (w)
+        z = Conv <pads = [1, 1, 1, 1], group = 2> (a, b)
+    }""",
+    w=models.random(64, 32, 3, 3) / 17,
+)
+"""Two converted Convs of one large weight, the second one of another name."""
+
+
+@pytest.fixture
+def converting(monkeypatch):
+    """Convs are converted, however small they are."""
+    monkeypatch.setattr("unpool.passes.convert_conv._pays", lambda *_: True)
+
+
+def test_passes_get_no_elements_of_large_weights(monkeypatch, converting):
+    """A model in a pass takes a few kilobytes, and one whose weights are flipped gives what onnxruntime gives."""
+    sizes = []
+    use_pass(monkeypatch, lambda model, _: sizes.append(model.ByteSize()) or model)
+    session = InferenceSession(WIDE)
+    assert [row.operator for row in session.plan] == ["ConvTranspose", "ConvTranspose"]
+    assert max(sizes) < 2000 < WIDE.ByteSize()
+    assert_equal(outputs(session), outputs(plain_session(WIDE)), ROUNDING)
+
+
+def test_a_pass_that_asks_for_large_weights_gets_them(converting):
+    """All passes run again on the whole model: a PRelu is replaced by what its 2,048 slopes allow."""
+    model = models.model(
+        """g (float[1, 2048, 3, 3] x) => (float[1, 2048, 3, 3] z) {
+            a = PRelu (x, slopes)
+            z = Conv <pads = [1, 1, 1, 1], group = 2048> (a, w)
+        }""",
+        slopes=np.linspace(0.1, 0.9, 2048, dtype=np.float32).reshape(2048, 1, 1),
+        w=models.random(2048, 1, 3, 3),
+    )
+    session = InferenceSession(model)
+    assert [row.operator for row in session.plan] == ["Max", "ConvTranspose"]
+    assert_equal(outputs(session), outputs(plain_session(model)), ROUNDING)
+
+
 def warnings_of(caplog):
     """What the log says at level WARNING."""
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -87,6 +87,10 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _WALKS = os.open in os.supports_dir_fd and _NO_LINK != 0  # files can be opened folder by folder; not on Windows
 
 
+class ElementsNeededError(Exception):
+    """The elements of a bare weight are asked for: the step has to run on the whole model."""
+
+
 class OutsideFolderError(ValueError):
     """A data file lies in none of the folders; `is_link`: a link leads out, and not the name."""
 
@@ -159,6 +163,7 @@ def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterab
 
 FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
 MODEL_KEY = f"unpool.model.{os.urandom(16).hex()}"
+BARE_KEY = "unpool.weight"  # of the first entry of a bare weight, in bare.py
 _REPLACED = "the file was replaced or written to while the model was loaded"
 CHUNK = 2**24  # bytes that are copied at a time
 _PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
@@ -191,9 +196,19 @@ def folder_of(tensor: onnx.TensorProto) -> str | None:
     return next((entry.value for entry in tensor.external_data if entry.key == FOLDER_KEY), None)
 
 
+def is_bare(tensor: onnx.TensorProto) -> bool:
+    """True for a weight that is only a name; others with external data have a folder in front, or none was read."""
+    return external_data_helper.uses_external_data(tensor) and tensor.external_data[0].key == BARE_KEY
+
+
 def array_of(tensor: onnx.TensorProto) -> AnyArray:
-    """The elements of a tensor; those in a file are read, cannot be changed, and may raise a FileError."""
+    """The elements of a tensor; those in a file are read, cannot be changed, and may raise a FileError.
+
+    Raises an ElementsNeededError for a bare one.
+    """
     if folder_of(tensor) is None:
+        if is_bare(tensor):
+            raise ElementsNeededError(tensor.name)
         return numpy_helper.to_array(tensor)
     file, offset = _data_location(tensor)
     kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))

@@ -25,7 +25,7 @@ from unpool.graph.nodes import domain, with_subgraph_nodes
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.shapes import Types
-from unpool.graph.weights import as_input, copy_fields, strip_initializers
+from unpool.graph.weights import ElementsNeededError, as_input, copy_fields, strip_initializers
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
 from unpool.passes.convert_conv import RANKS, convert_conv, values_before_indices
@@ -56,6 +56,8 @@ class PassContext:
     """Of all values, from the first pass that needs them on."""
     read: tuple[onnx.ModelProto, Graph] | None = None
     """The latest model that a pass has read as a graph, and this graph."""
+    has_failed: bool = False
+    """True if a pass has failed."""
 
     def details(self) -> dict[str, str]:
         """What the passes say of nodes, by first output."""
@@ -260,13 +262,17 @@ def _operators(model: onnx.ModelProto) -> set[str]:
 
 
 def _attempt(each: Pass, model: onnx.ModelProto, context: PassContext) -> onnx.ModelProto:
-    """The result of a pass; the model as it was if it fails, whatever the exception, unless a signal raises it."""
+    """The result of a pass; the model as it was if it fails, whatever the exception, unless a signal raises it.
+
+    An ElementsNeededError is no failure: the passes run again, on the whole model.
+    """
     own = replace(context)
     try:
         changed = each.run(model, own)
     except Exception as error:
-        if is_from_signal_handler(error):
+        if is_from_signal_handler(error) or isinstance(error, ElementsNeededError):
             raise
+        context.has_failed = True
         fact = f"{type(error).__name__}: {short_message(error)}"
         _log.warning("model: the pass %s failed and is skipped: %s", each.name, fact)
         return model

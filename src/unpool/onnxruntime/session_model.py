@@ -16,13 +16,14 @@ import onnx
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.graph import weights
+from unpool.graph.bare import without_elements
 from unpool.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.graph.graph import Graph, lift_constants
 from unpool.graph.load import FOLDERS_ENTRY, SMALL, ModelSource, external_tensors, load, needs_libraries, stable_source
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph, infer
 from unpool.graph.torch_operators import export_advice
-from unpool.graph.weights import restore_initializers, serialize, strip_initializers
+from unpool.graph.weights import ElementsNeededError, restore_initializers, serialize, strip_initializers
 from unpool.onnxruntime.engine import Engine
 from unpool.onnxruntime.errors import loading_error
 from unpool.onnxruntime.options import (
@@ -37,7 +38,18 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
-from unpool.onnxruntime.source import as_bytes, as_memory_file, as_values, data_folder, path_of, read, split
+from unpool.onnxruntime.source import (
+    Skeleton,
+    SplitModel,
+    as_bytes,
+    as_memory_file,
+    as_values,
+    join,
+    path_of,
+    read,
+    skeleton_of,
+    split,
+)
 from unpool.passes.inline import check_functions, inline, shorten_domains
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
@@ -69,12 +81,12 @@ class _Candidate(NamedTuple):
 
 
 class _ChangedModel(NamedTuple):
-    """A model after the passes, and its plan; `is_changed` is False where no pass has changed it."""
+    """A model after the passes, with the nodes that unpool computes in its domain, and its plan."""
 
-    model: onnx.ModelProto
+    skeleton: Skeleton
     plan: SessionPlan
-    is_changed: bool
-    counts_in_output: Container[str]  # MaxUnpools, by output, whose indices do so
+    is_changed: bool  # False where no pass has changed it, and unpool computes no node
+    opset: int | None  # for the library
 
 
 class SessionModel:
@@ -158,15 +170,14 @@ class SessionModel:
         self._nodes = () if model is None else model.graph.node
         is_large = isinstance(self.given, onnx.ModelProto) and weights.is_too_large(self.given)
         is_copied = self._options is None or not (model is None or _has_additions(self._options, model))
-        changed = None if model is None else self._change(model)
-        is_original = changed is not None and not (changed.is_changed or changed.plan.has_own_nodes)
-        if changed is not None and is_original and not (self._has_own_data or is_large):
+        changed, joined = (None, None) if model is None else self._change(model)
+        if changed is not None and not (changed.is_changed or self._has_own_data or is_large):
             options = self._session_options(changed.plan, is_copied=is_copied)
             yield _Candidate("as it came", self._raw(), options, changed.plan)
             yield from self._engine_candidates(model, is_copied=is_copied)
             return
-        if changed is not None and (is_copied or data_folder(changed.model) is None):
-            candidate = self._changed_candidate(changed, is_copied=is_copied)
+        if changed is not None and joined is not None and (is_copied or joined.folder is None):
+            candidate = self._changed_candidate(changed, joined, is_copied=is_copied)
             if candidate is not None:
                 yield candidate
                 if is_large and is_copied:  # the others are no message
@@ -179,7 +190,7 @@ class SessionModel:
         options = self._registered(opset, plan, is_copied=is_copied)
         yield _Candidate("as it came", self._raw(), options, plan or SessionPlan())
         yield _Candidate(without, self._raw(), self._session_options(SessionPlan(), is_copied=is_copied))
-        yield from self._engine_candidates(self._read(), is_copied=is_copied)  # nodes of `model` are placed
+        yield from self._engine_candidates(model, is_copied=is_copied)
 
     def _engine_candidates(self, model: onnx.ModelProto | None, *, is_copied: bool) -> Iterator[_Candidate]:
         """The model with engines for nodes that onnxruntime refuses, if there are such nodes."""
@@ -194,35 +205,33 @@ class SessionModel:
             found = with_engines(plain, make_plan(plain, self.semantics, {}), self.semantics, self._threads)
             if found is None:
                 return
-            source = as_bytes(split(found.model))
+            joined = split(found.model)
+            source = as_bytes(joined)
         except UnpoolError as error:
             _log.info("%s: no node runs in onnx's ReferenceEvaluator: %s", source_name(self.given), error)
             return
-        folder = data_folder(found.model)
+        folder = joined.folder
         own = self._registered(_opset(found.model), found.plan, is_copied=is_copied, folder=folder, domains="unpool")
         yield _Candidate(_WITH_ENGINES, source, own, found.plan, found.engines, found.refused)
 
-    def _changed_candidate(self, changed: _ChangedModel, *, is_copied: bool) -> _Candidate | None:
-        """The model after the passes, with nodes of unpool's domain; None if it cannot be written."""
-        folder = data_folder(changed.model)
+    def _changed_candidate(self, changed: _ChangedModel, model: SplitModel, *, is_copied: bool) -> _Candidate | None:
+        """The model after the passes, with its weights; None if it cannot be written."""
         is_written = self._options is not None and bool(self._options.optimized_model_filepath)
+        content: str | bytes
         values: dict[str, onnxruntime.OrtValue] = {}
         try:
-            model = split(changed.model)
-            if self._has_own_nodes and changed.plan.has_own_nodes:
-                place(model.rest, changed.plan, changed.counts_in_output)
-            is_alone = folder is None and not is_written and not self.has_other_provider
+            is_alone = model.folder is None and not is_written and not self.has_other_provider
             file = as_memory_file(model) if is_alone else None  # of which onnxruntime makes one session only
             if file is None and is_copied and not is_written and model.size() >= SMALL:
-                values = as_values(model, self._hidden)
-                model.weights.clear()
-            content = path_of(file) if file else as_bytes(model)
+                content, values = as_values(model, self._hidden)
+            else:
+                content = path_of(file) if file else as_bytes(model)
         except UnpoolError as error:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
         domains = "unpool" if self._has_own_nodes else "all"
         options = self._registered(
-            _opset(model.rest), changed.plan, is_copied=is_copied, folder=folder, domains=domains
+            changed.opset, changed.plan, is_copied=is_copied, folder=model.folder, domains=domains
         )
         if values:
             options.add_external_initializers(list(values), list(values.values()))
@@ -274,17 +283,35 @@ class SessionModel:
         except (OSError, TypeError):  # onnxruntime says what is wrong
             return False
 
-    def _change(self, model: onnx.ModelProto) -> _ChangedModel:
-        context = PassContext(self.semantics)
-        changed = self._passed(model, context)
-        plan = make_plan(
-            changed, self.semantics, context.details(), context.types, has_other_provider=self.has_other_provider
-        )
-        return _ChangedModel(changed, plan, changed is not model, context.counts_in_output)
+    def _change(self, model: onnx.ModelProto) -> tuple[_ChangedModel, SplitModel]:
+        """The model after the passes, and the same with its weights.
 
-    def _passed(self, model: onnx.ModelProto, context: PassContext, *, has_own_nodes: bool = True) -> onnx.ModelProto:
-        """The model after the passes, which do not see the data of initializers that options may replace."""
-        hidden = self._hidden = set() if self._options is None else _replaceable(self._options, model)
+        The passes see no elements of large weights; if one of them asks for these, all run again on the whole model.
+        """
+        self._hidden = set() if self._options is None else _replaceable(self._options, model)
+        context, bare = PassContext(self.semantics), without_elements(model)
+        try:
+            passed = self._passed(bare, context, self._hidden)
+            is_changed = passed is not bare
+        except ElementsNeededError:
+            context = PassContext(self.semantics)
+            whole = self._passed(model, context, self._hidden)
+            is_changed, model, passed = whole is not model, whole, without_elements(whole)
+        changed = self._place(passed, context, is_changed=is_changed)
+        return changed, join(changed.skeleton, model)
+
+    def _place(self, model: onnx.ModelProto, context: PassContext, *, is_changed: bool) -> _ChangedModel:
+        """A bare model, which is changed, with the nodes that unpool computes in its domain."""
+        details, types = context.details(), context.types
+        plan = make_plan(model, self.semantics, details, types, has_other_provider=self.has_other_provider)
+        if self._has_own_nodes and plan.has_own_nodes:
+            place(model, plan, context.counts_in_output)
+        return _ChangedModel(skeleton_of(model), plan, is_changed or plan.has_own_nodes, _opset(model))
+
+    def _passed(
+        self, model: onnx.ModelProto, context: PassContext, hidden: Container[str], *, has_own_nodes: bool = True
+    ) -> onnx.ModelProto:
+        """The model after the passes, which do not see the data of initializers that options may replace: `hidden`."""
         if not hidden:
             return self._run_passes(model, context, has_own_nodes)
         skeleton = strip_initializers(model, lambda tensor: tensor.name in hidden)
@@ -365,7 +392,9 @@ class SessionModel:
             UnpoolError: it cannot be read, or its types cannot be inferred.
         """
         context = PassContext(self.semantics)
-        model = self._passed(inline(shorten_domains(read(self.given))), context, has_own_nodes=has_own_nodes)
+        model = inline(shorten_domains(read(self.given)))
+        self._hidden = set() if self._options is None else _replaceable(self._options, model)
+        model = self._passed(model, context, self._hidden, has_own_nodes=has_own_nodes)
         graph = replace(lift_constants(Graph.from_model(model)), origins=context.origins)
         types = infer(graph, self.semantics).types | (context.types or {})  # it knows no result of unpool's domain
         return PreparedGraph(graph, types, self.semantics)

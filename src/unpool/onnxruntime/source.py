@@ -15,20 +15,27 @@ file. onnxruntime has that fault with data files; a model in one file does not h
 """
 
 import os
-from collections.abc import Callable, Container, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import BinaryIO, NamedTuple, TypeAlias
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
+from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
+from unpool.execute.conv import flip_window
 from unpool.graph import weights
+from unpool.graph.bare import Origin, origin_of, without_elements
 from unpool.graph.load import SMALL, ModelSource, load
 from unpool.graph.nodes import reads
 from unpool.graph.peek import field_head
 from unpool.onnxruntime.package import onnxruntime
+from unpool.passes.rewrite import set_items
 
 _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
 LARGEST_FILE = weights.LARGEST_MESSAGE - 2**20  # bytes, names of weights excluded
+Piece: TypeAlias = bytes | memoryview
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
 
@@ -45,35 +52,64 @@ def read(
     return load(source, check, folder, leaves_weights=True, leaves_own_weights=True)
 
 
-def data_folder(model: onnx.ModelProto) -> str | None:
-    """The folder of the data files in which the model has weights; None if it has none there."""
-    return next((weights.folder_of(tensor) for tensor in _outside(model)), None)
+class Weight(NamedTuple):
+    """A weight by the name that it has in a graph, and where its elements are from."""
+
+    name: str
+    origin: Origin
+
+
+class Skeleton(NamedTuple):
+    """The bytes of a model without its large weights, and these."""
+
+    content: bytes
+    weights: tuple[Weight, ...]
+
+
+def skeleton_of(bare: onnx.ModelProto) -> Skeleton:
+    """The skeleton of a bare model, which is changed."""
+    found = [(tensor, origin_of(tensor)) for tensor in bare.graph.initializer]
+    large = tuple(Weight(tensor.name, origin) for tensor, origin in found if origin is not None)
+    if large:
+        set_items(bare.graph.initializer, (tensor for tensor, origin in found if origin is None))
+    return Skeleton(weights.serialize(bare, "model"), large)
 
 
 class SplitModel(NamedTuple):
-    """A copy of a model without its large weights but those in data files, and these weights."""
+    """A model without its large weights but those in data files, and the tensors of these by name, some to be flipped.
 
-    rest: onnx.ModelProto
-    weights: list[onnx.TensorProto]
+    `folder` is that of the data files; None if it has no weight there.
+    """
+
+    rest: bytes
+    weights: list[tuple[str, onnx.TensorProto, int]]  # its name in the model, and the groups in which it is flipped
+    folder: str | None = None
 
     def size(self) -> int:
         """About as many bytes as the model has."""
-        return int(self.rest.ByteSize()) + sum(map(weights.byte_size, self.weights))
+        return len(self.rest) + sum(weights.byte_size(tensor) for _, tensor, _ in self.weights)
+
+
+def join(skeleton: Skeleton, model: onnx.ModelProto) -> SplitModel:
+    """A skeleton with the weights of the model that it was made from; nothing is read."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    graph, large, folder = onnx.GraphProto(), [], None
+    for name, (origin, groups) in skeleton.weights:
+        tensor = tensors[origin]
+        if groups or weights.folder_of(tensor) is None or weights.is_in_model_file(tensor):
+            large.append((name, tensor, groups))
+            continue
+        folder = weights.folder_of(tensor)
+        graph.initializer.append(weights.without_folder(tensor))
+        graph.initializer[-1].name = name
+    content = graph.SerializeToString()
+    rest = skeleton.content + field_head(_GRAPH, len(content)) + content if graph.initializer else skeleton.content
+    return SplitModel(rest, large, folder)
 
 
 def split(model: onnx.ModelProto) -> SplitModel:
-    """The model and its large weights; nothing is read, and the copy may be changed."""
-    rest = onnx.ModelProto()
-    weights.copy_fields(model, rest, "graph")
-    weights.copy_fields(model.graph, rest.graph, "initializer")
-    large = []
-    for tensor in model.graph.initializer:
-        is_outside = weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor)
-        if weights.is_large(tensor) and weights.has_whole_bytes(tensor) and not is_outside:
-            large.append(tensor)
-        else:
-            rest.graph.initializer.append(weights.without_folder(tensor))
-    return SplitModel(rest, large)
+    """The model and its large weights; nothing is read."""
+    return join(skeleton_of(without_elements(model)), model)
 
 
 def as_bytes(model: SplitModel) -> bytes:
@@ -116,54 +152,70 @@ def path_of(file: BinaryIO) -> str:
     return f"/proc/self/fd/{file.fileno()}"
 
 
-def as_values(model: SplitModel, replaced: Container[str] = ()) -> dict[str, onnxruntime.OrtValue]:
-    """The weights by name, as onnxruntime copies them while it loads the model, in which they get names of files.
+def as_values(model: SplitModel, replaced: Container[str] = ()) -> tuple[bytes, dict[str, onnxruntime.OrtValue]]:
+    """The model without most of its weights, and these by name, as onnxruntime copies them while it loads the model.
+
+    In the model they have names of files.
 
     Args:
-        model: `rest` is changed.
-        replaced: names that become a part of the graph: options have other values for them.
+        model: the model and its weights.
+        replaced: names of weights that are in the model: options have other values for them.
 
     Raises:
         UnpoolError: the file of the model was replaced meanwhile.
     """
-    values = dict[str, onnxruntime.OrtValue]()
-    graph = model.rest.graph
+    values, rest = dict[str, onnxruntime.OrtValue](), onnx.ModelProto.FromString(model.rest)
+    graph = rest.graph
     kept = {value.name for value in graph.input}  # callers may replace them
     used = {name for node in graph.node for name in reads(node)}  # onnxruntime drops others before it looks
     used.update(value.name for value in graph.output)
-    for tensor in model.weights:
-        if tensor.name in kept or tensor.name in replaced or tensor.name not in used:
-            graph.initializer.append(weights.without_folder(tensor))
+    for name, tensor, groups in model.weights:
+        array = _elements(tensor, groups)
+        if name in kept or name in replaced or name not in used:
+            graph.initializer.append(numpy_helper.from_array(array) if groups else weights.without_folder(tensor))
+            graph.initializer[-1].name = name
             continue
-        bare = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        bare = graph.initializer.add(name=name, data_type=tensor.data_type, dims=array.shape)
         bare.data_location = onnx.TensorProto.EXTERNAL
         bare.external_data.add(key="location", value=_VALUE)
-        array = weights.array_of(tensor)
-        values[tensor.name] = (
+        values[name] = (
             onnxruntime.OrtValue.ortvalue_from_numpy(array)
             if array.dtype.isbuiltin == 1
             else onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
         )
-    return values
+    return weights.serialize(rest, "model"), values
 
 
-def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    for tensor in model.graph.initializer:
-        if weights.folder_of(tensor) is not None and not weights.is_in_model_file(tensor):
-            yield tensor
+def _elements(tensor: onnx.TensorProto, groups: int) -> AnyArray:
+    array = weights.array_of(tensor)
+    return flip_window(array, groups) if groups else array
 
 
-def _pieces(model: SplitModel) -> Iterator[bytes]:
+def _pieces(model: SplitModel) -> Iterator[Piece]:
     """The bytes of a model: protobuf joins the initializers of all its fields `graph`, of which each weight has one."""
-    yield weights.serialize(model.rest, "model")
-    for tensor in model.weights:
-        if weights.folder_of(tensor) is None:
-            content, size = tensor.SerializeToString(), 0
+    yield model.rest
+    for name, tensor, groups in model.weights:
+        if not groups and weights.folder_of(tensor) is None:
+            renamed = b"" if tensor.name == name else onnx.TensorProto(name=name).SerializeToString()
+            yield from _initializer(tensor.SerializeToString() + renamed)  # of two names, the last one counts
+        elif groups:
+            array = _elements(tensor, groups)
+            yield from _initializer(_head(name, tensor, array.shape, array.nbytes), array.nbytes)
+            yield array.reshape(-1).view(np.uint8).data
         else:
             size = weights.byte_size(tensor)
-            bare = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            content = bare.SerializeToString() + field_head(_RAW_DATA, size)
-        initializer = field_head(_INITIALIZER, len(content) + size)
-        yield field_head(_GRAPH, len(initializer) + len(content) + size) + initializer
-        yield content
-        yield from weights.read_chunks(tensor) if size else ()
+            yield from _initializer(_head(name, tensor, tensor.dims, size), size)
+            yield from weights.read_chunks(tensor)
+
+
+def _head(name: str, tensor: onnx.TensorProto, dims: Sequence[int], size: int) -> bytes:
+    """The bytes of a weight in front of its elements."""
+    bare = onnx.TensorProto(name=name, data_type=tensor.data_type, dims=dims)
+    return bytes(bare.SerializeToString()) + field_head(_RAW_DATA, size)
+
+
+def _initializer(content: bytes, following: int = 0) -> Iterator[bytes]:
+    """The bytes of a graph of one initializer, and what begins it; so many bytes more are to follow."""
+    head = field_head(_INITIALIZER, len(content) + following)
+    yield field_head(_GRAPH, len(head) + len(content) + following) + head
+    yield content

@@ -32,6 +32,7 @@ from unpool.errors import UnpoolError
 from unpool.execute.conv import flip_window
 from unpool.execute.conv_transpose import cost, round_up_to_vectors
 from unpool.graph import shapes
+from unpool.graph.bare import flip_bare
 from unpool.graph.graph import FreshNames, Graph, unused_names
 from unpool.graph.nodes import attributes, domain, node_name, reads, with_subgraph_nodes
 from unpool.graph.shapes import Types
@@ -68,11 +69,18 @@ def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> 
             continue
         names = names or unused_names(graph)
         weights = names.fresh(f"{node.input[1]}_converted")
-        constants[weights] = numpy_helper.from_array(flip_window(array_of(tensor), given.get("group", 1)), weights)
+        constants[weights] = _flipped(tensor, weights, given.get("group", 1))
         inputs = [node.input[0], weights, *node.input[2:]]
         nodes[position] = helper.make_node("ConvTranspose", inputs, node.output, node_name(node), **given)
         origins[node.output[0]] = f"converted from Conv {node_name(node)!r}: faster so"
     return replace(graph, nodes=tuple(nodes), constants=constants, origins=origins) if names else graph
+
+
+def _flipped(tensor: onnx.TensorProto, name: str, group: int) -> onnx.TensorProto:
+    """The weight of the ConvTranspose: a bare one has no elements to flip."""
+    maps, channels, *window = tensor.dims
+    bare = flip_bare(tensor, name, (group * channels, maps // group, *window), group)
+    return bare or numpy_helper.from_array(flip_window(array_of(tensor), group), name)
 
 
 def values_before_indices(graph: Graph) -> set[str]:
