@@ -1,14 +1,11 @@
 """The activation Snake of an array or of a sum of two, between arrays and the kernel."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
 from unpool.dtypes import AnyArray
-from unpool.errors import UnpoolError
 from unpool.execute.arrays import (
     CallOptions,
     InputTypes,
@@ -20,62 +17,16 @@ from unpool.execute.arrays import (
     require,
 )
 from unpool.kernels.cpu.machine.plan import Operand, PlanStep
-from unpool.memory import allocate
 from unpool.operators.snake import SnakeSpec, check_shapes
 from unpool.operators.tensors import same_type, value_type
 
 
-@dataclass(frozen=True, eq=False)
-class Snake:
-    """Adds the square of a sine: y = x + magnitude * sin(frequency * x)^2, by channel.
-
-    Source: Ziyin, Hartwig and Ueda, "Neural Networks Fail to Learn Periodic Functions and How to Fix It" (2020).
-
-    Attributes:
-        factors: (2, C), float32: the frequency and the magnitude.
-        has_total: whether the sum of the inputs is the second output.
-    """
-
-    reason: ClassVar[str] = "one pass over memory in place of several"
-    factors: AnyArray
-    has_total: bool = False
-
-    def compute(
-        self, inputs: Sequence[AnyArray], outs: Sequence[AnyArray | None], threads: int | None
-    ) -> list[AnyArray]:
-        """Snake of the sum of one or two arrays (N, C, ...) in float32, and maybe the sum; in `outs` if these fit.
-
-        `outs` share no memory with the inputs, which are read again where an argument of the sine is large.
-
-        Raises:
-            UnpoolError: an array has another type, another shape than the first, or another number of channels.
-        """
-        from unpool.kernels.cpu.snake import snake
-
-        x, channels = inputs[0], self.factors.shape[1]
-        for array in inputs:
-            if array.dtype != np.float32 or array.shape != x.shape or x.ndim < 2 or x.shape[1] != channels:
-                raise UnpoolError(
-                    f"expected float32 of shape (N, {channels}, ...), got {array.dtype.name} of {array.shape}."
-                )
-        results = [_target(out, x) for out in outs[: 1 + self.has_total]]
-        if x.size:
-            source, *others = (_folded(np.ascontiguousarray(array)) for array in inputs)
-            y, *sums = map(_folded, results)
-            residual, total = next(iter(others), None), next(iter(sums), None)
-            if not snake(source, y, self.factors, residual=residual, total=total, threads=threads):
-                self._write_large(source if residual is None else source + residual, y)
-        return results
-
-    def _write_large(self, x: AnyArray, y: AnyArray) -> None:
-        """Write y with the sines of NumPy, which are right for all arguments."""
-        frequency, magnitude = self.factors[..., None]
-        with np.errstate(invalid="ignore", over="ignore"):
-            y[...] = x + magnitude * np.square(np.sin(frequency * x))
-
-
 class PreparedSnake:
-    """Snake for one set of shapes; each call may pass other factors."""
+    """Snake for one set of shapes; each call may pass other factors.
+
+    By channel, y = x + magnitude * sin(frequency * x)^2. Source: Ziyin, Hartwig and Ueda, "Neural Networks Fail to
+    Learn Periodic Functions and How to Fix It" (2020).
+    """
 
     def __init__(self, spec: SnakeSpec, inputs: InputTypes, options: CallOptions) -> None:
         self.version = version = spec.version
@@ -98,7 +49,7 @@ class PreparedSnake:
         if arrays[0].dtype == np.float64:
             _write_wide(arrays, require(factors), buffers)
         else:
-            Snake(contiguous(require(factors), self.version), len(buffers) == 2).compute(arrays, buffers, threads)
+            write_narrow(arrays, contiguous(require(factors), self.version), buffers, threads)
         return copy_all(results)
 
     def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...] | None:
@@ -111,21 +62,38 @@ class PreparedSnake:
         return steps(x, outputs[0], factors, residual=residual, total=outputs[1] if len(outputs) == 2 else None)
 
 
+def write_narrow(
+    arrays: Sequence[AnyArray], factors: AnyArray, buffers: Sequence[AnyArray], threads: int | None
+) -> None:
+    """Write Snake of the sum of one or two arrays in float32, and maybe the sum, all contiguous of shape (N, C, ...).
+
+    `buffers` share no memory with `arrays`, which are read again where an argument of the sine is large. `factors` of
+    shape (2, C) are the frequency and the magnitude.
+    """
+    from unpool.kernels.cpu.snake import snake
+
+    if not arrays[0].size:
+        return
+    x, *others = map(_folded, arrays)
+    y, *sums = map(_folded, buffers)
+    residual, total = next(iter(others), None), next(iter(sums), None)
+    if not snake(x, y, factors, residual=residual, total=total, threads=threads):
+        _write_with_numpy(x if residual is None else x + residual, factors[..., None], y)
+
+
 def _write_wide(arrays: Sequence[AnyArray], factors: AnyArray, buffers: Sequence[AnyArray]) -> None:
     """Write the outputs in float64, which no kernel has: reports compare with it."""
     total = arrays[0] if len(arrays) == 1 else arrays[0] + arrays[1]
-    frequency, magnitude = factors.reshape(2, -1, *[1] * (total.ndim - 2))
-    with np.errstate(invalid="ignore", over="ignore"):
-        buffers[0][...] = total + magnitude * np.square(np.sin(frequency * total))
+    _write_with_numpy(total, factors.reshape(2, -1, *[1] * (total.ndim - 2)), buffers[0])
     for buffer in buffers[1:]:
         buffer[...] = total
 
 
-def _target(out: AnyArray | None, x: AnyArray) -> AnyArray:
-    """`out` if it has the shape and type of x, in row-major order; otherwise a new array."""
-    if out is not None and out.shape == x.shape and out.dtype == x.dtype and out.flags.c_contiguous:
-        return out
-    return allocate(x.shape, x.dtype, "Snake")
+def _write_with_numpy(x: AnyArray, factors: AnyArray, y: AnyArray) -> None:
+    """Write Snake with the sines of NumPy, which are right for all arguments."""
+    frequency, magnitude = factors
+    with np.errstate(invalid="ignore", over="ignore"):
+        y[...] = x + magnitude * np.square(np.sin(frequency * x))
 
 
 def _folded(x: AnyArray) -> AnyArray:

@@ -1,4 +1,4 @@
-"""Element types, shapes and names of ONNX types, shapes of the three operators' outputs, and text as arrays of str.
+"""Element types, shapes and names of ONNX types, and shapes of the three operators' outputs.
 
 `output_dims` goes axis by axis: a known size becomes the size that the operator computes. A dynamic size keeps its name
 if the operator does not change it, becomes an int if the result does not depend on it, and otherwise becomes None.
@@ -98,22 +98,6 @@ def check_size_names(sizes: Mapping[str, int], dims: Iterable[int | str | None])
 
 
 _NUMBERS = {word.lower(): number for word, number in TensorProto.DataType.items()}
-_WORDS = {number: word for word, number in _NUMBERS.items()}
-
-
-def type_name(type_: onnx.TypeProto) -> str:
-    """The type in onnxruntime's notation."""
-    kind = type_.WhichOneof("value")
-    if kind is None:
-        return "undefined"
-    content = getattr(type_, kind)
-    if kind in ("tensor_type", "sparse_tensor_type"):
-        return f"{kind.removesuffix('_type')}({_WORDS[content.elem_type]})"
-    if kind in ("sequence_type", "optional_type"):
-        return f"{'seq' if kind == 'sequence_type' else 'optional'}({type_name(content.elem_type)})"
-    if kind == "map_type":
-        return f"map({_WORDS[content.key_type]},{type_name(content.value_type)})"
-    return "undefined"
 
 
 def parse_type(type_name: str) -> onnx.TypeProto | None:
@@ -134,18 +118,6 @@ def parse_type(type_name: str) -> onnx.TypeProto | None:
 def numpy_type(type_name: str) -> np.dtype[Any] | None:
     """NumPy's type of the elements of a tensor of numbers; None for every other type."""
     return None if type_name == "tensor(string)" else dtype(parse_type(type_name))
-
-
-def _decode(text: object, name: str) -> str:
-    try:
-        if isinstance(text, (bytes, np.void)):
-            return (text if isinstance(text, bytes) else text.tobytes()).decode("utf-8")
-        if isinstance(text, str):
-            text.encode("utf-8")
-            return text
-    except UnicodeError as error:
-        raise UnpoolError(f"{name}: {text!r} is not text that UTF-8 can hold. Leave out lone surrogates.") from error
-    raise UnpoolError(f"{name}: expected strings or UTF-8 bytes, got {type(text).__name__} {text!r}. Use str(...).")
 
 
 BEYOND_ALL = 2**40  # a size that no pads or output_padding can move to another size's result

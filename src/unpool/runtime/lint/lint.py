@@ -1,14 +1,4 @@
-"""Runs every rule of `unpool check` over a model.
-
->>> from onnx import parser
->>> model = parser.parse_model('''
-...     <ir_version: 8, opset_import: ["" : 17]>
-...     shrink (float[1, 1, 5] x) => (float[1, 1, n] y) {
-...         y = MaxPool <auto_pad = "VALID", ceil_mode = 1, kernel_shape = [2], strides = [2]> (x)
-...     }''')
->>> [(finding.node, finding.rule, finding.repair) for finding in lint(model)]
-[('MaxPool->y', '3.3', 'unpool canonicalise')]
-"""
+"""Runs every rule of `unpool check` over a model."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy

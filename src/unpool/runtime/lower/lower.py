@@ -1,17 +1,4 @@
-"""Lowering of models: only operators of a deployment target, no MaxUnpool, no Indices, no channels-last domain.
-
->>> from onnx import parser
->>> model = parser.parse_model('''
-...     <ir_version: 8, opset_import: ["" : 17]>
-...     shrink_and_grow (float[1, 2, 5] x) => (float[1, 2, 5] z) {
-...         y, i = MaxPool <kernel_shape = [2], strides = [2]> (x)
-...         s = Shape (x)
-...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, i, s)
-...     }''')
->>> for change in lower(model, target="openvino").changes:
-...     print(change.node, "|", change.before, "|", change.after)
-MaxUnpool->z | MaxUnpool-11 | positions found again by comparing with the result of MaxPool->y
-"""
+"""Lowering of models: only operators of a deployment target, no MaxUnpool, no Indices, no channels-last domain."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,14 +1,4 @@
-"""Canonical form of a model: explicit pads instead of auto_pad and output_shape, which every runtime reads alike.
-
->>> from onnx import parser
->>> model = parser.parse_model('''
-...     <ir_version: 8, opset_import: ["" : 17]>
-...     grow (float[1, 1, 4] x, float[1, 1, 3] w) => (float[1, 1, 8] y) {
-...         y = ConvTranspose <auto_pad = "SAME_UPPER", strides = [2]> (x, w)
-...     }''')
->>> canonicalise(model).changes[0].after
-'ConvTranspose-11 (pads=[0, 1])'
-"""
+"""Canonical form of a model: explicit pads instead of auto_pad and output_shape, which every runtime reads alike."""
 
 from collections.abc import Mapping
 

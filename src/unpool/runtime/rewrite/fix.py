@@ -1,18 +1,5 @@
 """Repair of models after exporters and pasted workarounds: decomposed unpoolings, pools that run twice, and indices
 that do not count in the tensor where MaxUnpool expects them to.
-
->>> from onnx import parser
->>> model = parser.parse_model('''
-...     <ir_version: 8, opset_import: ["" : 17]>
-...     shrink_and_grow (float[1, 2, 4] x) => (float[1, 2, 4] z) {
-...         y, whole = MaxPool <kernel_shape = [2], strides = [2]> (x)
-...         four = Constant <value_int = 4> ()
-...         plane = Mod (whole, four)
-...         z = MaxUnpool <kernel_shape = [2], strides = [2]> (y, plane)
-...     }''')
->>> for change in fix(model).changes:
-...     print(change.node, "|", change.before, "|", change.after)
-MaxUnpool->z | MaxUnpool-11 of indices inside planes | MaxUnpool-11 of the indices of MaxPool->y
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,17 +1,5 @@
 """Upgrade of a model to a newer opset: its MaxPool, MaxUnpool and ConvTranspose nodes by their contract, and its other
 nodes by onnx's version converter.
-
->>> from onnx import parser
->>> model = parser.parse_model('''
-...     <ir_version: 3, opset_import: ["" : 9]>
-...     grow (float[1, 1, 3] x, float[1, 1, 3] w) => (float[1, 1, 6] y) {
-...         t = ConvTranspose <output_shape = [6], strides = [2]> (x, w)
-...         y = Relu (t)
-...     }''')
->>> for change in upgrade(model, 22).changes:
-...     print(change.node, "|", change.before, "|", change.after)
-ConvTranspose->t | ConvTranspose-1 (output_shape=[6]) | ConvTranspose-22 (pads=[0, 1])
-Relu->y | Relu-6 | Relu-14
 """
 
 from collections.abc import Iterator, Mapping
