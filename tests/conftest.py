@@ -27,6 +27,8 @@ from unpool.warmup import compiling_seconds
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported; nobody has yet
 
+os.environ.setdefault("UNPOOL_MODEL_CACHE", "0")  # tests replace parts of passes; test_model_cache.py switches it on
+
 GROUPS = {"slow", "widths", "peers"}
 """Markers of tests that only run when they are asked for."""
 

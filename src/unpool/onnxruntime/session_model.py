@@ -24,8 +24,10 @@ from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph, infer
 from unpool.graph.torch_operators import export_advice
 from unpool.graph.weights import ElementsNeededError, restore_initializers, serialize, strip_initializers
+from unpool.onnxruntime import model_cache, passes
 from unpool.onnxruntime.engine import Engine
 from unpool.onnxruntime.errors import loading_error
+from unpool.onnxruntime.model_cache import ChangedModel
 from unpool.onnxruntime.options import (
     DATA_FOLDER,
     clone,
@@ -36,10 +38,9 @@ from unpool.onnxruntime.options import (
 )
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import PassContext, run_passes
-from unpool.onnxruntime.placement import SessionPlan, make_plan, place
+from unpool.onnxruntime.placement import Reason, SessionPlan, make_plan, place
 from unpool.onnxruntime.register import is_registered, register
 from unpool.onnxruntime.source import (
-    Skeleton,
     SplitModel,
     as_bytes,
     as_memory_file,
@@ -78,15 +79,6 @@ class _Candidate(NamedTuple):
         """Create its session, and free what that was parsed from."""
         with self.file or nullcontext():
             create(self.source, self.options, partial(self.file.truncate, 0) if self.file else lambda: None)
-
-
-class _ChangedModel(NamedTuple):
-    """A model after the passes, with the nodes that unpool computes in its domain, and its plan."""
-
-    skeleton: Skeleton
-    plan: SessionPlan
-    is_changed: bool  # False where no pass has changed it, and unpool computes no node
-    opset: int | None  # for the library
 
 
 class SessionModel:
@@ -214,7 +206,7 @@ class SessionModel:
         own = self._registered(_opset(found.model), found.plan, is_copied=is_copied, folder=folder, domains="unpool")
         yield _Candidate(_WITH_ENGINES, source, own, found.plan, found.engines, found.refused)
 
-    def _changed_candidate(self, changed: _ChangedModel, model: SplitModel, *, is_copied: bool) -> _Candidate | None:
+    def _changed_candidate(self, changed: ChangedModel, model: SplitModel, *, is_copied: bool) -> _Candidate | None:
         """The model after the passes, with its weights; None if it cannot be written."""
         is_written = self._options is not None and bool(self._options.optimized_model_filepath)
         content: str | bytes
@@ -283,30 +275,44 @@ class SessionModel:
         except (OSError, TypeError):  # onnxruntime says what is wrong
             return False
 
-    def _change(self, model: onnx.ModelProto) -> tuple[_ChangedModel, SplitModel]:
-        """The model after the passes, and the same with its weights.
+    def _change(self, model: onnx.ModelProto) -> tuple[ChangedModel, SplitModel]:
+        """The model after the passes, or as an earlier session had it, and the same with its weights.
 
         The passes see no elements of large weights; if one of them asks for these, all run again on the whole model.
         """
         self._hidden = set() if self._options is None else _replaceable(self._options, model)
         context, bare = PassContext(self.semantics), without_elements(model)
+        key = None if os.environ.get(passes.DUMP) else self._key(bare)
+        changed = None if key is None else model_cache.find(key)
+        if changed is not None:
+            return changed, join(changed.skeleton, model)
         try:
             passed = self._passed(bare, context, self._hidden)
             is_changed = passed is not bare
         except ElementsNeededError:
-            context = PassContext(self.semantics)
+            context, key = PassContext(self.semantics), None
             whole = self._passed(model, context, self._hidden)
             is_changed, model, passed = whole is not model, whole, without_elements(whole)
         changed = self._place(passed, context, is_changed=is_changed)
+        has_warned = context.has_failed or any(row.reason is Reason.REFUSED for row in changed.plan)
+        if key is not None and not has_warned:
+            model_cache.keep(key, changed)
         return changed, join(changed.skeleton, model)
 
-    def _place(self, model: onnx.ModelProto, context: PassContext, *, is_changed: bool) -> _ChangedModel:
+    def _key(self, bare: onnx.ModelProto) -> model_cache.Key | None:
+        """The key of a bare model and of the arguments that decide what becomes of it."""
+        semantics = self.semantics.compat, self.semantics.index_space, self.semantics.exact
+        facts = self._optimizes, self._has_own_nodes, self.has_other_provider, tuple(sorted(self._hidden))
+        names = tuple(each.name for each in passes.PASSES if each.name not in self._disabled)
+        return model_cache.key_of(bare, *semantics, *facts, names)
+
+    def _place(self, model: onnx.ModelProto, context: PassContext, *, is_changed: bool) -> ChangedModel:
         """A bare model, which is changed, with the nodes that unpool computes in its domain."""
         details, types = context.details(), context.types
         plan = make_plan(model, self.semantics, details, types, has_other_provider=self.has_other_provider)
         if self._has_own_nodes and plan.has_own_nodes:
             place(model, plan, context.counts_in_output)
-        return _ChangedModel(skeleton_of(model), plan, is_changed or plan.has_own_nodes, _opset(model))
+        return ChangedModel(skeleton_of(model), plan, is_changed or plan.has_own_nodes, _opset(model))
 
     def _passed(
         self, model: onnx.ModelProto, context: PassContext, hidden: Container[str], *, has_own_nodes: bool = True
@@ -321,11 +327,15 @@ class SessionModel:
         return restore_initializers(changed, model, lambda tensor: tensor.name in hidden)
 
     def _run_passes(self, model: onnx.ModelProto, context: PassContext, has_own_nodes: bool) -> onnx.ModelProto:
+        has_own_nodes = has_own_nodes and self._has_own_nodes
+        return run_passes(model, context, self._disabled, optimizes=self._optimizes, has_own_nodes=has_own_nodes)
+
+    @property
+    def _optimizes(self) -> bool:
+        """True unless the options or another provider leave the model as it is."""
         levels = onnxruntime.GraphOptimizationLevel
         level = levels.ORT_ENABLE_ALL if self._options is None else self._options.graph_optimization_level
-        optimizes = level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC) and not self.has_other_provider
-        has_own_nodes = has_own_nodes and self._has_own_nodes
-        return run_passes(model, context, self._disabled, optimizes=optimizes, has_own_nodes=has_own_nodes)
+        return level not in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC) and not self.has_other_provider
 
     @property
     def _has_own_nodes(self) -> bool:

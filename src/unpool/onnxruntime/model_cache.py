@@ -1,0 +1,126 @@
+"""What earlier sessions made of models, so that a later session of the same model runs no pass.
+
+    in memory: the latest ENTRIES
+    models/ in NUMBA_CACHE_DIR or in the user's cache, which only this user can open
+      models-{digest of sources, versions and processor}/     at most MOST_FILES of all versions, of MOST_BYTES
+
+An entry has the nodes and small constants of a changed model, and its plan. Passes see no elements of large weights, so
+neither the entry nor its key depends on them. Files are read only if nobody else could have written them
+(`checked_files.py`); one with anything wrong counts as missing. UNPOOL_MODEL_CACHE=0 switches both off.
+"""
+
+import os
+from collections.abc import Hashable, Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import onnx
+
+from unpool import errors
+from unpool.kernels.cpu.machine import host
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles, cache_folders
+from unpool.onnxruntime.package import onnxruntime
+from unpool.onnxruntime.placement import SessionPlan
+from unpool.onnxruntime.source import Skeleton
+
+VARIABLE, OFF = "UNPOOL_MODEL_CACHE", "0"
+ENTRIES = 16  # in memory
+MOST_BYTES = 2**20  # of a model without large weights that has an entry, and of an entry
+MOST_FILES = 128
+_ROOMS = ("graph", "passes", "operators", "onnxruntime", "execute", "kernels", "libraries")
+"""The parts of unpool that an entry depends on."""
+_SETTINGS = ("UNPOOL_LEVEL", "UNPOOL_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+"""Variables that choose kernels, and so their costs."""
+
+
+class ChangedModel(NamedTuple):
+    """A model after the passes, with the nodes that unpool computes in its domain, and its plan."""
+
+    skeleton: Skeleton
+    plan: SessionPlan
+    is_changed: bool  # False where no pass has changed it, and unpool computes no node
+    opset: int | None  # for the library
+
+
+Key: TypeAlias = tuple[str, tuple[Hashable, ...]]
+_memory: dict[Key, ChangedModel] = {}  # the latest one last; without a lock, for forks
+
+
+def key_of(bare: onnx.ModelProto, *settings: Hashable) -> Key | None:
+    """The key of a bare model and all that its passes depend on; None where nothing is to be kept."""
+    if os.environ.get(VARIABLE) == OFF or bare.ByteSize() > MOST_BYTES:
+        return None
+    content = bare.SerializeToString(deterministic=True)
+    return blake2b(content, digest_size=32).hexdigest(), settings
+
+
+def find(key: Key) -> ChangedModel | None:
+    """The entry of a key."""
+    found = _memory.pop(key, None)
+    if found is None:
+        files = _files(os.environ.get("NUMBA_CACHE_DIR"))
+        found = None if files is None else files.load(key)
+    if not isinstance(found, ChangedModel):
+        return None
+    _remember(key, found)
+    return found
+
+
+def keep(key: Key, changed: ChangedModel) -> None:
+    """Keep an entry unless it is large, for later processes too if a folder can be written."""
+    if len(changed.skeleton.content) > MOST_BYTES:
+        return
+    _remember(key, changed)
+    files = _files(os.environ.get("NUMBA_CACHE_DIR"))
+    if files is not None:
+        with suppress(OSError):
+            files.folders[0].mkdir(0o700, parents=True, exist_ok=True)
+            files.save(key, changed)
+            _remove_oldest(files.folders[0])
+
+
+def _remember(key: Key, changed: ChangedModel) -> None:
+    _memory[key] = changed
+    for oldest in list(_memory)[:-ENTRIES]:
+        _memory.pop(oldest, None)
+
+
+@cache
+def _files(chosen: str | None) -> CheckedFiles | None:
+    """The files in the folder that was chosen, or in the user's; None where nothing tells old sources from new ones."""
+    sources = _source_stamp()
+    if not sources:
+        return None
+    folder = cache_folders()[0 if chosen else -1] / "models"
+    versions = onnx.__version__, onnxruntime.__version__
+    settings = tuple(map(os.environ.get, _SETTINGS))
+    return CheckedFiles("models", sources, *versions, host.processor_name(), *settings, folders=[folder])
+
+
+def _source_stamp() -> str:
+    """A digest of names, sizes and times of the sources; empty where they are no files, as in a frozen application."""
+    root = os.path.dirname(errors.__file__)
+    with suppress(OSError):
+        found = sorted(stamp for room in _ROOMS for stamp in _stamps(os.path.join(root, room)))
+        return blake2b(repr(found).encode(), digest_size=16).hexdigest() if found else ""
+    return ""
+
+
+def _stamps(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith((".py", ".pyc", ".json")):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _stamps(entry.path)
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Remove the entries that were written first, where there are too many."""
+    written = [(each.stat().st_mtime_ns, each) for each in folder.glob("models-*/*")]
+    for _, each in sorted(written)[:-MOST_FILES]:
+        each.unlink(missing_ok=True)
