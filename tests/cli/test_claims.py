@@ -160,5 +160,9 @@ def test_an_image_without_rows_ends_in_one_line(here):
     """An array of no rows has no tiles: exit code 3 and one line."""
     np.save("empty.npy", np.zeros((1, 1, 0, 16), np.float32))
     model = copy_model(here / "copy.onnx", [1, 1, "H", "W"])
-    for more in (("-o", "y.npy", "--tile", "8x8"), ("-o", "y.zarr")):
+    for more in (
+        ("-o", "y.npy", "--tile", "8x8"),
+        ("-o", "y.zarr"),
+        ("-o", "y.npy", "--blend", "gaussian", "--tile", "8"),
+    ):
         fails(UNFIT, "run", model, "-i", "empty.npy", *more, says="of shape [1, 1, 0, 16] has no elements")

@@ -42,32 +42,13 @@ ALLOWED = {
     "passes": FOUNDATION | {"operators", "execute", "graph", "passes"},
     "onnx_reference": FOUNDATION | {"operators", "execute", "calls", "functional", "graph", "passes"},
     "openvino": FOUNDATION | {"operators", "execute", "graph", "openvino"},
-    "onnxruntime": FOUNDATION
-    | {
-        "images",
-        "lazy_names",
-        "operators",
-        "kernels",
-        "execute",
-        "graph",
-        "passes",
-        "onnx_reference",
-        "openvino",
+    "onnxruntime": FOUNDATION | {
+        "images", "lazy_names", "operators", "kernels", "execute", "graph", "passes", "onnx_reference", "openvino",
         "onnxruntime",
     },
-    "runtime": FOUNDATION
-    | {
-        "files",
-        "images",
-        "operators",
-        "execute",
-        "functional",
-        "graph",
-        "passes",
-        "onnx_reference",
-        "onnxruntime",
-        "openvino",
-        "runtime",
+    "runtime": FOUNDATION | {
+        "files", "images", "operators", "execute", "functional", "graph", "passes", "onnx_reference", "onnxruntime",
+        "openvino", "runtime",
     },
     "tiles": {"runtime"},
     "streams": {"runtime"},
@@ -79,26 +60,11 @@ ALLOWED = {
     "fork_safety": set(),
     "lazy_names": set(),
     "cli": {
-        "display",
-        "errors",
-        "extras",
-        "explanation",
-        "memory",
-        "numerics",
-        "files",
-        "functional",
-        "onnxruntime",
-        "warmup",
-        "doctor",
-        "images",
-        "torch",
-        "graph",
-        "runtime",
-        "data",
-        "cli",
+        "display", "errors", "extras", "explanation", "memory", "numerics", "files", "functional", "onnxruntime",
+        "warmup", "doctor", "images", "torch", "graph", "runtime", "data", "cli",
     },
     "": {"errors", "explanation", "fork_safety", "functional", "lazy_names", "onnxruntime", "runtime"},
-}
+}  # fmt: skip
 INNER = {
     "kernels/cpu": (
         "tuning", "vector", "machine", "axes", "fold_axes", "indices", "activation", "normalization", "snake",
@@ -262,37 +228,18 @@ def test_importing_unpool_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+PUBLIC = """
+FileError IndicesError InferenceSession MissingFileError ModelError ShapeError UnpoolError UnsupportedError
+canonicalise check compare conv_transpose explain fix lower map_tiles max_pool max_unpool plan prepare_conv_transpose
+raise_pending report to_onnx_indices to_torch_indices upgrade
+"""
+
+
 def test_public_names_are_pinned():
     """What `unpool` exports changes only on purpose, and every name can be had."""
     import unpool
 
-    assert sorted(unpool.__all__) == [
-        "FileError",
-        "IndicesError",
-        "InferenceSession",
-        "MissingFileError",
-        "ModelError",
-        "ShapeError",
-        "UnpoolError",
-        "UnsupportedError",
-        "canonicalise",
-        "check",
-        "compare",
-        "conv_transpose",
-        "explain",
-        "fix",
-        "lower",
-        "map_tiles",
-        "max_pool",
-        "max_unpool",
-        "plan",
-        "prepare_conv_transpose",
-        "raise_pending",
-        "report",
-        "to_onnx_indices",
-        "to_torch_indices",
-        "upgrade",
-    ]
+    assert sorted(unpool.__all__) == PUBLIC.split()
     assert all(hasattr(unpool, name) for name in (*unpool.__all__, "doctor", "images", "streams"))
 
 

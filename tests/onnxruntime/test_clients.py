@@ -157,28 +157,6 @@ def test_a_subclass_with_arguments_of_its_own(path):
     assert_close(session.run(None, {"x": X})[0])
 
 
-def test_an_adapter(tmp_path):
-    """The parameters of a LoRA adapter take the place of inputs with defaults, in one run."""
-    model = models.model(
-        """g (float[1, 2, 4, 4] x, float[1] a) => (float[1, 2, 8, 8] z) {
-            y = ConvTranspose <strides = [2, 2]> (x, w)
-            z = Mul (y, a)
-        }""",
-        w=models.random(2, 2, 2, 2),
-        a=np.float32([1]),
-    )
-    adapter = onnxruntime.AdapterFormat()
-    adapter.set_parameters({"a": onnxruntime.OrtValue.ortvalue_from_numpy(np.float32([3]))})
-    adapter.export_adapter(str(tmp_path / "a.onnx_adapter"))
-    lora = onnxruntime.LoraAdapter()
-    lora.Load(str(tmp_path / "a.onnx_adapter"))
-    options = onnxruntime.RunOptions()
-    options.add_active_adapter(lora)
-    session, x = InferenceSession(model), models.random(1, 2, 4, 4)
-    (plain,), (adapted,) = session.run(None, {"x": x}), session.run(None, {"x": x}, options)
-    np.testing.assert_allclose(adapted, 3 * plain, rtol=1e-5)
-
-
 def test_a_tool_that_reads_the_optimized_model(path, tmp_path):
     """A file that a session writes has names of the standard only, and runs in onnxruntime alone."""
     options = onnxruntime.SessionOptions()

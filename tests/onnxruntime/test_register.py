@@ -11,6 +11,7 @@ import pytest
 from onnx import parser
 
 import unpool.onnxruntime
+from tests.support.library_sessions import plain_options
 from unpool.onnxruntime import library
 
 MODEL = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
@@ -20,10 +21,8 @@ g (float[1, 1, 4] x) => (float[1, 1, 2] z) { z = MaxPool <kernel_shape = [2], st
 
 @pytest.fixture
 def options():
-    """SessionOptions that log nothing: a refusal is logged, too."""
-    made = onnxruntime.SessionOptions()
-    made.log_severity_level = 4
-    return made
+    """SessionOptions that log nothing."""
+    return plain_options()
 
 
 def run(given):

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 import unpool
 from tests.support import models
+from tests.support.library_sessions import plain_session
 from unpool.onnxruntime import InferenceSession, passes
 from unpool.onnxruntime.passes import Pass
 
@@ -40,13 +41,6 @@ def saved(model, folder):
     path = folder / "model.onnx"
     onnx.save(model, path)
     return path
-
-
-def plain_session(model):
-    """A session of onnxruntime's own, which logs nothing."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
 SEGNET = models.segnet()
@@ -89,17 +83,12 @@ NETWORKS = {
 
 def feed_of(session):
     """Inputs of a session, True where it takes one bool."""
-    return {
-        value.name: np.ones([], bool)
-        if value.type == "tensor(bool)"
-        else models.random(*(size if isinstance(size, int) else 8 for size in value.shape))
-        for value in session.get_inputs()
-        if value.type in ("tensor(bool)", "tensor(float)")
-    } | {
-        value.name: np.array(3, np.int64).reshape([1] * len(value.shape))
-        for value in session.get_inputs()
-        if value.type == "tensor(int64)"
+    made = {
+        "tensor(bool)": lambda shape: np.ones([], bool),
+        "tensor(float)": lambda shape: models.random(*(size if isinstance(size, int) else 8 for size in shape)),
+        "tensor(int64)": lambda shape: np.array(3, np.int64).reshape([1] * len(shape)),
     }
+    return {value.name: made[value.type](value.shape) for value in session.get_inputs() if value.type in made}
 
 
 SAME_BITS = ("branches", "conditional", "loop", "dynamic", "pools", "another domain")
@@ -137,15 +126,21 @@ def test_types_that_onnxruntime_refuses(dtype):
     assert_equal([z], [unpool.conv_transpose(u, models.random(3, 2, 2, 2, dtype=dtype))], ROUNDING)
 
 
+def grown(end, **constants):
+    """A ConvTranspose y, and the node behind it."""
+    return models.model(
+        f"""g (float[1, 3, 6, 5] x) => (float[1, 4, 12, 10] z) {{
+            y = ConvTranspose <strides = [2, 2]> (x, w)
+            {end}
+        }}""",
+        w=models.random(3, 4, 2, 2),
+        **constants,
+    )
+
+
 def with_activation():
     """A ConvTranspose and the activation behind it."""
-    return models.model(
-        """g (float[1, 3, 6, 5] x) => (float[1, 4, 12, 10] z) {
-            y = ConvTranspose <strides = [2, 2]> (x, w)
-            z = LeakyRelu <alpha = 0.2> (y)
-        }""",
-        w=models.random(3, 4, 2, 2),
-    )
+    return grown("z = LeakyRelu <alpha = 0.2> (y)")
 
 
 def use_pass(monkeypatch, run):
@@ -297,14 +292,7 @@ def test_threads_that_wait_as_the_caller_says(key, value):
 
 def with_factor():
     """A ConvTranspose and a factor behind it."""
-    return models.model(
-        """g (float[1, 3, 6, 5] x) => (float[1, 4, 12, 10] z) {
-            y = ConvTranspose <strides = [2, 2]> (x, w)
-            z = Mul (y, f)
-        }""",
-        w=models.random(3, 4, 2, 2),
-        f=np.float32([2]),
-    )
+    return grown("z = Mul (y, f)", f=np.float32([2]))
 
 
 @pytest.mark.parametrize("name", ["w", "f"])

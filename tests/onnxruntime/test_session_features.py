@@ -12,17 +12,11 @@ import pytest
 
 import unpool
 from tests.onnxruntime.test_sessions import SEGMENT, model, unpooled
+from tests.support.library_sessions import plain_options
 from tests.support.library_sessions import session_options as options
 from tests.support.models import random as picture
 
 UP = "g (float[1, 3, h, w] x) => (float[1, 4, h2, w2] z) { z = ConvTranspose <strides = [2, 2]> (x, weights) }"
-
-
-def plain_options():
-    """SessionOptions without the library."""
-    made = onnxruntime.SessionOptions()
-    made.log_severity_level = 4
-    return made
 
 
 def outputs(source, given, x):
@@ -141,12 +135,8 @@ def test_asynchronous_runs_at_the_same_time():
     """Sixteen runs that wait for each other's threads give their own results."""
     given = options()
     given.intra_op_num_threads = 3
-    session, results, lock, done = (
-        onnxruntime.InferenceSession(model(SEGMENT), given),
-        {},
-        threading.Lock(),
-        threading.Event(),
-    )
+    session, results = onnxruntime.InferenceSession(model(SEGMENT), given), {}
+    lock, done = threading.Lock(), threading.Event()
     inputs = [picture(1, 3, 20 + number, 30) for number in range(16)]
 
     def callback(found, number, error):

@@ -57,22 +57,12 @@ def test_a_model_is_given_as_path_or_bytes(ort, net, kind, tmp_path):
     assert np.array_equal(z, net.z)
 
 
-def test_the_parameters_go_by_name(ort, net):
-    """All four parameters have onnxruntime's names."""
-    session = ort.InferenceSession(
-        path_or_bytes=net.content,
-        sess_options=ort.SessionOptions(),
-        providers=["CPUExecutionProvider"],
-        provider_options=[{}],
-    )
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-def test_the_parameters_go_by_place(ort, net):
-    """All four parameters have onnxruntime's order."""
-    session = ort.InferenceSession(net.content, ort.SessionOptions(), ["CPUExecutionProvider"], [{}])
-
+@pytest.mark.parametrize("by_name", [True, False])
+def test_the_parameters_are_those_of_onnxruntime(ort, net, by_name):
+    """All four have onnxruntime's names and order."""
+    words = {"path_or_bytes": net.content, "sess_options": ort.SessionOptions()}
+    words |= {"providers": ["CPUExecutionProvider"], "provider_options": [{}]}
+    session = ort.InferenceSession(**words) if by_name else ort.InferenceSession(*words.values())
     assert np.array_equal(session.run(None, net.feed)[0], net.z)
 
 
@@ -84,53 +74,30 @@ def test_optimizers_may_be_disabled_by_name(ort, net, names):
     assert np.array_equal(session.run(None, net.feed)[0], net.z)
 
 
-@pytest.mark.parametrize("source", [None, 3])
-def test_other_kinds_of_source_are_a_type_error(ort, source):
-    """What is neither path nor bytes is refused as a TypeError."""
-    with pytest.raises(TypeError):
-        ort.InferenceSession(source)
+def pair(node):
+    """The bytes of a model of one node on two numbers."""
+    return models.model(f"g (float[2] x) => (float[2] z) {{ z = {node} }}").SerializeToString()
 
 
-def test_a_missing_file_is_named(ort, own_folder):
-    """A path that leads nowhere is NoSuchFile, and the message has it."""
-    with pytest.raises(NoSuchFile, match=r"nowhere\.onnx"):
-        ort.InferenceSession("nowhere.onnx")
+REFUSED = {
+    "None": (None, TypeError, None),
+    "a number": (3, TypeError, None),
+    "a missing file": ("nowhere.onnx", NoSuchFile, r"nowhere\.onnx"),
+    "a file that is no model": ("notes.onnx", InvalidProtobuf, r"notes\.onnx"),
+    "bytes that are no model": (b"no model at all", InvalidProtobuf, None),
+    "no bytes at all": (b"", InvalidArgument, None),
+    "an unknown operator": (pair("Nonesuch (x)"), (InvalidGraph, Fail), "Nonesuch"),
+    "a value that nothing makes": (pair("Add (x, nowhere)"), (InvalidGraph, InvalidArgument, Fail), "nowhere"),
+}
 
 
-def test_bytes_that_are_no_model(ort):
-    """Bytes that are no protobuf are InvalidProtobuf."""
-    with pytest.raises(InvalidProtobuf):
-        ort.InferenceSession(b"no model at all")
-
-
-def test_no_bytes_at_all(ort):
-    """Empty bytes are a model without a graph, an InvalidArgument."""
-    with pytest.raises(InvalidArgument):
-        ort.InferenceSession(b"")
-
-
-def test_a_file_that_is_no_model(ort, own_folder):
-    """A file that is no protobuf is InvalidProtobuf, and the message has its name."""
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_loaded_is_an_error_of_onnxruntime(ort, name, own_folder):
+    """Its message names the file, the operator or the value."""
+    source, kind, words = REFUSED[name]
     Path("notes.onnx").write_bytes(b"no model at all")
-
-    with pytest.raises(InvalidProtobuf, match=r"notes\.onnx"):
-        ort.InferenceSession("notes.onnx")
-
-
-def test_an_unknown_operator_is_named(ort):
-    """A node that no operator has is an invalid graph, and the message names the operator."""
-    content = models.model("g (float[2] x) => (float[2] z) { z = Nonesuch (x) }").SerializeToString()
-
-    with pytest.raises((InvalidGraph, Fail), match="Nonesuch"):
-        ort.InferenceSession(content)
-
-
-def test_a_value_that_nothing_makes_is_named(ort):
-    """A node that reads a value from nowhere is refused, and the message names the value."""
-    content = models.model("g (float[2] x) => (float[2] z) { z = Add (x, nowhere) }").SerializeToString()
-
-    with pytest.raises((InvalidGraph, InvalidArgument, Fail), match="nowhere"):
-        ort.InferenceSession(content)
+    with pytest.raises(kind, match=words):
+        ort.InferenceSession(source)
 
 
 @pytest.mark.parametrize("options", [3, "fast", {"intra_op_num_threads": 1}])
@@ -185,18 +152,6 @@ def test_options_in_the_model_are_not_read_unasked(ort):
     content = with_words(plain().content, metadata={"ort_config": '{"session_options": {"intra_op_num_threads": 2}}'})
 
     assert ort.InferenceSession(content).get_session_options().intra_op_num_threads == 0
-
-
-def test_external_data_lies_beside_the_file(ort, tmp_path):
-    """Weights in a file of their own are found beside the model."""
-    model = models.model(
-        "g (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] z) { z = ConvTranspose <strides = [2, 2]> (x, k) }",
-        k=np.ones((1, 1, 2, 2), np.float32),
-    )
-    path = models.save_with_external_data(model, tmp_path)
-    x = plain().x
-
-    assert np.array_equal(ort.InferenceSession(path).run(None, {"x": x})[0], np.kron(x, np.ones((2, 2))))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -13,57 +13,40 @@ def value_of(ort, array):
     return ort.OrtValue.ortvalue_from_numpy(np.float32(array))
 
 
-@pytest.mark.parametrize("make", [pools, grows, plain])
-def test_options_replace_an_initializer(ort, make):
-    """A factor of the model is the one of the options."""
-    net = make()
-    factor = value_of(ort, [6])
+def options_with(ort, **values):
+    """Options that bring these OrtValues."""
     options = ort.SessionOptions()
-    options.add_initializer("w", factor)
-    session = ort.InferenceSession(net.content, options)
+    for name, value in values.items():
+        options.add_initializer(name, value)
+    return options
 
-    assert np.array_equal(session.run(None, net.feed)[0], net.z * 3)
 
-
-def test_options_replace_weights_of_an_operator(ort):
-    """The kernel of a ConvTranspose is the one of the options."""
-    net = grows()
-    kernel = value_of(ort, WEIGHTS[None, None] * 5)
-    options = ort.SessionOptions()
-    options.add_initializer("k", kernel)
-    session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z * 5)
+@pytest.mark.parametrize(
+    ("make", "name", "array", "factor"),
+    [
+        (pools, "w", [6], 3), (grows, "w", [6], 3), (plain, "w", [6], 3),
+        (grows, "k", WEIGHTS[None, None] * 5, 5),
+        (pools, "nowhere", [1], 1), (plain, "nowhere", [1], 1),
+    ],
+)  # fmt: skip
+def test_options_replace_an_initializer(ort, make, name, array, factor):
+    """A factor of the model, or the weights of an operator, are those of the options; unknown names are ignored."""
+    net, value = make(), value_of(ort, array)
+    session = ort.InferenceSession(net.content, options_with(ort, **{name: value}))
+    assert np.array_equal(session.run(None, net.feed)[0], net.z * factor)
 
 
 def test_one_value_serves_several_sessions(ort):
     """Two sessions share the memory of one initializer."""
     net, factor = plain(), value_of(ort, [4])
-    sessions = []
-    for _ in range(2):
-        options = ort.SessionOptions()
-        options.add_initializer("w", factor)
-        sessions.append(ort.InferenceSession(net.content, options))
-
+    sessions = [ort.InferenceSession(net.content, options_with(ort, w=factor)) for _ in range(2)]
     assert [np.array_equal(session.run(None, net.feed)[0], net.z * 2) for session in sessions] == [True, True]
-
-
-def test_names_that_the_model_has_not_are_ignored(ort, net):
-    """An initializer of an unknown name changes nothing."""
-    unused = value_of(ort, [1])
-    options = ort.SessionOptions()
-    options.add_initializer("nowhere", unused)
-    session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
 
 
 def test_an_initializer_is_added_once(ort):
     """The second value for a name is refused."""
     value = value_of(ort, [1])
-    options = ort.SessionOptions()
-    options.add_initializer("w", value)
-
+    options = options_with(ort, w=value)
     with pytest.raises(RuntimeError):
         options.add_initializer("w", value)
 

@@ -16,25 +16,14 @@ def options(ort, own_folder):
 
 
 def test_the_optimised_model_is_a_file(ort, net, options):
-    """Loading a model writes a file with the same ends, which ONNX can read."""
-    ort.InferenceSession(net.content, options)
+    """ONNX can read it, with the same ends; the session runs, and so does one of the file without optimisation."""
+    session = ort.InferenceSession(net.content, options)
     made = onnx.load("optimised.onnx")
-
     assert [one.name for one in (*made.graph.input, *made.graph.output)] == ["x", "z"]
-
-
-def test_the_session_runs_too(ort, net, options):
-    """A session that writes the file runs as others do."""
-    assert np.array_equal(ort.InferenceSession(net.content, options).run(None, net.feed)[0], net.z)
-
-
-def test_the_optimised_model_is_loaded_again(ort, net, options):
-    """The file gives the same results, also without another optimisation."""
-    ort.InferenceSession(net.content, options)
     again = ort.SessionOptions()
     again.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-
-    assert np.array_equal(ort.InferenceSession("optimised.onnx", again).run(None, net.feed)[0], net.z)
+    for one in (session, ort.InferenceSession("optimised.onnx", again)):
+        assert np.array_equal(one.run(None, net.feed)[0], net.z)
 
 
 def test_constants_are_folded_in_the_file(ort, options):
@@ -54,19 +43,14 @@ def test_a_folder_that_is_missing_is_an_error(ort, net, own_folder):
         ort.InferenceSession(net.content, options)
 
 
-@pytest.mark.parametrize("kind", ["ConvTranspose", "MatMul"])
-def test_weights_go_into_a_file_beside_it(ort, options, own_folder, kind):
+@pytest.mark.parametrize(("operator", "shape"), [("ConvTranspose", (2, 3, 2, 2)), ("MatMul", (4, 6))])
+def test_weights_go_into_a_file_beside_it(ort, options, own_folder, operator, shape):
     """Large initializers are written into a file of their own, which the new model finds."""
-    graph = {
-        "ConvTranspose": "g (float[1, 2, 4, 4] x) => (float[A, B, C, D] z) { z = ConvTranspose (x, w) }",
-        "MatMul": "g (float[1, 2, 4, 4] x) => (float[A, B, C, D] z) { z = MatMul (x, w) }",
-    }[kind]
-    w = np.arange(24, dtype=np.float32).reshape((2, 3, 2, 2) if kind == "ConvTranspose" else (4, 6))
-    x = {"x": np.ones((1, 2, 4, 4), np.float32)}
+    graph = f"g (float[1, 2, 4, 4] x) => (float[A, B, C, D] z) {{ z = {operator} (x, w) }}"
+    w, x = np.arange(24, dtype=np.float32).reshape(shape), {"x": np.ones((1, 2, 4, 4), np.float32)}
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "50")
     session = ort.InferenceSession(models.model(graph, w=w).SerializeToString(), options)
-
     assert (own_folder / "weights.bin").stat().st_size >= w.nbytes
     assert np.array_equal(ort.InferenceSession("optimised.onnx").run(None, x)[0], session.run(None, x)[0])
 

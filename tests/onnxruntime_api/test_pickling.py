@@ -22,23 +22,6 @@ class Portable:
         self.__init__(importlib.import_module(state["module"]), state["content"])
 
 
-class Derived:
-    """Makes a subclass of a module's session."""
-
-    @staticmethod
-    def of(module):
-        """The subclass, which counts its runs."""
-
-        class Counting(module.InferenceSession):
-            runs = 0
-
-            def run(self, *arguments, **words):
-                self.runs += 1
-                return super().run(*arguments, **words)
-
-        return Counting
-
-
 def test_a_session_that_is_pickled_by_its_model(ort, net):
     """An object that holds a session and pickles its model comes back and runs."""
     again = pickle.loads(pickle.dumps(Portable(ort, net.content)))
@@ -56,14 +39,6 @@ def test_options_are_not_pickled(ort, kind):
     """Options are a TypeError, which tells a script to make them anew."""
     with pytest.raises(TypeError, match="pickle"):
         pickle.dumps(getattr(ort, kind)())
-
-
-def test_a_session_may_be_derived_from(ort, net):
-    """A subclass overrides `run` and calls the one of the session."""
-    session = Derived.of(ort)(net.content)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-    assert session.runs == 1
 
 
 def test_a_session_takes_attributes_of_a_script(session):

@@ -45,30 +45,22 @@ def test_options_are_given_beside_the_names(ort, net):
     assert set(session.get_provider_options()) == set(session.get_providers())
 
 
-@pytest.mark.parametrize("name", ["CUDAExecutionProvider", "TensorrtExecutionProvider", "CoreMLExecutionProvider"])
-def test_a_provider_that_is_not_installed_is_warned_of(ort, net, name):
-    """A script that asks for a GPU first runs on the CPU, and a warning names what is missing."""
+@pytest.mark.parametrize("name", ["CUDA", "Tensorrt", "CoreML", "Abacus"])
+@pytest.mark.parametrize("others", [[CPU], []], ids=["then the CPU", "alone"])
+def test_a_provider_that_is_not_installed_is_warned_of(ort, net, name, others):
+    """A script that asks for a GPU, or for what nobody knows, runs on the CPU; a warning names what is missing."""
+    name += "ExecutionProvider"
     with pytest.warns(UserWarning, match=name):
-        session = ort.InferenceSession(net.content, providers=[name, CPU])
-
+        session = ort.InferenceSession(net.content, providers=[name, *others])
+    assert session.get_providers()[-1] == CPU
     assert name not in session.get_providers()
     assert np.array_equal(session.run(None, net.feed)[0], net.z)
 
 
-@pytest.mark.parametrize("asked", [["CUDAExecutionProvider"], [("CUDAExecutionProvider", {"device_id": 0})]])
-def test_only_a_provider_that_is_not_installed(ort, net, asked):
-    """Where nothing that was asked for is installed, the CPU runs the model."""
+def test_options_of_a_provider_that_is_not_installed(ort, net):
+    """They change nothing: the CPU runs the model."""
     with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        session = ort.InferenceSession(net.content, providers=asked)
-
-    assert session.get_providers()[-1] == CPU
-
-
-def test_an_unknown_provider_is_warned_of(ort, net, capsys):
-    """A name that nobody knows is named in a warning; the CPU runs the model."""
-    with pytest.warns(UserWarning, match="AbacusExecutionProvider"):
-        session = ort.InferenceSession(net.content, providers=["AbacusExecutionProvider", CPU])
-
+        session = ort.InferenceSession(net.content, providers=[("CUDAExecutionProvider", {"device_id": 0})])
     assert session.get_providers()[-1] == CPU
 
 
@@ -92,20 +84,12 @@ def test_wrong_providers_are_a_value_error_without_falling_back(ort, net, names,
         ort.InferenceSession(net.content, providers=names, provider_options=options, enable_fallback=0)
 
 
-def test_the_providers_of_a_session_may_be_set(session, net):
-    """`set_providers` loads the model again; it runs, and its ends are as before."""
+@pytest.mark.parametrize("arguments", [([CPU],), ([CPU], [{}]), ([(CPU, {})],), ()])
+def test_the_providers_of_a_session_may_be_set(session, net, arguments):
+    """`set_providers` takes names with options in both forms, or nothing; the model runs, its ends are as before."""
     before = [(one.name, one.shape, one.type) for one in session.get_inputs()]
-    assert session.set_providers([CPU]) is None
-
+    assert session.set_providers(*arguments) is None
     assert session.get_providers()[-1] == CPU
-    assert [(one.name, one.shape, one.type) for one in session.get_inputs()] == before
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-@pytest.mark.parametrize("arguments", [([CPU], [{}]), ([(CPU, {})],), ()])
-def test_the_ways_to_set_providers(session, net, arguments):
-    """`set_providers` takes names with options in both forms, or nothing."""
-    session.set_providers(*arguments)
-
     assert session.get_provider_options()[CPU] == {}
+    assert [(one.name, one.shape, one.type) for one in session.get_inputs()] == before
     assert np.array_equal(session.run(None, net.feed)[0], net.z)

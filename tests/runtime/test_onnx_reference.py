@@ -5,6 +5,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import unpool
+from tests.runtime.test_session import ODD_FEED, ODD_UNPOOLING, SECOND_ROWS
 from tests.support import models
 from unpool.onnx_reference import inline_functions, new_ops
 from unpool.operators import unpool_domain
@@ -64,20 +65,10 @@ def test_the_opset_decides(opset, accepted):
         evaluate(model, {"x": x}, opset)
 
 
-def test_options_reach_the_nodes():
+@pytest.mark.parametrize(("options", "row"), SECOND_ROWS)
+def test_options_reach_the_nodes(options, row):
     """index_space and compat are the session's words."""
-    model = models.model(
-        f"""u (float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i, int64[4] s) => (float[1, 1, 5, 5] y)
-        {{ y = MaxUnpool <{models.POOL}> (x, i, s) }}"""
-    )
-    feed = {
-        "x": np.float32([[[[5, 6], [7, 8]]]]),
-        "i": np.array([[[[5, 7], [13, 15]]]]),
-        "s": np.array([1, 1, 5, 5]),
-    }
-    assert evaluate(model, feed)[0][0, 0, 1].tolist() == [0, 5, 0, 6, 0]
-    assert evaluate(model, feed, index_space="output")[0][0, 0, 1].tolist() == [5, 0, 6, 0, 0]
-    assert evaluate(model, feed, compat="ort", threads=1)[0][0, 0, 1].tolist() == [5, 0, 6, 0, 0]
+    assert evaluate(ODD_UNPOOLING, ODD_FEED, **options)[0][0, 0, 1].tolist() == row
 
 
 def nan_pool_in_a_function(inner=""):

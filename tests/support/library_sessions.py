@@ -8,10 +8,16 @@ import unpool.onnxruntime
 from unpool.onnxruntime import library
 
 
+def plain_options():
+    """SessionOptions without the library, which log nothing: a refusal is logged, too."""
+    made = onnxruntime.SessionOptions()
+    made.log_severity_level = 4
+    return made
+
+
 def session_options(**given):
     """SessionOptions with the library, which log nothing; the arguments are those of `register`."""
-    made = onnxruntime.SessionOptions()
-    made.log_severity_level = 4  # a refusal is logged, too
+    made = plain_options()
     unpool.onnxruntime.register(made, **given)
     return made
 
@@ -21,6 +27,11 @@ def register_alone(options, **entries):
     for name, value in entries.items():
         options.add_session_config_entry(f"unpool.{name}", str(value))
     options.register_custom_ops_library(str(library.PATH))
+
+
+def plain_session(model):
+    """A session of onnxruntime alone, of a ModelProto."""
+    return onnxruntime.InferenceSession(model.SerializeToString(), plain_options())
 
 
 def session_of(model, **given):

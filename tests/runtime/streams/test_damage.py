@@ -15,10 +15,9 @@ import pytest
 import tifffile
 import zarr
 from numcodecs.abc import Codec
-from onnx import parser
 
 from tools.campaigns.readers import originals, try_case
-from unpool import InferenceSession, images, streams
+from unpool import images
 from unpool.cli.cluster import open_array
 from unpool.errors import FileError, ShapeError, UnpoolError, UnsupportedError
 from unpool.images.checks import read_errors
@@ -270,23 +269,6 @@ def test_a_short_volume_is_refused_when_it_is_opened(tmp_path):
     (tmp_path / "a.nii").write_bytes(content[:-1])
     with pytest.raises(FileError, match=rf"claims {len(content)} bytes, the file has {len(content) - 1}"):
         images.open(tmp_path / "a.nii", rank=5)
-
-
-def test_an_image_without_elements_cannot_be_cut(tmp_path):
-    """An image of zero rows has no tiles: one error, not a run that was complete before it began."""
-    np.save(tmp_path / "x.npy", np.zeros((1, 1, 0, 16), np.float32))
-    session = InferenceSession(
-        parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
-        relu (float[1, 1, h, w] x) => (float[1, 1, h, w] y) { y = Relu (x) }""")
-    )
-    for run in (
-        lambda target: streams.run(session, {"x": tmp_path / "x.npy"}, target),
-        lambda target: streams.run(session, {"x": tmp_path / "x.npy"}, target, (8, 8)),
-        lambda target: streams.blend(session, {"x": tmp_path / "x.npy"}, target, 8),
-    ):
-        with pytest.raises(ShapeError, match=r"input 'x' of shape \[1, 1, 0, 16\] has no elements"):
-            run(tmp_path / "y.zarr")
-    assert not (tmp_path / "y.zarr").exists()
 
 
 def test_errors_of_other_libraries_keep_their_cause():
