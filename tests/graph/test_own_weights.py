@@ -126,10 +126,10 @@ def test_tensors_that_are_wrong_stay_as_they_are(tmp_path, change):
 def test_long_numbers_and_several_graphs(tmp_path):
     """Lengths may take more bytes than they need; a graph in two parts is parsed as a whole."""
     content = made(tensor("a")).SerializeToString()
-    begin = next(row for row in peek._whole_fields(content, 0, len(content)) if row.number == 7)
-    length = begin.end - begin.begin
+    start, begin, end = next(row for number, *row in peek._fields(content, 0, len(content)) if number == 7)
+    length = end - begin
     padded = bytes([length & 127 | 128, length >> 7 & 127 | 128, length >> 14 & 127 | 128, 128, 0])
-    longer = content[: begin.start] + b"\x3a" + padded + content[begin.begin :]
+    longer = content[:start] + b"\x3a" + padded + content[begin:]
     model = load(saved(longer, tmp_path), leaves_weights=True, leaves_own_weights=True)
     (one,) = model.graph.initializer
     np.testing.assert_array_equal(weights.array_of(one), numpy_helper.to_array(tensor("a")), strict=True)

@@ -131,11 +131,13 @@ def sort_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
-    makers = _makers(nodes)
-    for position, node in enumerate(nodes):
+    made, awaited = {""}, set[str]()  # outputs so far, and what was read before it was made, if it is made here
+    for node in nodes:
         is_nested = has_subgraphs(node)
-        if any(makers.get(name, -1) >= position for name in (reads(node) if is_nested else node.input)):
+        awaited.update(name for name in (reads(node) if is_nested else node.input) if name not in made)
+        if any(name in awaited for name in node.output):
             return False
+        made.update(node.output)
         if is_nested and not all(_is_ordered(subgraph.node) for _, subgraph in subgraphs(node)):
             return False
     return True

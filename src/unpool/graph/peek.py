@@ -46,6 +46,7 @@ class FileContent:
 Content: TypeAlias = bytes | FileContent
 
 BLOCK = 2**16  # bytes of a file that are read at once
+WINDOW = 2**12  # bytes in which fields are looked for at once
 LONGEST_NUMBER = 10  # bytes
 _GRAPH, _INITIALIZERS, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 _DESCRIPTION = {"dims", "data_type", "name", "doc_string"}  # fields of a TensorProto without its data
@@ -59,19 +60,19 @@ def without_weights(content: Content, location: str, entry: tuple[str, str]) -> 
     These tensors have one entry more, a key and its value. A tensor whose bytes are not those of its shape keeps them,
     for others to refuse. Raises a ValueError for bytes that are no model, or one of several graphs.
     """
-    graphs = [row for row in _whole_fields(content, 0, len(content)) if row.number == _GRAPH]
+    graphs = [row for number, *row in _fields(content, 0, len(content)) if number == _GRAPH]
     if len(graphs) != 1:
         raise ValueError(f"expected a model of one graph, got {len(graphs)}")
-    (graph,) = graphs
-    pieces, copied = [], graph.begin
-    for row in _whole_fields(content, graph.begin, graph.end):
-        if row.number == _INITIALIZERS and row.end - row.begin >= LARGE_DATA:
-            tensor = _without_data(content, row, location, entry)
+    start, copied, end = graphs[0]
+    pieces = []
+    for number, row, begin, stop in _fields(content, copied, end):
+        if number == _INITIALIZERS and stop - begin >= LARGE_DATA:
+            tensor = _without_data(content, begin, stop, location, entry)
             if tensor is not None:
-                pieces += [content[copied : row.start], _as_field(_INITIALIZERS, tensor.SerializeToString())]
-                copied = row.end
-    pieces.append(content[copied : graph.end])
-    parts = content[: graph.start], _as_field(_GRAPH, b"".join(pieces)), content[graph.end :]
+                pieces += [content[copied:row], _as_field(_INITIALIZERS, tensor.SerializeToString())]
+                copied = stop
+    pieces.append(content[copied:end])
+    parts = content[:start], _as_field(_GRAPH, b"".join(pieces)), content[end:]
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(parts))
     except DecodeError as error:
@@ -79,41 +80,27 @@ def without_weights(content: Content, location: str, entry: tuple[str, str]) -> 
     return model
 
 
-def _without_data(content: Content, row: "_Field", location: str, entry: tuple[str, str]) -> onnx.TensorProto | None:
+def _without_data(
+    content: Content, begin: int, end: int, location: str, entry: tuple[str, str]
+) -> onnx.TensorProto | None:
     """The tensor with the place of its data; None if its elements are not stored there as they are."""
-    found = [field for field in _whole_fields(content, row.begin, row.end) if field.number == _RAW_DATA]
-    if len(found) != 1 or (row.end - row.begin) - (found[0].end - found[0].begin) > LARGE_DATA:
+    found = [row for number, *row in _fields(content, begin, end) if number == _RAW_DATA]
+    if len(found) != 1:
         return None
-    (data,) = found
-    length = data.end - data.begin
+    start, first, last = found[0]
+    length = last - first
+    if (end - begin) - length > LARGE_DATA:
+        return None
     try:
-        tensor: onnx.TensorProto = onnx.TensorProto.FromString(
-            content[row.begin : data.start] + content[data.end : row.end]
-        )
+        tensor: onnx.TensorProto = onnx.TensorProto.FromString(content[begin:start] + content[last:end])
     except DecodeError as error:
         raise ValueError("expected a tensor of protobuf, got something else") from error
     if {field.name for field, _ in tensor.ListFields()} - _DESCRIPTION or not can_stay_in_file(tensor, length):
         return None
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for name, value in (("location", location), ("offset", str(data.begin)), ("length", str(length)), entry):
+    for name, value in (("location", location), ("offset", str(first)), ("length", str(length)), entry):
         tensor.external_data.add(key=name, value=value)
     return tensor
-
-
-class _Field(NamedTuple):
-    """A field: where its key starts, and where its content begins and ends."""
-
-    number: int
-    start: int
-    begin: int
-    end: int
-
-
-def _whole_fields(content: Content, begin: int, end: int) -> Iterator[_Field]:
-    start = begin
-    for number, first, last in _fields(content, begin, end):
-        yield _Field(number, start, first, last)
-        start = last
 
 
 def _as_field(number: int, content: bytes) -> bytes:
@@ -133,26 +120,29 @@ def _as_number(number: int) -> bytes:
     return bytes([*found, number])
 
 
-def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields in a part of the content: number, where the key starts, and where what it holds begins and ends."""
+    window, at = b"", begin  # the bytes of the content from there on
     while begin < end:
-        head = content[begin : min(begin + 2 * LONGEST_NUMBER, end)]
-        key, used = _number(head, 0)
+        place = begin - at
+        if place + 2 * LONGEST_NUMBER > len(window) and at + len(window) < end:
+            window, at, place = content[begin : min(begin + WINDOW, end)], begin, 0
+        key, place = _number(window, place)
         kind = key & 7
         if kind == 2:
-            length, used = _number(head, used)
-            begin += used
-            stop = begin + length
+            length, place = _number(window, place)
+            first = at + place
+            stop = first + length
         elif kind == 0:
-            stop = begin + _number(head, used)[1]
-            begin += used
+            first, stop = at + place, at + _number(window, place)[1]
         elif kind in _LENGTHS:
-            begin += used
-            stop = begin + _LENGTHS[kind]
+            first = at + place
+            stop = first + _LENGTHS[kind]
         else:
             raise ValueError(f"expected a field of protobuf, got one of kind {kind}")
         if stop > end:
             raise ValueError(f"expected a field of protobuf, got one that ends at byte {stop} of {end}")
-        yield key >> 3, begin, stop
+        yield key >> 3, begin, first, stop
         begin = stop
 
 

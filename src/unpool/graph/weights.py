@@ -242,13 +242,15 @@ def file_stamp(stream: Any) -> str:
 
 
 def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
-    entry = external_data_of(tensor)
-    return DataFile(folder_of(tensor) or "", entry.location), entry.offset or 0
+    """The place of the data of a tensor that `keep_in_file` was called on."""
+    given = {entry.key: entry.value for entry in tensor.external_data}
+    return DataFile(given[FOLDER_KEY], given["location"]), int(given.get("offset", 0))
 
 
 def external_data_of(tensor: onnx.TensorProto) -> ExternalDataInfo:
     """The place of the data of a tensor; onnx warns of other entries."""
-    return ExternalDataInfo(_without_own_entries(tensor))
+    others = (entry for entry in tensor.external_data if entry.key not in (FOLDER_KEY, MODEL_KEY))
+    return ExternalDataInfo(onnx.TensorProto(name=tensor.name, external_data=others))
 
 
 def is_in_model_file(tensor: onnx.TensorProto) -> bool:
@@ -283,6 +285,23 @@ def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
                     raise ValueError(f"{remaining} bytes too few")
                 remaining -= len(chunk)
                 yield chunk
+            if _stamp_of(tensor) not in (None, file_stamp(source)):
+                raise ValueError(_REPLACED)
+    except (OSError, ValueError) as error:
+        raise _missing_data(tensor, file, error) from error
+
+
+def copy_elements(tensor: onnx.TensorProto, target: int) -> None:
+    """Let the system copy the bytes of a tensor from its file to an open file; errors as of `array_of`."""
+    file, offset = _data_location(tensor)
+    remaining = byte_size(tensor)
+    try:
+        with file.open() as source:
+            while remaining:
+                copied = os.sendfile(target, source.fileno(), offset, remaining)
+                if not copied:
+                    raise ValueError(f"{remaining} bytes too few")
+                remaining, offset = remaining - copied, offset + copied
             if _stamp_of(tensor) not in (None, file_stamp(source)):
                 raise ValueError(_REPLACED)
     except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -54,7 +54,7 @@ def key_of(bare: onnx.ModelProto, *settings: Hashable) -> Key | None:
     if os.environ.get(VARIABLE) == OFF or bare.ByteSize() > MOST_BYTES:
         return None
     content = bare.SerializeToString(deterministic=True)
-    return blake2b(content, digest_size=32).hexdigest(), settings
+    return sha256(content).hexdigest(), settings
 
 
 def find(key: Key) -> ChangedModel | None:
@@ -105,7 +105,7 @@ def _source_stamp() -> str:
     root = os.path.dirname(errors.__file__)
     with suppress(OSError):
         found = sorted(stamp for room in _ROOMS for stamp in _stamps(os.path.join(root, room)))
-        return blake2b(repr(found).encode(), digest_size=16).hexdigest() if found else ""
+        return sha256(repr(found).encode()).hexdigest() if found else ""
     return ""
 
 

@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -73,7 +74,7 @@ class _Candidate(NamedTuple):
     engines: tuple[Engine, ...] = ()
     refused: Mapping[str, str] = MappingProxyType({})  # reasons by nodes that engines compute
     values: Mapping[str, onnxruntime.OrtValue] = MappingProxyType({})  # of the options; the session copies them
-    file: BinaryIO | None = None  # in memory, whose path `source` is
+    file: FileIO | None = None  # in memory, whose path `source` is
 
     def create(self, create: Create) -> None:
         """Create its session, and free what that was parsed from."""

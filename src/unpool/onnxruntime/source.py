@@ -16,7 +16,9 @@ file. onnxruntime has that fault with data files; a model in one file does not h
 
 import os
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import BinaryIO, NamedTuple, TypeAlias
+from io import FileIO
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -35,7 +37,7 @@ from unpool.passes.rewrite import set_items
 
 _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
 LARGEST_FILE = weights.LARGEST_MESSAGE - 2**20  # bytes, names of weights excluded
-Piece: TypeAlias = bytes | memoryview
+Piece: TypeAlias = bytes | memoryview | onnx.TensorProto  # a tensor stands for its elements in a file
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
 
@@ -118,10 +120,11 @@ def as_bytes(model: SplitModel) -> bytes:
     Raises:
         UnpoolError: the file of the model was replaced meanwhile, or the model exceeds 2 GiB.
     """
-    return b"".join(_pieces(model))
+    parts = (weights.read_chunks(each) if isinstance(each, onnx.TensorProto) else (each,) for each in _pieces(model))
+    return b"".join(chain.from_iterable(parts))
 
 
-def as_memory_file(model: SplitModel) -> BinaryIO | None:
+def as_memory_file(model: SplitModel) -> FileIO | None:
     """The model with its weights as an open file in memory; None for a small one, and where there is no such file.
 
     onnxruntime parses it without a copy of its bytes. Then `truncate(0)` frees it. Errors are those of `as_bytes`.
@@ -129,13 +132,16 @@ def as_memory_file(model: SplitModel) -> BinaryIO | None:
     if not hasattr(os, "memfd_create") or not SMALL <= model.size() <= LARGEST_FILE:
         return None
     try:
-        file = os.fdopen(os.memfd_create("unpool"), "w+b")
+        file = os.fdopen(os.memfd_create("unpool"), "w+b", buffering=0)
     except OSError:
         return None
     try:
         if os.path.exists(path_of(file)):
-            file.writelines(_pieces(model))
-            file.flush()
+            for piece in _pieces(model):
+                if isinstance(piece, onnx.TensorProto):
+                    weights.copy_elements(piece, file.fileno())
+                else:
+                    _write(file, piece)
             return file
     except OSError as error:  # there is no memory for it, unless the file of the model is wrong
         if isinstance(error, UnpoolError):
@@ -147,7 +153,14 @@ def as_memory_file(model: SplitModel) -> BinaryIO | None:
     return None
 
 
-def path_of(file: BinaryIO) -> str:
+def _write(file: FileIO, content: bytes | memoryview) -> None:
+    """Write all of the content, where a write may end early for want of memory."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def path_of(file: FileIO) -> str:
     """The path of an open file in memory."""
     return f"/proc/self/fd/{file.fileno()}"
 
@@ -205,7 +218,7 @@ def _pieces(model: SplitModel) -> Iterator[Piece]:
         else:
             size = weights.byte_size(tensor)
             yield from _initializer(_head(name, tensor, tensor.dims, size), size)
-            yield from weights.read_chunks(tensor)
+            yield tensor
 
 
 def _head(name: str, tensor: onnx.TensorProto, dims: Sequence[int], size: int) -> bytes:

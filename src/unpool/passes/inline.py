@@ -165,6 +165,8 @@ def _import_domains(model: onnx.ModelProto, functions: Iterable[onnx.FunctionPro
 
 def check_functions(model: onnx.ModelProto) -> None:
     """Refuse functions that call themselves, or become more than can be loaded."""
+    if not model.functions:
+        return
     functions = {_name(function): function for function in model.functions}
 
     def calls_in(nodes: Iterable[onnx.NodeProto]) -> list[FunctionName]:
