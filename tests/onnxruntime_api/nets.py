@@ -33,6 +33,15 @@ class Net:
         """The input by its name, in an array of its own."""
         return {"x": self.x.copy()}
 
+    def assert_right(self, session):
+        """A session makes z of x."""
+        np.testing.assert_array_equal(session.run(None, self.feed)[0], self.z)
+
+
+def ends(values):
+    """Name, shape and type of each input or output of a session."""
+    return [(one.name, one.shape, one.type) for one in values]
+
 
 def images(count):
     """So many images of 4x4, whose elements are positive and differ."""

@@ -28,13 +28,26 @@ NETS = {
 }
 
 
+VALUES = {"k": ONES, "w": EYE}
+"""What the last inputs are if nothing is fed."""
+
+
+def content_of(name):
+    """The bytes of a model whose last inputs have values of their own: the identity, and a window of ones."""
+    ends = NETS[name].partition("=>")[0]
+    return models.model(NETS[name], **{key: x for key, x in VALUES.items() if f"] {key}" in ends}).SerializeToString()
+
+
 @pytest.fixture(params=NETS)
-def content(request):
-    """A model whose last inputs have values of their own: the identity, and a window of ones."""
-    values = {"k": ONES, "w": EYE}
-    graph = NETS[request.param]
-    named = {name: value for name, value in values.items() if f"] {name}" in graph.partition("=>")[0]}
-    return models.model(graph, **named).SerializeToString()
+def session(ort, request):
+    """A session of each model."""
+    return ort.InferenceSession(content_of(request.param))
+
+
+@pytest.fixture
+def name(session):
+    """The input that an adapter takes the place of."""
+    return session.get_overridable_initializers()[0].name
 
 
 @pytest.fixture
@@ -60,43 +73,35 @@ def adapted(ort, tmp_path):
 
 
 @pytest.mark.parametrize("fed", [{}, {"x": 3 * X}, "itself"])
-def test_parameters_take_the_place_of_inputs(ort, content, adapted, fed):
+def test_parameters_take_the_place_of_inputs(session, name, adapted, fed):
     """Each parameter counts once, beside what is fed and in place of it; the next run is without."""
-    session = ort.InferenceSession(content)
-    name = session.get_overridable_initializers()[0].name
-    value = 2 * {"k": ONES, "w": EYE}[name]
+    value = 2 * VALUES[name]
     feed = {"x": X} | ({name: 5 * value} if fed == "itself" else fed)
     plain = session.run(None, {"x": feed["x"]})[0]
-
     assert np.array_equal(session.run(None, feed, adapted(**{name: value}))[0], 2 * plain)
     assert np.array_equal(session.run(None, {"x": feed["x"]})[0], plain)
 
 
-def test_bound_runs_have_no_adapters(ort, content, adapted):
+def test_bound_runs_have_no_adapters(session, name, adapted):
     """Adapters are applied in `run` alone."""
-    session = ort.InferenceSession(content)
-    name = session.get_overridable_initializers()[0].name
     binding = session.io_binding()
     binding.bind_cpu_input("x", X)
     binding.bind_output("z")
-    session.run_with_iobinding(binding, adapted(**{name: 2 * {"k": ONES, "w": EYE}[name]}))
-
+    session.run_with_iobinding(binding, adapted(**{name: 2 * VALUES[name]}))
     assert np.array_equal(binding.copy_outputs_to_cpu()[0], session.run(None, {"x": X})[0])
 
 
 @pytest.mark.parametrize("parameters", [{"q": EYE}, {"w": np.eye(4)}, {"w": np.eye(5, dtype=np.float32)}, {"r": X}])
 def test_parameters_that_do_not_fit_are_refused(ort, adapted, parameters):
     """A name that is no input, of a value in between too, and another type or shape are invalid arguments."""
-    session = ort.InferenceSession(models.model(NETS["partitions around a pool"], w=EYE).SerializeToString())
+    session = ort.InferenceSession(content_of("partitions around a pool"))
     with pytest.raises(InvalidArgument):
         session.run(None, {"x": X}, adapted(**parameters))
 
 
-def test_a_run_with_adapters_is_stopped(ort, content, adapted):
+def test_a_run_with_adapters_is_stopped(session, name, adapted):
     """`terminate` ends it as any other."""
-    session = ort.InferenceSession(content)
-    name = session.get_overridable_initializers()[0].name
-    options = adapted(**{name: {"k": ONES, "w": EYE}[name]})
+    options = adapted(**{name: VALUES[name]})
     options.terminate = True
     with pytest.raises(Fail, match="terminate"):
         session.run(None, {"x": X}, options)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from numpy.testing import assert_array_equal
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
 
 from tests.onnxruntime_api.nets import plain, pools, with_words
@@ -51,52 +50,45 @@ def test_a_model_is_given_as_path_or_bytes(ort, net, kind, tmp_path):
     """The name of a file, a Path and the bytes load the same model."""
     path = tmp_path / "m.onnx"
     path.write_bytes(net.content)
-    source = {"str": str(path), "Path": path, "bytes": net.content}[kind]
-
-    (z,) = ort.InferenceSession(source).run(None, net.feed)
-    assert np.array_equal(z, net.z)
+    net.assert_right(ort.InferenceSession({"str": str(path), "Path": path, "bytes": net.content}[kind]))
 
 
-@pytest.mark.parametrize("by_name", [True, False])
-def test_the_parameters_are_those_of_onnxruntime(ort, net, by_name):
-    """All four have onnxruntime's names and order."""
-    words = {"path_or_bytes": net.content, "sess_options": ort.SessionOptions()}
-    words |= {"providers": ["CPUExecutionProvider"], "provider_options": [{}]}
-    session = ort.InferenceSession(**words) if by_name else ort.InferenceSession(*words.values())
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+def test_parameters_have_the_names_and_the_order_of_onnxruntime(ort, net):
+    """All four of them."""
+    given = (net.content, ort.SessionOptions(), ["CPUExecutionProvider"], [{}])
+    names = ("path_or_bytes", "sess_options", "providers", "provider_options")
+    net.assert_right(ort.InferenceSession(*given))
+    net.assert_right(ort.InferenceSession(**dict(zip(names, given, strict=True))))
 
 
 @pytest.mark.parametrize("names", [None, ["ConstantFolding"], {"ConstantFolding", "MatMulAddFusion"}])
 def test_optimizers_may_be_disabled_by_name(ort, net, names):
     """`disabled_optimizers` is None, a list or a set of names, and results stay the same."""
-    session = ort.InferenceSession(net.content, disabled_optimizers=names)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    net.assert_right(ort.InferenceSession(net.content, disabled_optimizers=names))
 
 
-def pair(node):
-    """The bytes of a model of one node on two numbers."""
-    return models.model(f"g (float[2] x) => (float[2] z) {{ z = {node} }}").SerializeToString()
+def net_of(nodes):
+    """The bytes of a model of two floats."""
+    return models.model(f"g (float[2] x) => (float[2] z) {{ {nodes} }}").SerializeToString()
 
 
 REFUSED = {
-    "None": (None, TypeError, None),
+    "no source": (None, TypeError, None),
     "a number": (3, TypeError, None),
-    "a missing file": ("nowhere.onnx", NoSuchFile, r"nowhere\.onnx"),
-    "a file that is no model": ("notes.onnx", InvalidProtobuf, r"notes\.onnx"),
-    "bytes that are no model": (b"no model at all", InvalidProtobuf, None),
-    "no bytes at all": (b"", InvalidArgument, None),
-    "an unknown operator": (pair("Nonesuch (x)"), (InvalidGraph, Fail), "Nonesuch"),
-    "a value that nothing makes": (pair("Add (x, nowhere)"), (InvalidGraph, InvalidArgument, Fail), "nowhere"),
+    "a path that leads nowhere": ("nowhere.onnx", NoSuchFile, r"nowhere\.onnx"),
+    "bytes that are no protobuf": (b"no model at all", InvalidProtobuf, None),
+    "a file that is no protobuf": ("notes.onnx", InvalidProtobuf, r"notes\.onnx"),
+    "a model without a graph": (b"", InvalidArgument, None),
+    "an unknown operator": (net_of("z = Nonesuch (x)"), (InvalidGraph, Fail), "Nonesuch"),
+    "a value from nowhere": (net_of("z = Add (x, nowhere)"), (InvalidGraph, InvalidArgument, Fail), "nowhere"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_loaded_is_an_error_of_onnxruntime(ort, name, own_folder):
-    """Its message names the file, the operator or the value."""
-    source, kind, words = REFUSED[name]
+@pytest.mark.parametrize(("source", "error", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_loaded_is_refused(ort, own_folder, source, error, words):
+    """With the class of onnxruntime, and the name of the file, operator or value."""
     Path("notes.onnx").write_bytes(b"no model at all")
-    with pytest.raises(kind, match=words):
+    with pytest.raises(error, match=words):
         ort.InferenceSession(source)
 
 
@@ -112,9 +104,7 @@ def test_no_level_of_optimisation_changes_results(ort, net, level):
     """Every level runs the model."""
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-    session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    net.assert_right(ort.InferenceSession(net.content, options))
 
 
 @pytest.mark.parametrize(("key", "value"), ENTRIES, ids=[key for key, _ in ENTRIES])
@@ -123,8 +113,7 @@ def test_no_entry_changes_results(ort, net, key, value):
     options = ort.SessionOptions()
     options.add_session_config_entry(key, value)
     session = ort.InferenceSession(net.content, options)
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    net.assert_right(session)
     assert session.get_session_options().get_session_config_entry(key) == value
 
 
@@ -133,25 +122,28 @@ def test_the_callers_options_are_not_changed(ort, net):
     options = ort.SessionOptions()
     before = {name: getattr(options, name) for name, _ in OPTIONS}
     ort.InferenceSession(net.content, options)
-
     assert {name: getattr(options, name) for name, _ in OPTIONS} == before
 
 
 def test_options_may_come_from_the_model(ort, monkeypatch):
-    """Where the environment says so, a session takes its options from the model's metadata."""
+    """Where the environment says so, and not unasked, a session takes its options from the model's metadata."""
     words = {"session_options": {"inter_op_num_threads": 5, "intra_op_num_threads": 2}}
     content = with_words(plain().content, metadata={"ort_config": json.dumps(words)})
+    assert ort.InferenceSession(content).get_session_options().intra_op_num_threads == 0
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
     options = ort.InferenceSession(content).get_session_options()
-
     assert (options.inter_op_num_threads, options.intra_op_num_threads) == (5, 2)
 
 
-def test_options_in_the_model_are_not_read_unasked(ort):
-    """Metadata with options alone changes nothing."""
-    content = with_words(plain().content, metadata={"ort_config": '{"session_options": {"intra_op_num_threads": 2}}'})
-
-    assert ort.InferenceSession(content).get_session_options().intra_op_num_threads == 0
+def test_external_data_lies_beside_the_file(ort, tmp_path):
+    """Weights in a file of their own are found beside the model."""
+    model = models.model(
+        "g (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] z) { z = ConvTranspose <strides = [2, 2]> (x, k) }",
+        k=np.ones((1, 1, 2, 2), np.float32),
+    )
+    path = models.save_with_external_data(model, tmp_path)
+    x = plain().x
+    assert np.array_equal(ort.InferenceSession(path).run(None, {"x": x})[0], np.kron(x, np.ones((2, 2))))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -162,8 +154,7 @@ def test_nodes_in_another_order_are_sorted(ort, net, seed):
     random.Random(seed).shuffle(nodes)
     del model.graph.node[:]
     model.graph.node.extend(nodes[::-1] if seed == 0 else nodes)
-
-    assert_array_equal(ort.InferenceSession(model.SerializeToString()).run(None, net.feed)[0], net.z)
+    net.assert_right(ort.InferenceSession(model.SerializeToString()))
 
 
 @pytest.mark.parametrize("reads", ["u", "r"])

@@ -54,7 +54,7 @@ def test_a_wrong_input_has_the_class_and_the_words_of_onnxruntime(session, net):
     """Another rank is an invalid argument, and the session runs again."""
     with pytest.raises(InvalidArgument, match="Invalid rank for input: x"):
         session.run(None, {"x": net.x[0]})
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    net.assert_right(session)
 
 
 def test_a_run_that_is_told_to_stop_fails(ort, session, net):
@@ -64,5 +64,4 @@ def test_a_run_that_is_told_to_stop_fails(ort, session, net):
     with pytest.raises(Exception, match="terminate"):
         session.run(None, net.feed, options)
     options.terminate = False
-
     assert np.array_equal(session.run(None, net.feed, options)[0], net.z)

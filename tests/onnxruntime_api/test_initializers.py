@@ -8,47 +8,46 @@ from tests.onnxruntime_api.nets import WEIGHTS, grows, images, plain, pools
 from tests.support import models
 
 
+def with_initializer(ort, name, value):
+    """Options that bring an initializer, an OrtValue that the caller keeps."""
+    options = ort.SessionOptions()
+    options.add_initializer(name, value)
+    return options
+
+
 def value_of(ort, array):
     """An OrtValue of an array of float32."""
     return ort.OrtValue.ortvalue_from_numpy(np.float32(array))
 
 
-def options_with(ort, **values):
-    """Options that bring these OrtValues."""
-    options = ort.SessionOptions()
-    for name, value in values.items():
-        options.add_initializer(name, value)
-    return options
-
-
 @pytest.mark.parametrize(
     ("make", "name", "array", "factor"),
     [
-        (pools, "w", [6], 3), (grows, "w", [6], 3), (plain, "w", [6], 3),
+        *((make, "w", [6], 3) for make in (pools, grows, plain)),
         (grows, "k", WEIGHTS[None, None] * 5, 5),
-        (pools, "nowhere", [1], 1), (plain, "nowhere", [1], 1),
+        (plain, "nowhere", [1], 1),
+        (grows, "nowhere", [1], 1),
     ],
-)  # fmt: skip
+)
 def test_options_replace_an_initializer(ort, make, name, array, factor):
-    """A factor of the model, or the weights of an operator, are those of the options; unknown names are ignored."""
+    """A factor, or the weights of an operator, are those of the options; a name that the model has not is ignored."""
     net, value = make(), value_of(ort, array)
-    session = ort.InferenceSession(net.content, options_with(ort, **{name: value}))
+    session = ort.InferenceSession(net.content, with_initializer(ort, name, value))
     assert np.array_equal(session.run(None, net.feed)[0], net.z * factor)
 
 
 def test_one_value_serves_several_sessions(ort):
     """Two sessions share the memory of one initializer."""
     net, factor = plain(), value_of(ort, [4])
-    sessions = [ort.InferenceSession(net.content, options_with(ort, w=factor)) for _ in range(2)]
-    assert [np.array_equal(session.run(None, net.feed)[0], net.z * 2) for session in sessions] == [True, True]
+    for session in [ort.InferenceSession(net.content, with_initializer(ort, "w", factor)) for _ in range(2)]:
+        assert np.array_equal(session.run(None, net.feed)[0], net.z * 2)
 
 
 def test_an_initializer_is_added_once(ort):
     """The second value for a name is refused."""
     value = value_of(ort, [1])
-    options = options_with(ort, w=value)
     with pytest.raises(RuntimeError):
-        options.add_initializer("w", value)
+        with_initializer(ort, "w", value).add_initializer("w", value)
 
 
 def external(array):

@@ -1,9 +1,10 @@
 """Providers: which are asked for, which a session has, and what is said of others."""
 
-import numpy as np
 import pytest
 
-CPU = "CPUExecutionProvider"
+from tests.onnxruntime_api.nets import ends
+
+CPU, CUDA, UNKNOWN = "CPUExecutionProvider", "CUDAExecutionProvider", "AbacusExecutionProvider"
 ASKED = {
     "none": None,
     "an empty list": [],
@@ -18,59 +19,45 @@ ASKED = {
 def test_the_cpu_is_always_there(ort, net, asked):
     """However providers are asked for, the CPU is the last one, and the model runs."""
     session = ort.InferenceSession(net.content, providers=ASKED[asked])
-
     assert session.get_providers()[-1] == CPU
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    net.assert_right(session)
 
 
-def test_all_available_providers_may_be_asked_for(ort, net):
-    """What `get_available_providers` gives is taken by a session."""
-    session = ort.InferenceSession(net.content, providers=ort.get_available_providers())
-
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-def test_the_providers_of_a_session_make_another(ort, net, session):
-    """What `get_providers` gives is taken by another session, without a warning."""
+def test_listed_providers_may_be_asked_for(ort, net, session):
+    """What `get_available_providers` and `get_providers` give is taken by another session, without a warning."""
+    net.assert_right(ort.InferenceSession(net.content, providers=ort.get_available_providers()))
     again = ort.InferenceSession(net.content, providers=session.get_providers())
-
     assert again.get_providers() == session.get_providers()
 
 
 def test_options_are_given_beside_the_names(ort, net):
     """One dict per name is taken, and every provider has its options."""
     session = ort.InferenceSession(net.content, providers=[CPU], provider_options=[{}])
-
     assert session.get_provider_options()[CPU] == {}
     assert set(session.get_provider_options()) == set(session.get_providers())
 
 
-@pytest.mark.parametrize("name", ["CUDA", "Tensorrt", "CoreML", "Abacus"])
-@pytest.mark.parametrize("others", [[CPU], []], ids=["then the CPU", "alone"])
-def test_a_provider_that_is_not_installed_is_warned_of(ort, net, name, others):
-    """A script that asks for a GPU, or for what nobody knows, runs on the CPU; a warning names what is missing."""
-    name += "ExecutionProvider"
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        *((name, [name, CPU]) for name in (CUDA, "TensorrtExecutionProvider", "CoreMLExecutionProvider", UNKNOWN)),
+        (CUDA, [CUDA]),
+        (CUDA, [(CUDA, {"device_id": 0})]),
+    ],
+)
+def test_a_provider_that_is_not_installed_is_warned_of(ort, net, name, asked):
+    """A script that asks for a GPU, alone or first, runs on the CPU, and a warning names what is missing."""
     with pytest.warns(UserWarning, match=name):
-        session = ort.InferenceSession(net.content, providers=[name, *others])
-    assert session.get_providers()[-1] == CPU
+        session = ort.InferenceSession(net.content, providers=asked)
     assert name not in session.get_providers()
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
-
-
-def test_options_of_a_provider_that_is_not_installed(ort, net):
-    """They change nothing: the CPU runs the model."""
-    with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        session = ort.InferenceSession(net.content, providers=[("CUDAExecutionProvider", {"device_id": 0})])
     assert session.get_providers()[-1] == CPU
+    net.assert_right(session)
 
 
 def test_an_unknown_provider_without_falling_back(ort, net):
     """With `enable_fallback=0` a name that nobody knows is an error that has it."""
-    with (
-        pytest.warns(UserWarning, match="AbacusExecutionProvider"),
-        pytest.raises((RuntimeError, ValueError), match="AbacusExecutionProvider"),
-    ):
-        ort.InferenceSession(net.content, providers=["AbacusExecutionProvider"], enable_fallback=0)
+    with pytest.warns(UserWarning, match=UNKNOWN), pytest.raises((RuntimeError, ValueError), match=UNKNOWN):
+        ort.InferenceSession(net.content, providers=[UNKNOWN], enable_fallback=0)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +74,9 @@ def test_wrong_providers_are_a_value_error_without_falling_back(ort, net, names,
 @pytest.mark.parametrize("arguments", [([CPU],), ([CPU], [{}]), ([(CPU, {})],), ()])
 def test_the_providers_of_a_session_may_be_set(session, net, arguments):
     """`set_providers` takes names with options in both forms, or nothing; the model runs, its ends are as before."""
-    before = [(one.name, one.shape, one.type) for one in session.get_inputs()]
+    before = ends(session.get_inputs())
     assert session.set_providers(*arguments) is None
     assert session.get_providers()[-1] == CPU
     assert session.get_provider_options()[CPU] == {}
-    assert [(one.name, one.shape, one.type) for one in session.get_inputs()] == before
-    assert np.array_equal(session.run(None, net.feed)[0], net.z)
+    assert ends(session.get_inputs()) == before
+    net.assert_right(session)

@@ -5,13 +5,8 @@ import onnx
 from numpy.testing import assert_array_equal
 from onnx import helper
 
-from tests.onnxruntime_api.nets import plain, pools, with_words
+from tests.onnxruntime_api.nets import ends, plain, pools, with_words
 from tests.support import models
-
-
-def ends(values):
-    """Name, shape and type of each."""
-    return [(one.name, one.shape, one.type) for one in values]
 
 
 def test_inputs_and_outputs_of_fixed_size(session, net):
@@ -89,9 +84,9 @@ def test_outputs_without_a_type(ort, net):
     session = ort.InferenceSession(model.SerializeToString())
     values = dict(zip(["z", *names], session.run(None, net.feed), strict=True))
 
-    assert [(one.name, tuple(one.shape)) for one in session.get_outputs()] == [
-        (name, value.shape) for name, value in values.items()
-    ]
+    assert {one.name: tuple(one.shape) for one in session.get_outputs()} == {
+        name: value.shape for name, value in values.items()
+    }
     assert {one.type for one in session.get_outputs()} <= {"tensor(float)", "tensor(int64)"}
     assert_array_equal(values["z"], net.z)
     assert_array_equal(values["r"], net.x)
@@ -103,8 +98,5 @@ def test_an_output_whose_type_is_stated_elsewhere(ort):
     model.graph.value_info.append(helper.make_tensor_value_info("u", onnx.TensorProto.FLOAT, [1, 1, "a", "b"]))
     model.graph.output.append(onnx.ValueInfoProto(name="u"))
 
-    assert ends(ort.InferenceSession(model.SerializeToString()).get_outputs())[1] == (
-        "u",
-        [1, 1, 4, 4],
-        "tensor(float)",
-    )
+    outputs = ends(ort.InferenceSession(model.SerializeToString()).get_outputs())
+    assert outputs[1] == ("u", [1, 1, 4, 4], "tensor(float)")
