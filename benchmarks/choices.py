@@ -126,7 +126,7 @@ def _of_conv_transpose(call: Call, threads: int) -> tuple[str, Paths]:
         return lambda: prepared.run((x, weights), (None,), threads)
 
     taken = prepare(None)
-    return taken.algorithm, {name: running(name) for name in taken.algorithms}
+    return taken.kernel, {name: running(name) for name in taken.algorithms}
 
 
 def _running(run: Callable[..., object], *given: object) -> Callable[[], object]:

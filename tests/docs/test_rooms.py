@@ -29,7 +29,7 @@ ALLOWED = {
     "files": {"errors", "files"},
     "images": {"display", "errors", "extras", "memory", "files", "images"},
     "operators": {"display", "errors", "geometry", "dtypes", "operators"},
-    "explanation": {"display", "errors", "geometry", "operators", "explanation"},
+    "explanation": {"display", "errors", "execute", "geometry", "operators", "explanation"},
     "kernels": {"errors", "extras", "geometry", "kernels", "memory", "shape_cache"},
     "build": {"build", "execute", "functional", "geometry", "kernels", "onnxruntime", "per_plane"},
     "execute": FOUNDATION | {"operators", "kernels", "execute"},

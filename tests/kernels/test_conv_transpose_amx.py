@@ -194,7 +194,7 @@ def test_who_takes_amx(shape: tuple[int, ...], maps: int, name: str) -> None:
         dtype: PreparedConvTranspose(spec, ((shape, np.dtype(dtype)), ((shape[1], maps, 4, 4), np.dtype(dtype))))
         for dtype in (BFLOAT16, "float16")
     }
-    assert (chosen[BFLOAT16].algorithm == "amx") == bool(name)
+    assert (chosen[BFLOAT16].kernel == "amx") == bool(name)
     assert "amx" not in chosen["float16"].algorithms
     assert amx.ALGORITHM not in chosen[BFLOAT16]._dispatcher.algorithms(is_cached=False)
 

@@ -192,11 +192,11 @@ def test_who_takes_winograd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     nhwc = (shape[0], *shape[2:], shape[1])
     spec = resolve.spec("ConvTranspose", attributes)
     found = [
-        PreparedConvTranspose(spec._replace(is_exact=is_exact), ((shape, dtype), weights)).algorithm
+        PreparedConvTranspose(spec._replace(is_exact=is_exact), ((shape, dtype), weights)).kernel
         for is_exact in (False, True)
     ]
     last = resolve.spec("ConvTranspose", attributes, domain="com.ms.internal.nhwc")
-    assert [*found, PreparedConvTranspose(last, ((nhwc, dtype), weights)).algorithm] == ["winograd", "phases", "phases"]
+    assert [*found, PreparedConvTranspose(last, ((nhwc, dtype), weights)).kernel] == ["winograd", "phases", "phases"]
 
 
 def test_threads_change_nothing() -> None:

@@ -116,6 +116,18 @@ def unpooling(dtype):
     )
 
 
+@pytest.mark.parametrize(("size", "kernel"), [(4, "tiles"), ("w", "")])
+def test_the_plan_names_kernels(size, kernel):
+    """Where the model fixes all sizes; the kernel depends on them."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        pool (float[1, 3, 4, {size}] x) => (float[a, b, c, d] y, int64[a, b, c, d] i) {{
+            y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        }}""")
+    (row,) = InferenceSession(model).plan
+    assert (row.kernel, row.text.endswith("; kernel tiles")) == (kernel, bool(kernel))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_types_that_onnxruntime_refuses(dtype):
     """MaxUnpool and ConvTranspose run in types that onnxruntime has no kernels for."""

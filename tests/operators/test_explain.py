@@ -192,6 +192,24 @@ def test_the_drawing():
     assert [line.split()[1] for line in lines[tail + 2 : -1]] == ["94", "95", "96", "97", "98", "99"]
 
 
+@pytest.mark.parametrize(
+    ("operator", "size", "channels", "window", "kernels"),
+    [
+        ("MaxPool", (4, 4), None, {"kernel_shape": 2, "strides": 2}, {"tiles"}),
+        ("MaxUnpool", (4, 4), None, {"kernel_shape": 2, "strides": 2}, {"windows"}),
+        ("MaxUnpool", (4, 4), None, {"kernel_shape": 3, "strides": 3}, {"scatter"}),
+        ("ConvTranspose", (1, 1), 64, {"kernel_shape": 4}, {"gemm_1x1"}),
+        ("ConvTranspose", (28, 28), (64, 32), {"kernel_shape": 4, "strides": 2, "pads": 1}, {"winograd"}),
+        ("ConvTranspose", (28, 28), None, {"kernel_shape": 4, "strides": 2, "group": 3}, {"direct"}),
+    ],
+)
+def test_the_kernel_of_a_call_is_named(operator, size, channels, window, kernels):
+    """It depends on the spatial sizes, and for ConvTranspose on the channels of X and of the output."""
+    (call,) = unpool.explain(operator, size=size, channels=channels, **window).calls
+    assert call.kernel in kernels
+    assert list(call.lines())[1].endswith(f"{call.channels[1]} channels: {call.kernel}")
+
+
 def test_wrong_requests_say_what_is_wrong():
     """Operators, layouts, opsets, attributes and sizes that there are not."""
     for error, words, said in (
@@ -200,6 +218,14 @@ def test_wrong_requests_say_what_is_wrong():
         (UnpoolError, {"opset": 12, "to": 8}, "to needs an opset from 12 on"),
         (UnsupportedError, {"opset": 1, "size": 4, "kernel_shape": 2, "ceil_mode": 1}, "which MaxPool-10 has"),
         (UnpoolError, {"kernel_shape": 2}, "kernel_shape needs size"),
+        (UnpoolError, {"channels": 2}, "channels needs size"),
+        (UnpoolError, {"size": 4, "kernel_shape": 2, "channels": (1, 2, 3)}, "one or two integers of 1 or more"),
+        (UnpoolError, {"size": 4, "kernel_shape": 2, "channels": 0}, "one or two integers of 1 or more"),
+        (
+            UnpoolError,
+            {"operator": "ConvTranspose", "size": 4, "kernel_shape": [2], "group": 2, "channels": 3},
+            "3 of X do not split into 2 groups",
+        ),
         (UnpoolError, {"kernel": 2}, "Did you mean kernel_shape?"),
         (UnsupportedError, {"opset": 7, "to": 99}, "to: expected an opset up to"),
         (UnsupportedError, {"opset": 99}, "opset: expected an opset up to"),

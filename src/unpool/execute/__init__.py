@@ -45,7 +45,7 @@ __all__ = [
     "cancellation_scope",
     "check_threads",
     "clear_cache",
-    "conv_transpose_algorithm",
+    "kernel_of",
     "own_weights",
     "pack",
     "prepare",
@@ -135,9 +135,9 @@ def _read_only(array: AnyArray) -> AnyArray:
     return array
 
 
-def conv_transpose_algorithm(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> str:
-    """The algorithm of a ConvTranspose with finite, constant weights, such as "phases" or "gemm_1x1"."""
-    return _conv_transpose(spec, x_shape, w_shape, dtype).algorithm
+def kernel_of(spec: Spec, inputs: InputTypes, outputs: int = 1, output_shape: Shape | None = None) -> str:
+    """The name of the kernel for inputs of these shapes and types, such as "tiles"; weights are finite and constant."""
+    return _prepared(spec, inputs, CallOptions(outputs, output_shape=output_shape)).kernel
 
 
 def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:

@@ -36,6 +36,7 @@ class PreparedConv:
     def __init__(self, transposed: PreparedConvTranspose, group: int) -> None:
         self._transposed, self._group = transposed, group
         self.version, self.outputs, self.nbytes = transposed.version, transposed.outputs, transposed.nbytes
+        self.kernel = transposed.kernel
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y."""

@@ -69,7 +69,7 @@ class PreparedConvTranspose:
         return self._dispatcher.nbytes
 
     @property
-    def algorithm(self) -> str:
+    def kernel(self) -> str:
         """The algorithm for weights that are finite and constant, such as "phases" or "gemm_1x1"."""
         return self._dispatcher.algorithms(is_cached=True)[0].name
 

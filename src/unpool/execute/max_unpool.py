@@ -59,6 +59,11 @@ class PreparedMaxUnpool:
         self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         self.nbytes = sum(getattr(launch, "nbytes", 0) for launch in launches)  # of tables
 
+    @property
+    def kernel(self) -> str:
+        """The kernel that runs first: "windows", or "scatter", which also takes over if an index leaves its window."""
+        return "scatter" if self._stream_new is None else "windows"
+
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """The output. New memory is written at once, the caller's only after all indices were checked."""
         x, indices = require(inputs[0]), require(inputs[1])

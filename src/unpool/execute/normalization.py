@@ -33,7 +33,7 @@ class PreparedNormalization:
         check_shapes(spec, shape, scale[0], shift[0])
         self._epsilon = spec.epsilon
         self.outputs = (Output(version, "Y", shape, storage.dtype),)
-        self.nbytes = 0
+        self.nbytes, self.kernel = 0, "normalization"
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y; in float64, which no kernel has, by NumPy: reports compare with it."""

@@ -38,7 +38,7 @@ class PreparedSnake:
             same_type(version, "X and residual", dtype, residual[1])
         check_shapes(shape, factors[0], None if residual is None else residual[0])
         self.outputs = tuple(Output(version, name, shape, storage.dtype) for name in version.outputs[: options.outputs])
-        self.nbytes = 0
+        self.nbytes, self.kernel = 0, "snake"
 
     def run(self, inputs: OptionalArrays, out: OptionalArrays, threads: int | None) -> tuple[AnyArray, ...]:
         """Y, and with two outputs the sum of the inputs."""

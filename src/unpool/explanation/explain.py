@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from unpool.display import format_shape
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name
+from unpool.execute import kernel_of
 from unpool.explanation.axis import AxisDrawing, SizeStep, conv_transpose_steps, draw, pool_steps, render, unpool_steps
 from unpool.explanation.versions import Contract, ContractChange, changes_between, columns, contract_of
 from unpool.geometry import Axis
@@ -53,10 +56,15 @@ class CallExplanation:
     size: tuple[int, ...]
     output: tuple[int, ...]
     axes: tuple[AxisExplanation, ...]
+    channels: tuple[int, int]  # of X, and of the output
+    kernel: str
+    """The kernel that computes one float32 image on this machine; empty where the output is."""
 
     def lines(self) -> Iterator[str]:
         """The lines that `print` shows."""
         yield f"{self.label}: {format_shape(self.size)} -> {format_shape(self.output)}"
+        if self.kernel:
+            yield f"kernel for a float32 image, {self.channels[0]} -> {self.channels[1]} channels: {self.kernel}"
         for axis in self.axes:
             yield ""
             yield from axis.lines()
@@ -101,9 +109,10 @@ def explain(
     layout: str = "NCHW",
     compat: str = "spec",
     size: Sequence[int] | int | None = None,
+    channels: Sequence[int] | int | None = None,
     **attributes: Any,
 ) -> Explanation:
-    """The contract of a version of an operator, its changes to another version, and the sizes of a call.
+    """The contract of a version of an operator, its changes to another version, and the sizes and kernel of a call.
 
     Args:
         operator: MaxPool, MaxUnpool or ConvTranspose; case and underscores do not matter.
@@ -111,7 +120,9 @@ def explain(
         to: selects a second version, not older than the first.
         layout: "NCHW" for ONNX's versions, "NHWC" for those of ONNX Runtime's channels-last domain.
         compat: "spec" for the text of the standard, "ort" for ONNX Runtime if the two differ.
-        size: spatial sizes of X, in elements; with it the arithmetic is explained.
+        size: spatial sizes of X, in elements; with it the arithmetic is explained, and the kernel named.
+        channels: of X and of the output, on which the kernel depends; one integer stands for both, None for one in
+            each group.
         attributes: of the operator, such as `kernel_shape`; one integer stands for all axes. For MaxUnpool also
             `output_shape`, the spatial sizes of the output.
 
@@ -125,6 +136,7 @@ def explain(
 
     >>> print(explain("MaxPool", size=5, kernel_shape=2, strides=2, ceil_mode=1))
     MaxPool-22: 5 -> 3
+    kernel for a float32 image, 1 -> 1 channels: direct
     <BLANKLINE>
     axis 0: large = small * 2 + tap * 1 - 0
       reach = (window - 1) * dilation + 1 = (2 - 1) * 1 + 1 = 2
@@ -157,19 +169,24 @@ min(ceil(3 / 2), floor((5 + 0 - 1) / 2)) + 1 = 3
             raise UnsupportedError(f"explain: {option}: expected {expected}, got {number}. Pass an older one.")
     version = contract.versions_of(name, domain)[-1] if opset is None else contract.version_at(name, domain, opset)
     versions = [version] if to is None else [version, contract.version_at(name, domain, to)]
+    if size is None and channels is not None:
+        raise UnpoolError("explain: channels needs size, the spatial sizes of X. Pass size as well.")
     if size is None and attributes:
         read.check_names(version, attributes.keys() - set(version.inputs))
         raise UnpoolError(f"explain: {', '.join(attributes)} needs size, the spatial sizes of X. Pass size as well.")
     if (versions[-1].since_version or 0) < (version.since_version or 0):
         least = version.since_version if opset is None else opset
         raise UnpoolError(f"explain: to needs an opset from {least} on, got {to}. Pass an older opset with it.")
-    calls = () if size is None else tuple(_call(version, size, attributes, compat) for version in versions)
+    calls = () if size is None else tuple(_call(version, size, channels, attributes, compat) for version in versions)
     contracts = list(map(contract_of, versions))
     changes = changes_between(versions[0], versions[-1])
     return Explanation(contracts[0], None if to is None else contracts[-1], changes, calls)
 
 
-def _call(version: OperatorVersion, size: Sequence[int] | int, values: dict[str, Any], compat: str) -> CallExplanation:
+def _call(
+    version: OperatorVersion, size: Sequence[int] | int, channels: Sequence[int] | int | None, values: dict[str, Any],
+    compat: str,
+) -> CallExplanation:  # fmt: skip
     rank = 1 if isinstance(size, int) else len(size)
     sizes = read.sizes("explain: size", size, rank)
     attributes = {name: read.for_all_axes(name, read.plain(value), rank) for name, value in values.items()}
@@ -177,14 +194,44 @@ def _call(version: OperatorVersion, size: Sequence[int] | int, values: dict[str,
     output_shape = None if asked is None else read.sizes(f"{version.label}: {OUTPUT_SHAPE}", asked, rank)
     spec = resolve.from_version(version, attributes, read.Settings(compat=compat))
     operator = EXPLAINED[version.operator]
+    given = getattr(spec, "group", 1) if channels is None else channels
+    pair = (given, given) if isinstance(given, int) else tuple(given)
+    if len(pair) != 2 or not all(type(count) is int and count > 0 for count in pair):
+        raise UnpoolError(f"explain: channels: expected one or two integers of 1 or more, got {channels!r}.")
+    first, last = pair
     axes, steps = operator.explain(spec, sizes, output_shape)
+    kernel = operator.kernel(spec, FeatureShape(1, first, sizes), last, output_shape)
     output = tuple(axis.small if operator.is_pool else axis.large for axis in axes)
     pairs = enumerate(zip(axes, steps, strict=True))
     explained = tuple(AxisExplanation(number, axis, steps, draw(axis)) for number, (axis, steps) in pairs)
-    return CallExplanation(version.label, sizes, output, explained)
+    return CallExplanation(version.label, sizes, output, explained, (first, last), kernel)
 
 
 Explained: TypeAlias = tuple[tuple[Axis, ...], list[tuple[SizeStep, ...]]]
+
+
+_FLOAT, _INDEX = np.dtype(np.float32), np.dtype(np.int64)
+
+
+def _kernel_of_pool(spec: MaxPoolSpec, x: FeatureShape, _: int, __: Shape | None) -> str:
+    return kernel_of(spec, ((x.in_layout(spec.version), _FLOAT),))
+
+
+def _kernel_of_unpool(spec: MaxUnpoolSpec, x: FeatureShape, _: int, output_shape: Shape | None) -> str:
+    wanted = None if output_shape is None else (x.batch, x.channels, *output_shape)
+    inputs = (x.in_layout(spec.version), _FLOAT), (x.in_onnx_order(), _INDEX)
+    return kernel_of(spec, inputs, output_shape=wanted)
+
+
+def _kernel_of_conv_transpose(spec: ConvTransposeSpec, x: FeatureShape, channels: int, _: Shape | None) -> str:
+    assert spec.kernel_shape is not None, "it was explained"
+    for name, count in (("X", x.channels), ("the output", channels)):
+        if count % spec.group:
+            raise UnpoolError(
+                f"explain: channels: {count} of {name} do not split into {spec.group} groups. Pass a multiple of it."
+            )
+    w = (x.channels, channels // spec.group, *spec.kernel_shape)
+    return kernel_of(spec, ((x.in_layout(spec.version), _FLOAT), (w, _FLOAT)))
 
 
 def _explain_pool(spec: MaxPoolSpec, sizes: Shape, _: Shape | None) -> Explained:
@@ -213,13 +260,17 @@ class ExplainedOperator(NamedTuple):
 
     explain: Callable[[Any, Shape, Shape | None], Explained]
     """From a spec, the sizes of X and those of `output_shape`, to the axes and the steps of each."""
+    kernel: Callable[[Any, FeatureShape, int, Shape | None], str]
+    """From a spec, the shape of X, the channels of the output and the sizes of `output_shape`, to the kernel."""
     uncovered: str
     """What holds for the elements of the large side that no window covers."""
     is_pool: bool = False
 
 
 EXPLAINED: Mapping[str, ExplainedOperator] = {
-    "MaxPool": ExplainedOperator(_explain_pool, "no window reads", is_pool=True),
-    "MaxUnpool": ExplainedOperator(_explain_unpool, "in no window, though an index may name it:"),
-    "ConvTranspose": ExplainedOperator(_explain_conv_transpose, "only the bias, no product, at"),
+    "MaxPool": ExplainedOperator(_explain_pool, _kernel_of_pool, "no window reads", is_pool=True),
+    "MaxUnpool": ExplainedOperator(_explain_unpool, _kernel_of_unpool, "in no window, though an index may name it:"),
+    "ConvTranspose": ExplainedOperator(
+        _explain_conv_transpose, _kernel_of_conv_transpose, "only the bias, no product, at"
+    ),
 }

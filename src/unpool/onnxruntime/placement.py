@@ -17,6 +17,7 @@ other node would cost copies from and to the device.
 
 import logging
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property
 from itertools import chain, starmap
@@ -27,6 +28,8 @@ import onnx
 
 from unpool.display import table
 from unpool.errors import UnpoolError
+from unpool.execute import kernel_of
+from unpool.execute.arrays import InputTypes, TypedShape
 from unpool.graph import shapes
 from unpool.graph.nodes import (
     attributes,
@@ -46,7 +49,8 @@ from unpool.graph.shapes import Types
 from unpool.graph.weights import strip_initializers
 from unpool.onnxruntime.costs import is_faster_in_unpool
 from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
-from unpool.operators import contract
+from unpool.operators import contract, unpool_domain
+from unpool.operators.attributes import Settings
 from unpool.operators.contract import NHWC
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
@@ -94,6 +98,25 @@ _OF_ONNXRUNTIME = (
 )  # fmt: skip
 
 
+class NodeCall(NamedTuple):
+    """A node of unpool's domain, for inputs of known shapes and types."""
+
+    operator: str
+    attributes: Mapping[str, Any]
+    settings: Settings
+    inputs: InputTypes
+    outputs: int
+
+    @property
+    def kernel(self) -> str:
+        """The name of its kernel; empty where the shapes do not fit."""
+        with suppress(UnpoolError):
+            return kernel_of(
+                unpool_domain.spec(self.operator, self.attributes, self.settings), self.inputs, self.outputs
+            )
+        return ""
+
+
 class NodePlacement(NamedTuple):
     """A node of unpool's operators: who computes it, and why."""
 
@@ -104,16 +127,18 @@ class NodePlacement(NamedTuple):
     position: int = 0  # among all nodes of the model, each before those in its sub-graphs
     domain: str = ""  # "" for ONNX
     version: int | None = None  # of the operator, as the model's opset selects it; None in other domains
+    call: NodeCall | None = None  # where unpool computes it, and the model fixes all sizes
 
     @classmethod
     def of_node(
-        cls, node: onnx.NodeProto, opsets: Mapping[str, int], reason: Reason, detail: str, position: int
-    ) -> "NodePlacement":
+        cls, node: onnx.NodeProto, opsets: Mapping[str, int], reason: Reason, detail: str, position: int,
+        call: NodeCall | None = None,
+    ) -> "NodePlacement":  # fmt: skip
         """The row of a node; `opsets` are those of its model."""
         is_standard = domain(node) in ("", NHWC)
         opset = opsets.get(domain(node)) if is_standard else attributes(node).get("opset")
         version = None if opset is None else since_version(onnx.NodeProto(op_type=node.op_type), opset)
-        return cls(node_name(node), node.op_type, reason, detail, position, domain(node), version)
+        return cls(node_name(node), node.op_type, reason, detail, position, domain(node), version, call)
 
     @property
     def runner(self) -> str:
@@ -128,9 +153,15 @@ class NodePlacement(NamedTuple):
         return label if is_standard else f"{label} ({self.domain})"
 
     @property
+    def kernel(self) -> str:
+        """The kernel of unpool that computes it, such as "tiles"; empty where the model leaves sizes open."""
+        return "" if self.call is None else self.call.kernel
+
+    @property
     def text(self) -> str:
-        """The reason for people."""
-        return f"{self.reason.value}; {self.detail}" if self.detail else self.reason.value
+        """The reason for people, and the kernel."""
+        texts = self.reason.value, self.detail, self.kernel and f"kernel {self.kernel}"
+        return "; ".join(filter(None, texts))
 
 
 class SessionPlan(tuple[NodePlacement, ...]):
@@ -210,6 +241,21 @@ class Placement:
             return self._reason_of_pool(node, spec)
         return self._reason_of_conv_transpose(node, spec)
 
+    def call(self, node: onnx.NodeProto, counts_in_output: Container[str]) -> NodeCall | None:
+        """The node as unpool computes it; None where a size is unknown, or given by an input."""
+        dtype, inputs = shapes.dtype(self._types.get(node.input[0])), list[TypedShape | None]()
+        if dtype is None or (node.op_type == "MaxUnpool" and any(node.input[2:])):
+            return None
+        for place, name in enumerate(node.input):
+            sizes = self._known_sizes(name) if name else ()
+            if sizes is None:
+                return None
+            is_index = node.op_type == "MaxUnpool" and place == 1
+            inputs.append((sizes, np.dtype(np.int64) if is_index else dtype) if name else None)
+        settings = Settings(None, self._semantics.compat, self._semantics.index_space, self._semantics.exact)
+        stated = {**attributes(node), **_stated_attributes(node, self._opsets, counts_in_output)}
+        return NodeCall(node.op_type, stated, settings, tuple(inputs), len(list(filter(None, node.output))))
+
     def _reason_of_pool(self, node: onnx.NodeProto, spec: MaxPoolSpec) -> Reason:
         known = shapes.static_dims(self._types.get(node.input[0]))
         is_whole = known is not None and len(known) == BLOCKED_RANK and (known[1] or 1) % BLOCK == 0
@@ -249,6 +295,7 @@ def make_plan(
     types: Types | None = None,
     *,
     has_other_provider: bool = False,
+    counts_in_output: Container[str] = (),
 ) -> SessionPlan:
     """The plan of a model; `details` has texts by first output, and types of None are inferred."""
     nodes, graph = list(with_subgraph_nodes(model.graph.node)), model.graph
@@ -262,8 +309,13 @@ def make_plan(
         is_left = has_other_provider and found not in (Reason.MAX_UNPOOL, Reason.EXACT, Reason.REFUSED)
         return Reason.PROVIDER if is_left and found is not Reason.REPLACEMENT else found
 
+    def row(position: int, node: onnx.NodeProto) -> NodePlacement:
+        found = reason(node)
+        call = placement.call(node, counts_in_output) if found.runner == "unpool" else None
+        return NodePlacement.of_node(node, opsets, found, details.get(node.output[0], ""), position, call)
+
     return SessionPlan(
-        NodePlacement.of_node(node, opsets, reason(node), details.get(node.output[0], ""), position)
+        row(position, node)
         for position, node in enumerate(nodes)
         if placement.is_own(node) or any(name in details for name in node.output[:1])
     )
@@ -286,17 +338,29 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
             computed.update(writes(node))
         if node.domain == DOMAIN:
             continue
-        given: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
-        if domain(node) == NHWC:  # whose versions end earlier than those of the standard
-            since = contract.version_at(node.op_type, NHWC, opsets[NHWC]).since_version
-            given |= {"opset": since, "channels_last": 1}
-        if node.output[0] in counts_in_output:
-            given |= {"compat": "spec", "index_space": "output"}
+        given = _stated_attributes(node, opsets, counts_in_output)
         node.domain = DOMAIN
         node.attribute.extend(starmap(onnx.helper.make_attribute, given.items()))
     if DOMAIN not in opsets:
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
     _drop_sizes(model.graph, nodes, computed)
+
+
+def _stated_attributes(
+    node: onnx.NodeProto, opsets: Mapping[str, int], counts_in_output: Container[str]
+) -> dict[str, Any]:
+    """The attributes that a node of the model gets in unpool's domain; none if it is there already."""
+    if node.domain == DOMAIN:
+        return {}
+    stated: dict[str, Any] = {"opset": opsets[domain(node)]} if is_unpool_op(node) else {}
+    if domain(node) == NHWC:  # whose versions end earlier than those of the standard
+        stated |= {
+            "opset": contract.version_at(node.op_type, NHWC, opsets[NHWC]).since_version,
+            "channels_last": 1,
+        }
+    if node.output[0] in counts_in_output:
+        stated |= {"compat": "spec", "index_space": "output"}
+    return stated
 
 
 def _drop_sizes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto], computed: Container[str]) -> None:

@@ -67,9 +67,9 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
     [[[0.0, 3.0, 4.0, 0.0]]]
     >>> print(session.plan)
     node          operator      runs on  why
-    ------------  ------------  -------  ------------------------------------------
-    MaxPool->y    MaxPool-12    unpool   unpool computes every MaxPool with Indices
-    MaxUnpool->z  MaxUnpool-11  unpool   unpool computes every MaxUnpool
+    ------------  ------------  -------  --------------------------------------------------------
+    MaxPool->y    MaxPool-12    unpool   unpool computes every MaxPool with Indices; kernel tiles
+    MaxUnpool->z  MaxUnpool-11  unpool   unpool computes every MaxUnpool; kernel windows
     """
 
     def __init__(  # noqa: PLR0913  onnxruntime's arguments, and unpool's by keyword only

@@ -310,7 +310,10 @@ class SessionModel:
     def _place(self, model: onnx.ModelProto, context: PassContext, *, is_changed: bool) -> ChangedModel:
         """A bare model, which is changed, with the nodes that unpool computes in its domain."""
         details, types = context.details(), context.types
-        plan = make_plan(model, self.semantics, details, types, has_other_provider=self.has_other_provider)
+        plan = make_plan(
+            model, self.semantics, details, types, has_other_provider=self.has_other_provider,
+            counts_in_output=context.counts_in_output,
+        )  # fmt: skip
         if self._has_own_nodes and plan.has_own_nodes:
             place(model, plan, context.counts_in_output)
         return ChangedModel(skeleton_of(model), plan, is_changed or plan.has_own_nodes, _opset(model))

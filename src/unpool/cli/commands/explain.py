@@ -15,8 +15,8 @@ _INTEGERS = re.compile(r"\[?\s*-?\d+(\s*[,x]\s*-?\d+)*\s*\]?")
 
 OPERATOR_HELP = "MaxPool, MaxUnpool or ConvTranspose."
 SETTINGS_HELP = (
-    "The spatial sizes of X, such as size=7x9, and attributes, such as kernel_shape=3 strides=2,2 pads=0,1,0,1 "
-    "auto_pad=SAME_UPPER. One integer applies to all axes."
+    "The spatial sizes of X, such as size=7x9, the channels of X and of the output, such as channels=64,32, and "
+    "attributes, such as kernel_shape=3 strides=2,2 pads=0,1,0,1 auto_pad=SAME_UPPER. One integer applies to all axes."
 )
 OPSET_HELP = "The opset that selects the version."
 TO_HELP = "Another opset, to list what changed up to its version."
@@ -35,7 +35,7 @@ def explain(
     compat: options.CompatWord = options.Compat.SPEC,
     as_json: options.Json = False,
 ) -> CommandResult:
-    """Print what a version of an operator accepts, what changed between two versions, or how sizes are computed.
+    """Print what a version of an operator accepts, what changed between two versions, or a call's sizes and kernel.
 
     In the drawing, # is a tap on an element, o a tap on padding or a cropped position, and - a gap of the dilation.
 

@@ -119,8 +119,8 @@ def describe_model(
 
 def describe_node(row: "NodePlacement") -> dict[str, Any]:
     """A row of the plan: `reason` is the name of the code, and `text` says it."""
-    fields = {name: getattr(row, name) for name in ("node", "operator", "domain", "version", "runner", "text")}
-    return {**fields, "reason": row.reason.name}
+    names = ("node", "operator", "domain", "version", "runner", "kernel", "text")
+    return {**{name: getattr(row, name) for name in names}, "reason": row.reason.name}
 
 
 def print_tables(plan: Sequence["NodePlacement"], document: Mapping[str, Any]) -> None:
