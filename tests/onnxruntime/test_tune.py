@@ -192,11 +192,11 @@ def test_turns_end_when_the_time_is_up():
 
 def test_results_of_another_machine_are_not_found(clock, monkeypatch, tmp_path):
     """They are found by the same processor with as many cores; nor is a damaged file."""
-    autotune.store_result("key", "openvino")
-    assert autotune.find_result("key") == "openvino"
+    measurements.store_result("key", "openvino")
+    assert measurements.find_result("key") == "openvino"
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(host, "available_cores", lambda: 96)
-        assert autotune.find_result("key") is None
+        assert measurements.find_result("key") is None
     for path in tmp_path.glob("results-*/*"):
         path.write_bytes(path.read_bytes()[:-1])
-    assert autotune.find_result("key") is None
+    assert measurements.find_result("key") is None

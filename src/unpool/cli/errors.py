@@ -12,9 +12,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from threading import Event, Thread
 from typing import TextIO
 
+from unpool.cli.stages import repeated
 from unpool.display import display_line
 from unpool.errors import MissingExtraError, UnpoolError, UnsupportedError
 from unpool.extras import extra_of, missing_extra, missing_modules
@@ -109,26 +109,23 @@ def show_compiling(stream: TextIO = sys.stderr, seconds: Callable[[], float] | N
     from unpool.warmup import compiling_seconds
 
     count = seconds or compiling_seconds
-    start, done = count(), Event()
+    start, shown = count(), 0.0
 
     def show() -> None:
-        shown, is_done = 0.0, False
-        while not is_done:
-            is_done, spent = done.wait(_TICK), count() - start
-            if spent > max(_FIRST_LINE, shown):
-                shown = spent
-                stream.write(f"\rcompiling once, {spent:.0f} s")
-                stream.flush()
+        nonlocal shown
+        spent = count() - start
+        if spent > max(_FIRST_LINE, shown):
+            shown = spent
+            stream.write(f"\rcompiling once, {spent:.0f} s")
+            stream.flush()
+
+    try:
+        with repeated(show, _TICK):
+            yield
+    finally:
+        show()
         stream.write("; later runs find it in the cache\n" if shown else "")
         stream.flush()
-
-    thread = Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def prepare_streams() -> None:

@@ -40,29 +40,25 @@ def read_feed(item: Item, slots: Mapping[str, Slot], rule: PixelRule) -> Feed:
 
 def read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
     """The array for one input, the picture that it was made of, and assumptions about it."""
-    with naming_layout([slot] if source.is_image else [], rule.layout):
-        return _read_one(source, slot, rule)
-
-
-def _read_one(source: InputFile, slot: Slot, rule: PixelRule) -> tuple[NDArray[Any], Picture | None, list[str]]:
     picture: Picture | None = None
-    with source.open() as stream:
-        if source.is_image:
-            rank, channels = slot.spatial_rank(rule.layout), slot.channels(rule.layout)
-            picture = read_stream(stream, source.suffix, str(source), rank, channels, rule.pages)
-        elif source.member is not None:
-            stored = read_member(stream, source.member, str(source))
+    with naming_layout([slot] if source.is_image else [], rule.layout):
+        with source.open() as stream:
+            if source.is_image:
+                rank, channels = slot.spatial_rank(rule.layout), slot.channels(rule.layout)
+                picture = read_stream(stream, source.suffix, str(source), rank, channels, rule.pages)
+            elif source.member is not None:
+                stored = read_member(stream, source.member, str(source))
+            else:
+                stored = read_npy(stream, _size_of(stream), str(source))
+        if picture is None:
+            array, notes = fitted(stored, slot, rule.layout, str(source))
         else:
-            stored = read_npy(stream, _size_of(stream), str(source))
-    if picture is None:
-        array, notes = fitted(stored, slot, rule.layout, str(source))
-    else:
-        notes = pixel_notes(rule, picture, slot)
-        picture = replace(picture, white_level=rule.white_of(picture.white_level))
-        array = to_input(picture, slot, rule, str(source))
-    # the pages of a picture run in turn where the batch of the model is fixed
-    runs_in_turn = picture is not None and picture.is_batch and slot.batch and not len(array) % slot.batch
-    slot.check(array[: slot.batch] if runs_in_turn else array, str(source))
+            notes = pixel_notes(rule, picture, slot)
+            picture = replace(picture, white_level=rule.white_of(picture.white_level))
+            array = to_input(picture, slot, rule, str(source))
+        # the pages of a picture run in turn where the batch of the model is fixed
+        runs_in_turn = picture is not None and picture.is_batch and slot.batch and not len(array) % slot.batch
+        slot.check(array[: slot.batch] if runs_in_turn else array, str(source))
     return array, picture, notes
 
 

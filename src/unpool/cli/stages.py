@@ -23,28 +23,41 @@ def stages(quiet: bool, seconds: float | None = None) -> Iterator[Callable[[str]
     if quiet:
         yield lambda _: None
         return
-    stream, is_done = sys.stderr, Event()  # code inside may redirect sys.stderr
+    stream = sys.stderr  # code inside may redirect sys.stderr
     is_terminal = stream.isatty()
     stage, start = "", time.monotonic()
-    tick = seconds or (TERMINAL_SECONDS if is_terminal else FILE_SECONDS)
 
     def show() -> None:
-        while not is_done.wait(tick):
-            line = display_line(f"{stage}, {time.monotonic() - start:.0f} s")
-            stream.write(f"{_CLEAR}{line}" if is_terminal else f"{line}\n")
-            stream.flush()
+        line = display_line(f"{stage}, {time.monotonic() - start:.0f} s")
+        stream.write(f"{_CLEAR}{line}" if is_terminal else f"{line}\n")
+        stream.flush()
 
     def begin(name: str) -> None:
         nonlocal stage, start
         stage, start = name, time.monotonic()
 
-    thread = Thread(target=show, daemon=True)
-    thread.start()
     try:
-        yield begin
+        with repeated(show, seconds or (TERMINAL_SECONDS if is_terminal else FILE_SECONDS)):
+            yield begin
     finally:
-        is_done.set()
-        thread.join()
         if is_terminal:
             stream.write(_CLEAR)
             stream.flush()
+
+
+@contextmanager
+def repeated(call: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call a function every so many seconds, in a thread, until the block ends."""
+    is_done = Event()
+
+    def repeat() -> None:
+        while not is_done.wait(seconds):
+            call()
+
+    thread = Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()

@@ -1,29 +1,13 @@
-"""Timing of calls in turns, and choices that are stored next to the machine code, for later processes.
+"""Timing of calls in turns, and the choice of the fastest.
 
-The candidates round differently. So nothing is timed unless the caller asks for it, and later processes on the same
-machine take the stored choice.
+The candidates round differently. So nothing is timed unless the caller asks for it.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from unpool.kernels.cpu.tuning import TRIALS
-
-
-def find_result(key: str) -> Any:
-    """The result that was stored under a key on this machine; None where there is none."""
-    from unpool.kernels.cpu.machine import measurements
-
-    return measurements.find_result(key)
-
-
-def store_result(key: str, result: object) -> None:
-    """Store a result for later processes on this machine, if that is possible."""
-    from unpool.kernels.cpu.machine import measurements
-
-    measurements.store_result(key, result)
 
 
 def time_calls(

@@ -58,13 +58,13 @@ def source_name(source: object) -> str:
     return f"the {type(source).__name__}"
 
 
-def short_message(error: Exception) -> str:
+def short_message(error: BaseException) -> str:
     """The first LONGEST characters of `one_line`."""
     message = one_line(error)
     return message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """The message of an error on one line without the full stop; its type if it has no message."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 

@@ -203,7 +203,7 @@ def infer_by_onnx(model: onnx.ModelProto) -> onnx.ModelProto:
     graphs = [model.graph]
     graphs += (graph for node in with_subgraph_nodes(model.graph.node) for _, graph in subgraphs(node))
     for value in chain.from_iterable((*graph.input, *graph.output, *graph.value_info) for graph in graphs):
-        for dim in value.type.tensor_type.shape.dim if shapes.has_negative_sizes(value.type) else ():
+        for dim in value.type.tensor_type.shape.dim:
             if dim.dim_value < 0:
                 dim.ClearField("dim_value")
     return onnx.shape_inference.infer_shapes(model)

@@ -40,15 +40,17 @@ def dims(type_: onnx.TypeProto | None) -> Dims | None:
     )
 
 
-def has_negative_sizes(type_: onnx.TypeProto) -> bool:
-    """True if a size of a tensor type is below 0."""
-    return type_.HasField("tensor_type") and any(dim.dim_value < 0 for dim in type_.tensor_type.shape.dim)
-
-
 def static_dims(type_: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
     """`dims` with None in place of names."""
     known = dims(type_)
     return None if known is None else tuple(dim if isinstance(dim, int) else None for dim in known)
+
+
+def known_sizes(type_: onnx.TypeProto | None) -> tuple[int, ...] | None:
+    """Sizes of a tensor type; None unless all of them are known."""
+    known = dims(type_)
+    sizes = tuple(size for size in known or () if isinstance(size, int))
+    return sizes if known is not None and len(sizes) == len(known) else None
 
 
 def dtype(type_: onnx.TypeProto | None) -> np.dtype[Any] | None:
@@ -61,12 +63,10 @@ def dtype(type_: onnx.TypeProto | None) -> np.dtype[Any] | None:
 tensor_type = helper.make_tensor_type_proto  # of an element type and dims; None in place of dims leaves the rank open
 
 
-def without_names(type_: onnx.TypeProto, *, keeps_sizes: bool = True) -> onnx.TypeProto:
-    """The type with its rank and, if they are kept, its sizes, but none of their names."""
+def without_sizes(type_: onnx.TypeProto) -> onnx.TypeProto:
+    """The type with its rank, but without its sizes and their names."""
     known = dims(type_)
-    if known is None or (keeps_sizes and all(isinstance(size, int) for size in known)):
-        return type_
-    return tensor_type(element(type_), [size if keeps_sizes and isinstance(size, int) else None for size in known])
+    return type_ if known is None else tensor_type(element(type_), [None] * len(known))
 
 
 def without_shape(type_: onnx.TypeProto) -> onnx.TypeProto:

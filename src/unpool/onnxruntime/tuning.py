@@ -20,6 +20,7 @@ from unpool.execute import autotune, available_cores
 from unpool.graph.random_inputs import random_feed
 from unpool.graph.semantics import Semantics
 from unpool.graph.weights import copy_fields
+from unpool.kernels.cpu.machine import measurements
 from unpool.memory import trim_heap
 from unpool.numerics import TUNING, diff_arrays
 from unpool.onnxruntime.engine import Engine, engine_node
@@ -72,7 +73,7 @@ def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:
     threads = trial.threads or available_cores()
     versions = onnx.__version__, onnxruntime.__version__, package().__version__
     key = repr((trial.key, sorted(shapes.items()), trial.semantics, threads, *versions))
-    stored = autotune.find_result(key)
+    stored = measurements.find_result(key)
     if stored == OWN:
         return None
     tuned = _load(trial, shapes, threads)
@@ -94,7 +95,7 @@ def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:
         _log.info("tuning: a trial fails: %s", error)
         return None
     _log.info("tuning: the model goes by %s.", best)
-    autotune.store_result(key, best)
+    measurements.store_result(key, best)
     return tuned if best == OPENVINO else None
 
 

@@ -108,20 +108,14 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _sizes(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
-    known = shapes.static_dims(kind) or (None,)
-    sizes = tuple(size for size in known if size is not None)
-    return sizes if len(sizes) == len(known) else None
-
-
 def _pays(
     given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, y: onnx.TypeProto | None, opset: int
 ) -> bool:
     """True if unpool saves more time than the node costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
     group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
-    x_shape, y_shape = _sizes(x), _sizes(y)
-    if x_shape is None or y_shape is None or dtype not in TYPES or len(window) not in RANKS:
+    x_shape, y_shape = shapes.known_sizes(x), shapes.known_sizes(y)
+    if not x_shape or not y_shape or dtype not in TYPES or len(window) not in RANKS:
         return False
     if len(window) == PLANE and max(given.get("dilations", (1,))) > 1:
         return False

@@ -113,9 +113,9 @@ def _without_reshape(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     node = None if maker is None else around.graph.nodes[maker]
     if maker is None or node is None or node.op_type != "Reshape" or domain(node):
         return match
-    sizes = _known_sizes(around, x)
+    sizes = shapes.known_sizes(around.types.get(x))
     is_only = set(around.graph.readers[x]) <= set(match.positions) and x not in around.graph.output_names
-    if sizes is None or sizes != _known_sizes(around, node.input[0]) or not is_only:
+    if sizes is None or sizes != shapes.known_sizes(around.types.get(node.input[0])) or not is_only:
         return match
     return replace(match, positions=[maker, *match.positions], inputs=(node.input[0],))
 
@@ -128,19 +128,12 @@ def _with_sum(around: Neighbours, match: _SnakeMatch) -> _SnakeMatch:
     if maker is None or node is None or node.op_type != "Add" or domain(node) or maker in around.taken:
         return match
     constants = {*around.graph.constants, *around.graph.sparse_constants}
-    sizes = {_known_sizes(around, name) for name in (x, *node.input)}
+    sizes = {shapes.known_sizes(around.types.get(name)) for name in (x, *node.input)}
     if len(sizes) > 1 or None in sizes or not constants.isdisjoint(node.input):
         return match
     is_only = set(around.graph.readers[x]) <= set(match.positions) and x not in around.graph.output_names
     outputs = match.outputs if is_only else (*match.outputs, x)
     return replace(match, positions=[maker, *match.positions], inputs=tuple(node.input), outputs=outputs)
-
-
-def _known_sizes(around: Neighbours, name: str) -> tuple[int, ...] | None:
-    """The shape of a value of float32; None if a size is not known."""
-    known = shapes.static_dims(around.types.get(name))
-    sizes = tuple(size for size in known or () if size is not None)
-    return sizes if known is not None and len(sizes) == len(known) else None
 
 
 def _is_large(sizes: Sequence[int | None] | None) -> bool:

@@ -94,11 +94,7 @@ class _Writer:
             return None
         tensor = self.constants.get(name)
         kind = self.types.get(name) if tensor is None else shapes.tensor_type(tensor.data_type, tuple(tensor.dims))
-        known = shapes.static_dims(kind)
-        if known is None or shapes.dtype(kind) != np.float32:
-            return None
-        sizes = tuple(size for size in known if size is not None)
-        return sizes if len(sizes) == len(known) else None
+        return shapes.known_sizes(kind) if shapes.dtype(kind) == np.float32 else None
 
     def constant(self, array: AnyArray, wish: str) -> str:
         """The name of a new constant."""

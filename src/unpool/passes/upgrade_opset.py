@@ -86,7 +86,7 @@ def _merge(model: onnx.ModelProto, converted: onnx.ModelProto, opset: int) -> on
         for _, subgraph in subgraphs(node):  # the converter inferred sizes without unpool's operators
             del subgraph.value_info[:]
             for value in subgraph.output:
-                value.type.CopyFrom(shapes.without_names(value.type, keeps_sizes=False))
+                value.type.CopyFrom(shapes.without_sizes(value.type))
     set_items(merged.graph.node, converted.graph.node)
     set_items(merged.graph.initializer, [*converted.graph.initializer, *filter(is_large, model.graph.initializer)])
     for entry in merged.opset_import:

@@ -16,10 +16,11 @@ import typer
 from unpool.cli import options
 from unpool.cli.command import CommandResult, command
 from unpool.cli.commands.rewrite import data_words
-from unpool.cli.errors import UsageError, one_line
+from unpool.cli.errors import UsageError
 from unpool.cli.options import Flag, text_option
 from unpool.display import format_shape
 from unpool.errors import MissingFileError, UnpoolError
+from unpool.graph.errors import LONGEST, short_message
 
 if TYPE_CHECKING:
     import onnx
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from unpool.torch.exporting.example import Example
 
 LARGEST = 2**31 - 2**24  # bytes of weights that a single file can have
-MAX_REPORT, MAX_MESSAGE = 400, 300  # characters that are kept of messages of an exporter, and of a module
 MAX_SHAPES = 12  # that are printed
 MODULE_HELP = "Callable that returns the torch module: nets:segnet, nets.py:SegNet."
 EXAMPLE_HELP = (
@@ -149,7 +149,7 @@ def _export(
         cause: BaseException = error
         while cause.__cause__ is not None:  # torch wraps errors in reports of many pages
             cause = cause.__cause__
-        message = f"{type(cause).__name__}: {one_line(cause)}"[:MAX_REPORT].rstrip(".")
+        message = f"{type(cause).__name__}: {short_message(cause)}"
         raise UnpoolError(
             f"{text}: torch does not export this module: {message}. "
             f"Change the module, or try {'--no-dynamo' if dynamo else '--dynamo'}."
@@ -189,7 +189,7 @@ def load_module(text: str, weights: Path | None) -> "torch.nn.Module":
     for name in path.split("."):
         if not hasattr(target, name):
             known = [name for name in dir(target) if callable(getattr(target, name)) and not name.startswith("_")]
-            names = ", ".join(known)[:MAX_MESSAGE] or "nothing to call"
+            names = ", ".join(known)[:LONGEST] or "nothing to call"
             raise UsageError(f"{text}: {place} has no {path}; it has {names}. Name one.")
         target = getattr(target, name)
     if not isinstance(target, torch.nn.Module) and callable(target):
@@ -208,7 +208,7 @@ def load_module(text: str, weights: Path | None) -> "torch.nn.Module":
             raise MissingFileError(f"{weights}: no such file of weights.") from error
         except Exception as error:
             raise UnpoolError(
-                f"--weights {weights}: expected a state_dict of the module, got: {_short_message(error)}. "
+                f"--weights {weights}: expected a state_dict of the module, got: {short_message(error)}. "
                 "Save it with torch.save(module.state_dict(), path)."
             ) from error
     return target.eval()
@@ -243,10 +243,6 @@ def _import_module(place: str, text: str) -> Any:
 
 def _module_error(text: str, error: Exception) -> UnpoolError:
     return UnpoolError(
-        f"{text}: fails with {type(error).__name__}: {_short_message(error)}. "
+        f"{text}: fails with {type(error).__name__}: {short_message(error)}. "
         "Name a callable that gives a module when called without arguments."
     )
-
-
-def _short_message(error: Exception) -> str:
-    return one_line(error)[:MAX_MESSAGE].rstrip(".")
