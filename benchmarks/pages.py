@@ -62,8 +62,8 @@ STEADY = (
 ELSEWHERE = (
     "More measurements: [ConvTranspose in bfloat16](decisions/0008-sixteen-bit-products.md) against PyTorch on an "
     "Intel processor, [training and small calls](decisions/0009-torch-operators-without-the-dispatcher.md) against "
-    "PyTorch there, [whole networks](decisions/0007-onnxruntime-threads-do-not-spin.md) on a quiet and on a busy "
-    "machine, and what is known of [many cores](many-cores.md)."
+    "PyTorch there, [sessions](decisions/0015-one-list-of-passes.md#how-long-threads-spin) on a quiet and on a busy "
+    "machine, and calls on [many cores](many-cores.md)."
 )
 """What was measured on other machines, or could not be measured."""
 
