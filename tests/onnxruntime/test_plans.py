@@ -92,6 +92,41 @@ def test_inaccurate_tiles_are_those_of_the_function(without_python, dtype, speci
     assert len(without_python) == asked
 
 
+@pytest.mark.parametrize(("share", "least", "most"), [("none", 1.7, 1.9), ("some", 2.7, 3.0), ("all", 3.7, 4.2)])
+@pytest.mark.parametrize("sizes", [(24, 20), (5, 12, 12)])
+def test_weights_are_packed_for_what_runs_need(without_python, monkeypatch, sizes, share, least, most):
+    """Winograd's weights take 16/9 of the originals' memory, and each fallback once as much, when a run needs it."""
+    monkeypatch.setattr(planner, "_plans", {})
+    x, w = random(2, 64, *sizes), random(64, 48, *[3] * len(sizes), seed=1) / 32
+    pads = [1] * 2 * len(sizes)
+    session = session_of("ConvTranspose", [x], [w], pads=pads)
+    for other in (x, inaccurate(x, share), np.concatenate([x, inaccurate(x, share)])):
+        assert np.array_equal(run(session, other)[0], transposed(other, w, pads=pads))
+    packed = {id(array): array.nbytes for constants, *_ in planner._plans.values() for array in constants}
+    assert least * w.nbytes < sum(packed.values()) < most * w.nbytes
+
+
+def test_a_new_shape_is_planned_with_the_fallbacks_of_others(without_python):
+    """A node asks Python for each fallback that it needs, and for a further shape once."""
+    x, w = random(2, 64, 24, 20), random(64, 40, 3, 3, seed=1) / 32
+    session = session_of("ConvTranspose", [x], [w], pads=[1] * 4)
+    asked = []
+    for other in (x, inaccurate(x, "some"), inaccurate(x, "all"), inaccurate(x[1:], "all"), x):
+        run(session, other)
+        asked.append(len(without_python))
+    assert asked == [1, 2, 3, 4, 4]
+
+
+def inaccurate(x, share):
+    """Values for which none, some or all of Winograd's tiles are inaccurate."""
+    x = x.copy()
+    if share == "some":
+        x[1, :, ..., 3:6, 3:6] = 0
+    elif share == "all":
+        x[:, :, ..., ::3, ::2] = 1e30
+    return x
+
+
 CALLS = {
     "rows": ((2, 2, 2, 2), (2, 3, 5, 5), {"strides": [3, 3]}),
     "phases": ((2, 16, 5, 4), (16, 9, 3, 3), {"strides": [2, 2], "pads": [1] * 4}),

@@ -7,7 +7,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray, storage_type
 from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays, Output, check_type, contiguous, require
-from unpool.kernels.cpu.machine.plan import Kind, Operand, PlanStep
+from unpool.kernels.cpu.machine.plan import ALL_FALLBACKS, Kind, Operand, PlanStep
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape, same_type
@@ -52,8 +52,10 @@ class PreparedConvTranspose:
             y[...] = buffer
         return (y,)
 
-    def steps(self, inputs: Sequence[Operand | None], outputs: Sequence[Operand]) -> tuple[PlanStep, ...]:
-        """The steps of a plan; constant weights are from `own_weights`."""
+    def steps(
+        self, inputs: Sequence[Operand | None], outputs: Sequence[Operand], fallbacks: int = ALL_FALLBACKS
+    ) -> tuple[PlanStep, ...]:
+        """The steps of a plan with so many fallbacks; constant weights are from `own_weights`."""
         x, w, *rest = inputs
         assert x is not None, "required inputs were checked"
         assert w is not None, "required inputs were checked"
@@ -61,7 +63,7 @@ class PreparedConvTranspose:
         if b is None or b.value is not None:
             value = self._zeros if b is None else contiguous(b.value, self.version, self._storage.compute)
             b = Operand(Kind.CONSTANT, 0, value.shape, value.dtype, value)
-        return tuple(step.resolve() for step in self._dispatcher.steps(x, w, b, outputs[0]))
+        return tuple(step.resolve() for step in self._dispatcher.steps(x, w, b, outputs[0], fallbacks))
 
     @property
     def nbytes(self) -> int:

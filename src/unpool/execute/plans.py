@@ -10,10 +10,11 @@ from unpool.kernels.cpu.machine.libraries import (
     usable_levels,
 )
 from unpool.kernels.cpu.machine.libraries import level as kernel_level
-from unpool.kernels.cpu.machine.plan import Kind, Operand, OperandView, PlanStep
+from unpool.kernels.cpu.machine.plan import ALL_FALLBACKS, Kind, Operand, OperandView, PlanStep
 from unpool.kernels.cpu.machine.threads import ForeignPool, use_pool
 
 __all__ = [
+    "ALL_FALLBACKS",
     "ForeignPool",
     "Kind",
     "Operand",

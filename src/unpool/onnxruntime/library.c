@@ -90,6 +90,7 @@ typedef struct Answer { /* a plan for a new shape */
     int64_t size;     /* 0: there is no plan, so `compute` has to run */
     const int64_t *kernels;
     void *const *constants;
+    int64_t fallbacks; /* that the plan should have, and has: with fewer it packs less, but may not be met */
 } Answer;
 
 typedef struct Planner { /* functions return OK or a code of OrtStatus, and write a message */
@@ -162,13 +163,14 @@ typedef struct Owned { /* something that the planner in Python keeps things for,
     struct Owned *next; /* of those that were destroyed */
 } Owned;
 
-enum { MAX_PLANS = 8, MAX_NAME = 512 };
+enum { MAX_PLANS = 8, MAX_NAME = 512, ALL_FALLBACKS = 2 };
 
 typedef struct Shaped { /* the plan of a node for some shapes */
     Owned owned;
     int64_t uses;
     Plan *plan; /* NULL: there is none, the planner computes */
     Packed *packed; /* its constants; NULL: it has none, or they are Python's */
+    int64_t fallbacks;
     int64_t count, key[];
 } Shaped;
 
@@ -180,6 +182,7 @@ typedef struct Kernel { /* a node of a session */
     Node *node; /* NULL if it is compiled */
     char name[MAX_NAME];
     Request request;          /* to the planner among the kernels */
+    int64_t fallbacks;        /* that runs have needed */
     int64_t next, count;      /* of `plans` to replace, and their number */
     Shaped *plans[MAX_PLANS]; /* of the last shapes; of a compiled node, of all */
 } Kernel;
@@ -399,12 +402,16 @@ static Shaped *find(Kernel *kernel, const int64_t *key, int64_t count) {
     return found;
 }
 
-static void keep(Kernel *kernel, Shaped *shaped) {
+/* Keep a plan in the place of another one of the same key, or of the oldest. */
+static void keep(Kernel *kernel, Shaped *shaped, const Shaped *other) {
+    int64_t place = 0;
     Shaped *replaced;
     acquire(&kernel->lock);
-    replaced = kernel->plans[kernel->next];
-    kernel->plans[kernel->next] = shaped;
-    kernel->next = (kernel->next + 1) % MAX_PLANS;
+    while (place < MAX_PLANS && (other == NULL || kernel->plans[place] != other)) place++;
+    if (place == MAX_PLANS) place = kernel->next, kernel->next = (place + 1) % MAX_PLANS;
+    replaced = kernel->plans[place];
+    kernel->plans[place] = shaped;
+    if (other != NULL) __atomic_store_n(&kernel->fallbacks, shaped->fallbacks, __ATOMIC_RELAXED);
     __atomic_add_fetch(&shaped->uses, 1, __ATOMIC_RELAXED);
     unlock(&kernel->lock);
     drop(replaced);
@@ -450,25 +457,28 @@ static Shaped *plan_natively(Kernel *kernel, Call *call, const int64_t *key, int
     Plan *packing, *plan = native_plan(&kernel->request, call, key, count, is_alone(), &packing);
     Shaped *shaped = plan == NULL ? NULL : calloc(1, sizeof(Shaped) + count * sizeof *key);
     if (shaped == NULL) return plan_free(packing), plan_free(plan), NULL;
-    shaped->plan = plan, shaped->count = count, shaped->uses = 1;
+    shaped->plan = plan, shaped->count = count, shaped->uses = 1, shaped->fallbacks = ALL_FALLBACKS;
     memcpy(shaped->key, key, count * sizeof *key);
     if (packing != NULL) {
         shaped->packed = pack(kernel, call, packing);
         if (shaped->packed == NULL) return drop(shaped), NULL;
         plan_bind(plan, packed_constants(shaped->packed));
     }
-    keep(kernel, shaped);
+    keep(kernel, shaped, NULL);
     return shaped;
 }
 
-static Shaped *ask(Kernel *kernel, Call *call, const int64_t *key, int64_t count, const Planner *current, int *code) {
-    Answer answer = {0};
+/* Ask Python for a plan; after one that was not met, for one with more fallbacks. */
+static Shaped *ask(Kernel *kernel, Call *call, const int64_t *key, int64_t count, const Planner *current, const Shaped *other,
+                   int *code) {
+    Answer answer = {.fallbacks = other == NULL ? __atomic_load_n(&kernel->fallbacks, __ATOMIC_RELAXED) : other->fallbacks + 1};
     Shaped *shaped = calloc(1, sizeof(Shaped) + count * sizeof *key);
     *code = FAIL;
     if (shaped == NULL) return strcpy(call->message, "unpool: out of memory."), NULL;
     shaped->owned.id = answer.id = new_id(), shaped->count = count, shaped->uses = 1;
     memcpy(shaped->key, key, count * sizeof *key);
     *code = current->plan(call, key, count, &answer);
+    shaped->fallbacks = answer.fallbacks;
     if (*code == OK && answer.size != 0) {
         shaped->plan = plan_read(answer.blob, answer.size, call->message, MESSAGE);
         if (shaped->plan != NULL)
@@ -477,7 +487,7 @@ static Shaped *ask(Kernel *kernel, Call *call, const int64_t *key, int64_t count
             *code = FAIL;
     }
     if (*code != OK) return drop(shaped), NULL;
-    keep(kernel, shaped);
+    keep(kernel, shaped, other);
     return shaped;
 }
 
@@ -522,6 +532,10 @@ static OrtStatus *compute_compiled(Kernel *kernel, Call *call) {
     return fail(INVALID_ARGUMENT, call->message);
 }
 
+static int lacks_fallbacks(const Shaped *shaped) { /* so that Python may know another plan */
+    return shaped == NULL || (shaped->plan != NULL && shaped->fallbacks < ALL_FALLBACKS);
+}
+
 static OrtStatus *compute_call(Kernel *kernel, Call *call) {
     int64_t key[MAX_KEY], count = 0;
     int is_done = 0, code = FAIL;
@@ -550,8 +564,10 @@ static OrtStatus *compute_call(Kernel *kernel, Call *call) {
             strcpy(call->message, "unpool: the planner of this process has ended.");
         } else {
             code = OK;
-            if (shaped == NULL && count != 0) {
-                shaped = ask(kernel, call, key, count, current, &code);
+            while (code == OK && status == NULL && !is_done && count != 0 && lacks_fallbacks(shaped)) {
+                Shaped *other = shaped;
+                shaped = ask(kernel, call, key, count, current, other, &code);
+                drop(other);
                 if (code == OK && shaped->plan != NULL) status = run(shaped, call, &is_done);
             }
             if (code == OK && status == NULL && !is_done) code = current->compute(call);

@@ -19,7 +19,8 @@ import numpy as np
 from unpool import execute
 from unpool.dtypes import AnyArray
 from unpool.errors import IndicesError, UnpoolError, UnsupportedError
-from unpool.execute.plans import ForeignPool, Kind, Operand, use_pool
+from unpool.execute.conv_transpose import PreparedConvTranspose
+from unpool.execute.plans import ALL_FALLBACKS, ForeignPool, Kind, Operand, use_pool
 from unpool.memory import RuntimeOutput
 from unpool.onnxruntime import library, plans
 from unpool.onnxruntime.kernel_table import plan_by_kernels
@@ -88,7 +89,7 @@ class _NodeRun(ctypes.Structure):
 class _Answer(ctypes.Structure):
     _fields_ = [
         ("id", ctypes.c_int64), ("blob", ctypes.c_char_p), ("size", ctypes.c_int64), ("kernels", ctypes.c_void_p),
-        ("constants", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p), ("fallbacks", ctypes.c_int64),
     ]  # fmt: skip
 
 
@@ -254,7 +255,10 @@ def plan(run: int, key: int, count: int, answer: int) -> int:
         _library().unpool_forget(_FORGET_NODE)
         node, words = _nodes[call.id], tuple((ctypes.c_int64 * count).from_address(key))
         identity = None if node.constants or _recordings else (node.spec, node.outputs, words)
-        encoded, kernels = _shared.get(identity) or _encode(node, _inputs(node, call), words)
+        is_packed = 1 in node.constants and isinstance(node.spec, (ConvTransposeSpec, ConvSpec))
+        if _recordings or not is_packed:  # a recorded plan is the only one
+            result.fallbacks = ALL_FALLBACKS
+        encoded, kernels = _shared.get(identity) or _encode(node, _inputs(node, call), words, result.fallbacks)
         if identity is not None:
             if len(_shared) >= MAX_SHARED:
                 _shared.clear()
@@ -271,7 +275,7 @@ def plan(run: int, key: int, count: int, answer: int) -> int:
     return 0
 
 
-def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...]) -> _Encoded:
+def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...], fallbacks: int) -> _Encoded:
     """The plan of a node for its inputs, None where there is none, and the addresses of its kernels."""
     prepared = execute.prepare(node.spec, inputs, node.outputs)
     operands = [
@@ -285,7 +289,8 @@ def _encode(node: Node, inputs: Sequence[AnyArray | None], key: tuple[int, ...])
     outputs = tuple(
         Operand(Kind.OUTPUT, number, output.shape, output.dtype) for number, output in enumerate(prepared.outputs)
     )
-    steps = prepared.steps(operands, outputs)
+    more = (fallbacks,) if isinstance(prepared, PreparedConvTranspose) else ()
+    steps = prepared.steps(operands, outputs, *more)
     plan = None if steps is None else plans.NodePlan(node.spec.version.label, len(inputs), outputs, steps)
     for recording in _recordings:
         if node.name in recording:

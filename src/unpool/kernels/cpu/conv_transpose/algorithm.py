@@ -17,7 +17,7 @@ from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.machine.jit import jit, specialize
-from unpool.kernels.cpu.machine.plan import NOT_MET, Condition, KernelStep, Operand, PlanMemory
+from unpool.kernels.cpu.machine.plan import ALL_FALLBACKS, NOT_MET, Condition, KernelStep, Operand, PlanMemory
 from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP, Launch
 from unpool.kernels.cpu.tuning import PACKING, SUMS
 from unpool.kernels.cpu.weights import packings_of
@@ -90,8 +90,8 @@ def to_compute_type(w: Any, dtype: np.dtype[Any]) -> Any:
     return packings.find(f"as {dtype.name}", lambda: np.asarray(w, dtype))
 
 
-def packing(algorithm: Algorithm, problem: ConvTransposeProblem) -> Pack:
-    """The function that packs weights for a call; the result for `own_weights` is kept with them."""
+def packing(algorithm: Algorithm, problem: ConvTransposeProblem, arrange: Callable[[Any], Any] = lambda w: w) -> Pack:
+    """The function that packs weights, arranged for a call; the result for `own_weights` is kept with them."""
     pack = algorithm.pack
     assert pack is not None, "the weights of this algorithm stay in their order"
     key = repr((algorithm.name, problem.group, problem.dtype.name, algorithm.packing_key(problem)))
@@ -99,8 +99,8 @@ def packing(algorithm: Algorithm, problem: ConvTransposeProblem) -> Pack:
     def find(w: Any, threads: int | None) -> Any:
         packings = packings_of(w)
         if packings is None:
-            return pack(w, PackRequest(problem, threads, is_cached=False))
-        return packings.find(key, lambda: pack(w, PackRequest(problem, threads, is_cached=True)))
+            return pack(arrange(w), PackRequest(problem, threads, is_cached=False))
+        return packings.find(key, lambda: pack(arrange(w), PackRequest(problem, threads, is_cached=True)))
 
     return find
 
@@ -141,6 +141,7 @@ class CallContext(NamedTuple):
     epilogue: Epilogue
     w: KeptWeights | Operand  # an operand if every run passes the weights, of any float type
     memory: PlanMemory
+    fallbacks: int = ALL_FALLBACKS  # that the plan has
 
     def plain(self) -> "CallContext":
         """The same, for x and y in the type of sums, channels first, without an activation."""

@@ -24,7 +24,16 @@ from unpool.kernels.cpu.conv_transpose.algorithm import (
 )
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import has_amx
-from unpool.kernels.cpu.machine.plan import NOT_MET, KernelPlan, KernelStep, Kind, Operand, PlanMemory, connect
+from unpool.kernels.cpu.machine.plan import (
+    ALL_FALLBACKS,
+    NOT_MET,
+    KernelPlan,
+    KernelStep,
+    Kind,
+    Operand,
+    PlanMemory,
+    connect,
+)
 from unpool.kernels.cpu.weights import packings_of
 from unpool.shape_cache import count_bytes, nbytes_of
 
@@ -85,8 +94,11 @@ class ConvTransposeDispatcher:
         else:
             to_compute_type(w, self._problem.dtype)
 
-    def steps(self, x: Operand, w: Operand, b: Operand, y: Operand) -> Steps:
-        """The steps of a plan; `w` is a constant from `own_weights`, or an input, `b` of the type of x or of sums."""
+    def steps(self, x: Operand, w: Operand, b: Operand, y: Operand, fallbacks: int = ALL_FALLBACKS) -> Steps:
+        """The steps of a plan; `w` is a constant from `own_weights`, or an input, `b` of the type of x or of sums.
+
+        With fewer `fallbacks` it may end as not met where it would compute y with all of them.
+        """
         if self.is_empty:
             return ()
         memory, is_cached = PlanMemory(), w.value is not None
@@ -97,13 +109,14 @@ class ConvTransposeDispatcher:
         if b.dtype != self._problem.dtype:
             wide = memory.scratch(b.shape, self._problem.dtype)
             before, b = convert_steps(b, wide, 1, b.size), wide
-        context = CallContext(self._problem, self._storage, self._epilogue, weights, memory)
+        fallbacks = fallbacks if is_cached else ALL_FALLBACKS
+        context = CallContext(self._problem, self._storage, self._epilogue, weights, memory, fallbacks)
         for algorithm in self.algorithms(is_cached=is_cached):
             steps = _steps_of(algorithm, context, x, b, y)
             if steps is None:
                 continue
             result = connect(result, steps, NOT_MET) if result else steps
-            if not any(NOT_MET in step.then for step in steps):
+            if fallbacks < ALL_FALLBACKS or not any(NOT_MET in step.then for step in steps):
                 break
         return connect(before, result)
 

@@ -1,7 +1,7 @@
 """The steps of a plan with Winograd's algorithm: inaccurate tiles are computed again, by phases.
 
 mark        flags of inaccurate tiles
-list        none: only the first line follows; some: the second; too many: the plan ends with NOT_MET
+list        none: only the first line follows; some: the second; too many, or any without fallbacks: NOT_MET
 winograd
 winograd, take, phases, put
 """
@@ -38,7 +38,6 @@ from unpool.kernels.cpu.machine.plan import DONE, NOT_MET, Condition, KernelStep
 from unpool.kernels.cpu.machine.threads import Launch
 from unpool.kernels.cpu.tuning import WINOGRAD_COSTS
 from unpool.kernels.cpu.vector.registration import jit_inline
-from unpool.kernels.cpu.weights import own_weights, packings_of
 
 
 class OutputImage(NamedTuple):
@@ -89,15 +88,20 @@ def image_problem(flat: ConvTransposeProblem, most: int) -> ConvTransposeProblem
 
 def _tile_steps(
     flat: ConvTransposeProblem, depth: DepthAxis, x: Operand, y: Operand, thresholds: Operand, compute: KernelStep,
-    again: TileImages, memory: PlanMemory,
+    again: TileImages | None, memory: PlanMemory,
 ) -> tuple[KernelStep, ...]:  # fmt: skip
-    """All steps, of a call by slices; `compute` computes all tiles."""
+    """All steps, of a call by slices; `compute` computes all tiles. Without `again` all have to be accurate."""
     flags, marked = check_step(x, thresholds, flat.axes, flat.group, depth, memory)
-    numbers, image = memory.scratch((again.most + 1,), np.dtype(np.int64)), again.images
+    most = 0 if again is None else again.most
+    numbers = memory.scratch((most + 1,), np.dtype(np.int64))
     listed = KernelStep(
-        Launch(list_flagged, flags.size, 0, again.most), (), (flags.flat(), numbers.flat(is_writable=True)),
+        Launch(list_flagged, flags.size, 0, most), (), (flags.flat(), numbers.flat(is_writable=True)),
         Condition.NUMBER, (1, 2, NOT_MET),
     )  # fmt: skip
+    computed = compute._replace(then=(DONE,))
+    if again is None:
+        return marked, listed, computed
+    image = again.images
     tiling, lines = tiling_of(flat.axes), _lines(flat)
     bits, kind = {"depth": record(depth).dtype}, f"int{8 * x.dtype.itemsize}"
     params = TilesParams(
@@ -112,7 +116,7 @@ def _tile_steps(
     owned = OwnLines(*(np.stack([line.own, line.in_image], axis=1) for line in lines))
     read, to = again.computed.view(kind).flat(), y.view(kind).flat(is_writable=True)
     put = KernelStep(Launch(put_tiles, jobs, 0, record(of_y, **bits), owned), (), (to, read, numbers.flat()))
-    return (marked, listed, compute._replace(then=(DONE,)), compute, taken, *again.steps, put)
+    return (marked, listed, computed, compute, taken, *again.steps, put)
 
 
 def _lines(flat: ConvTransposeProblem) -> list[FallbackAxis]:
@@ -247,14 +251,6 @@ def _pack(w: Any, request: PackRequest) -> Any:
     return None if thresholds is None else (winograd.pack(flat, axes, problem.group, request.threads), thresholds)
 
 
-def _flat_weights(w: Any) -> Any:
-    """Weights of the call by slices; those of `own_weights` are kept."""
-    packings = packings_of(w)
-    if w.ndim == 4 or packings is None:
-        return flatten_weights(w)
-    return packings.find("flat", lambda: own_weights(flatten_weights(np.asarray(w))))
-
-
 def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | None:
     problem, memory, flat, depth = (
         context.problem,
@@ -266,15 +262,17 @@ def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | 
     most = int(WINOGRAD_COSTS.inaccurate * flat.batch * math.prod(tiling_of(flat.axes).tiles) + 1)
     few = image_problem(flat, most)
     before, pack_again = NO_STEPS, NO_STEPS
+    again: Operand | None = None
     if isinstance(context.w, KeptWeights):
-        pack, pack_few = packing(ALGORITHM, problem), packing(phases.ALGORITHM, few)
+        pack, pack_few = packing(ALGORITHM, problem), packing(phases.ALGORITHM, few, flatten_weights)
         packed = context.w.constant(lambda w, threads: _item(pack(w, threads), 0), (), flat.dtype)
         bounds = winograd_accuracy.thresholds_dtype(flat.dtype)
         thresholds = context.w.constant(lambda w, threads: _item(pack(w, threads), 1), (1,), bounds)
         if packed is None or thresholds is None:
             return None
-        again = context.w.constant(lambda w, threads: pack_few(_flat_weights(w), threads), (), flat.dtype)
-        assert again is not None, "these weights are finite"
+        if context.fallbacks:
+            again = context.w.constant(pack_few, (), flat.dtype)
+            assert again is not None, "these weights are finite"
     else:
         wide, checked = context.finite_weights()
         w, moved = _move_depth(wide, memory)
@@ -282,10 +280,12 @@ def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps | 
         packed, pack_all = winograd.pack_step(w, flat.axes, flat.group, memory)
         again, pack_step = phases.pack_step(w, few, memory)
         before, pack_again = (*checked, *moved, *measured, pack_all), (pack_step,)
-    images = memory.scratch((few.batch, few.channels, 4, 4), x.dtype)
-    computed = memory.scratch((few.batch, few.maps * few.group, *(axis.large for axis in few.axes)), y.dtype)
-    compute = KernelStep(phases.launch(few, context.storage, context.epilogue), (images, again, b, computed))
-    tiles = TileImages(most, images, computed, (*pack_again, compute))
+    tiles = None
+    if again is not None:
+        images = memory.scratch((few.batch, few.channels, 4, 4), x.dtype)
+        computed = memory.scratch((few.batch, few.maps * few.group, *(axis.large for axis in few.axes)), y.dtype)
+        compute = KernelStep(phases.launch(few, context.storage, context.epilogue), (images, again, b, computed))
+        tiles = TileImages(most, images, computed, (*pack_again, compute))
     all_tiles = KernelStep(winograd.launch(flat, context.storage, context.epilogue, depth), (x, packed, b, y))
     return (*before, *_tile_steps(flat, depth, x, y, thresholds, all_tiles, tiles, memory))
 

@@ -115,6 +115,10 @@ NOT_MET = -1  # the plan cannot compute these values
 OUT_OF_RANGE = -2  # an index is wrong
 """Entries of `then` that end the plan; any other entry is the distance to a later step, 1 to the next."""
 
+ALL_FALLBACKS = 2
+"""A plan may have two fallbacks for values that its algorithm cannot take: 1. it computes a few outputs in another way,
+2. other algorithms follow. Each has packed weights of its own. A plan that lacks a fallback ends as not met."""
+
 
 class KernelStep(NamedTuple):
     """A `Launch` or `Launches` with its operands, and what follows."""
