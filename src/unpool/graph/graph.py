@@ -1,4 +1,4 @@
-"""The graph record that passes change and the plan cuts into partitions, its constants, and unused names."""
+"""The graph record that passes change, its constants, and unused names."""
 
 import logging
 from collections import Counter

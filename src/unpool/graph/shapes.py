@@ -88,6 +88,14 @@ def element(type_: onnx.TypeProto | None) -> int:
     return type_.tensor_type.elem_type if type_.HasField("tensor_type") else -1
 
 
+def type_of(value: Any) -> onnx.TypeProto:
+    """The type of an array, or of a list of arrays, with dynamic sizes."""
+    if isinstance(value, list):
+        return helper.make_sequence_type_proto(type_of(value[0] if value else np.empty(0, np.float32)))
+    kind = np.asarray(value).dtype
+    return tensor_type(helper.np_dtype_to_tensor_dtype(np.dtype(object) if kind.kind in "US" else kind), None)
+
+
 def check_size_names(sizes: Mapping[str, int], dims: Iterable[int | str | None]) -> None:
     """Refuse sizes by name whose names are not among the `dims` of all inputs."""
     names = sorted({dim for dim in dims if isinstance(dim, str) and dim})

@@ -23,6 +23,7 @@ from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_call
 from unpool.graph.errors import error_class
 from unpool.graph.load import ModelSource
 from unpool.graph.nodes import domain, is_unpool_op
+from unpool.graph.shapes import type_of
 from unpool.onnxruntime.errors import run_session
 from unpool.onnxruntime.options import ATTRIBUTES, clone
 from unpool.onnxruntime.package import onnxruntime
@@ -167,7 +168,7 @@ def run_node(
     """
     opset = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
     feed = _node_feed(node, inputs)
-    values = [helper.make_value_info(name, _type(value)) for name, value in feed.items()]
+    values = [helper.make_value_info(name, type_of(value)) for name, value in feed.items()]
     graph = helper.make_graph([node], "node", values, [])
     imports = {"": opset, domain(node): opset}
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*entry) for entry in imports.items()])
@@ -219,7 +220,7 @@ def _outputs(
     if is_unpool_op(node) and node.input and node.input[0] in feed:
         kinds = (feed[node.input[0]].dtype, np.dtype(np.int64), *([np.dtype(np.float32)] * len(node.output)))
         known = dict(zip(node.output, kinds, strict=False))
-        return [helper.make_value_info(name, _type(np.empty(0, known[name]))) for name in names]
+        return [helper.make_value_info(name, type_of(np.empty(0, known[name]))) for name in names]
     inferred = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
     missing = [name for name in names if name not in inferred]
     if missing:
@@ -227,12 +228,3 @@ def _outputs(
             f"run_node: {node.op_type}: the type of {', '.join(missing)} cannot be inferred. Pass outputs_info."
         )
     return [inferred[name] for name in names]
-
-
-def _type(value: Any) -> onnx.TypeProto:
-    """The type of a value, with dynamic sizes."""
-    if isinstance(value, list):
-        return helper.make_sequence_type_proto(_type(value[0] if value else np.empty(0, np.float32)))
-    dtype = np.asarray(value).dtype
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(object) if dtype.kind in "US" else dtype)
-    return helper.make_tensor_type_proto(element, None)

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import onnx
-from onnx import helper
 
 from unpool.graph.nodes import node_name, reads, writes
+from unpool.graph.shapes import type_of
 from unpool.graph.submodel import submodel
 from unpool.graph.weights import array_of
 from unpool.onnxruntime.session import InferenceSession
@@ -45,7 +44,7 @@ def trace(session: InferenceSession, feed: Feed) -> Iterator[NodeTrace]:
     last_readers = {name: place for place, node in enumerate(graph.nodes) for name in reads(node)}
     for place, node in enumerate(graph.nodes):
         inputs = {name: values[name] for name in reads(node) if name in values}
-        given = {name: types.get(name) or _type(value) for name, value in inputs.items()}
+        given = {name: types.get(name) or type_of(value) for name, value in inputs.items()}
         model = submodel(graph, [node], given, types)
         runner = runners.get(node_name(node), runner_by_domain(node))
         is_left = node_name(node) in runners and runner == "onnxruntime"
@@ -60,10 +59,3 @@ def trace(session: InferenceSession, feed: Feed) -> Iterator[NodeTrace]:
 def runner_by_domain(node: onnx.NodeProto) -> str:
     """Who runs a node that no plan names."""
     return "unpool" if node.domain == DOMAIN else "onnxruntime"
-
-
-def _type(value: Any) -> onnx.TypeProto:
-    """The type of a value, with dynamic sizes."""
-    if isinstance(value, list):
-        return helper.make_sequence_type_proto(_type(value[0] if value else np.empty(0, np.float32)))
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), None)

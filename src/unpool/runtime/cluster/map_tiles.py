@@ -7,7 +7,7 @@ the same chunk. Into other files the client writes, as `unpool.streams` does, an
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -21,7 +21,6 @@ from distributed import Client
 
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.files import lock, write_errors
-from unpool.graph.save import external_files
 from unpool.graph.shapes import dtype, parse_type
 from unpool.images.formats import WINDOW_NAMES, format_of, suffix_of
 from unpool.images.source import fingerprint_array, fingerprint_file, fingerprint_folder
@@ -30,8 +29,8 @@ from unpool.runtime.cluster.tasks import TileTasks
 from unpool.runtime.cluster.worker import ClusterJob, TileResult, pickle_session
 from unpool.runtime.cluster.zarr_outputs import ZarrOutputs, local_folder
 from unpool.runtime.streams.checkpoint import find_checkpoint, partial_folder, require_same_settings
-from unpool.runtime.streams.jobs import base_settings, input_paths, source_path
-from unpool.runtime.streams.output_transform import OutputTransform, ScoreFormat, output_transform, tensor_spec
+from unpool.runtime.streams.jobs import base_settings, input_paths, source_path, tiled_spec
+from unpool.runtime.streams.output_transform import OutputTransform, ScoreFormat, output_transform
 from unpool.runtime.streams.partial_output import PartialOutput, require_apart, require_replaceable
 from unpool.runtime.streams.runner import OutputFile, Progress, ProgressCallback
 from unpool.runtime.tiles.tiler import Tiler
@@ -244,9 +243,8 @@ def _prepare(
         else:
             worker_inputs[name] = array if name in tiling.inputs else np.asarray(array)
     transforms = _transforms(session, tiling, options.scores)
-    strides = tiler.strides(shapes)
-    least = tiler.tiling(shapes, [max(strides)] * len(strides), is_even=True).max_input_shapes()
-    content, read = _pickle_session(session, options.threads), tiling.max_input_shapes()
+    least = tiler.smallest_tiling(shapes).max_input_shapes()
+    content, read = pickle_session(session, check_threads(options.threads) or 1), tiling.max_input_shapes()
     job = ClusterJob(
         sha256(content).hexdigest(),
         content,
@@ -259,14 +257,11 @@ def _prepare(
         tiler.arena_bytes(shapes, read),
     )
     settings = {
-        **base_settings(session, arrays, _fingerprint),
-        **asdict(options.scores),
+        **base_settings(session, arrays, transforms, options.scores, options.layout, _fingerprint),
         "tile": per_axis(tile, len(tiling.axes)),
         "outputs": list(tiler.outputs),
         "cut": list(tiling.inputs),
-        "layout": options.layout,
         "types": [transform.spec.dtype.str for transform in transforms.values()],
-        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
     }
     name = f"unpool-tile-{uuid4().hex}"
     tasks = TileTasks(options.client, name, tiling, client_inputs, options.retries, options.pause_timeout)
@@ -277,13 +272,7 @@ def _transforms(session: "InferenceSession", tiling: Tiling, scores: ScoreFormat
     if scores != AS_THEY_ARE and tiling.constant_outputs:
         name = tiling.constant_outputs[0]
         raise UnpoolError(f"output {name!r}: does not depend on the image and has no classes. Choose other outputs.")
-    transforms = {}
-    for name in tiling.outputs:
-        field = tiling.trace.fields[name]
-        spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
-        spec = tensor_spec(session, name, field.shape, tiling.max_output_shape(name), spatial)
-        transforms[name] = output_transform(name, spec, scores)
-    return transforms
+    return {name: output_transform(name, tiled_spec(session, tiling, name), scores) for name in tiling.outputs}
 
 
 def _read_bytes(inputs: Mapping[str, Any], tiling: Tiling) -> int:
@@ -328,11 +317,3 @@ def _input_arrays(session: "InferenceSession", feed: Any) -> dict[str, Any]:
         if array.dtype != expected[name]:
             raise UnpoolError(f"map_tiles: input {name!r}: expected {expected[name]}, got {array.dtype}. Use astype.")
     return arrays
-
-
-def _pickle_session(session: "InferenceSession", threads: int) -> bytes:
-    """The session for workers, from bytes where the model is a single file."""
-    state, source = session.state(), session.source
-    if isinstance(source, str) and not external_files(Path(source)).used:
-        state = state._replace(source=Path(source).read_bytes())
-    return pickle_session(state, check_threads(threads) or 1)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from math import ceil
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -21,14 +22,14 @@ from distributed import WorkerPlugin, get_worker
 
 from unpool.display import format_shape
 from unpool.errors import ShapeError, UnpoolError
-from unpool.images.axes import Slices
+from unpool.graph.save import external_files
 from unpool.memory import map_blocks, peak_rss, pool_limit, rss, set_pool_limit, trim_heap
 from unpool.onnxruntime.errors import run_session
 from unpool.onnxruntime.options import OptionsState
 from unpool.onnxruntime.session import InferenceSession, SessionState
 from unpool.runtime.cluster.zarr_outputs import ZarrLocation
 from unpool.runtime.streams.output_transform import OutputTransform
-from unpool.runtime.tiles.run import Arrays, run_tile
+from unpool.runtime.tiles.run import Arrays, compute_tile
 from unpool.runtime.tiles.tiling import Tiling
 from unpool.runtime.tiles.walk import Shape
 
@@ -68,16 +69,6 @@ class TileResult:
     peak: int
 
 
-@dataclass(frozen=True)
-class InputPart:
-    """The part of an input that a tile reads, cut by the client; any slices return all of it."""
-
-    array: Any
-
-    def __getitem__(self, slices: Slices) -> Any:
-        return self.array
-
-
 class JobPlugin(WorkerPlugin):
     """Gives the job to every worker, also to those that join or restart later."""
 
@@ -110,8 +101,11 @@ _sessions: dict[tuple[str, bool], InferenceSession] = {}  # by the digest, and w
 _loading = Lock()
 
 
-def pickle_session(state: SessionState, threads: int) -> bytes:
-    """The session for workers, from its state: without memory pattern, and with this number of threads."""
+def pickle_session(session: InferenceSession, threads: int) -> bytes:
+    """The session for workers, with bytes of a model in a single file, without memory pattern, on so many threads."""
+    state, source = session.state(), session.source
+    if isinstance(source, str) and not external_files(Path(source)).used:
+        state = state._replace(source=Path(source).read_bytes())
     return pickle.dumps(_with_attributes(state, enable_mem_pattern=False, intra_op_num_threads=threads))
 
 
@@ -135,8 +129,11 @@ def run_tile_number(name: str, number: int, parts: Mapping[str, Any]) -> TileRes
     """Run a tile of a job on a worker, and write its results; the client writes those that are returned."""
     session, job = _session_of(name), _jobs[name]
     tile = job.tiling[number]
-    feed = {**job.feed, **{input_name: InputPart(part) for input_name, part in parts.items()}}
-    results = run_tile(session, job.tiling, tile, feed)
+    read = {
+        input_name: np.ascontiguousarray(parts[input_name] if input_name in parts else job.feed[input_name][slices])
+        for input_name, slices in tile.inputs.items()
+    }
+    results = compute_tile(session, job.tiling, tile, {**job.feed, **read})
     tiled = {output: job.transforms[output].apply(results[output]) for output in tile.targets}
     if job.location is None:
         return TileResult({output: np.ascontiguousarray(array) for output, array in tiled.items()}, peak_rss())

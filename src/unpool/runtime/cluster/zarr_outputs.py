@@ -111,7 +111,9 @@ class ZarrOutputs:
         """Write outputs that are equal for every tile, unless they exist."""
         for name, array in arrays.items():
             if name not in self.arrays:
-                require_type(self.location.store, name, array.dtype)
+                if array.dtype.kind not in "?biuf":
+                    fact = f"expected a type that Zarr has, got {array.dtype}. Choose other outputs."
+                    raise UnsupportedError(f"{self.location.store}: output {name!r}: {fact}")
                 self._create_array(name, array.shape, array.shape, array.dtype)[...] = array
 
     def finish(self) -> None:
@@ -144,14 +146,6 @@ class ZarrOutputs:
         return FileError(
             f"{self.location.store}: expected a free place for Zarr arrays, got {reason.rstrip('.')}. Choose another, "
             "or delete it."
-        )
-
-
-def require_type(place: Any, name: str, dtype: "np.dtype[Any]") -> None:
-    """Refuse a type that Zarr lacks."""
-    if dtype.kind not in "?biuf":
-        raise UnsupportedError(
-            f"{place}: output {name!r}: expected a type that Zarr has, got {dtype}. Choose other outputs."
         )
 
 

@@ -21,7 +21,6 @@ from onnx import TensorProto, helper, numpy_helper
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.geometry import Window
 from unpool.graph import shapes
 from unpool.graph.dynamic_dims import as_ints
 from unpool.graph.errors import short_message
@@ -32,6 +31,7 @@ from unpool.graph.semantics import Semantics
 from unpool.numerics import BITWISE, LOWERING, Tolerance, diff_arrays
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.tensors import Shape
 from unpool.runtime.lower.unpooling import LoweredUnpool
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.verify import require_equal, runs
@@ -187,7 +187,7 @@ def _pool_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) -> It
     }
     pool = resolve.spec("MaxPool", given, opset=opset)
     for size, is_integer in zip(DYNAMIC_SIZES, (True, False), strict=True):
-        large = pooling.large or _dynamic_sizes(pooling.windows, size)
+        large = pooling.large or _sizes([window.reach for window in pooling.windows], size)
         x = _numbers((*OUTER, *large), part.dtype, rng, is_integer=is_integer).astype(pooling.dtype)
         y, indices = functional.run(pool, [x], outputs=2)
         feed = {pooling.x: x, pooling.y: y}
@@ -200,9 +200,12 @@ def _scatter_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) ->
     """Values with indices that are all different; nothing where the output has fewer elements."""
     unpooling = part.unpooling
     asked = as_ints(unpooling.asked or (None,))
-    small = as_ints(unpooling.small) or tuple(map(min, _small_sizes(unpooling.spec), asked or repeat(MAX_ELEMENTS)))
-    inferred = _inferred(unpooling.spec, small)
-    shape = (*OUTER, *(asked or inferred))
+    inferred = partial(_inferred, unpooling.spec)
+    small = as_ints(unpooling.small)
+    if not small:
+        largest = _sizes([0] * len(unpooling.spec.windows), DYNAMIC_SIZES[0], inferred)
+        small = tuple(map(min, largest, asked or repeat(MAX_ELEMENTS)))
+    shape = (*OUTER, *(asked or inferred(small)))
     x = _numbers((*OUTER, *small), part.dtype, rng, is_integer=False)
     if x.size > prod(shape):
         return
@@ -213,26 +216,19 @@ def _scatter_cases(part: LoweredUnpool, opset: int, rng: np.random.Generator) ->
     yield feed, _unpooled(part, opset, x, indices, shape)
 
 
-def _small_sizes(spec: MaxUnpoolSpec) -> tuple[int, ...]:
-    """The largest sizes of a plane for which the output has at most `MAX_ELEMENTS` elements."""
-    rank = len(spec.windows)
-    candidates = (tuple(range(first, first + rank)) for first in range(DYNAMIC_SIZES[0], 0, -1))
-    return next((sizes for sizes in candidates if prod(_inferred(spec, sizes)) <= MAX_ELEMENTS), (1,) * rank)
-
-
 def _inferred(spec: MaxUnpoolSpec, small: Sequence[int]) -> tuple[int, ...]:
     return tuple(max_unpool.inferred_size(spec, axis, size) for axis, size in enumerate(small))
 
 
-def _dynamic_sizes(windows: Sequence[Window], most: int) -> tuple[int, ...]:
-    """Sizes of a plane, in addition to the reach of a window: along each axis one more than along the one before.
+def _sizes(bases: Sequence[int], most: int, counted: Callable[[Shape], Shape] = tuple) -> Shape:
+    """Sizes of a plane above these, each by one more than the one before; so few that `counted` of them fit.
 
-    >>> _dynamic_sizes([Window(2)] * 2, 9), _dynamic_sizes([Window(2)] * 6, 9), _dynamic_sizes([Window(2)] * 8, 9)
+    >>> _sizes([2, 2], 9), _sizes([2] * 6, 9), _sizes([2] * 8, 9)
     ((11, 12), (3, 3, 3, 3, 3, 3), (3, 3, 3, 3, 3, 3, 3, 3))
     """
-    reaches = [window.reach for window in windows]
-    candidates = (tuple(map(add, reaches, count(more))) for more in range(most, 0, -1))
-    return next((sizes for sizes in candidates if prod(sizes) <= MAX_ELEMENTS), tuple(reach + 1 for reach in reaches))
+    candidates = (tuple(map(add, bases, count(more))) for more in range(most, 0, -1))
+    smallest = tuple(base + 1 for base in bases)
+    return next((sizes for sizes in candidates if prod(counted(sizes)) <= MAX_ELEMENTS), smallest)
 
 
 def _unpooled(part: LoweredUnpool, opset: int, x: AnyArray, indices: AnyArray, shape: Sequence[int]) -> AnyArray:

@@ -103,10 +103,8 @@ def map_pair(node: onnx.NodeProto, prepared: PreparedGraph, values: Mapping[str,
 def _feature_map(
     name: str, shape: tuple[int, ...], plane: AnyArray, area: Area, marks: NDArray[np.bool_] | None
 ) -> FeatureMap:
-    pictures, count = (
-        (_plane_uri(plane, area), _close_up_uri(plane, area, marks)),
-        None if marks is None else int(marks.sum()),
-    )
+    count = None if marks is None else int(marks.sum())
+    pictures = _plane_uri(plane, area), _close_up_uri(plane, area, marks)
     return FeatureMap(name, shape, *_range(plane), area, *pictures, count)
 
 

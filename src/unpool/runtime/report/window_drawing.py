@@ -113,14 +113,11 @@ def templates() -> "Environment":
     require("unpool report", "run", "jinja2")
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    def escape_controls(value: Any) -> Any:
-        return value if hasattr(value, "__html__") else display_line(str(value))
-
     return Environment(
         loader=FunctionLoader(asset),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=escape_controls,
+        finalize=lambda value: value if hasattr(value, "__html__") else display_line(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
     )

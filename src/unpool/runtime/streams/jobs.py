@@ -26,6 +26,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.runtime.streams.checkpoint import Settings
 from unpool.runtime.streams.output_transform import (
     SOFTMAX_COPIES,
+    OutputTransform,
     ScoreFormat,
     output_transform,
     tensor_spec,
@@ -105,9 +106,7 @@ class ExactTilePlan:
         """Run the smallest tile on zeros, if it fits or is small, so that the memory of kernels counts as used."""
         if self.least_bytes() - self._overhead_bytes > max(max_memory - rss(), SMALL_RUN_BYTES):
             return
-        strides = self._tiler.strides(self._shapes)
-        smallest = self._tiler.tiling(self._shapes, [max(strides)] * len(strides), is_even=True)
-        shapes = {**self._shapes, **smallest.max_input_shapes()}
+        shapes = {**self._shapes, **self._tiler.smallest_tiling(self._shapes).max_input_shapes()}
         zeros = {name: np.zeros(shapes[name], source.dtype) for name, source in self._sources.items()}
         with suppress(UnpoolError):  # the first tile raises it again
             run_session(self._session, list(self._request.outputs), zeros)
@@ -123,14 +122,10 @@ class ExactTilePlan:
             for name in request.outputs
         }
         settings = {
-            **base_settings(self._session, self._sources),
-            **asdict(request.scores),
+            **base_settings(self._session, self._sources, transforms, request.scores, request.layout),
             "tile": AUTO if request.tile == AUTO else [int(length) for length in cell],
-            "outputs": request.outputs,
-            "layout": request.layout,
             "cell": [int(length) for length in cell],
             "types": [transform.spec.dtype.str for transform in transforms.values()],
-            "shapes": [list(transform.spec.shape) for transform in transforms.values()],
         }
         feed = _load_uncut(self._sources, tiling.inputs)
 
@@ -180,9 +175,7 @@ class ExactTilePlan:
         """The spec of an output for the full image; one that is equal for every tile is refused."""
         if name not in tiling.outputs:
             raise UnpoolError(f"output {name!r}: does not depend on the image and has no tiles. Run it without tiles.")
-        field = tiling.trace.fields[name]
-        spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
-        return tensor_spec(self._session, name, field.shape, tiling.max_output_shape(name), spatial, header)
+        return tiled_spec(self._session, tiling, name, header)
 
     def _buffer_bytes(self, tiling: Tiling) -> int:
         """Bytes that the pipeline holds in addition to the tile that is being computed."""
@@ -239,12 +232,8 @@ def blend_job(
         for name, band in bands.items()
     }
     settings = {
-        **base_settings(session, sources),
+        **base_settings(session, sources, transforms, request.scores, layout),
         "blend": {name: _json_value(value) for name, value in {**asdict(blending), "roi_size": windows.roi}.items()},
-        "outputs": list(names),
-        **asdict(request.scores),
-        "layout": layout,
-        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
     }
 
     def windows_of(part: int) -> Mapping[str, Slices]:
@@ -306,31 +295,44 @@ def _spatial_header(sources: Mapping[str, Any]) -> Any:
     return next((header for header in headers if header is not None), None)
 
 
+def tiled_spec(session: "InferenceSession", tiling: Tiling, name: str, header: Any = None) -> OutputSpec:
+    """The spec of an output with tiles for the full image."""
+    field = tiling.trace.fields[name]
+    spatial = [number for number, axis in enumerate(field.axes) if axis is not None]
+    return tensor_spec(session, name, field.shape, tiling.max_output_shape(name), spatial, header)
+
+
 def base_settings(
     session: "InferenceSession",
     sources: Mapping[str, Any],
+    transforms: Mapping[str, OutputTransform],
+    scores: ScoreFormat,
+    layout: str,
     fingerprint: Callable[[Any], str] = fingerprint_source,
 ) -> dict[str, Any]:
-    """Fingerprints of the model and its inputs, the semantics, and the versions of the packages that run the model."""
+    """Fingerprints of the model and its inputs, the semantics, the versions of the packages that run the model, and
+    what is written.
+    """
     return {
         "model": session.fingerprint(),
         "semantics": f"{session.semantics} providers={session.get_providers()}",
         "versions": f"unpool {version('unpool')}, onnxruntime {version('onnxruntime')}",
         "inputs": {name: fingerprint(source) for name, source in sources.items()},
         "options": {name: source_settings(source) for name, source in sources.items()},
+        **asdict(scores),
+        "outputs": list(transforms),
+        "layout": layout,
+        "shapes": [list(transform.spec.shape) for transform in transforms.values()],
     }
-
-
-def _session_files(session: "InferenceSession") -> list[Path]:
-    """The file of the model and those of its weights; none where the model is in memory."""
-    if not isinstance(source := session.source, str):
-        return []
-    return [Path(source), *map(Path, external_files(Path(source)).paths(Path(source)))]
 
 
 def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
     """The files that a run reads: those of the model, and those of its inputs."""
-    return [*_session_files(session), *filter(None, map(source_path, feed.values()))]
+    paths = list(filter(None, map(source_path, feed.values())))
+    if isinstance(session.source, str):
+        model = Path(session.source)
+        paths += [model, *external_files(model).paths(model)]
+    return paths
 
 
 def source_path(source: Any) -> Path | None:

@@ -3,6 +3,7 @@
 Tiles are of a given size, or the largest ones whose run fits into a memory limit.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -201,21 +202,18 @@ def fit_tiling(
     if peak_bytes(whole, buffers) <= budget:
         return whole
     sizes, unit = [axis.size for axis in whole.tiling.axes], max(strides)
-    low, high, best = 1, max(sizes) // unit, None
-    while low <= high:
-        middle = (low + high) // 2
-        candidate = measure_tiling(tiler, shapes, [middle * unit] * len(sizes))
-        if peak_bytes(candidate, buffers) <= budget:
-            low, best = middle + 1, candidate
-        else:
-            high = middle - 1
-    if best is None:
+
+    def peak(length: int) -> int:
+        return peak_bytes(measure_tiling(tiler, shapes, [length] * len(sizes)), buffers)
+
+    lengths = range(unit, max(sizes) + 1, unit)
+    fitting = bisect_right(lengths, budget, key=peak)
+    if not fitting:
         limit = used + max(0, budget) if max_memory is None else max_memory
         needed = least_bytes(tiler, shapes, buffers)
         raise ShapeError(f"tiles: {memory_limit_message('max_memory', limit, used, needed)}")
-    return measure_tiling(
-        tiler, shapes, [balance_length(*axis) for axis in zip(sizes, best.tile, strides, strict=True)]
-    )
+    longest, axes = lengths[fitting - 1], zip(sizes, strides, strict=True)
+    return measure_tiling(tiler, shapes, [balance_length(size, longest, stride) for size, stride in axes])
 
 
 def least_bytes(tiler: Tiler, shapes: Mapping[str, Shape], buffer_bytes: BufferBytes | None = None) -> int:

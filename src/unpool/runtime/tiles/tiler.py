@@ -1,5 +1,6 @@
 """The tiles for a session and the shapes of its inputs; without an image, an overview of sizes, strides and memory."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,6 +98,11 @@ class Tiler:
         for cell in tiling.distinct_cells():
             self._require_same_geometry(shapes, geometry, cell)
         return tiling
+
+    def smallest_tiling(self, shapes: Mapping[str, Shape]) -> Tiling:
+        """The tiling with the smallest cells of equal length on all axes, whose tiles read parts of one shape."""
+        strides = self.strides(shapes)
+        return self.tiling(shapes, [max(strides)] * len(strides), is_even=True)
 
     def extents(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[Extent, ...]]:
         """The receptive field of an element of each output, along each spatial axis, far from the borders.
@@ -330,11 +336,8 @@ def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: in
         return SizeRange(size, 0)
     divisors = (step for step in range(1, stride) if stride % step == 0)
     step = next((step for step in divisors if accepts(size + step)), stride)
-    low, high = 0, (size - 1) // step  # steps that the image is known to exceed the minimum by, and may exceed
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if accepts(size - middle * step) else (low, middle - 1)
-    return SizeRange(size - low * step, step)
+    smaller = range(size - step, 0, -step)
+    return SizeRange(size - step * bisect_left(smaller, True, key=lambda other: not accepts(other)), step)
 
 
 @dataclass(frozen=True)

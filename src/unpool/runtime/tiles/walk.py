@@ -18,7 +18,7 @@ from unpool.graph.graph import Graph, evaluate_outputs
 from unpool.graph.nodes import domain, node_name, reads, subgraph_nodes
 from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics
-from unpool.graph.shapes import Types, static_dims
+from unpool.graph.shapes import Types, known_sizes
 from unpool.graph.weights import LARGE, array_of, is_large
 from unpool.runtime.tiles.links import Edge, Link, Strides
 
@@ -117,8 +117,7 @@ class GraphWalk:
         constant = self._constants.get(name) or self._sparse.get(name)
         if constant is not None:
             return tuple(constant.dims)
-        dims = self._inputs.get(name, static_dims(self._types.get(name)))
-        return None if dims is None or None in dims else tuple(size for size in dims if size is not None)
+        return self._inputs.get(name, known_sizes(self._types.get(name)))
 
     def known_shape(self, node: onnx.NodeProto, name: str) -> Shape:
         """`shape` of a value that a node reads; one of unknown shape is refused."""
