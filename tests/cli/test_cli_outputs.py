@@ -21,20 +21,8 @@ from unpool.cli.outputs import LONGEST, safe_names, writable
 X = np.array([1, -2, 3], np.float32)
 VALUE = helper.make_tensor_value_info
 HOSTILE = [
-    "../../evil",
-    "/etc/passwd",
-    "..",
-    ".",
-    "",
-    "file",
-    "allow_pickle",
-    "a\0b",
-    "C:\\x",
-    "nul",
-    "COM1.txt",
-    "y",
-    "Y",
-]
+    "../../evil", "/etc/passwd", "..", ".", "", "file", "allow_pickle", "a\0b", "C:\\x", "nul", "COM1.txt", "y", "Y",
+]  # fmt: skip
 
 
 def saved(nodes, outputs, inputs=(("x", TensorProto.FLOAT, [3]),)):
@@ -135,22 +123,8 @@ def test_a_single_hostile_name_is_no_path(here):
 
 def test_safe_names_are_safe():
     """No separator, no device, no end in a dot or space, not too long, and one name each on any file system."""
-    names = [
-        *HOSTILE,
-        "x" * 300,
-        "x" * 301,
-        "ä" * 300,
-        "a.",
-        "a ",
-        "a",
-        "A",
-        "e\u0301",
-        "é",
-        "aux.0",
-        "LPT¹",
-        "a\u202eb",
-        "日本",
-    ]
+    long = ["x" * 300, "x" * 301, "ä" * 300]
+    names = [*HOSTILE, *long, "a.", "a ", "a", "A", "e\u0301", "é", "aux.0", "LPT¹", "a\u202eb", "日本"]
     safe = safe_names(names)
     assert list(safe) == list(dict.fromkeys(names))
     assert len({one.casefold() for one in safe.values()}) == len(safe)

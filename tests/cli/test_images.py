@@ -51,32 +51,26 @@ def test_pages_of_a_tiff_are_channels_when_the_model_has_as_many(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("shape", "rank"), [((4, 5, 7), 2), ((5, 7), 3)])
-def test_tiff_of_another_rank_is_refused(tmp_path, shape, rank):
-    """A volume does not go into a flat model, nor a picture into a model of volumes."""
-    tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, np.uint8), photometric="minisblack")
-    with pytest.raises(ShapeError, match="expected a"):
-        images.read(tmp_path / "a.tif", spatial_rank=rank, channels=1)
+REFUSED = {
+    "a volume for a flat model": ("volume.tif", 2, ShapeError, "expected a"),
+    "a picture for a model of volumes": ("flat.tif", 3, ShapeError, "expected a"),
+    "a flat format for a model of volumes": ("flat.png", 3, ShapeError, "flat picture"),
+    "a picture that ends too early, not a grey lower half": ("short.png", 2, FileError, r"short\.png"),
+    "a path that does not exist": ("none.png", 2, MissingFileError, r"none\.png"),
+}
 
 
-def test_flat_picture_for_a_volume_model_is_refused(tmp_path):
-    """A .png cannot fill three spatial axes."""
-    with pytest.raises(ShapeError, match="flat picture"):
-        images.read(saved(tmp_path / "a.png", np.zeros((5, 7), np.uint8)), spatial_rank=3, channels=1)
-
-
-def test_truncated_picture_is_refused(tmp_path):
-    """A picture that ends too early is an error, not a grey lower half."""
-    path = saved(tmp_path / "a.png", RNG.integers(0, 256, (50, 70), np.uint8))
-    path.write_bytes(path.read_bytes()[:1500])
-    with pytest.raises(FileError, match=r"a\.png"):
-        images.read(path, spatial_rank=2, channels=1)
-
-
-def test_missing_picture_is_a_missing_file(tmp_path):
-    """A path that does not exist is a MissingFileError."""
-    with pytest.raises(MissingFileError, match=r"b\.png"):
-        images.read(tmp_path / "b.png", spatial_rank=2, channels=1)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_picture_for_the_model_is_refused(tmp_path, name):
+    """Nothing is guessed: the error says what was expected, or names the file."""
+    path, rank, kind, says = REFUSED[name]
+    for file, shape in (("volume.tif", (4, 5, 7)), ("flat.tif", (5, 7))):
+        tifffile.imwrite(tmp_path / file, np.zeros(shape, np.uint8), photometric="minisblack")
+    saved(tmp_path / "flat.png", np.zeros((5, 7), np.uint8))
+    short = saved(tmp_path / "short.png", RNG.integers(0, 256, (50, 70), np.uint8))
+    short.write_bytes(short.read_bytes()[:1500])
+    with pytest.raises(kind, match=says):
+        images.read(tmp_path / path, spatial_rank=rank, channels=1)
 
 
 def test_unusual_channels_are_refused():

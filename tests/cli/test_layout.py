@@ -4,11 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from tests.support import models
+from tests.support.command import invoke
 from unpool import InferenceSession
-from unpool.cli.app import app
 from unpool.cli.errors import OK
 from unpool.errors import UnsupportedError
 from unpool.runtime.report.report import ReportOptions, report
@@ -41,25 +40,26 @@ def channels_last(sizes="n, h, w, 3"):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(here):
     """A channels-last model, a picture and an array for it."""
-    monkeypatch.chdir(tmp_path)
     onnx.save(channels_last(), "m.onnx")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)).save("p.png")
     np.save("x.npy", models.random(1, 32, 48, 3))
-    return tmp_path
+    return here
 
 
-def command(*words):
-    return CliRunner().invoke(app, words)
+def save_first(channels):
+    """A channels-first pool in the place of the model."""
+    text = f"g (float[n, {channels}, h, w] x) => (float[n, c, p, q] y) {{ y = MaxPool <{models.POOL}> (x) }}"
+    onnx.save(models.model(text), "m.onnx")
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_layout_is_named_and_helps(folder, name):
     """Without the option, the text names it; with it, the command works and says nothing about layouts."""
-    assert "--layout nhwc" in command(*COMMANDS[name]).output
-    done = command(*COMMANDS[name], "--layout", "nhwc")
+    assert "--layout nhwc" in invoke(*COMMANDS[name]).output
+    done = invoke(*COMMANDS[name], "--layout", "nhwc")
     assert done.exit_code == OK, done.output
     assert "--layout" not in done.output
     assert "none are exact" not in done.output
@@ -69,39 +69,33 @@ def test_the_layout_is_named_and_helps(folder, name):
 def test_open_and_fixed_sizes(folder, sizes):
     """A run that fails on a picture names the layout in which it does not fail, whatever sizes the model states."""
     onnx.save(channels_last(sizes), "m.onnx")
-    assert "--layout nhwc" in command("run", "m.onnx", "-i", "p.png", "-o", "y.npy").output
-    assert command("run", "m.onnx", "-i", "p.png", "-o", "y.npy", "--layout", "nhwc").exit_code == OK
+    assert "--layout nhwc" in invoke("run", "m.onnx", "-i", "p.png", "-o", "y.npy").output
+    assert invoke("run", "m.onnx", "-i", "p.png", "-o", "y.npy", "--layout", "nhwc").exit_code == OK
 
 
 def test_the_layout_of_a_channels_first_model(folder):
     """The other way round: a channels-first model that gets --layout nhwc."""
-    onnx.save(
-        models.model(f"g (float[n, 3, h, w] x) => (float[n, c, p, q] y) {{ y = MaxPool <{models.POOL}> (x) }}"),
-        "m.onnx",
-    )
-    assert "--layout nchw" in command(*COMMANDS["run"], "--layout", "nhwc").output
+    save_first(3)
+    assert "--layout nchw" in invoke(*COMMANDS["run"], "--layout", "nhwc").output
 
 
 def test_an_array_is_to_be_transposed(folder):
     """An array goes in as it is, whatever the layout: the message gives the shape that fits."""
     np.save("x.npy", models.random(1, 3, 32, 48))
-    text = command("run", "m.onnx", "-i", "x.npy", "-o", "y.npy").output
+    text = invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.npy").output
     assert "Transpose it to 1x32x48x3" in text
     assert "--layout" not in text
 
 
 def test_a_mask_of_an_array_says_which_axis(folder):
     """An array fits, so nothing fails: a note says along which axis classes were counted."""
-    assert "--layout nhwc" in command("run", "m.onnx", "-i", "x.npy", "-o", "y.npy", "--argmax").output
+    assert "--layout nhwc" in invoke("run", "m.onnx", "-i", "x.npy", "-o", "y.npy", "--argmax").output
 
 
 def test_a_shape_that_does_not_fit_either_is_only_a_shape(folder):
     """Where neither layout fits, no layout is named."""
-    onnx.save(
-        models.model(f"g (float[n, 5, h, w] x) => (float[n, c, p, q] y) {{ y = MaxPool <{models.POOL}> (x) }}"),
-        "m.onnx",
-    )
-    assert "layout" not in command("run", "m.onnx", "-i", "p.png", "-o", "y.npy").output
+    save_first(5)
+    assert "layout" not in invoke("run", "m.onnx", "-i", "p.png", "-o", "y.npy").output
 
 
 def test_tiles_name_the_layout_that_they_tried():

@@ -117,26 +117,26 @@ SKIP = """(float[1, 1, H, W] x) => (float[1, 2, h, w] y) {
 SCALES = np.float32([1, 1, 4, 4])
 
 
+BESIDE_GLOBAL = SKIP.replace("m = Identity (x)", "g = GlobalAveragePool (x) m = Mul (x, g)")
+"""The geometry of which is not known, so that larger images are tried."""
+
+
 @pytest.mark.parametrize(
-    ("shape", "says"),
+    ("text", "shape", "says"),
     [
-        ((3, 9), "a.png: the model runs from 4x4 on, got 3x9."),
-        ((8, 10), "in steps of 4x4 above, got 8x10. Pad it to 8x12"),
+        (SKIP, (3, 9), "a.png: the model runs from 4x4 on, got 3x9."),
+        (SKIP, (8, 10), "in steps of 4x4 above, got 8x10. Pad it to 8x12"),
+        (
+            BESIDE_GLOBAL,
+            (7, 9),
+            "runs on 8x12, got 7x9. Pad or enlarge it to that, nothing is resized here.",
+        ),
     ],
 )
-def test_sizes_that_a_model_does_not_run(here, shape, says):
+def test_sizes_that_a_model_does_not_run(here, text, shape, says):
     """The size that is missing is said in the words of pictures, not in those of the runtime."""
-    model = save_model(here / "m.onnx", SKIP, scales=SCALES)
-    Image.fromarray(RNG.integers(0, 256, shape, np.uint8)).save("a.png")
-    fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says=says)
-
-
-def test_a_size_that_runs_is_found_beside_global_pooling(here):
-    """Where the geometry is not known, larger images are tried; a fault of the numbers is not put down to the size."""
-    text = SKIP.replace("m = Identity (x)", "g = GlobalAveragePool (x) m = Mul (x, g)")
     model = save_model(here / "m.onnx", text, scales=SCALES)
-    Image.fromarray(RNG.integers(0, 256, (7, 9), np.uint8)).save("a.png")
-    says = "a.png: the model runs on 8x12, got 7x9. Pad or enlarge it to that, nothing is resized here."
+    Image.fromarray(RNG.integers(0, 256, shape, np.uint8)).save("a.png")
     fails(UNFIT, "run", model, "-i", "a.png", "-o", "y.npy", says=says)
 
 

@@ -240,20 +240,8 @@ def test_quick_asks_the_newest_opset():
 def test_a_run_from_the_command_line(tmp_path, capsys):
     """A few rules through two runtimes give the outcomes that both are known for, as JSON and as a page."""
     out, page = tmp_path / "out.json", tmp_path / "out"
-    options = [
-        "--rules",
-        "3.9",
-        "4.12",
-        "--runtimes",
-        "unpool",
-        "reference",
-        "--json",
-        str(out),
-        "--markdown",
-        str(page),
-    ]
-
-    assert main(options) == 0
+    options = ["--rules", "3.9", "4.12", "--runtimes", "unpool", "reference"]
+    assert main([*options, "--json", str(out), "--markdown", str(page)]) == 0
     results = json.loads(out.read_text(encoding="utf-8"))
     outcomes = {one["name"]: one["outcomes"] for one in results["questions"]}
     assert {one["unpool"] for one in outcomes.values()} == {"equal"}

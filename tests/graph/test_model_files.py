@@ -69,16 +69,12 @@ def test_the_model_that_is_read_is_not_replaced(here, command):
     stored()
     os.link("model.onnx", "same.onnx")
     Path("link.onnx").symlink_to("model.onnx")
-    before = contents(here)
+    says = "is the model that is read. Choose another file, or add --force"
     for place in ("model.onnx", here / "." / "model.onnx", "same.onnx", "link.onnx"):
-        done = invoke(*command, "model.onnx", "-o", place)
-        assert done.exit_code == USAGE
-        assert "is the model that is read. Choose another file, or add --force" in done.stderr
+        refused(here, USAGE, *command, "model.onnx", "-o", place, says=says)
     for force in ((), ("--force",)):
-        done = invoke(*command, "model.onnx", "-o", "weights.bin", *force)
-        assert done.exit_code == USAGE
-        assert "holds the weights of model.onnx" in done.stderr
-    assert contents(here) == before
+        words = (*command, "model.onnx", "-o", "weights.bin", *force)
+        refused(here, USAGE, *words, says="holds the weights of model.onnx")
 
 
 @BY_NAME
@@ -120,17 +116,24 @@ def test_a_model_without_data_files_stays_so(here):
     assert set(contents(here)) == {"model.onnx", "new.onnx"}
 
 
+def refused(here, code, *words, says):
+    """The command ends with this code and these words, and everything stays as it was."""
+    before = contents(here)
+    done = invoke(*words)
+    assert done.exit_code == code
+    assert says in done.stderr
+    assert contents(here) == before
+
+
 def test_a_foreign_data_file_is_not_replaced(here):
     """A file where the data would go is replaced only if it is that of the model which is replaced with it."""
     stored()
     Path("new.onnx.data").write_bytes(b"precious")
-    done = invoke("canonicalise", "model.onnx", "-o", "new.onnx")
-    assert done.exit_code == UNFIT
-    assert "new.onnx.data: exists, and is no data file" in done.stderr
-    assert Path("new.onnx.data").read_bytes() == b"precious"
+    words = ("canonicalise", "model.onnx", "-o", "new.onnx")
+    refused(here, UNFIT, *words, says="new.onnx.data: exists, and is no data file")
     Path("new.onnx.data").unlink()
     for _ in range(2):
-        assert invoke("canonicalise", "model.onnx", "-o", "new.onnx").exit_code == OK
+        assert invoke(*words).exit_code == OK
     computes_the_same("new.onnx")
 
 
@@ -138,9 +141,7 @@ def test_the_data_of_the_input_is_not_replaced_under_another_model(here):
     """A model that uses the data file of the one that is read does not make it free."""
     stored(locations=("new.onnx.data",))
     Path("new.onnx").write_bytes(Path("model.onnx").read_bytes())
-    before = contents(here)
-    assert invoke("canonicalise", "model.onnx", "-o", "new.onnx").exit_code == UNFIT
-    assert contents(here) == before
+    refused(here, UNFIT, "canonicalise", "model.onnx", "-o", "new.onnx", says="new.onnx.data")
 
 
 def test_data_that_others_use_is_not_replaced(here):
@@ -148,11 +149,8 @@ def test_data_that_others_use_is_not_replaced(here):
     stored()
     with Path("weights.bin").open("ab") as stream:
         stream.write(bytes(2**18))
-    before = contents(here)
-    done = invoke("canonicalise", "model.onnx", "-o", "model.onnx", "--force")
-    assert done.exit_code == UNFIT
-    assert "of which model.onnx uses at most" in done.stderr
-    assert contents(here) == before
+    words = ("canonicalise", "model.onnx", "-o", "model.onnx", "--force")
+    refused(here, UNFIT, *words, says="of which model.onnx uses at most")
 
 
 def test_what_is_too_large_for_one_file_gets_a_data_file(here, monkeypatch):
@@ -207,16 +205,12 @@ def test_a_folder_in_the_way_leaves_all_as_it_was(here, command):
     """A folder in the place of the data file is found before any work, and nothing is written."""
     stored()
     Path("new.onnx.data").mkdir()
-    before = contents(here)
-    done = invoke(*command, "model.onnx", "-o", "new.onnx")
-    assert done.exit_code == UNFIT
-    assert "new.onnx.data: expected a path for a file, got a folder" in done.stderr
-    assert contents(here) == before
+    words = (*command, "model.onnx", "-o", "new.onnx")
+    refused(here, UNFIT, *words, says="new.onnx.data: expected a path for a file, got a folder")
 
 
 @BY_NAME
 def test_standard_output_is_no_place(here, command):
     """`-o -` is an error, not a file of that name."""
     onnx.save(grow(), "model.onnx")
-    assert invoke(*command, "model.onnx", "-o", "-").exit_code == USAGE
-    assert set(contents(here)) == {"model.onnx"}
+    refused(here, USAGE, *command, "model.onnx", "-o", "-", says="")

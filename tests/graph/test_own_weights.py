@@ -41,13 +41,18 @@ def saved(model, folder):
     return path
 
 
+def left(path):
+    """The model of a file, whose large weights stay there."""
+    return load(path, leaves_weights=True, leaves_own_weights=True)
+
+
 def test_large_weights_stay_in_the_file(tmp_path):
     """Between others, in their order; small ones, and lists of numbers, are part of the model."""
     listed = helper.make_tensor("listed", TensorProto.FLOAT, [200, 200], np.zeros(40000, np.float32))
     original = made(
         tensor("a"), tensor("b", (3,)), tensor("cc", kind=np.int64), listed, tensor("ddd", (99, 999), np.int8)
     )
-    model = load(saved(original, tmp_path), leaves_weights=True, leaves_own_weights=True)
+    model = left(saved(original, tmp_path))
 
     assert [one.name for one in model.graph.initializer] == ["a", "b", "cc", "listed", "ddd"]
     assert [weights.is_in_model_file(one) for one in model.graph.initializer] == [True, False, True, False, True]
@@ -63,8 +68,8 @@ def test_arrays_of_tensors_share_memory_only_where_it_is_read_only(tmp_path):
     expected = numpy_helper.to_array(tensor("a"))
     onnx.save(made(tensor("a")), tmp_path / "net.onnx", save_as_external_data=True, location="data")
     inside = load(made(tensor("a")))
-    in_model = load(saved(made(tensor("a")), tmp_path), leaves_weights=True, leaves_own_weights=True)
-    elsewhere = load(tmp_path / "net.onnx", leaves_weights=True, leaves_own_weights=True)
+    in_model = left(saved(made(tensor("a")), tmp_path))
+    elsewhere = left(tmp_path / "net.onnx")
     for model in (inside, in_model, elsewhere):
         (one,) = model.graph.initializer
         assert not weights.array_of(one).flags.writeable
@@ -90,7 +95,7 @@ def test_a_file_that_ends_within_a_weight_is_refused(tmp_path, monkeypatch):
     """Also where its stamp does not show that it was cut; no array has memory that nothing was read into."""
     path = saved(made(tensor("a")), tmp_path)
     monkeypatch.setattr(weights, "file_stamp", lambda _: "the same")
-    (one,) = load(path, leaves_weights=True, leaves_own_weights=True).graph.initializer
+    (one,) = left(path).graph.initializer
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(unpool.FileError, match=r"tensor 'a' cannot be read: the file is too short\. Leave the file"):
         weights.own_array_of(one)
@@ -99,7 +104,7 @@ def test_a_file_that_ends_within_a_weight_is_refused(tmp_path, monkeypatch):
 def test_weights_that_a_caller_may_feed_are_read(tmp_path):
     """Their arrays are defaults, not constants."""
     value = helper.make_tensor_value_info("a", TensorProto.FLOAT, list(LARGE))
-    model = load(saved(made(tensor("a"), inputs=[value]), tmp_path), leaves_weights=True, leaves_own_weights=True)
+    model = left(saved(made(tensor("a"), inputs=[value]), tmp_path))
     (one,) = model.graph.initializer
 
     assert not one.external_data
@@ -117,7 +122,7 @@ def test_tensors_that_are_wrong_stay_as_they_are(tmp_path, change):
     else:
         wrong.data_type = 99
     original = made(wrong, tensor("b"))
-    model = load(saved(original, tmp_path), leaves_weights=True, leaves_own_weights=True)
+    model = left(saved(original, tmp_path))
 
     assert model.graph.initializer[0] == original.graph.initializer[0]
     assert weights.is_in_model_file(model.graph.initializer[1])
@@ -130,13 +135,13 @@ def test_long_numbers_and_several_graphs(tmp_path):
     length = end - begin
     padded = bytes([length & 127 | 128, length >> 7 & 127 | 128, length >> 14 & 127 | 128, 128, 0])
     longer = content[:start] + b"\x3a" + padded + content[begin:]
-    model = load(saved(longer, tmp_path), leaves_weights=True, leaves_own_weights=True)
+    model = left(saved(longer, tmp_path))
     (one,) = model.graph.initializer
     np.testing.assert_array_equal(weights.array_of(one), numpy_helper.to_array(tensor("a")), strict=True)
 
     part = onnx.GraphProto(initializer=[tensor("b")]).SerializeToString()
     twice = content + peek._as_field(7, part)
-    assert len(load(saved(twice, tmp_path), leaves_weights=True, leaves_own_weights=True).graph.initializer) == 2
+    assert len(left(saved(twice, tmp_path)).graph.initializer) == 2
     with pytest.raises(ValueError, match="expected a model of one graph, got 2"):
         peek.without_weights(twice, "model.onnx", ("key", ""))
 
@@ -190,7 +195,7 @@ def test_sessions_do_not_depend_on_the_file(tmp_path):
 def test_a_file_that_changes_while_it_is_loaded_is_an_error(tmp_path, change):
     """Weights of another model, or of none, are never taken."""
     path = saved(made(tensor("a")), tmp_path)
-    (one,) = load(path, leaves_weights=True, leaves_own_weights=True).graph.initializer
+    (one,) = left(path).graph.initializer
     if change == "replaced":
         other = saved(made(tensor("b")), tmp_path).rename(tmp_path / "other.onnx")
         other.replace(path)

@@ -5,11 +5,10 @@ import os
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from typer.testing import CliRunner
 
 import unpool
 from tests.support import models
-from unpool.cli.app import app
+from tests.support.command import invoke
 from unpool.cli.errors import OK
 from unpool.graph import load as graph_load
 from unpool.graph import save, weights
@@ -122,7 +121,7 @@ def test_commands_leave_weights_too_large_for_a_message_in_files(path, tmp_path,
     monkeypatch.setattr(graph_load, "MOST_STORED", 1000)
     monkeypatch.setattr(weights, "with_data_inside", refused)
     output, feed = tmp_path / "new.onnx", {"x": models.random(1, 40, 8, 8)}
-    done = CliRunner().invoke(app, [command[0], str(path), *command[1:], "-o", str(output)])
+    done = invoke(command[0], path, *command[1:], "-o", output)
     assert done.exit_code == OK, done.output
     assert output.stat().st_size < 20_000
     assert weights.FOLDER_KEY.encode() not in output.read_bytes()

@@ -259,6 +259,16 @@ def test_wrong_arguments(arguments, words):
         unpool.onnxruntime.compile(segnet(), **arguments)
 
 
+def assert_compiled(made, shape, *nodes):
+    """The model compiles to nodes of these operators, each with plans, and gives what onnxruntime gives."""
+    compiled, x = unpool.onnxruntime.compile(made), array(*shape)
+    assert [(node.domain, node.op_type) for node in compiled.graph.node] == [("unpool", name) for name in nodes]
+    assert all("plans" in [each.name for each in node.attribute] for node in compiled.graph.node)
+    (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    (y,) = session_of(compiled, trust_plans=True).run(None, {"x": x})
+    assert np.allclose(y, expected, 1e-5, 1e-5)
+
+
 def test_the_passes_of_a_session_run_first():
     """A function is inlined, and an activation becomes a part of the ConvTranspose before it."""
     made = model(
@@ -272,11 +282,7 @@ def test_the_passes_of_a_session_run_first():
         }""".replace("WEIGHTS", ", ".join(map(str, array(4 * 6 * 4))))
     )
     made.opset_import.append(onnx.helper.make_opsetid("local", 1))
-    compiled, x = unpool.onnxruntime.compile(made), array(1, 4, 8, 8)
-    assert [(node.domain, node.op_type) for node in compiled.graph.node] == [("unpool", "ConvTranspose")]
-    (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
-    (y,) = session_of(compiled, trust_plans=True).run(None, {"x": x})
-    assert np.allclose(y, expected, 1e-5, 1e-6)
+    assert_compiled(made, (1, 4, 8, 8), "ConvTranspose")
 
 
 def test_what_passes_fuse_is_compiled():
@@ -288,15 +294,9 @@ def test_what_passes_fuse_is_compiled():
         d = Pow (c, two)
         e = Mul (d, magnitude)
         y = Add (x, e) }""",
-        frequency=np.abs(array(64, 1)), magnitude=array(64, 1),
-        two=np.array(2, np.float32),
+        frequency=np.abs(array(64, 1)), magnitude=array(64, 1), two=np.array(2, np.float32),
     )  # fmt: skip
-    compiled, x = unpool.onnxruntime.compile(made), array(1, 64, 1000)
-    nodes = [(node.domain, node.op_type, [each.name for each in node.attribute]) for node in compiled.graph.node]
-    assert nodes == [("unpool", "Snake", ["plans"])]
-    (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
-    (y,) = session_of(compiled, trust_plans=True).run(None, {"x": x})
-    assert np.allclose(y, expected, 1e-5, 1e-5)
+    assert_compiled(made, (1, 64, 1000), "Snake")
 
 
 def test_a_branch_that_is_not_taken_is_refused():

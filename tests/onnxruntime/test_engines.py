@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph
 
 import unpool
 from tests.support import models
@@ -89,14 +90,14 @@ def test_inputs_of_an_engine_cannot_be_written():
             inputs[0][...] = 0
 
     engine = Writer()
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="read-only"):
+    with pytest.raises(Fail, match="read-only"):
         session_of(engine).run(None, {"x0": np.ones((2, 3), np.float32)})
 
 
 def test_an_engine_that_is_gone_is_an_error_of_the_run():
     """A model with an engine serves the process and the object that it was made for."""
     session = session_of(Sum())
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="no engine"):
+    with pytest.raises(Fail, match="no engine"):
         session.run(None, {"x0": np.ones((2, 3), np.float32)})
     with pytest.raises(unpool.UnpoolError, match="no engine"):
         find_engine(-1)
@@ -176,23 +177,27 @@ def test_bindings_profiles_and_asynchronous_runs_work(tmp_path):
     assert '"op_name" : "Engine"' in Path(session.end_profiling()).read_text()
 
 
-def test_a_model_that_no_runtime_takes_is_onnxruntimes_error():
-    """The evaluator does not know the operator either."""
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidGraph, match="Nothing"):
-        InferenceSession(models.model("g (float[1] x) => (float[1] y) { y = Nothing (x) }"))
+ATEN = {"imports": ', "org.pytorch.aten" : 1'}
+REFUSED = {
+    "an operator that the evaluator does not know either": (
+        models.model("g (float[1] x) => (float[1] y) { y = Nothing (x) }"), InvalidGraph, "Nothing",
+    ),
+    "an operator of torch, with the exporter": (
+        models.model("g (float[1, 2, 6, 8] x) => (float z) { z = org.pytorch.aten.max_unpool2d (x, x) }", **ATEN),
+        Fail, r"max_unpool2d .* unpool.torch.export",
+    ),
+    "an invalid node, which does not go to the evaluator": (
+        models.model("g (double[1, 4] x) => (double[4, 1] y) { y = Transpose <perm = [1, 7]> (x) }"), Fail, "perm",
+    ),
+}  # fmt: skip
 
 
-def test_an_operator_of_torch_is_named_with_the_exporter():
-    """The error is onnxruntime's, and says how to write the model with operators of the standard."""
-    text = "g (float[1, 2, 6, 8] x) => (float z) { z = org.pytorch.aten.max_unpool2d (x, x) }"
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match=r"max_unpool2d .* unpool.torch.export"):
-        InferenceSession(models.model(text, imports=', "org.pytorch.aten" : 1'))
-
-
-def test_an_invalid_node_does_not_go_to_the_evaluator():
-    """Onnxruntime's words say what is wrong with it."""
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="perm"):
-        InferenceSession(models.model("g (double[1, 4] x) => (double[4, 1] y) { y = Transpose <perm = [1, 7]> (x) }"))
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_runtime_takes_is_onnxruntimes_error(name):
+    """Its words say what is wrong."""
+    model, kind, words = REFUSED[name]
+    with pytest.raises(kind, match=words):
+        InferenceSession(model)
 
 
 def test_a_node_that_fails_in_a_run_is_named():

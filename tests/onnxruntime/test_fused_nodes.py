@@ -7,31 +7,21 @@ from functools import partial
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
 import unpool
 import unpool.onnxruntime
-from tests.support.library_sessions import node_model
+from tests.support.library_sessions import node_model, plain_session
 from tests.support.library_sessions import session_of as library_session
 from tests.support.models import random
 from tests.support.ort_values import run_values
 from unpool import onnx_reference
-from unpool.onnxruntime import planner
 from unpool.operators.contract import AttributeType
 from unpool.operators.unpool_domain import OPERATORS
 
 model_of = partial(node_model, opset=21)
 session_of = partial(library_session, domains="unpool")
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """One entry for each time that a node asks Python for something."""
-    found = []
-    monkeypatch.setattr(planner, "_inputs", lambda *args, old=planner._inputs: found.append(1) or old(*args))
-    return found
 
 
 class Case:
@@ -44,6 +34,16 @@ class Case:
     def arrays(self):
         values = {**self.inputs, **self.constants}
         return [values.get(name) for name in self.node.input]
+
+    def model(self, nodes=(), sizes=None):
+        """A model of the node, or of others in its place."""
+        return model_of(nodes or [self.node], self.inputs, self.constants, self.outputs, sizes)
+
+
+def assert_same(outputs, expected):
+    """The same bits, of all outputs."""
+    for output, array in zip(outputs, expected, strict=True):
+        assert np.array_equal(output, array, equal_nan=True)
 
 
 def own(operator, inputs, outputs=("y",), **attributes):
@@ -112,11 +112,8 @@ def case(request):
 
 def test_a_session_gives_the_bits_of_the_evaluation(case, calls):
     """And asks Python for a plan once, which the next run needs no more."""
-    session = session_of(model_of([case.node], case.inputs, case.constants, case.outputs))
-    outputs = session.run(None, case.inputs)
-    expected = unpool.onnxruntime.evaluate(case.node, case.arrays())
-    for output, array in zip(outputs, expected, strict=True):
-        assert np.array_equal(output, array)
+    session = session_of(case.model())
+    assert_same(session.run(None, case.inputs), unpool.onnxruntime.evaluate(case.node, case.arrays()))
     asked = len(calls)
     session.run(None, case.inputs)
     assert len(calls) == asked == 1
@@ -124,11 +121,8 @@ def test_a_session_gives_the_bits_of_the_evaluation(case, calls):
 
 def test_a_node_is_the_graph_that_it_stands_for(case):
     """As onnxruntime computes that, except for rounding."""
-    plain = onnxruntime.InferenceSession(
-        model_of(case.unfused, case.inputs, case.constants, case.outputs).SerializeToString()
-    )
-    outputs = session_of(model_of([case.node], case.inputs, case.constants, case.outputs)).run(None, case.inputs)
-    for output, array in zip(outputs, plain.run(None, case.inputs), strict=True):
+    expected = plain_session(case.model(case.unfused)).run(None, case.inputs)
+    for output, array in zip(session_of(case.model()).run(None, case.inputs), expected, strict=True):
         assert np.allclose(output, array, case.tolerance, case.tolerance * np.abs(array).max())
 
 
@@ -136,18 +130,15 @@ def test_weights_and_factors_need_no_constants(case):
     """They may be inputs of the model, with the same results."""
     feed = {name: value for name, value in {**case.inputs, **case.constants}.items() if name in case.node.input}
     outputs = session_of(model_of([case.node], feed, {}, case.outputs)).run(None, feed)
-    expected = unpool.onnxruntime.evaluate(case.node, case.arrays(), constant_weights=False)
-    for output, array in zip(outputs, expected, strict=True):
-        assert np.array_equal(output, array)
+    assert_same(outputs, unpool.onnxruntime.evaluate(case.node, case.arrays(), constant_weights=False))
 
 
 def test_sizes_are_inferred(case):
     """Known sizes are known before anything runs, and unknown ones are those of X where they have to be."""
-    session = session_of(model_of([case.node], case.inputs, case.constants, case.outputs))
     expected = [list(array.shape) for array in unpool.onnxruntime.evaluate(case.node, case.arrays())]
-    assert [output.shape for output in session.get_outputs()] == expected
+    assert [output.shape for output in session_of(case.model()).get_outputs()] == expected
     axes = ["n", *(f"d{axis}" for axis in range(case.inputs["x"].ndim - 1))]
-    session = session_of(model_of([case.node], case.inputs, case.constants, case.outputs, axes))
+    session = session_of(case.model(sizes=axes))
     names = session.get_outputs()[0].shape
     assert names == axes if case.node.op_type != "Conv" else (names[0], names[1]) == ("n", expected[0][1])
     assert [list(array.shape) for array in session.run(None, case.inputs)] == expected
@@ -155,11 +146,9 @@ def test_sizes_are_inferred(case):
 
 def test_the_evaluator_of_onnx_runs_it(case):
     """`new_ops` has the operators of the domain, too."""
-    model = model_of([case.node], case.inputs, case.constants, case.outputs)
-    evaluator = onnx.reference.ReferenceEvaluator(model, new_ops=onnx_reference.new_ops(21))
+    evaluator = onnx.reference.ReferenceEvaluator(case.model(), new_ops=onnx_reference.new_ops(21))
     expected = unpool.onnxruntime.evaluate(case.node, case.arrays(), exact=True, constant_weights=False)
-    for output, array in zip(evaluator.run(None, case.inputs), expected, strict=True):
-        assert np.array_equal(output, array)
+    assert_same(evaluator.run(None, case.inputs), expected)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +163,7 @@ def checker():
 
 def test_the_checker_accepts_it(case, checker):
     """With the schema of its operator."""
-    checker(model_of([case.node], case.inputs, case.constants, case.outputs))
+    checker(case.model())
 
 
 @pytest.mark.parametrize(
@@ -199,14 +188,12 @@ def test_every_attribute_of_the_table_reaches_a_node(operator):
     inputs = names.get(operator, ["x", "w", "w"])
     required = {"kernel_shape": [3, 3]}
     for name, kind in OPERATORS[operator].attributes.items():
-        given = {key: required[key] for key in OPERATORS[operator].version.required} | {name: wrong_value(kind)}
+        given = {key: required[key] for key in OPERATORS[operator].version.required} | {
+            name: 1 if kind == AttributeType.STRING else "x"
+        }
         model = model_of([own(operator, inputs, **given)], {key: data[key] for key in dict.fromkeys(inputs)}, {})
         with pytest.raises(Exception, match=rf"{operator}.*{name}"):
             session_of(model)
-
-
-def wrong_value(kind):
-    return {AttributeType.STRING: 1, AttributeType.FLOATS: "x", AttributeType.INTS: "x"}.get(kind, "x")
 
 
 REFUSED = [
@@ -288,9 +275,7 @@ def test_large_arguments_of_the_sine(value):
     feed = {name: x.copy() for name, x in case.inputs.items()}
     feed["x"][1, 2, 7] = value
     outputs = session_of(model_of([case.node], feed, case.constants, case.outputs)).run(None, feed)
-    expected = unpool.onnxruntime.evaluate(case.node, [feed["x"], case.constants["factors"], feed["r"]])
-    for output, array in zip(outputs, expected, strict=True):
-        assert np.array_equal(output, array, equal_nan=True)
+    assert_same(outputs, unpool.onnxruntime.evaluate(case.node, [feed["x"], case.constants["factors"], feed["r"]]))
 
 
 @pytest.mark.parametrize("name", ["Conv: three axes", "Snake: total", "InstanceNormalization"])

@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 import unpool.onnxruntime
 from tests.onnxruntime.test_compile import array, volumes
+from tests.support.library_sessions import session_of
 from unpool.execute.plans import library_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "onnxruntime"
@@ -36,9 +37,7 @@ def check_host(folder, command, environment):
     words = [*command, library, str(folder / "compiled.onnx"), "1,8,4,8,8", str(folder / "x"), str(folder / "y")]
     done = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    options = onnxruntime.SessionOptions()
-    unpool.onnxruntime.register(options)
-    (expected,) = onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, {"x": x})
+    (expected,) = session_of(made).run(None, {"x": x})
     assert np.array_equal(np.fromfile(folder / "y", np.float32).reshape(expected.shape), expected)
     model = onnx.load(folder / "compiled.onnx")
     for node in model.graph.node:
@@ -116,9 +115,7 @@ def test_the_configuration_for_triton():
     assert [Path(each).name for each in config.model_operations.op_library_filename] == ["libunpool.so"]
     shapes = {each.name: tuple(each.dims) for each in config.input}
     model = unpool.onnxruntime.compile(str(files("unpool") / "data" / "coins.onnx"), shapes=shapes)
-    options = onnxruntime.SessionOptions()
-    unpool.onnxruntime.register(options, trust_plans=True)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    session = session_of(model, trust_plans=True)
     arrays = session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
     results = {info.name: array.shape for info, array in zip(session.get_outputs(), arrays, strict=True)}
     assert {each.name: tuple(each.dims) for each in config.output} == results

@@ -13,23 +13,14 @@ from tests.cases.record import Case
 from tests.support.library_sessions import session_of
 from tests.support.ort_values import run_values
 from tests.support.runners import Outputs, assert_outputs, feeds_of, is_explicit_model, model_of
-from unpool.onnxruntime import planner
+
+pytestmark = pytest.mark.usefixtures("pools_without_python")
 
 CHUNKS = 8
 PER_CHUNK = 120
 
 
 DOMAINS = ("standard", "unpool")
-
-
-@pytest.fixture(autouse=True)
-def pools_without_python(monkeypatch):
-    """No pool may be computed by Python: only plans run."""
-
-    def compute(*_):
-        raise AssertionError("computed by Python")
-
-    monkeypatch.setattr(planner, "use_pool", compute)
 
 
 def standard(case: Case) -> tuple[onnx.ModelProto, dict[str, object]]:

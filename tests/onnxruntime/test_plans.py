@@ -21,7 +21,6 @@ from tests.support.runners import bits
 from tools.campaigns import plans
 from unpool import execute
 from unpool.onnxruntime import planner
-from unpool.onnxruntime.kernel_table import plan_by_kernels
 
 OPSET = 22
 
@@ -38,23 +37,12 @@ def run(session, *inputs):
     return session.run(None, {f"x{number}": x for number, x in enumerate(inputs)})
 
 
-@pytest.fixture
-def without_python(monkeypatch):
-    """Fails where a node calls Python to compute: only plans may run."""
-    calls = []
-    monkeypatch.setattr(planner, "_shared", {})  # of earlier tests
-    monkeypatch.setattr(planner, "_inputs", lambda *args, old=planner._inputs: calls.append(1) or old(*args))
-    plan_by_kernels(False)
-    yield calls
-    plan_by_kernels(True)
-
-
 def transposed(x, w, b=None, **attributes):
     """The function, with weights that are constants."""
     return unpool.conv_transpose(x, execute.own_weights(w), b, opset=OPSET, **attributes)
 
 
-def test_a_shape_is_planned_once(without_python):
+def test_a_shape_is_planned_once(calls):
     """Later runs, of earlier shapes too, call nothing of Python."""
     session = session_of("MaxPool", [random(1, 2, 8, 8)], kernel_shape=[2, 2], strides=[2, 2], outputs=("y", "i"))
     for size in (8, 6, 8, 6, 8):
@@ -63,14 +51,14 @@ def test_a_shape_is_planned_once(without_python):
         expected = unpool.max_pool(x, kernel_shape=(2, 2), strides=(2, 2), return_indices=True)
         assert np.array_equal(y, expected[0])
         assert np.array_equal(i, expected[1])
-    assert len(without_python) == 2
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("special", [0.0, np.nan, np.inf, 1e30])
 @pytest.mark.parametrize("share", ["none", "some", "all"])
 @pytest.mark.parametrize(("sizes", "window", "stride"), [((24, 20), 3, 1), ((12, 16), 4, 2), ((5, 12, 12), 3, 1)])
-def test_inaccurate_tiles_are_those_of_the_function(without_python, dtype, special, share, sizes, window, stride):
+def test_inaccurate_tiles_are_those_of_the_function(calls, dtype, special, share, sizes, window, stride):
     """Winograd's tiles that are inaccurate are computed again as small images, or the whole call in another way."""
     if special == 1e30 and dtype is np.float16:
         special = 6e4
@@ -87,14 +75,14 @@ def test_inaccurate_tiles_are_those_of_the_function(without_python, dtype, speci
     (y,) = run(session, x)
     assert np.array_equal(y, transposed(x, w, **options), equal_nan=True)
     assert algorithm in ("winograd", "phases")
-    asked = len(without_python)
+    asked = len(calls)
     run(session, x)
-    assert len(without_python) == asked
+    assert len(calls) == asked
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [("none", 1.7, 1.9), ("some", 2.7, 3.0), ("all", 3.7, 4.2)])
 @pytest.mark.parametrize("sizes", [(24, 20), (5, 12, 12)])
-def test_weights_are_packed_for_what_runs_need(without_python, monkeypatch, sizes, share, least, most):
+def test_weights_are_packed_for_what_runs_need(calls, monkeypatch, sizes, share, least, most):
     """Winograd's weights take 16/9 of the originals' memory, and each fallback once as much, when a run needs it."""
     monkeypatch.setattr(planner, "_plans", {})
     x, w = random(2, 64, *sizes), random(64, 48, *[3] * len(sizes), seed=1) / 32
@@ -106,14 +94,14 @@ def test_weights_are_packed_for_what_runs_need(without_python, monkeypatch, size
     assert least * w.nbytes < sum(packed.values()) < most * w.nbytes
 
 
-def test_a_new_shape_is_planned_with_the_fallbacks_of_others(without_python):
+def test_a_new_shape_is_planned_with_the_fallbacks_of_others(calls):
     """A node asks Python for each fallback that it needs, and for a further shape once."""
     x, w = random(2, 64, 24, 20), random(64, 40, 3, 3, seed=1) / 32
     session = session_of("ConvTranspose", [x], [w], pads=[1] * 4)
     asked = []
     for other in (x, inaccurate(x, "some"), inaccurate(x, "all"), inaccurate(x[1:], "all"), x):
         run(session, other)
-        asked.append(len(without_python))
+        asked.append(len(calls))
     assert asked == [1, 2, 3, 4, 4]
 
 
@@ -169,7 +157,7 @@ def results(arrays, given, layout="NCHW", **attributes):
 ])  # fmt: skip
 @pytest.mark.parametrize("given", ["x", "xb", "xw"])
 @pytest.mark.parametrize("call", CALLS)
-def test_every_transposed_convolution_has_a_plan(without_python, dtype, given, form, call):
+def test_every_transposed_convolution_has_a_plan(calls, dtype, given, form, call):
     """Of every algorithm, type and layout, with weights and biases that are constants or inputs, and with NaN."""
     shape, weights, attributes = CALLS[call]
     x, w = random(*shape, dtype=dtype), (random(*weights, seed=1) / 16).astype(dtype)
@@ -183,11 +171,11 @@ def test_every_transposed_convolution_has_a_plan(without_python, dtype, given, f
         expected = unpool.conv_transpose(x, w if "w" in given else execute.own_weights(w), b, opset=OPSET, **options)
         for y in results({"x": x, "w": w, "b": b}, given, **options):
             assert bits(y) == bits(expected)
-        assert len(without_python) == turn + 1
+        assert len(calls) == turn + 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8])
-def test_a_maximum_that_equals_padding(without_python, dtype):
+def test_a_maximum_that_equals_padding(calls, dtype):
     """Where a maximum may be padding, windows are walked one by one."""
     lowest = -np.inf if dtype is np.float32 else -128
     x = random(2, 3, 40, 40).astype(dtype)
@@ -197,21 +185,21 @@ def test_a_maximum_that_equals_padding(without_python, dtype):
     expected = unpool.max_pool(x, return_indices=True, **options)
     assert np.array_equal(y, expected[0])
     assert np.array_equal(i, expected[1])
-    assert len(without_python) == 1
+    assert len(calls) == 1
 
 
-def test_equal_nodes_share_a_plan(without_python):
+def test_equal_nodes_share_a_plan(calls):
     """Python plans a pool once, and again for another window or shape."""
     x, small = random(2, 3, 16, 16), random(2, 3, 8, 16)
     for window, value in ((2, x), (2, x), (3, x), (2, small), (3, x)):
         options = {"kernel_shape": [window, window]}
         (y,) = run(session_of("MaxPool", [value], **options), value)
         assert np.array_equal(y, unpool.max_pool(value, **options))
-    assert len(without_python) == 3
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize("move", [0, 1, 64, 100])
-def test_indices_outside_their_windows_and_planes(without_python, move):
+def test_indices_outside_their_windows_and_planes(calls, move):
     """The stream fails, and elements are scattered: inside their planes, or anywhere."""
     x = random(2, 3, 16, 16)
     y, indices = unpool.max_pool(x, kernel_shape=(2, 2), strides=(2, 2), return_indices=True)
@@ -219,7 +207,7 @@ def test_indices_outside_their_windows_and_planes(without_python, move):
     options = {"kernel_shape": [2, 2], "strides": [2, 2]}
     (z,) = run(session_of("MaxUnpool", [y, indices], **options), y, indices)
     assert np.array_equal(z, unpool.max_unpool(y, indices, **options))
-    assert len(without_python) == 1
+    assert len(calls) == 1
 
 
 def test_a_wrong_index_is_refused():

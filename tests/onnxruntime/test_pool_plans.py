@@ -13,22 +13,13 @@ from tests.support.library_sessions import node_model, session_of
 from tests.support.models import NHWC, random
 from tests.support.ort_values import run_values
 from unpool.kernels.cpu.max_pool import doubling
-from unpool.onnxruntime import planner
+
+pytestmark = pytest.mark.usefixtures("pools_without_python")
 
 ACTIVATIONS = {
     "Relu": [], "LeakyRelu": [0.25], "Tanh": [], "Sigmoid": [], "Clip": [-0.5, 0.75], "HardSigmoid": [0.25, 0.625],
     "HardSwish": [],
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def without_python(monkeypatch):
-    """No call may be computed by Python: only plans run."""
-
-    def compute(*_):
-        raise AssertionError("computed by Python")
-
-    monkeypatch.setattr(planner, "use_pool", compute)
 
 
 def run(operator, *inputs, layout="NCHW", outputs=("y",), **attributes):

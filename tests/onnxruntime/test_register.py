@@ -83,35 +83,36 @@ def test_what_is_no_options_is_refused(wrong):
         unpool.onnxruntime.register(wrong)
 
 
-def refusal(folder, action):
-    """The last line of a process that registers, in a copy of the package that an action has changed."""
-    copy = folder / "unpool"
+BROKEN = {
+    "missing": (
+        lambda package: shutil.rmtree(package / "lib"),
+        (library.PATH.name, "there is no library for onnxruntime. Run python -m unpool.build --onnxruntime."),
+    ),
+    "damaged, or of another processor": (
+        lambda package: (package / "lib" / library.PATH.name).write_bytes(b"damaged"),
+        ("the library for onnxruntime cannot be loaded (", "Run python -m unpool.build --onnxruntime."),
+    ),
+    "of other sources, which write what it reads in another way": (
+        lambda package: (package / "more.h").write_text("enum { MORE };"),
+        ("the library for onnxruntime was built from other sources. Run python -m unpool.build",),
+    ),
+}
+"""What is done to a copy of the package, and words of the refusal."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_library_that_does_not_fit_is_one_sentence(tmp_path, name):
+    """With the command that compiles it."""
+    damage, words = BROKEN[name]
+    copy = tmp_path / "unpool"
     shutil.copytree(library.SOURCES.parent, copy, ignore=shutil.ignore_patterns("__pycache__", "libraries"))
-    action(copy / library.SOURCES.name)
-    code = "import unpool.onnxruntime; unpool.onnxruntime.get_library_path()"
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r}); {code}"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.stderr.splitlines()[-1]
-
-
-def test_a_missing_library_is_one_sentence(tmp_path):
-    """With its path, and the command that compiles it."""
-    said = refusal(tmp_path, lambda package: shutil.rmtree(package / "lib"))
-    assert library.PATH.name in said
-    assert "there is no library for onnxruntime. Run python -m unpool.build --onnxruntime." in said
-
-
-def test_a_library_that_cannot_be_loaded_is_one_sentence(tmp_path):
-    """As one of another processor, or a damaged one."""
-    said = refusal(tmp_path, lambda package: (package / "lib" / library.PATH.name).write_bytes(b"damaged"))
-    assert "the library for onnxruntime cannot be loaded (" in said
-    assert "Run python -m unpool.build --onnxruntime." in said
-
-
-def test_a_library_of_other_sources_is_refused(tmp_path):
-    """Else it would read what the planner writes in another way."""
-    said = refusal(tmp_path, lambda package: (package / "more.h").write_text("enum { MORE };"))
-    assert "the library for onnxruntime was built from other sources. Run python -m unpool.build" in said
+    damage(copy / library.SOURCES.name)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport unpool.onnxruntime as ort; ort.get_library_path()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()[-1]
+    assert all(each in said for each in words), said
 
 
 def test_an_onnxruntime_that_is_too_old_is_told_so(tmp_path):

@@ -13,8 +13,6 @@ from tests.support import models
 from tests.support.library_sessions import session_of as library_session
 from tests.support.models import random
 from unpool.execute.plans import library_file
-from unpool.onnxruntime import planner
-from unpool.onnxruntime.kernel_table import plan_by_kernels
 
 WINDOW = "kernel_shape = [2, 2], strides = [2, 2]"
 SEGMENT = f"""
@@ -33,17 +31,6 @@ def model(text, **weights):
 
 session_of = partial(library_session, domains="unpool")
 """Makes a session in which the names of the standard are onnxruntime's."""
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """One entry for each time that a node asks Python for something."""
-    found = []
-    monkeypatch.setattr(planner, "_shared", {})  # of earlier tests
-    monkeypatch.setattr(planner, "_inputs", lambda *args, old=planner._inputs: found.append(1) or old(*args))
-    plan_by_kernels(False)
-    yield found
-    plan_by_kernels(True)
 
 
 def test_nodes_of_any_size_without_stored_plans(calls):

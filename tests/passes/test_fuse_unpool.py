@@ -6,19 +6,18 @@ from functools import cache
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
-from typer.testing import CliRunner
 
 import unpool
 from tests.cases import decomposed
 from tests.cases.decomposed import RoundTrip, by_hand
 from tests.support import models, networks
+from tests.support.command import invoke
+from tests.support.library_sessions import plain_session
 from tests.support.passes import steps
-from unpool.cli.app import app
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnsupportedError
 from unpool.graph.semantics import Semantics
@@ -71,20 +70,11 @@ def types_of(model):
     return Counter(node.op_type for node in model.graph.node)
 
 
-def whole(model):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
-
-
 def assert_all_agree(model, network, x, *more):
     """The session, the session of the model as written, onnxruntime and torch give the same bits."""
     expected = network(x).detach().numpy()
-    raised, as_written = (
-        unpool.InferenceSession(model, exact=True),
-        unpool_session(model, Semantics(exact=True), {"fuse_unpool"}),
-    )
-    for session in (raised, as_written, whole(model), *more):
+    raised, as_written = unpool.InferenceSession(model, exact=True), written(model, exact=True)
+    for session in (raised, as_written, plain_session(model), *more):
         (y,) = session.run(None, {"x": x.numpy()})
         np.testing.assert_array_equal(y, expected)
 
@@ -130,9 +120,7 @@ def test_a_segnet_is_raised_at_every_level(dynamic):
     counts = operators(session)
     assert (counts["MaxPool"], counts["MaxUnpool"], counts["ScatterND"]) == (3, 3, 0)
     feed = {"x": x.numpy()}
-    np.testing.assert_array_equal(
-        session.run(None, feed)[0], unpool_session(model, Semantics(), {"fuse_unpool"}).run(None, feed)[0]
-    )
+    np.testing.assert_array_equal(session.run(None, feed)[0], written(model).run(None, feed)[0])
 
 
 def test_planes_of_another_size_keep_their_offsets():
@@ -142,13 +130,7 @@ def test_planes_of_another_size_keep_their_offsets():
     x[:, :, :3, ::2] = torch.arange(90.0).reshape(2, 3, 3, 5) + 1
     model = decomposed.export(network, x)
     counts = operators(unpool.InferenceSession(model))
-    assert {name: counts[name] for name in ("MaxPool", "MaxUnpool", "Mod", "Add", "Sub")} == {
-        "MaxPool": 1,
-        "MaxUnpool": 1,
-        "Mod": 1,
-        "Add": 1,
-        "Sub": 0,
-    }
+    assert [counts[name] for name in ("MaxPool", "MaxUnpool", "Mod", "Add", "Sub")] == [1, 1, 1, 1, 0]
     assert_all_agree(model, network, x)
 
 
@@ -234,7 +216,7 @@ def test_other_forms_stay(name):
     if name in NOT_COMPARED:
         return
     feed = {"x": models.random(*(size if isinstance(size, int) else 6 for size in session.get_inputs()[0].shape))}
-    for got, other in zip(session.run(None, feed), whole(model).run(None, feed), strict=True):
+    for got, other in zip(session.run(None, feed), plain_session(model).run(None, feed), strict=True):
         np.testing.assert_array_equal(got, other)
 
 
@@ -277,13 +259,6 @@ def test_fix_reports_each_change():
         ("ScatterND->s", "ScatterND into zeros", "MaxUnpool-11 (kernel_shape=[2, 2], strides=[2, 2])"),
         ("Sub->plane", "MaxPool of window 1, Slice and Sub", "Mod by the size of a plane, 24"),
     ]
-
-
-def test_fix_leaves_a_clean_model_as_it_is():
-    """A model with nothing to change comes back with its nodes."""
-    done = fix(models.segnet())
-    assert (done.changes, done.problems) == ((), ())
-    assert done.model.graph.node == models.segnet().graph.node
 
 
 def test_what_fix_does_is_verified(monkeypatch):
@@ -377,30 +352,42 @@ def test_fix_adds_the_offsets_of_planes(name):
     done = fix(model)
     assert done.changes[0].before == "MaxUnpool-11 of indices inside planes"
     assert not np.array_equal(unpool.InferenceSession(model).run(None, {"x": x})[0], expected)
-    for session in (unpool.InferenceSession(done.model, index_space="output"), whole(done.model)):
+    for session in (unpool.InferenceSession(done.model, index_space="output"), plain_session(done.model)):
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
 
 
-def test_one_plane_needs_no_offset():
-    """With one image of one channel both conventions are the same."""
-    assert fix(planar(size="1, 1, 8, 6")).changes == ()
+@pytest.mark.parametrize(
+    "model",
+    [models.segnet(), planar(size="1, 1, 8, 6"), planar(plane=96)],
+    ids=["a clean model", "one plane, where both conventions are the same", "a remainder of another size"],
+)
+def test_fix_leaves_what_needs_no_change(model):
+    """The model comes back with its nodes."""
+    done = fix(model)
+    assert (done.changes, done.problems) == ((), ())
+    assert done.model.graph.node == model.graph.node
 
 
-def test_a_remainder_of_something_else_is_left_alone():
-    """Mod by a number that is not the size of the plane is not taken for a plane index."""
-    assert fix(planar(plane=96)).changes == ()
+UNCERTAIN = models.model(
+    f"""fed (float[1, 2, 2, 2] x, int64[1, 2, 2, 2] i) => (float[1, 2, 5, 5] y)
+    {{ r = Relu (x) y = MaxUnpool <{POOL}> (r, i, s) }}""",
+    s=np.int64([1, 2, 5, 5]),
+)
 
 
-def test_fix_refuses_indices_that_leave_their_planes():
-    """An odd plane read again in a narrower one: some index lies outside, and nothing is changed."""
-    with pytest.raises(UnsupportedError, match="expected indices inside their planes"):
-        fix(planar(size="2, 3, 7, 9", plane=63))
-
-
-def test_fix_refuses_what_it_cannot_put_right():
-    """Column-major indices inside planes: the reason is in the message."""
-    with pytest.raises(UnsupportedError, match="storage_order 1"):
-        fix(planar(pool=f"{POOL}, storage_order = 1"))
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (planar(size="2, 3, 7, 9", plane=63), "expected indices inside their planes"),
+        (planar(pool=f"{POOL}, storage_order = 1"), "storage_order 1"),
+        (UNCERTAIN, "not certain which of the two"),
+    ],
+    ids=["indices that leave an odd plane", "columns", "indices of unknown origin, and two sizes to count in"],
+)
+def test_fix_refuses_what_it_cannot_put_right(model, words):
+    """Nothing is changed or guessed, and the message has the reason."""
+    with pytest.raises(UnsupportedError, match=words):
+        fix(model)
 
 
 def test_fix_fits_the_window_to_output_shape():
@@ -415,30 +402,14 @@ def test_fix_fits_the_window_to_output_shape():
     assert [one.after for one in done.changes] == ["MaxUnpool-11 (kernel_shape=[3, 3], strides=[2, 2])"]
     expected = unpool.InferenceSession(model, index_space="output").run(None, {"x": x})[0]
     readings = [unpool.InferenceSession(done.model, index_space=one) for one in ("auto", "output", "inferred")]
-    for session in (*readings, whole(done.model), ReferenceEvaluator(done.model)):
+    for session in (*readings, plain_session(done.model), ReferenceEvaluator(done.model)):
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
 
 
-def test_fix_does_not_guess_where_indices_count():
-    """Indices of unknown origin and two sizes to count in: left, and said."""
-    model = models.model(
-        f"""fed (float[1, 2, 2, 2] x, int64[1, 2, 2, 2] i) => (float[1, 2, 5, 5] y)
-        {{ r = Relu (x) y = MaxUnpool <{POOL}> (r, i, s) }}""",
-        s=np.int64([1, 2, 5, 5]),
-    )
-    with pytest.raises(UnsupportedError, match="not certain which of the two"):
-        fix(model)
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-
-
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def here(here):
     onnx.save(by_hand(), "model.onnx")
-    return tmp_path
+    return here
 
 
 def test_cli_fix_can_run_dry(here):
@@ -490,7 +461,7 @@ def test_indices_out_of_range_are_refused_where_torch_refuses_them():
     session = unpool.InferenceSession(model)
     assert operators(session) == {"Add": 1, "MaxUnpool": 1}
     feed = {"x": models.random(1, 2, 2), "i": np.int64([[[0, 2], [1, 3]]])}
-    np.testing.assert_array_equal(session.run(None, feed)[0], whole(model).run(None, feed)[0])
+    np.testing.assert_array_equal(session.run(None, feed)[0], plain_session(model).run(None, feed)[0])
     with pytest.raises(InvalidArgument, match="indices need values from 0 to 7"):
         session.run(None, feed | {"i": np.int64([[[-1, 2], [1, 3]]])})
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 import pytest
-from typer.testing import CliRunner
 
 from tests.support import models
-from unpool.cli.app import app
+from tests.support.command import invoke
 from unpool.cli.commands.bench import report_lines
 from unpool.errors import UnpoolError
 from unpool.graph import load
@@ -50,11 +49,14 @@ def test_measure_stops_at_its_limit():
     assert (timing.samples, len(calls)) == (1, 2)
 
 
+def saved(folder, model):
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
 @pytest.fixture
 def segnet(tmp_path):
-    path = tmp_path / "segnet.onnx"
-    path.write_bytes(models.segnet().SerializeToString())
-    return path
+    return saved(tmp_path, models.segnet())
 
 
 class Value(NamedTuple):
@@ -85,8 +87,7 @@ def test_bench_times_a_model(segnet):
 @pytest.mark.slow
 def test_bench_says_that_onnxruntime_refuses(tmp_path):
     """A model that onnxruntime cannot run is timed here alone, with its words."""
-    path = tmp_path / "bfloat16.onnx"
-    path.write_bytes(models.bfloat16().SerializeToString())
+    path = saved(tmp_path, models.bfloat16())
     times = bench(path, random_feed(open_session(path).get_inputs(), {}), Effort(0, 2, 0, 60))
 
     assert times.onnxruntime is None
@@ -97,7 +98,7 @@ def test_bench_says_that_onnxruntime_refuses(tmp_path):
 @pytest.mark.slow
 def test_bench_command_prints_steps_and_the_whole(segnet):
     """One line per step, then the whole model with both times and who wins."""
-    done = CliRunner().invoke(app, ["bench", str(segnet), "--iterations", "2", "--warmup", "0", "--threads", "1"])
+    done = invoke("bench", segnet, "--iterations", 2, "--warmup", 0, "--threads", 1)
 
     assert done.exit_code == 0, done.stderr
     assert "MaxUnpool->u1" in done.stdout
@@ -110,8 +111,7 @@ def test_bench_command_prints_steps_and_the_whole(segnet):
 def test_bench_command_writes_json(segnet, tmp_path):
     """The same as JSON, from a file of one's own."""
     np.save(tmp_path / "x.npy", models.random(1, 3, 12, 10))
-    arguments = ["bench", str(segnet), "-i", str(tmp_path / "x.npy"), "--iterations", "2", "--warmup", "0", "--json"]
-    done = CliRunner().invoke(app, arguments)
+    done = invoke("bench", segnet, "-i", tmp_path / "x.npy", "--iterations", 2, "--warmup", 0, "--json")
 
     found = json.loads(done.stdout)
     assert found["is_equal"] is True
@@ -121,9 +121,7 @@ def test_bench_command_writes_json(segnet, tmp_path):
 
 def test_bench_command_asks_for_open_sizes(tmp_path):
     """A size that the model leaves open has to be given."""
-    path = tmp_path / "open.onnx"
-    path.write_bytes(models.segnet(size="h, 10").SerializeToString())
-    done = CliRunner().invoke(app, ["bench", str(path)])
+    done = invoke("bench", saved(tmp_path, models.segnet(size="h, 10")))
 
     assert done.exit_code == 3
     assert "expected sizes for h, got none. Give the input itself, or numbers such as --size h=64 (" in done.stderr
@@ -131,17 +129,12 @@ def test_bench_command_asks_for_open_sizes(tmp_path):
 
 def test_random_feed_has_the_types_of_the_inputs():
     """Shapes come from the model and the given sizes; integers are small enough to be indices."""
-    infos = [
-        Value("a", [1, "n"], "tensor(float16)"),
-        Value("b", [3], "tensor(int64)"),
-        Value("c", [], "tensor(bool)"),
-    ]
-    feed = random_feed(infos, {"n": 5})
+    infos = {"a": ([1, "n"], "float16"), "b": ([3], "int64"), "c": ([], "bool")}
+    feed = random_feed([Value(name, shape, f"tensor({kind})") for name, (shape, kind) in infos.items()], {"n": 5})
 
+    shapes = {"a": (1, 5), "b": (3,), "c": ()}
     assert {name: (array.shape, str(array.dtype)) for name, array in feed.items()} == {
-        "a": ((1, 5), "float16"),
-        "b": ((3,), "int64"),
-        "c": ((), "bool"),
+        name: (shapes[name], kind) for name, (_, kind) in infos.items()
     }
     assert set(feed["b"]) <= {0, 1}
     with pytest.raises(UnpoolError, match="expected sizes with names or numbers, got one without"):
@@ -174,10 +167,9 @@ def test_losses_and_differences_are_printed():
 @pytest.mark.slow
 def test_bench_tunes_for_the_sizes_of_the_run(tmp_path):
     """With --tune the session knows the dynamic sizes, so that it is tuned: by its nodes, or the model in OpenVINO."""
-    path = tmp_path / "segnet.onnx"
-    path.write_bytes(models.segnet(size="h, w").SerializeToString())
-    words = ["bench", str(path), "--iterations", "1", "--threads", "1", "--tune", "--json"]
-    done = CliRunner().invoke(app, [*words, "--size", "h=64", "--size", "w=48"])
+    path = saved(tmp_path, models.segnet(size="h, w"))
+    words = ("--iterations", 1, "--threads", 1, "--tune", "--json", "--size", "h=64", "--size", "w=48")
+    done = invoke("bench", path, *words)
 
     assert done.exit_code == 0, done.output
     runners = {node["runner"] for node in json.loads(done.stdout)["nodes"]}

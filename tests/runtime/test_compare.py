@@ -7,13 +7,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from typer.testing import CliRunner
 
 import unpool
 from tests import oracle
 from tests.cases import decomposed
 from tests.support import models, models_old
-from unpool.cli.app import app
+from tests.support.command import invoke
 from unpool.cli.errors import FINDINGS, OK, UNSUPPORTED
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.numerics import Tolerance, diff_arrays
@@ -59,8 +58,25 @@ def test_a_difference_names_the_worst_element():
     found = diff_arrays(np.float64([[1, 2], [4, 8]]), np.float64([[1, 2.5], [3, 8]]), Tolerance(0.1))
     assert (found.max_abs, found.max_rel, found.index, found.expected, found.actual) == (1.0, 0.125, (1, 0), "4", "3")
     assert (found.kind, found.share) == ("values", 0.25)
-    assert diff_arrays(np.float64([1, 8]), np.float64([1.5, 8]), Tolerance(0.1)).kind == "close"
-    assert diff_arrays(np.float64([1, 8]), np.float64([4, 8]), Tolerance(0.1, share=0.5)).kind == "close"
+
+
+ONE, NUMBERS = np.zeros((2, 3), np.float32), np.float64([1, 8])
+KINDS = [
+    (NUMBERS, np.float64([1.5, 8]), Tolerance(0.1), "close"),
+    (NUMBERS, np.float64([4, 8]), Tolerance(0.1, share=0.5), "close"),
+    (ONE, ONE.astype(np.float64), Tolerance(), "type"),
+    (ONE, ONE.T, Tolerance(), "shape"),
+    (np.int64([7]), np.int64([8]), Tolerance(relative=1), "values"),
+    (np.array(["a"], object), np.array(["b"], object), Tolerance(), "values"),
+    ([ONE, ONE], [ONE, ONE + 1], Tolerance(), "values"),
+    ([ONE], [ONE, ONE], Tolerance(), "shape"),
+]
+
+
+@pytest.mark.parametrize(("first", "other", "tolerance", "kind"), KINDS)
+def test_kinds_of_differences(first, other, tolerance, kind):
+    """Another type or shape is one of its own; integers and texts have no tolerance, lists count by parts."""
+    assert diff_arrays(first, other, tolerance).kind == kind
 
 
 def test_nan_and_infinity_are_equal_to_themselves_only():
@@ -70,17 +86,6 @@ def test_nan_and_infinity_are_equal_to_themselves_only():
     for other in ([1, np.inf, -np.inf, 1], [np.nan, -np.inf, -np.inf, 1], [np.nan, 5, -np.inf, 1]):
         found = diff_arrays(some, np.float32(other), Tolerance(relative=100))
         assert (found.kind, found.share, found.ulp) == ("values", 0.25, None)
-
-
-def test_types_shapes_and_what_is_no_array():
-    """Another type or shape is a difference of its own; integers and texts have no tolerance, lists count by parts."""
-    one = np.zeros((2, 3), np.float32)
-    assert diff_arrays(one, one.astype(np.float64), Tolerance()).actual == "float64"
-    assert diff_arrays(one, one.T, Tolerance()).kind == "shape"
-    assert diff_arrays(np.int64([7]), np.int64([8]), Tolerance(relative=1)).kind == "values"
-    assert diff_arrays(np.array(["a"], object), np.array(["b"], object), Tolerance()).differs
-    assert diff_arrays([one, one], [one, one + 1], Tolerance()).kind == "values"
-    assert diff_arrays([one], [one, one], Tolerance()).kind == "shape"
 
 
 @pytest.mark.parametrize("storage_order", [0, 1])
@@ -168,11 +173,12 @@ def test_two_models_of_the_same_graph():
     assert not unpool.compare(first, second, tolerance=Tolerance(share=1)).differs
 
 
-def recurring(first, second):
-    """A Conv, a pool and a sum, whose inner values have these two names."""
+def recurring(first, second, before="", image="x"):
+    """A Conv, a pool and a sum, whose inner values have these two names, behind other nodes that make `image` of x."""
     return models.model(
         f"""g (float[1, 1, 6, 6] x) => (float[1, 1, 3, 3] y) {{
-            {first} = Conv <pads = [1, 1, 1, 1]> (x, w)
+            {before}
+            {first} = Conv <pads = [1, 1, 1, 1]> ({image}, w)
             {second} = MaxPool <{models.POOL}> ({first})
             y = Add ({second}, one)
         }}""",
@@ -187,27 +193,14 @@ def test_names_that_recur_elsewhere_are_other_values():
     (peer,) = done.reports
     assert kinds(peer) == {"val_1": "equal", "val_2": "equal", "y": "equal"}
     assert not done.differs
-    assert (
-        str(done)
-        .splitlines()[1]
-        .endswith(": the output agrees, bit for bit; all 3 values agree (3 bit for bit); 0 without a counterpart")
-    )
+    said = ": the output agrees, bit for bit; all 3 values agree (3 bit for bit); 0 without a counterpart"
+    assert str(done).splitlines()[1].endswith(said)
 
 
 def test_a_recurring_name_of_another_shape_or_operator_is_no_diff_arrays():
     """One network with more nodes in one of its files: outputs agree, and what has no counterpart is only counted."""
     first = recurring("val_1", "val_2")
-    second = models.model(
-        f"""g (float[1, 1, 6, 6] x) => (float[1, 1, 3, 3] y) {{
-            val_2 = Neg (x)
-            val_1 = Neg (val_2)
-            conv = Conv <pads = [1, 1, 1, 1]> (val_1, w)
-            pool = MaxPool <{models.POOL}> (conv)
-            y = Add (pool, one)
-        }}""",
-        w=models.random(1, 1, 3, 3),
-        one=np.float32([1]),
-    )
+    second = recurring("conv", "pool", before="val_2 = Neg (x) val_1 = Neg (val_2)", image="val_1")
     done = unpool.compare(first, second)
     (peer,) = done.reports
     assert (peer.values, peer.unmatched_count, done.differs) == ((), 3, False)
@@ -344,7 +337,7 @@ def test_given_inputs_and_bodies():
 
 def says(code, *words):
     """The command ends with this code; what it prints, and its one error line."""
-    result = CliRunner().invoke(app, ["compare", *map(str, words)])
+    result = invoke("compare", *words)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result.stdout.splitlines(), result.stderr.splitlines()

@@ -7,13 +7,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import unpool
 from tests.cases import decomposed
 from tests.passes.test_fuse_unpool import PLANAR, planar
 from tests.support import models, networks
-from unpool.cli.app import app
+from tests.support.command import invoke
 from unpool.cli.errors import FINDINGS, OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
 from unpool.runtime.lint.lint import lint
@@ -293,10 +292,6 @@ def test_a_model_that_no_reading_accepts_is_refused():
     """A broken contract is an error, no finding."""
     with pytest.raises(UnpoolError, match="MaxPool-22"):
         lint(pool("kernel_shape = [0]"))
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from typer.testing import CliRunner
 
 import unpool
 from tests import oracle
 from tests.cases import decomposed
 from tests.support import models
-from unpool.cli.app import app
+from tests.support.command import invoke
 from unpool.cli.errors import OK, USAGE
 from unpool.errors import UnsupportedError
 from unpool.graph.dynamic_dims import DimFlow
@@ -372,16 +371,14 @@ def test_the_command_writes_and_reports(tmp_path):
     path, output = tmp_path / "trip.onnx", tmp_path / "lowered.onnx"
     onnx.save(round_trip("side by side, odd sizes"), path)
     before = path.read_bytes()
-    refused = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(path)])
+    refused = invoke("lower", path, "--for", "any", "-o", path)
     assert refused.exit_code == USAGE
-    done = CliRunner().invoke(app, ["lower", str(path), "--for", "openvino", "-o", str(output)])
+    done = invoke("lower", path, "--for", "openvino", "-o", output)
     assert done.exit_code == OK
-    assert (
-        done.stdout.splitlines()[0]
-        == "MaxUnpool->z: MaxUnpool-11 -> positions found again by comparing with the result of MaxPool->y"
-    )
+    said = "MaxUnpool->z: MaxUnpool-11 -> positions found again by comparing with the result of MaxPool->y"
+    assert done.stdout.splitlines()[0] == said
     assert "onnxruntime" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"{output}: 1 change, for OpenVINO")
     assert path.read_bytes() == before
-    told = CliRunner().invoke(app, ["lower", str(path), "--for", "any", "-o", str(output), "--json"])
+    told = invoke("lower", path, "--for", "any", "-o", output, "--json")
     assert json.loads(told.stdout)["changes"][0]["node"] == "MaxUnpool->z"

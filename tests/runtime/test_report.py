@@ -10,11 +10,10 @@ import onnxruntime
 import pytest
 from onnx import parser
 from PIL import Image
-from typer.testing import CliRunner
 
 import unpool
 from tests.support import models
-from unpool.cli.app import app
+from tests.support.command import fails, invoke
 from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
 from unpool.graph.random_inputs import random_feed
@@ -248,13 +247,9 @@ def here(here):
     return here
 
 
-def invoke(*words):
-    return CliRunner().invoke(app, ["report", *words])
-
-
 def test_command_writes_the_page(here):
     """The command says in short what the page says, and where it is."""
-    done = invoke("m.onnx", "-i", "x.npy", "-o", "r.html", "--iterations", "0", "--no-accuracy")
+    done = invoke("report", "m.onnx", "-i", "x.npy", "-o", "r.html", "--iterations", "0", "--no-accuracy")
     assert done.exit_code == OK, done.output
     assert done.stdout.splitlines()[0] == "m.onnx: opset ai.onnx 17"
     assert done.stdout.splitlines()[-1] == "r.html: written"
@@ -277,12 +272,7 @@ def test_command_writes_the_page(here):
 )
 def test_command_refuses_before_it_writes(here, code, words, says):
     """One line says what is wrong, and no file appears."""
-    before = sorted(here.rglob("*"))
-    done = invoke(*words, "--iterations", "0")
-    assert done.exit_code == code, done.output
-    (line,) = done.stderr.splitlines()
-    assert says in line
-    assert sorted(here.rglob("*")) == before
+    fails(code, "report", *words, "--iterations", "0", says=says)
 
 
 def test_missing_input_is_told():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.streams.test_run import IMAGE, TILE, TILES, StoppedError, content, stop_after
+from tests.runtime.streams.test_run import session as session
 from tests.support import models
 from unpool import InferenceSession, images, streams, tiles
 from unpool.errors import FileError, ShapeError, UnpoolError
@@ -25,12 +26,6 @@ CENTRED = """centred (float[n, 2, h, w] x) => (float[n, 2, h, w] y, float[n, 2, 
     y = Sub (x, m)
     half = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (y)
 }"""
-
-
-@pytest.fixture(scope="module")
-def session():
-    """A pool whose windows overlap, so that tiles need a halo."""
-    return InferenceSession(models.halves("c"))
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from tests.runtime.streams.test_resume import session as session
 from tests.runtime.streams.test_run import IMAGE, TILE, StoppedError, content, stop_after
 from tests.support import models
 from tools.campaigns import two_writers
@@ -24,12 +25,6 @@ from unpool.runtime.streams.partial_output import MARK, PartialOutput
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
 X = IMAGE[:, :1]
-
-
-@pytest.fixture(scope="module")
-def session():
-    """Two outputs of the size of the input."""
-    return two_writers.session()
 
 
 def group(place):

@@ -159,6 +159,13 @@ def run_both(body, sizes, tile, *, opset=18, layout="NCHW", **constants):
     return tiles.run(session, {"x": x}, tile, layout=layout)["y"], session.run(None, {"x": x})[0]
 
 
+def refused(text, shape, tile, says, *, feed=None, layout="NCHW", compat="spec", **constants):
+    """The model is refused with these words, for an input of ones."""
+    session = unpool.InferenceSession(models.model(text, opset=18, **constants), threads=1, compat=compat)
+    with pytest.raises(unpool.UnsupportedError, match=says):
+        tiles.run(session, {"x": np.ones(shape, np.float32), **(feed or {})}, tile, layout=layout)
+
+
 def resize(mode, placing, factors, **words):
     """The text of a Resize, and its scales."""
     more = "".join(f", {name} = {value}" for name, value in words.items())
@@ -248,63 +255,57 @@ OF_SIZES = {
 def test_what_a_size_of_the_image_chooses_is_refused(which):
     """Shapes and links of a tile are those of the image, and only what the remainder of its height chose differs."""
     body = f"s = Shape <start = 2, end = 3> (x)  r = Mod (s, two)  {OF_SIZES[which]}"
-    numbers = {"one": np.int64([1]), "two": np.int64([2])}
-    session = unpool.InferenceSession(models.model(f"{PLAIN} {{ {body} }}", opset=18, **numbers), threads=1)
     outer = 1 if "Unsqueeze" in body else 2
+    numbers = {"one": np.int64([1]), "two": np.int64([2])}
+    says = "computes with the size of the image"
+    refused(f"{PLAIN} {{ {body} }}", (outer, outer, 13, 11), (6, 11), says, **numbers)
 
-    with pytest.raises(unpool.UnsupportedError, match="computes with the size of the image"):
-        tiles.run(session, {"x": np.ones((outer, outer, 13, 11), np.float32)}, (6, 11))
 
-
-def test_sizes_of_no_elements_are_refused():
-    """A quotient of sizes that the image has may have the divisor 0 in a tile, here of an odd height."""
-    body = """
-        s = Shape (x)  h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  d = Sub (one, r)
+NUMBERS = {name: np.int64([value]) for name, value in {"zero": 0, "one": 1, "two": 2, "nine": 9}.items()}
+NO_ELEMENTS = {
+    "a quotient of sizes whose divisor is 0 in a tile of an odd height": (
+        """s = Shape (x)  h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  d = Sub (one, r)
         f = Concat <axis = 0> (one, one, d, one)  t = Div (s, f)
-        y = Resize <coordinate_transformation_mode = "half_pixel_symmetric", nearest_mode = "ceil"> (x, , , t)"""
+        y = Resize <coordinate_transformation_mode = "half_pixel_symmetric", nearest_mode = "ceil"> (x, , , t)""",
+        (8, 8), (1, 8), r"makes .* an axis without elements has no factor",
+    ),
+    "a remainder of a size, which is a step in the image and 0 in a tile": (
+        "h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  y = Slice (x, zero, nine, two, r)",
+        (9, 8), (4, 8), r"Slice node .* cannot run on this size",
+    ),
+}  # fmt: skip
 
-    with pytest.raises(unpool.UnsupportedError, match=r"makes .* an axis without elements has no factor"):
-        run_both(body, (8, 8), (1, 8), one=np.int64([1]), two=np.int64([2]))
 
-
-def test_steps_of_no_elements_are_refused():
-    """A remainder of a size is a step in the image, and 0 in a tile."""
-    body = "h = Shape <start = 2, end = 3> (x)  r = Mod (h, two)  y = Slice (x, zero, nine, two, r)"
-    numbers = {name: np.int64([value]) for name, value in {"zero": 0, "two": 2, "nine": 9}.items()}
-
-    with pytest.raises(unpool.UnsupportedError, match=r"Slice node .* cannot run on this size"):
-        run_both(body, (9, 8), (4, 8), **numbers)
+@pytest.mark.parametrize("which", NO_ELEMENTS)
+def test_sizes_and_steps_of_no_elements_are_refused(which):
+    """What the image has, a tile may lack."""
+    body, sizes, tile, says = NO_ELEMENTS[which]
+    used = {name: value for name, value in NUMBERS.items() if name in body}
+    refused(f"{HEAD} {{ {body} }}", (1, 1, *sizes), tile, says, **used)
 
 
 def test_random_numbers_in_a_body_are_refused():
     """No run gives what another gave, so tiles have nothing to agree with."""
-    body = "r = {}RandomNormal <shape = [1, 1, 1, 1]> ()"
-    branches = ", ".join(f"{name} = b () => (float[1, 1, 1, 1] r) {{ {body.format('')} }}" for name in BRANCHES)
-    text = f"q = If <{branches}> (yes)  y = Add (x, q)"
-
-    with pytest.raises(unpool.UnsupportedError, match=r"If node .* computes random numbers"):
-        run_both(text, (8, 8), (4, 4), yes=np.bool_(True))
+    body = "{ r = RandomNormal <shape = [1, 1, 1, 1]> () }"
+    branches = ", ".join(f"{name} = b () => (float[1, 1, 1, 1] r) {body}" for name in BRANCHES)
+    text = f"{HEAD} {{ q = If <{branches}> (yes)  y = Add (x, q) }}"
+    refused(text, (1, 1, 8, 8), (4, 4), r"If node .* computes random numbers", yes=np.bool_(True))
 
 
 @pytest.mark.parametrize("shape", [(11, 4), (13, 1, 4), (1, 13, 11, 4)])
 def test_a_scale_along_the_image_is_refused(shape):
     """LayerNormalization of channels takes scales that have numbers for positions, too."""
     text = "g (float[1, 13, 11, 4] x) => (float[1, 13, 11, 4] y) { y = LayerNormalization (x, scale) }"
-    session = unpool.InferenceSession(models.model(text, opset=18, scale=np.ones(shape, np.float32)), threads=1)
-
-    with pytest.raises(unpool.UnsupportedError, match=r"'scale', which has 1[13] numbers along the image"):
-        tiles.run(session, {"x": np.ones((1, 13, 11, 4), np.float32)}, (5, 5), layout="NHWC")
+    says, scale = r"'scale', which has 1[13] numbers along the image", np.ones(shape, np.float32)
+    refused(text, (1, 13, 11, 4), (5, 5), says, layout="NHWC", scale=scale)
 
 
 def test_a_tile_that_the_model_refuses_is_refused_with_the_reason():
     """A plane of a tile may be smaller than compat="ort" asks of an unpooling, whose error says so."""
-    text = """
+    text = f"""{HEAD} {{
         p, i = MaxPool <kernel_shape = [3, 1]> (x)  s = Shape (x)
-        y = MaxUnpool <kernel_shape = [1, 3]> (p, i, s)"""
-    session = unpool.InferenceSession(models.model(f"{HEAD} {{ {text} }}", opset=18), threads=1, compat="ort")
-
-    with pytest.raises(unpool.UnsupportedError, match=r"not a part of .* elements: MaxUnpool-11 .*"):
-        tiles.run(session, {"x": np.ones((1, 1, 4, 7), np.float32)}, (3, 6))
+        y = MaxUnpool <kernel_shape = [1, 3]> (p, i, s) }}"""
+    refused(text, (1, 1, 4, 7), (3, 6), r"not a part of .* elements: MaxUnpool-11 .*", compat="ort")
 
 
 REFUSALS = {
@@ -355,18 +356,12 @@ def test_what_no_tile_can_agree_on_is_refused(which):
 def test_places_that_another_input_says_are_refused():
     """The tiles are cut before anybody knows the elements of other inputs."""
     text = "g (float[1, 1, h, w] x, int64[1] starts) => (float[1, 1, a, w] y) { y = Slice (x, starts, stops, axes) }"
-    constants = {"stops": np.int64([99]), "axes": np.int64([2])}
-    session = unpool.InferenceSession(models.model(text, opset=18, **constants), threads=1)
-
-    with pytest.raises(unpool.UnsupportedError, match="takes sizes or axes, 'starts', that it computes from elements"):
-        tiles.run(session, {"x": np.ones((1, 1, 8, 8), np.float32), "starts": np.int64([1])}, (4, 4))
+    says = "takes sizes or axes, 'starts', that it computes from elements"
+    ends = {"feed": {"starts": np.int64([1])}, "stops": np.int64([99]), "axes": np.int64([2])}
+    refused(text, (1, 1, 8, 8), (4, 4), says, **ends)
 
 
 def test_a_window_longer_than_the_image_is_refused():
     """A LpPool that fits nowhere has no element by the text, and one in onnxruntime, so tiles cannot agree."""
-    session = unpool.InferenceSession(
-        models.model(f"{HEAD} {{ y = LpPool <kernel_shape = [3, 3], strides = [3, 3]> (x) }}", opset=18), threads=1
-    )
-    x = np.ones((1, 1, 2, 2), np.float32)
-    with pytest.raises(unpool.UnsupportedError, match="longer than the image"):
-        tiles.run(session, {"x": x}, (1, 1))
+    text = f"{HEAD} {{ y = LpPool <kernel_shape = [3, 3], strides = [3, 3]> (x) }}"
+    refused(text, (1, 1, 2, 2), (1, 1), "longer than the image")
