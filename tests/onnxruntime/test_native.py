@@ -297,6 +297,33 @@ def test_weights_are_packed_once_for_batches_of_any_size():
     assert sizes[-1] < sizes[0] + (8 << 20)  # of weights of 8 MiB
 
 
+WITHOUT_MEMORY = """
+import resource, sys, numpy, onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+options.register_custom_ops_library(sys.argv[2])
+session = onnxruntime.InferenceSession(sys.argv[1], options)
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), -1))
+try:
+    session.run(None, {"x": numpy.ones((1, 1024, 1, 1), numpy.float32)})
+except Exception as error:
+    print(error)
+"""
+
+
+@linux
+def test_no_memory_for_packed_weights_is_one_sentence(tmp_path):
+    """The error does not ask for Python, which the process lacks, too."""
+    text = "test (float[n, 1024, h, w] x) => (float[n, 4096, i, v] y) { y = ConvTranspose <strides = [2, 2]> (x, w1) }"
+    onnx.save(model(text, w1=np.ones((1024, 4096, 2, 2), np.float32)), tmp_path / "model.onnx")
+    library = unpool.onnxruntime.get_library_path()
+    command = [sys.executable, "-c", WITHOUT_MEMORY, tmp_path / "model.onnx", library]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "unpool: out of memory: the packed weights take 65 MiB. Free memory, or" in done.stdout
+
+
 def test_kernels_that_python_compiles_are_left_to_it():
     """With UNPOOL_KERNELS=compiled there is no table of kernels that could plan: Python does, as `by_python` here."""
     pytest.importorskip("numba")  # which compiles them

@@ -453,14 +453,17 @@ static Packed *pack(Kernel *kernel, Call *call, Plan *packing) {
     return packed_new(packing, inputs, sizes, parallel_for, call->context, call->message, MESSAGE);
 }
 
-static Shaped *plan_natively(Kernel *kernel, Call *call, const int64_t *key, int64_t count) {
+/* The plan by kernels; NULL if they know none, and with a status if memory runs out. */
+static Shaped *plan_natively(Kernel *kernel, Call *call, const int64_t *key, int64_t count, OrtStatus **status) {
     Plan *packing, *plan = native_plan(&kernel->request, call, key, count, is_alone(), &packing);
     Shaped *shaped = plan == NULL ? NULL : calloc(1, sizeof(Shaped) + count * sizeof *key);
+    if (plan != NULL && shaped == NULL) *status = fail(FAIL, "unpool: out of memory.");
     if (shaped == NULL) return plan_free(packing), plan_free(plan), NULL;
     shaped->plan = plan, shaped->count = count, shaped->uses = 1, shaped->fallbacks = ALL_FALLBACKS;
     memcpy(shaped->key, key, count * sizeof *key);
     if (packing != NULL) {
         shaped->packed = pack(kernel, call, packing);
+        if (shaped->packed == NULL && call->message[0] != 0) *status = fail(FAIL, call->message);
         if (shaped->packed == NULL) return drop(shaped), NULL;
         plan_bind(plan, packed_constants(shaped->packed));
     }
@@ -552,8 +555,8 @@ static OrtStatus *compute_call(Kernel *kernel, Call *call) {
     if (kernel->is_compiled) return compute_compiled(kernel, call);
     count = key_of(kernel, call, key);
     if (count != 0) shaped = find(kernel, key, count);
-    if (count != 0 && shaped == NULL && kernel->request.planner != 0) shaped = plan_natively(kernel, call, key, count);
-    if (shaped != NULL && shaped->plan != NULL) status = run(shaped, call, &is_done);
+    if (count != 0 && shaped == NULL && kernel->request.planner != 0) shaped = plan_natively(kernel, call, key, count, &status);
+    if (status == NULL && shaped != NULL && shaped->plan != NULL) status = run(shaped, call, &is_done);
     if (status == NULL && !is_done && !__atomic_load_n(&kernel->is_described, __ATOMIC_RELAXED))
         status = describe_to_python(kernel);
     if (status == NULL && !is_done) {
