@@ -1,4 +1,4 @@
-"""What `library.c` calls in a process with Python: functions that import the planner for the first node that kernels do
+"""What the library calls in a process with Python: functions that import the planner for the first node that kernels do
 not plan, and one that finds these kernels.
 """
 

@@ -20,7 +20,7 @@ from unpool.operators.unpool_domain import DOMAIN, OPERATORS
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-MAX_PLANS, MAX_INPUTS = 8, 8  # of a node, in library.c
+MAX_PLANS, MAX_INPUTS = 8, 8  # of a node, in node_kernel.h
 _SPILLED_BYTES = 1 << 30  # weights from which on a model is handed over with external data
 
 Shapes = Mapping[str, Sequence[int]]

@@ -1,4 +1,5 @@
 /* The libraries of kernels that unpool is shipped with, for programs without Python. */
+#pragma once
 #include "plan.h"
 
 /* Give a plan the addresses of its kernels; 0, and a sentence, if its library is not there, another one, or not for this

@@ -1,16 +1,15 @@
 #define _GNU_SOURCE
+#include "export.h"
 #include "request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
 __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned short);
 static int64_t count_cores(void) { return GetActiveProcessorCount(0xffff); }
 #else
 #include <unistd.h>
-#define EXPORT __attribute__((visibility("default")))
 #if defined(__linux__)
 #include <sched.h>
 static int64_t count_cores(void) {

@@ -1,4 +1,5 @@
 /* A node and a run of it, as planners read them. */
+#pragma once
 #include "operators.h"
 
 enum { EXACT, COMPAT, INDEX_SPACE, OPSET, TRUST_PLANS, DOMAIN_NAMES, SETTINGS, SETTING = 16 };

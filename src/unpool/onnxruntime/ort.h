@@ -64,6 +64,8 @@ extern int api_number;
 enum { OK, FAIL, INVALID_ARGUMENT, NOT_IMPLEMENTED = 9 }; /* codes of OrtStatus */
 enum Type { ANY, FLOAT = 1, UINT8 = 2, INT8 = 3, INT64 = 7, FLOAT16 = 10, DOUBLE = 11, BFLOAT16 = 16 }; /* onnx.TensorProto */
 
+static inline OrtStatus *fail(int code, const char *message) { return CreateStatus(code, message); }
+
 static inline int release(OrtStatus *status) { /* 1 if the call failed */
     if (status == NULL) return 0;
     ReleaseStatus(status);

@@ -1,4 +1,5 @@
 /* A plan: what one operator computes for one set of shapes, as data. `plans.py` writes plans. */
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,7 +32,7 @@ int64_t plan_kernel_count(const Plan *plan);
 const char *plan_kernel(const Plan *plan, int64_t number);
 int64_t plan_constant_count(const Plan *plan);
 
-/* The inputs that it is for, as `library.c` describes them. */
+/* The inputs that it is for, as `node_run.c` describes them. */
 const int64_t *plan_key(const Plan *plan, int64_t *count);
 int64_t plan_input_count(const Plan *plan);
 int64_t plan_output_count(const Plan *plan);

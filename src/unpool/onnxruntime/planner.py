@@ -1,4 +1,4 @@
-"""Computes the nodes of onnxruntime's sessions: the functions that `library.c` calls.
+"""Computes the nodes of onnxruntime's sessions: the functions that the library calls (`planner.h`).
 
 A node is described once, when its kernel is created, and gets a spec. Every run passes the shapes and the addresses of
 its inputs; the prepared call for them writes to the outputs that onnxruntime allocates. Jobs of kernels run in the
@@ -66,7 +66,7 @@ class _Tensor(ctypes.Structure):
     ]  # fmt: skip
 
 
-_SETTINGS = 6  # of a session, in `library.c`
+_SETTINGS = 6  # of a session, in `node.h`
 _KINDS = AttributeType.INT, AttributeType.INTS, AttributeType.FLOAT, AttributeType.FLOATS, AttributeType.STRING
 _NOT_SET, _OTHER_TYPE = -1, -2  # in place of the count of an attribute
 
@@ -221,7 +221,7 @@ def _inputs(node: Node, call: Any) -> list[AnyArray | None]:
 
 
 def _record(node: Node, inputs: Sequence[AnyArray | None], plan: plans.NodePlan | None) -> PlanRecord:
-    """The inputs of the compiled node, with what `key_of` in library.c writes for them."""
+    """The inputs of the compiled node, with what `key_of` in node_run.c writes for them."""
     is_packed = isinstance(node.spec, (ConvTransposeSpec, ConvSpec))
     kept = [number for number, x in enumerate(inputs) if not (is_packed and (x is None or number in node.constants))]
     key: list[int] = []
