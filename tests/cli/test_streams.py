@@ -95,19 +95,6 @@ def test_a_volume_keeps_its_place_in_space(here):
         assert made.header == whole.header
 
 
-def test_a_volume_of_another_size_has_no_place(here):
-    """A model that changes the size cannot write .nii, in windows or whole."""
-    onnx.save(models.model(
-        "half (float[1, 1, d, h, w] x) => (float[1, 1, a, b, c] y) "
-        "{ y = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (x) }"), "m.onnx")  # fmt: skip
-    nibabel.save(nibabel.Nifti1Image(np.zeros((6, 8, 8), np.int16), np.eye(4)), "v.nii")
-    for words in ((), ("--tile", "4x4x4")):
-        assert (
-            "place of the input's 6x8x8 voxels" in invoke("run", "m.onnx", "-i", "v.nii", "-o", "y.nii", *words).stderr
-        )
-    assert sorted(path.name for path in here.iterdir()) == ["m.onnx", "v.nii"]
-
-
 MANY = """many (float[1, 1, h, w] x, float[1, 1, h, w] z) => (float[1, 1, h, w] sum, float[1, 1, hh, ww] low) {
     sum = Add (x, z)
     low = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (sum)

@@ -342,16 +342,6 @@ def test_weights_in_the_file_of_the_model(tmp_path, writes_file):
     assert_equal(outputs(session), outputs(plain_session(model)), ROUNDING)
 
 
-@pytest.mark.parametrize("has_options", [False, True])
-def test_weights_in_data_files(tmp_path, has_options):
-    """Data files beside the model are read from there, from any working folder."""
-    model = large_model()
-    expected = outputs(plain_session(model))
-    path = models.save_with_external_data(model, tmp_path)
-    options = onnxruntime.SessionOptions() if has_options else None
-    assert_equal(outputs(InferenceSession(path, options)), expected, ROUNDING)
-
-
 def test_a_file_that_is_replaced_while_it_is_loaded(tmp_path, monkeypatch):
     """The session has one of the two models, whole, and not the graph of one with the weights of the other."""
     path = saved(large_model(), tmp_path)

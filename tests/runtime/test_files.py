@@ -136,17 +136,6 @@ def test_a_file_that_vanishes_is_an_error(tmp_path):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("middle", ["before", "meanwhile"])
-def test_a_folder_in_the_way_is_an_error(tmp_path, middle):
-    """A folder of the name of one file leaves all files as they were, also when it comes late."""
-    earlier(tmp_path)
-    if middle == "before":
-        (tmp_path / "b.bin").mkdir()
-    with pytest.raises(WriteError, match=r"b\.bin: "):
-        write_all(tmp_path, meanwhile=lambda _: middle == "before" or (tmp_path / "b.bin").mkdir())
-    assert contents(tmp_path) == {"a.bin": b"old a", "b.bin": None, "c.bin": b"old c"}
-
-
 def test_places_that_are_no_files(tmp_path):
     """A missing folder, a file as a folder, and a name that is too long are named."""
     (tmp_path / "file").write_bytes(b"")

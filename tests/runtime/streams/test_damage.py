@@ -12,7 +12,6 @@ import nibabel
 import numcodecs
 import numpy as np
 import pytest
-import tifffile
 import zarr
 from numcodecs.abc import Codec
 
@@ -246,20 +245,6 @@ def test_objects_and_other_versions_are_unsupported(tmp_path):
     for name, says in (("a.npy", "Python objects"), ("b.npy", r"version \(9, 9\)")):
         with pytest.raises(UnsupportedError, match=says):
             images.open(tmp_path / name)
-
-
-def test_windows_of_tiff_files_have_the_limits_of_whole_ones(tmp_path):
-    """A JPEG that says another size than its tile, and a compression that is not in the list, are refused."""
-    grey = np.zeros((32, 32), np.uint8)
-    tifffile.imwrite(tmp_path / "a.tif", grey, tile=(16, 16), compression="jpeg")
-    content = (tmp_path / "a.tif").read_bytes()
-    at = content.index(b"\xff\xc0")
-    (tmp_path / "a.tif").write_bytes(content[: at + 5] + struct.pack(">HH", 65000, 65000) + content[at + 9 :])
-    with pytest.raises(FileError, match="expected a JPEG of 16x16 pixels, got one of 65000x65000"):
-        images.open(tmp_path / "a.tif")[ALL]
-    tifffile.imwrite(tmp_path / "b.tif", grey, tile=(16, 16), compression="jpeg2000")
-    with pytest.raises(UnsupportedError, match="its compression, JPEG2000"):
-        images.open(tmp_path / "b.tif")
 
 
 def test_a_short_volume_is_refused_when_it_is_opened(tmp_path):
