@@ -48,7 +48,6 @@ def folder(built, tmp_path) -> Path:
 
 
 def level() -> str:
-    """The level of this processor, by LLVM."""
     features = binding.get_host_cpu_features()
     if not binding.get_process_triple().startswith("x86_64"):
         return "aarch64"

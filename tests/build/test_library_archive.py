@@ -42,7 +42,6 @@ def make_wheel(folder, target, operators, kernels, name=None):
 
 
 def make_kernels(folder, target, name):
-    """A library for a target with one function."""
     source, path = folder / "kernels.c", folder / target.file("level")
     source.write_text(KERNELS.replace("NAME", name))
     command = [sys.executable, "-m", "ziglang", "cc", "-target", target.name, "-shared", "-s", *target.link_options]

@@ -32,7 +32,6 @@ def build(*options: str) -> subprocess.CompletedProcess[str]:
     scope="module", params=[pytest.param(name, marks=pytest.mark.slow if name == SLOWEST else ()) for name in TARGETS]
 )
 def compiled(request, tmp_path_factory) -> Path:
-    """A library for a target."""
     folder = tmp_path_factory.mktemp(request.param)
     done = build("--target", request.param, "--output", str(folder))
     assert (done.returncode, done.stderr) == (0, "")  # no warning either

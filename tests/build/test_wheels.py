@@ -52,7 +52,6 @@ def extras_with_numba(clone, hook, **environment):
 
 
 def make(clone, hook, **environment):
-    """What a hook of the build backend makes."""
     done = run(clone, hook, **environment)
     assert done.returncode == 0, done.stderr
     return clone / "made" / done.stdout.splitlines()[-1]
@@ -95,7 +94,6 @@ def test_only_a_wheel_has_libraries(clone, hook):
 
 
 def libraries_in(wheel):
-    """The libraries of a wheel."""
     with ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if name.endswith((".so", ".dylib", ".dll"))}
 
@@ -148,7 +146,6 @@ def test_sources_that_do_not_compile_end_the_build(clone):
 
 
 def change_manifest(clone, **values):
-    """Other entries in the manifest of the libraries."""
     path = clone / "libraries" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 

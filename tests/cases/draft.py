@@ -92,18 +92,8 @@ class Draft:
         assert x is not None
         if self.layout == "NHWC" and x.ndim >= 3:
             x = np.ascontiguousarray(np.moveaxis(x, 1, -1))
-        return Case(
-            name="",
-            rule="",
-            why="",
-            operator=self.operator,
-            inputs=(x, *inputs[1:]),
-            attributes=self.attributes,
-            opset=self.opset,
-            layout=self.layout,
-            compat=self.compat,
-            **more,
-        )
+        more |= {"opset": self.opset, "layout": self.layout, "compat": self.compat}
+        return Case("", "", "", self.operator, (x, *inputs[1:]), self.attributes, **more)
 
 
 def spoil_lists(draft: Draft) -> None:

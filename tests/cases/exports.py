@@ -81,7 +81,6 @@ class ExportCase:
 
 
 def noise(*shape, dtype=torch.float32):
-    """Seeded normal numbers."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(dtype)
 
 
@@ -103,7 +102,6 @@ def round_trip(name, rank, sized, *setting, shape=None, dtype=torch.float32, **o
 
 
 def round_trips():
-    """Pools and unpoolings, static."""
     for rank in (1, 2, 3):
         name = f"{rank}-D"
         yield round_trip(f"{name} round trip", rank, False, 2, shape=(2, 3, *EVEN[:rank]))
@@ -133,7 +131,6 @@ def round_trips():
 
 
 def pools():
-    """Pools alone, with and without indices."""
     settings = {
         "k2": {"kernel_size": 2},
         "k3s2p1": {"kernel_size": 3, "stride": 2, "padding": 1},
@@ -160,7 +157,6 @@ def pools():
 
 
 def transposed_convolutions():
-    """ConvTranspose alone."""
     settings = {
         "k3": {},
         "s2p1, output_padding": {"stride": 2, "padding": 1, "output_padding": 1},
@@ -208,7 +204,6 @@ def dynamic():
 
 
 def whole_networks():
-    """Networks of the field."""
     for name, counts in {"SegNet": (3, 3, 3, 1), "ENet": (3, 2, 2, 3), "U-Net 2-D": (2, 0, 0, 2)}.items():
         network, x = networks.build(name)
         yield ExportCase(name, lambda network=network: network, (x,), *counts, tolerance=1e-4)

@@ -20,7 +20,6 @@ MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def max_pool(rng: Rng) -> Case:
-    """A MaxPool case."""
     draft = Draft("MaxPool", rng)
     rank, attributes = draft.rank, draft.attributes
     kernel = ints(rng, 1, WIDEST[rank], rank)
@@ -166,7 +165,6 @@ def spoil_unpool(
 
 
 def conv_transpose(rng: Rng) -> Case:
-    """A ConvTranspose case."""
     draft = Draft("ConvTranspose", rng)
     rank, attributes = draft.rank, draft.attributes
     kernel = ints(rng, 1, WIDEST[rank], rank)

@@ -29,33 +29,19 @@ ACTIVATIONS = ({}, {"activation": "Relu"}, {"activation": "LeakyRelu", "activati
 
 @dataclass(frozen=True, eq=False)
 class GrowthCase:
-    """One call; all numbers are small integers, so that every order of sums is exact.
+    """One call; all numbers are small integers, so that every order of sums is exact."""
 
-    Attributes:
-        name: the whole call in one line.
-        tiled: whether the kernel of phases computes it, or that of rows.
-        inputs: X, W and B.
-        attributes: of ConvTranspose.
-        ending: layout and activation.
-        panel_bytes: of the input that the kernel of phases, or Winograd's, lays out at once.
-        result_bytes: of results that it keeps before it stores them.
-        gap: elements in front of x and y in their memory.
-        line: number of the line and of the shape of tiles that the kernel of phases takes; -1 for its own choice.
-        by_winograd: whether Winograd's kernel computes it.
-        apart: share of its tiles that are computed apart.
-    """
-
-    name: str
-    tiled: bool
-    inputs: tuple[np.ndarray, np.ndarray, np.ndarray]
-    attributes: dict[str, Any]
-    ending: dict[str, Any]
-    panel_bytes: int
-    result_bytes: int
-    gap: int
-    line: int = -1
-    by_winograd: bool = False
-    apart: float = 0
+    name: str  # the whole call in one line
+    tiled: bool  # whether the kernel of phases computes it, or that of rows
+    inputs: tuple[np.ndarray, np.ndarray, np.ndarray]  # X, W and B
+    attributes: dict[str, Any]  # of ConvTranspose
+    ending: dict[str, Any]  # layout and activation
+    panel_bytes: int  # of the input that the kernel of phases, or Winograd's, lays out at once
+    result_bytes: int  # of results that it keeps before it stores them
+    gap: int  # elements in front of x and y in their memory
+    line: int = -1  # number of the line, and of the tiles, that the kernel of phases takes; -1 for its own choice
+    by_winograd: bool = False  # whether Winograd's kernel computes it
+    apart: float = 0  # share of its tiles that are computed apart
 
     def algorithms(self, work: ConvTransposeProblem) -> tuple[str, ...]:
         """The algorithms that are tried; not Winograd's where it has no tiles for the axes."""
@@ -99,17 +85,8 @@ def conv_transpose_case(number: int) -> GrowthCase:
     ending = {"layout": "NHWC"} | ACTIVATIONS[number // 3 % 3] if number % 3 == 0 else {}
     name += f" {ending}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
-    return GrowthCase(
-        name,
-        tiled,
-        (x, w, b),
-        attributes,
-        ending,
-        panel_bytes,
-        result_bytes,
-        int(rng.integers(0, 64)),
-        number // 2 % 16 - 1,
-    )
+    gap, line = int(rng.integers(0, 64)), number // 2 % 16 - 1
+    return GrowthCase(name, tiled, (x, w, b), attributes, ending, panel_bytes, result_bytes, gap, line)
 
 
 WINDOWS = (
@@ -145,20 +122,9 @@ def winograd_case(number: int) -> GrowthCase:
     b = rng.integers(-3, 4, maps * group).astype(kind)
     name = f"winograd {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
-    gap = int(rng.integers(0, 64))
-    ending = ACTIVATIONS[number % 3]
-    return GrowthCase(
-        name,
-        True,
-        (x, w, b),
-        attributes,
-        ending,
-        panel_bytes,
-        result_bytes,
-        gap,
-        by_winograd=True,
-        apart=number % 2 / 3,
-    )
+    memory = panel_bytes, result_bytes, int(rng.integers(0, 64))
+    how = {"by_winograd": True, "apart": number % 2 / 3}
+    return GrowthCase(name, True, (x, w, b), attributes, ACTIVATIONS[number % 3], *memory, **how)
 
 
 def reference(case: GrowthCase) -> np.ndarray:

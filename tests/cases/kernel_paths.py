@@ -14,20 +14,13 @@ from tests.cases import kernel_tiles as tile_cases
 
 
 class KernelPath(NamedTuple):
-    """A way to compute a call.
+    """A way to compute a call."""
 
-    Attributes:
-        case_of: the case of a number.
-        difference: what is wrong with a case on so many threads; None if nothing is.
-        numbers: of the cases.
-    """
-
-    case_of: Callable[[int], Any]
-    difference: Callable[[Any, int], str | None]
-    numbers: range
+    case_of: Callable[[int], Any]  # the case of a number
+    difference: Callable[[Any, int], str | None]  # what is wrong with a case on so many threads; None if nothing is
+    numbers: range  # of the cases
 
     def cases(self) -> list[Any]:
-        """All of them."""
         return [self.case_of(number) for number in self.numbers]
 
     def differences(self) -> list[str]:

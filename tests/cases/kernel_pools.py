@@ -80,37 +80,20 @@ SAMPLE_KERNELS = ROLLING_KERNELS[:2] + tuple(
 
 @dataclass(frozen=True, eq=False)
 class PoolCase:
-    """One call.
+    """One call."""
 
-    Attributes:
-        name: the whole call in one line.
-        kernel: that computes it.
-        x: (N, C, D1..Dk), or (N, D1..Dk, C).
-        attributes: of MaxPool.
-        layout: NCHW or NHWC.
-        strip_bytes: how much of a plane the separable kernel keeps at once.
-        gaps: elements in front of x, y and the indices in their memory.
-        nan_last: whether the last NaN of a window is found.
-    """
-
-    name: str
-    kernel: Kernel
-    x: np.ndarray
-    attributes: dict[str, Any]
-    layout: str
-    strip_bytes: int
-    gaps: tuple[int, int, int]
-    nan_last: bool = False
+    name: str  # the whole call in one line
+    kernel: Kernel  # that computes it
+    x: np.ndarray  # (N, C, D1..Dk), or (N, D1..Dk, C)
+    attributes: dict[str, Any]  # of MaxPool
+    layout: str  # NCHW or NHWC
+    strip_bytes: int  # how much of a plane the separable kernel keeps at once
+    gaps: tuple[int, int, int]  # elements in front of x, y and the indices in their memory
+    nan_last: bool = False  # whether the last NaN of a window is found
 
 
 def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WIDEST_LANES) -> PoolCase:
-    """A case for one kernel after the other, then for all of them again with the last NaN of a window.
-
-    Args:
-        number: seeds everything else.
-        kernels: to choose from.
-        widest: most elements along the lanes.
-    """
+    """A case for one kernel after the other, then for all of them again with the last NaN of a window; seeded."""
     rng = np.random.default_rng(number)
     place = number % len(kernels)
     kernel = kernels[place]
@@ -220,7 +203,6 @@ def sources(x: np.ndarray, axes: Sequence[Pooled], *, nan_last: bool) -> np.ndar
 
 
 def bits_of(x: np.ndarray) -> np.ndarray:
-    """The elements as integers."""
     return x.view(f"u{x.dtype.itemsize}")
 
 

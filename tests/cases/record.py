@@ -25,34 +25,21 @@ ARRAY = re.compile(r"((?:u?int|b?float)\d+ )?(?:([\dx]+):)?(.*)")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A call and what the contract says about it.
+    """A call and what the contract says about it."""
 
-    Attributes:
-        name: unique; the rule, then what is special.
-        rule: number of the rule in the contract, "3.2".
-        why: the fact that the case defends.
-        operator: ONNX name.
-        inputs: in ONNX order; None is an optional input left out.
-        attributes: ONNX attributes as Python values.
-        expected: outputs in ONNX order; None: refused.
-        outputs: how many outputs are asked for.
-        opset: version of the operator set, or None for the newest meaning.
-        tolerance: relative; 0 asks for equality.
-    """
-
-    name: str
-    rule: str
-    why: str
-    operator: str
-    inputs: Arrays
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    expected: tuple[np.ndarray, ...] | None = None
-    outputs: int = 1
-    opset: int | None = None
+    name: str  # unique; the rule, then what is special
+    rule: str  # number of the rule in the contract, "3.2"
+    why: str  # the fact that the case defends
+    operator: str  # ONNX name
+    inputs: Arrays  # in ONNX order; None is an optional input left out
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # ONNX attributes as Python values
+    expected: tuple[np.ndarray, ...] | None = None  # outputs in ONNX order; None: refused
+    outputs: int = 1  # how many outputs are asked for
+    opset: int | None = None  # version of the operator set, or None for the newest meaning
     layout: str = "NCHW"
     compat: str = "spec"
     index_space: str = "auto"
-    tolerance: float = 0.0
+    tolerance: float = 0.0  # relative; 0 asks for equality
 
 
 def read_cases(path: Path) -> list[Case]:

@@ -19,10 +19,8 @@ def hard_values(name: str) -> np.ndarray:
 
 
 def values(name: str, count: int, seed: int = 0) -> np.ndarray:
-    """Hard values in random order."""
     return np.random.default_rng(seed).choice(hard_values(name), count)
 
 
 def same(got: np.ndarray, expected: np.ndarray) -> None:
-    """Equal by bits."""
     assert got.tobytes() == expected.tobytes(), f"{got}\nfor\n{expected}"

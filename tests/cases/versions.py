@@ -98,18 +98,10 @@ def make(
     kind = types[number % len(types)] if kind is None else kind
     x, *rest = inputs_of(operator, kind, attributes.get("group", 1), number)
     assert x is not None
-    return Case(
-        name=f"{name_of(row)} {number}: {kind} {attributes} outputs={outputs}",
-        rule="5",
-        why="every version",
-        operator=operator,
-        inputs=(in_layout(x, layout), *rest),
-        attributes=attributes,
-        outputs=outputs,
-        opset=version,
-        layout=layout,
-        tolerance=TOLERANCE.get(kind.name, 0.0) if operator == "ConvTranspose" else 0.0,
-    )
+    name = f"{name_of(row)} {number}: {kind} {attributes} outputs={outputs}"
+    tolerance = TOLERANCE.get(kind.name, 0.0) if operator == "ConvTranspose" else 0.0
+    inputs, more = (in_layout(x, layout), *rest), {"opset": version, "layout": layout, "tolerance": tolerance}
+    return Case(name, "5", "every version", operator, inputs, attributes, outputs=outputs, **more)
 
 
 def own_choices(row: Row) -> dict[str, tuple[Any, ...]]:
@@ -134,7 +126,6 @@ def combinations(row: Row) -> Iterator[Case]:
 
 
 def base(row: Row) -> dict[str, Any]:
-    """The attributes that are required."""
     return {} if row[0] == "ConvTranspose" else {"kernel_shape": [3, 2]}
 
 

@@ -38,15 +38,7 @@ def run_dask(case: Case, random: np.random.Generator, **more) -> Outputs:
 
 
 def check(seed: int, chunk_seed: int) -> str:
-    """Check one case; what became of it.
-
-    Args:
-        seed: of the case.
-        chunk_seed: of the chunks.
-
-    Returns:
-        "equal", "refused" as the oracle says, or "open", where only the whole of the indices could decide.
-    """
+    """What a case is: "equal", "refused" as by the oracle, or "open", if only all of the indices could decide."""
     case, expected = judged(seed)
     message, got = "", ()
     try:

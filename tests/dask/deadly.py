@@ -11,19 +11,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Deadly:
-    """An array; so many processes that read the element `place` of the last two axes are killed by it.
+    """An array; so many processes that read the element `place` of the last two axes are killed by it."""
 
-    Attributes:
-        array: that is read.
-        place: row and column.
-        deaths: the empty folder in which they are counted.
-        most: how many there are.
-    """
-
-    array: np.ndarray
-    place: tuple[int, int]
-    deaths: Path
-    most: int
+    array: np.ndarray  # that is read
+    place: tuple[int, int]  # row and column
+    deaths: Path  # the empty folder in which they are counted
+    most: int  # how many there are
 
     @property
     def shape(self):

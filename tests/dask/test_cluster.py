@@ -77,7 +77,6 @@ def test_a_killed_worker_loses_nothing(client, session, image, tmp_path):
     deadly = Deadly(image, (20, 30), tmp_path / "deaths", most=1)
     made = unpool.map_tiles(session, deadly, (8, 8), client=client, to=tmp_path / "out.zarr")
     again = zarr.open_group(tmp_path / "out.zarr", mode="r")
-
     assert len(list((tmp_path / "deaths").iterdir())) == 1
     assert sorted(made) == ["places", "sizes", "y"]
     assert again.attrs["unpool_finished"]
@@ -94,14 +93,11 @@ def test_any_array_is_cut_where_it_can_be_read(client, session, image, tmp_path,
     if kind == "zarr":
         array = zarr.create_array(tmp_path / "in.zarr", data=image, chunks=(1, 1, 16, 16))
     made = unpool.map_tiles(session, {"x": array}, (20, 30), client=client, to=tmp_path / "y.zarr", outputs=["y"])
-
     assert zarr.open_array(tmp_path / "y.zarr", mode="r").attrs["unpool_finished"]
     require_equal(made, session, image)
 
 
 class Flickering(Deadly):
-    """Storage that fails."""
-
     def __getitem__(self, slices):
         raise OSError("no such host")
 
@@ -133,7 +129,6 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
     given = {"feed": image, "tile": (8, 8), "client": client, "to": "free", "outputs": ["y"], **change}
     with pytest.raises(error, match=says):
         unpool.map_tiles(session, given.pop("feed"), given.pop("tile"), **given)
-
     assert not (tmp_path / "free").exists()
 
 
@@ -181,7 +176,6 @@ def test_the_command_runs_tiles_on_a_cluster(here, client, session, image):
     for source, target, more in (("x.npy", "y.zarr", ("--output-name", "y")), ("x.zarr", "all.zarr", ())):
         done = invoke("-i", source, "-o", target, *more, *words)
         assert done.exit_code == 0, done.output
-
     require_equal({"y": zarr.open_array("y.zarr", mode="r")}, session, image)
     require_equal(zarr.open_group("all.zarr", mode="r"), session, image)
 
@@ -224,7 +218,6 @@ def test_workers_end_for_one_tile_only_so_often(client, session, image, tmp_path
     deadly = Deadly(image, (0, 51), tmp_path / "deaths", most=9)
     with pytest.raises(unpool.UnpoolError, match=r"1 workers died while they ran tile \d at \[0, \d\]"):
         unpool.map_tiles(session, deadly, (40, 12), client=client, to=tmp_path / "out.zarr", outputs=["y"])
-
     assert not zarr.open_array(tmp_path / "out.zarr", mode="r").attrs["unpool_finished"]
     assert (
         client.submit(len, client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.worker_plugins)).result() < 9

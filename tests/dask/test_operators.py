@@ -52,7 +52,6 @@ def test_a_pool_is_undone_chunk_by_chunk(pool, chunk_seed):
     back = max_unpool(y, indices, pool.x.shape, **pool.window, index_space="output", local=True)
     whole = unpool.max_pool(pool.x, **pool.window, return_indices=True)
     expected = unpool.max_unpool(*whole, pool.x.shape, **pool.window, index_space="output")
-
     assert back.compute().tobytes() == expected.tobytes()
 
 
@@ -63,7 +62,6 @@ def test_indices_may_lead_to_other_chunks(seed):
     x = random.random((2, 3, 4, 5), np.float32)
     indices = random.integers(0, 2 * 3 * 8 * 10, x.shape)
     y = max_unpool(lazily(x, random), lazily(indices, random), **TILES)
-
     assert np.array_equal(y.compute(), unpool.max_unpool(x, indices, **TILES))
 
 
@@ -99,7 +97,6 @@ def test_nothing_is_computed_before_it_is_asked_for():
     y, indices = max_pool(x, **TILES, return_indices=True)
     back = max_unpool(y, indices, **TILES)
     grown = conv_transpose(back, np.ones((3, 2, 2, 2), np.float32), strides=2)
-
     assert (y.chunks, indices.dtype) == (((1, 1), (3,), (3, 1), (3,)), np.int64)
     assert (grown.shape, grown.dtype, grown._meta.dtype) == ((2, 2, 16, 12), np.float32, np.float32)
     assert conv_transpose(back, np.ones((3, 2, 2, 2), np.float32), strides=2).name == grown.name
@@ -116,7 +113,6 @@ def test_a_task_takes_one_thread(monkeypatch):
         monkeypatch.setattr(unpool.functional, name, spy)
     y, indices = max_pool(da.ones((1, 1, 4, 4), dtype=np.float32), **TILES, return_indices=True)
     conv_transpose(max_unpool(y, indices, **TILES), np.ones((1, 1, 2, 2), np.float32)).compute()
-
     assert seen == [1, 1, 1]
 
 
@@ -125,7 +121,6 @@ def test_weights_may_be_dask_arrays():
     random = np.random.default_rng(0)
     x, w, b = (random.integers(-4, 5, shape).astype(np.float32) for shape in ((1, 4, 6), (4, 2, 3), (4,)))
     lazy = [da.from_array(array, (1, 2, 2)[: array.ndim]) for array in (x, w, b)]
-
     assert np.array_equal(conv_transpose(*lazy, group=2).compute(), unpool.conv_transpose(x, w, b, group=2))
 
 

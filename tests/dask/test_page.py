@@ -105,7 +105,6 @@ def test_commands_by_hand(here):
             small = ["32x32" if re.fullmatch(r"\d+x\d+", word) else word for word in words[1:]]
             done = CliRunner().invoke(app, small)
             assert done.exit_code == 0, done.output
-
     for folder in (".", "pod"):
         assert np.array_equal(zarr.open_array(f"{folder}/logits.zarr", mode="r")[...], here)
     assert np.array_equal(tifffile.imread("mask.tif"), here.argmax(1)[0])
@@ -128,7 +127,6 @@ def test_the_script_for_slurm(here, monkeypatch):
     sys.modules["dask_jobqueue"].SLURMCluster = Jobs
     words = command("python slurm.py")
     runpy.run_path(str(EXAMPLES / words[1]))["main"](*words[2:-1], "1")
-
     assert np.array_equal(zarr.open_array("logits.zarr", mode="r")[...], here)
 
 
@@ -137,7 +135,6 @@ def test_the_resource_for_kubernetes():
     found = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())
     worker, scheduler = (found["spec"][part]["spec"] for part in ("worker", "scheduler"))
     service = found["spec"]["scheduler"]["service"]
-
     assert (found["apiVersion"], found["kind"]) == ("kubernetes.dask.org/v1", "DaskCluster")
     assert service["selector"]["dask.org/cluster-name"] == found["metadata"]["name"] == "unpool"
     ports = {port["name"]: port["containerPort"] for port in scheduler["containers"][0]["ports"]}
@@ -157,7 +154,6 @@ def test_the_simulation_keeps_to_its_model(tmp_path, capsys, monkeypatch):
     run = scaling["Run"](size=9000, tile=512)
     alone = scaling["limits"](run, 1)["workers"]
     scaling["main"]()
-
     assert abs(scaling["simulated"](run, 1) / alone - 1) < 0.1
     for workers in (10, 1000):
         limits = scaling["limits"](run, workers)

@@ -51,13 +51,11 @@ def here(here):
 
 @pytest.fixture
 def session(here):
-    """The session of the model."""
     return unpool.InferenceSession("net.onnx")
 
 
 @pytest.fixture
 def image(here):
-    """The image, in storage that a worker reads."""
     return zarr.open_array("x.zarr", mode="r")
 
 
@@ -73,7 +71,6 @@ def interrupt(session, image, client, to, after=4, **words):
 
 
 def set_memory_limit(client, size):
-    """Give each worker another memory limit."""
     client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", size))
 
 
@@ -97,7 +94,6 @@ def test_an_interrupted_run_is_resumed(client, session, image, to, words):
     made = unpool.map_tiles(
         session, image, (8, 10), client=client, to=to, resume=True, on_progress=seen.append, **words
     )
-
     assert seen[-1].resumed >= 4
     assert len(seen) == 1 + seen[-1].tiles - seen[-1].resumed
     assert seen[-1].done == seen[-1].tiles == TILES
@@ -224,7 +220,6 @@ def test_the_command_writes_masks_and_resumes(client, session, image, here):
     refused = CliRunner().invoke(app, ["run", *on_cluster, "-o", "mask.zarr"])
     resumed = CliRunner().invoke(app, ["run", *on_cluster, "-o", "mask.zarr", "--resume"])
     one = CliRunner().invoke(app, ["run", *words, "-o", "one.zarr"])
-
     assert (refused.exit_code, "is left from an interrupted run" in refused.stderr) == (3, True)
     assert (resumed.exit_code, one.exit_code) == (0, 0), resumed.output
     assert f"{TILES} tiles (" in resumed.stdout

@@ -46,7 +46,6 @@ def test_every_kernel(tmp_path):
 def test_large_tensors_have_places_of_64_bits(tmp_path):
     """Beyond 2**31 elements no kernel adds a place of 32 bits to a pointer; 16-bit floats meet on matrix units."""
     kernels = compiled(tmp_path, "wide")
-
     names = {each["kernel"] for each in kernels}
     assert names >= {"pool_windows", "unpool_cells", "gather_windows", "copy_owned", "sum_planes", *DENSE}
     assert {each["kernel"]: each["offsets"] for each in kernels if each["offsets"] != ["i64"]} == {}

@@ -48,7 +48,6 @@ def test_gradients(rank, groups, dtype, is_last):
     if is_last and rank in FORMATS:
         x, grad = (each.to(memory_format=FORMATS[rank]) for each in (x, grad))
     setting = ConvSettings((stride,) * rank, (padding,) * rank, (dilation,) * rank, group)
-
     assert torch.equal(input_gradient(grad, w, tuple(x.shape[2:]), setting), by_x.to(dtype))
     assert torch.equal(weight_gradient(x, grad, tuple(w.shape[2:]), setting), by_w.to(dtype))
 
@@ -57,7 +56,6 @@ def test_positions_in_parts():
     """Where positions are cut into parts, the sums of all parts are added, also those of a part that is not full."""
     x, grad = integers(1, 1, 9000), integers(1, 1, 9000)
     found = weight_gradient(x, grad, (1,), ConvSettings((1,), (0,), (1,), 1))
-
     assert split_positions(9, 1, 256) == (2, 5)
     assert found.item() == (x.double() * grad.double()).sum().item()
 
@@ -67,7 +65,6 @@ def test_infinite_weights_meet_no_padding():
     w = torch.ones(8, 8, 2, device=DEVICE)
     w[..., 0] = float("inf")
     found = input_gradient(torch.ones(1, 8, 2, device=DEVICE), w, (2,), ConvSettings((1,), (1,), (1,), 1))
-
     assert found[0, 0].tolist() == [8.0, float("inf")]
 
 
@@ -80,7 +77,6 @@ def test_derivatives_of_derivatives():
         first = torch.autograd.grad(y.pow(3).sum(), inputs, create_graph=True)
         second = torch.autograd.grad(sum(each.square().sum() for each in first), inputs)
         found.append((*first, *second))
-
     assert all(torch.equal(mine, other) for mine, other in zip(*found, strict=True))
 
 
@@ -93,6 +89,5 @@ def test_gradients_are_traced():
         settings = [2, 2], [0, 0], [0, 0], 1, [1, 1]
         by_x = operators.conv_transpose_input_gradient(grad, w, [4, 4], *settings)
         by_w = operators.conv_transpose_weight_gradient(x, grad, [2, 2], *settings)
-
     assert (by_x.shape, by_w.shape, by_x.device.type) == (x.shape, w.shape, "cuda")
     assert by_x.is_contiguous(memory_format=torch.channels_last)

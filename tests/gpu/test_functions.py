@@ -21,7 +21,6 @@ def test_indices_are_renumbered_on_the_device():
     planes = np.array([[[0, 3, -1], [5, 2, 4]], [[1, -1, 0], [5, 5, 3]]])
     on_device = torch.from_numpy(planes).to(DEVICE)
     whole = unpool.to_onnx_indices(on_device, [6])
-
     assert whole.device.type == DEVICE
     assert np.array_equal(whole.cpu().numpy(), unpool.to_onnx_indices(planes, [6]))
     assert torch.equal(unpool.to_torch_indices(whole, [6]), on_device)
@@ -35,7 +34,6 @@ def test_indices_outside_their_plane_are_told_later(name, bad):
     indices = torch.tensor([[[0, bad]], [[6, 7]]] if name == "to_torch_indices" else [[[0, bad]]], device=DEVICE)
     with pytest.raises(IndicesError) as expected:
         getattr(unpool, name)(indices.cpu().numpy(), [6])
-
     assert getattr(unpool, name)(indices, [6])[0, 0].tolist() == [0, -1]
     with pytest.raises(IndicesError) as caught:
         unpool.raise_pending()
@@ -59,7 +57,6 @@ def test_prepared_weights(monkeypatch):
     prepared = unpool.prepare_conv_transpose(w, strides=2, group=2)
     w.zero_()
     monkeypatch.setattr("unpool.execute.gpu.conv_kernels.packer", lambda *_: None)  # a second packing would fail
-
     assert torch.equal(prepared(x[..., :2], b)[..., :4], expected[..., :4])
     assert torch.equal(prepared(x[..., :1], b)[..., :2], expected[..., :2])
 
@@ -84,7 +81,6 @@ def test_a_known_call_still_checks_what_a_key_cannot():
     pool = {"kernel_shape": [2], "strides": [2]}
     y = unpool.max_pool(x, **pool)
     unpool.max_unpool(y, torch.zeros(1, 1, 2, dtype=torch.int64, device=DEVICE), **pool)
-
     with pytest.raises(UnpoolError, match="threads is None or an int"):
         unpool.max_pool(x, **pool, threads=0)
     with pytest.raises(UnpoolError, match="out for Y needs shape"):

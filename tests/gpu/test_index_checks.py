@@ -27,7 +27,6 @@ def test_errors_come_in_the_order_of_the_calls():
     """Each is raised once, the first one first, and what was right is passed over."""
     for number in (0, 1, 0, 2):
         put(number)
-
     for number in (1, 2):
         with pytest.raises(IndicesError, match=rf"^{number}$"):
             index_checks.raise_pending()
@@ -39,7 +38,6 @@ def test_an_error_that_many_calls_follow_is_not_lost(monkeypatch):
     monkeypatch.setattr(index_checks, "_MAX_PENDING", 3)
     for number in (7, 0, 0):
         put(number)
-
     with pytest.raises(IndicesError, match=r"^7$"):
         put(0)
     assert len(index_checks._pending) == 3
@@ -64,5 +62,4 @@ def test_threads_share_the_errors():
         thread.start()
     for thread in threads:
         thread.join(60)
-
     assert sorted(raised) == list(range(1, count + 1))

@@ -73,7 +73,6 @@ def test_launches_pass_addresses():
     launcher = Launcher(kernel, 2, SIZE, "meta", floats=(0,))
     for _ in range(3):
         launcher(x, y, True)
-
     ((first, second, *others),) = kernel.compiled
     assert (first.dtype, second.dtype) == (torch.float32, torch.int16)
     assert others == [True, SIZE, "meta"]
@@ -110,7 +109,6 @@ def test_triton_launches_what_the_driver_does_not_confirm(monkeypatch, sizes, me
     driver, kernel, x = Driver(sizes), Kernel(**metadata), torch.zeros(8)
     monkeypatch.setattr(launch, "cuda_driver", lambda: driver)
     Launcher(kernel, 2, SIZE, "meta")(x, False)
-
     assert driver.launched == []
     assert kernel.started == [((2, 1, 1), x.data_ptr(), False, SIZE, "meta")]
 
@@ -122,7 +120,6 @@ def test_triton_launches_where_the_driver_fails(monkeypatch):
     launcher = Launcher(kernel, 2, SIZE, "meta")
     launcher(x, True)
     launcher(x, True)
-
     assert len(kernel.started) == 1
     assert len(driver.launched) == 2
 
@@ -139,7 +136,6 @@ def test_alignment_is_compiled_for():
     launcher = Launcher(kernel, 1, SIZE, "meta")
     for start in (0, 1, 4, 5, 0):
         launcher(x[start:])
-
     assert len(kernel.compiled) == 2
     assert len(kernel.started) == 5
 
@@ -148,5 +144,4 @@ def test_nothing_is_launched_for_nothing():
     """Without programs, no kernel is compiled."""
     kernel = Kernel()
     Launcher(kernel, 0, SIZE, "meta")(torch.zeros(0))
-
     assert not kernel.compiled

@@ -19,7 +19,6 @@ class NothingWaits(TorchDispatchMode):
     """Refuses operators that wait, and copies from the device to the host."""
 
     def __torch_dispatch__(self, operator, types, arguments=(), named=None):
-        """The operator, unless it waits."""
         name = operator.overloadpacket.__name__
         assert name not in WAITING, f"{name} waits for the device"
         assert not (name == "_to_copy" and torch.device((named or {}).get("device") or DEVICE).type != DEVICE)
@@ -34,7 +33,6 @@ def on_gpu():
 
 
 def step():
-    """Every operator, with its gradients."""
     x = torch.rand(1, 8, 4, 4, device=DEVICE, requires_grad=True)
     w = torch.rand(8, 8, 2, 2, device=DEVICE, requires_grad=True)
     y, indices = ours.max_pool2d(x, 2, return_indices=True)
@@ -43,7 +41,6 @@ def step():
 
 
 def calls():
-    """Every public function."""
     x = torch.rand(1, 2, 4, device=DEVICE)
     y, indices = unpool.max_pool(x, kernel_shape=[2], strides=[2], return_indices=True)
     whole = unpool.to_onnx_indices(unpool.to_torch_indices(indices, [4]), [4])
@@ -81,6 +78,5 @@ def test_no_event_is_asked_while_a_graph_is_captured(monkeypatch):
     earlier = index_checks._PendingCheck(torch.zeros(1), Event(), lambda _: None)
     monkeypatch.setattr(index_checks, "_pending", deque([earlier]))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-
     index_checks.raise_known()
     assert list(index_checks._pending) == [earlier]

@@ -46,7 +46,6 @@ def test_a_graph_is_captured_and_replayed():
         y = step()
     x.copy_(torch.randn_like(x))
     graph.replay()
-
     assert torch.equal(y, step())
 
 
@@ -74,7 +73,6 @@ def test_autocast():
     ours.accelerate(model)
     with torch.autocast("cuda", torch.float16):
         y = model(x)
-
     assert y.dtype == torch.float16
     torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2)
 
@@ -86,14 +84,12 @@ def test_a_stream_of_the_caller():
     with torch.cuda.stream(stream):
         y = ours.max_pool2d(x, 2)
     stream.synchronize()
-
     assert torch.equal(y, theirs.max_pool2d(x, 2))
 
 
 def test_wrong_indices_are_told_now_or_later():
     """Nothing waits unless it is asked to, the result is NaN, and the error is the same."""
     x, indices = torch.ones(1, 1, 2, 2, device="cuda"), torch.full((1, 1, 2, 2), 99, device="cuda")
-
     assert unpool.max_unpool(x, indices, kernel_shape=[2, 2], strides=[2, 2]).isnan().all()
     with pytest.raises(IndicesError, match=r"from 0 to 15, got another at \[0, 0, 0, 0\]"):
         unpool.raise_pending()
@@ -106,7 +102,6 @@ def test_arrays_of_cupy():
     cupy = pytest.importorskip("cupy", reason="CuPy is no dependency; its arrays are taken where it is installed")
     x = cupy.random.rand(1, 2, 8, 8).astype(cupy.float32)
     y = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
-
     assert isinstance(y, cupy.ndarray)
     assert (y == x.reshape(1, 2, 4, 2, 4, 2).max((3, 5))).all()
 

@@ -47,7 +47,6 @@ def both(tensors, settings, layout="NCHW"):
 def test_sums(case, kind):
     """All positions of all phases, up to the edges of y."""
     y, expected = both(*arguments(case, kind))
-
     assert y.shape == expected.shape
     assert (y.double() - expected).abs().max() <= TOLERANCE[kind] * expected.abs().max()
 
@@ -56,7 +55,6 @@ def test_channels_last():
     """X is read, and y written, in this order of memory."""
     (x, *others), settings = arguments("16 maps", "float32")
     y, expected = both((x.movedim(1, -1).contiguous(), *others), settings, "NHWC")
-
     torch.testing.assert_close(y.movedim(-1, 1).double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -66,5 +64,4 @@ def test_infinite_weights(case):
     (x, w, b), settings = arguments(case, "float32")
     w[0, 0].view(-1)[0] = float("inf")
     y, expected = both((x, w, b), settings)
-
     assert torch.equal(y.isfinite(), expected.isfinite())

@@ -43,7 +43,6 @@ def test_pools_and_their_gradients(size, stride, padding, dilation, memory_forma
     window = (size, stride, padding, dilation)
     y, indices = ours.max_pool2d(x, *window, return_indices=True)
     expected, places = theirs.max_pool2d(x, *window, return_indices=True)
-
     assert torch.equal(y, expected)
     assert torch.equal(indices, places)
     assert y.stride() == expected.stride()
@@ -61,7 +60,6 @@ def test_unpooling_and_its_gradients():
         large = module.max_unpool2d(y * y, indices, 2)
         (first,) = torch.autograd.grad((large * large).sum(), y, create_graph=True)
         results.append((large, first, *torch.autograd.grad(first.sum(), y)))
-
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
@@ -69,7 +67,6 @@ def test_the_last_of_equal_indices_wins():
     """Wherever indices point, the element that is last in row-major order stays; equal ones add their gradients."""
     x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]], device=DEVICE)
     indices = torch.tensor([[[6, 0, 6, 0]]], device=DEVICE)
-
     assert gpu_gradients.max_unpool(x, indices, (8,)).flatten().tolist() == [4, 0, 0, 0, 0, 0, 3, 0]
     assert gpu_gradients.max_pool_backward(x, indices, (8,)).flatten().tolist() == [6, 0, 0, 0, 0, 0, 4, 0]
     assert gpu_gradients.max_unpool_backward(x, torch.tensor([[[3, -1]]], device=DEVICE)).tolist() == [[[4, 0]]]
@@ -79,7 +76,6 @@ def test_wrong_indices_are_reported_later_or_now():
     """Nothing outside is written, the result is NaN, and the error comes when it is asked for."""
     x = torch.ones(1, 1, 2, device=DEVICE)
     indices = torch.tensor([[[0, 4]]], device=DEVICE)
-
     assert gpu_gradients.max_unpool(x, indices, (4,)).isnan().all()
     with pytest.raises(IndicesError, match=r"from 0 to 3 in their own plane, got another at \[0, 0, 1\]"):
         index_checks.raise_pending()
@@ -95,7 +91,6 @@ def test_transposed_convolution(dtype):
     x, w, b = leaf(2, 16, 3, 4, dtype=dtype), leaf(16, 9, 3, 3, dtype=dtype), leaf(9, dtype=dtype)
     setting = {"stride": 2, "padding": 1, "output_padding": 1}
     y, expected = (module.conv_transpose2d(x, w, b, **setting) for module in (ours, theirs))
-
     torch.testing.assert_close(y, expected.float().to(dtype), rtol=0, atol=0 if dtype == torch.float32 else 8)
     for got, wanted in zip(gradients(y, x, w, b), gradients(expected, x, w, b), strict=True):
         torch.testing.assert_close(got, wanted)
@@ -107,7 +102,6 @@ def test_modules_are_accelerated():
     x = torch.rand(1, 3, 6, 6, device=DEVICE)
     expected = net(x)
     ours.accelerate(net)
-
     torch.testing.assert_close(net(x), expected)
 
 
@@ -124,7 +118,6 @@ def test_shapes_on_cuda_are_traced_without_it():
         y, indices = ours.max_pool2d(x, 3, 2, return_indices=True)
         back = ours.max_unpool2d(y, indices, 3, 2)
         grown = ours.conv_transpose2d(y, torch.empty(8, 4, 2, 2, device="cuda", dtype=torch.float16), stride=2)
-
     assert (y.device.type, indices.dtype, back.shape, grown.shape) == (
         "cuda", torch.int64, (2, 8, 9, 9), (2, 4, 8, 8),
     )  # fmt: skip
@@ -135,7 +128,6 @@ def test_a_missing_package_is_named(package):
     """Without torch or Triton one error says what to install."""
     code = f"import sys; sys.modules[{package!r}] = None; import unpool.kernels.gpu"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
     assert f"{package} is not installed. In a clone of unpool, run: pip install '.[gpu]'" in done.stderr
 
 
@@ -149,5 +141,4 @@ def test_users_of_the_cpu_import_no_triton():
         "print(early, [name for name in sys.modules if name.startswith(('unpool.kernels.gpu', 'unpool.execute.gpu'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
     assert done.stdout.strip() == "False []"

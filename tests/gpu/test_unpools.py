@@ -97,7 +97,6 @@ def test_right_indices(name, is_per_plane):
     """Every index in its window: nothing is found wrong, in memory of our own and in the caller's."""
     for is_callers in (False, True):
         y, verdict, expected = run(CALLS[name], torch.float32, is_callers=is_callers, is_per_plane=is_per_plane)
-
         assert verdict[:2] == [NO_POSITION] * 2
         assert torch.equal(y, expected)
 
@@ -107,7 +106,6 @@ def test_all_types(kind):
     """Elements are copied as they are, whatever they are."""
     for name in ("side by side", "padded"):
         y, verdict, expected = run(CALLS[name], getattr(torch, kind))
-
         assert verdict[:2] == [NO_POSITION] * 2
         assert torch.equal(y, expected)
 
@@ -121,7 +119,6 @@ def test_an_index_in_another_window(name, is_callers):
         flat[[3, 5, 8]] = flat[-1]
 
     y, verdict, expected = run(CALLS[name], torch.float16, change, is_callers=is_callers)
-
     assert verdict[:2] == [NO_POSITION, 3]
     assert torch.equal(y, expected)
 
@@ -137,7 +134,6 @@ def test_an_index_out_of_range(index, is_per_plane):
     for is_callers in (False, True):
         call = CALLS["side by side"], torch.float32, change
         y, verdict, _ = run(*call, is_callers=is_callers, is_per_plane=is_per_plane)
-
         assert verdict[:2] == [7, 4]
         assert (y == 77).all() if is_callers else y.isnan().all()
 
@@ -166,7 +162,6 @@ def test_gradients_of_pools(rank, window, dtype):
     expected = torch.zeros(4 if rank < 3 else 2, int(np.prod(shape[2:])), dtype=torch.float64)
     flat = indices.view(len(expected), -1)
     expected.scatter_add_(1, flat.clamp(min=0), torch.where(flat < 0, 0, grad.double().view(flat.shape)))
-
     assert torch.equal(got.double(), expected.view(shape))
     assert not (got.signbit() & (got == 0)).any()
 
@@ -181,7 +176,6 @@ def test_gradients_are_those_of_the_cpu():
         expected = on_cpu.max_pool_backward(grad.numpy(), indices.numpy(), (11, 12))
         windows = tuple((each,) * 2 for each in window)
         got = gradients.max_pool_backward(grad.to(DEVICE), indices.to(DEVICE), (11, 12), windows)
-
         assert np.array_equal(got.cpu().numpy().view(np.int32), expected.view(np.int32))
 
 
@@ -196,7 +190,6 @@ def test_gradients_of_unpooling(dtype):
     )
     assert torch.equal(gradients.max_unpool_backward(grad, indices), expected)
     index_checks.raise_pending()
-
     indices.view(-1)[700], indices.view(-1)[701] = 42, -2
     got = gradients.max_unpool_backward(grad, indices)
     assert got.view(-1)[700:702].tolist() == [0, 0]

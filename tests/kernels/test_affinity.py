@@ -20,9 +20,12 @@ def quota(root: Path, files: dict[str, str]) -> int | None:
 
 
 def v1(folder: str, quota: int, period: int = 100000) -> dict[str, str]:
-    """The files of a group of the first version."""
     place = f"sys/fs/cgroup/{folder}"
-    return {f"{place}/cpu.cfs_quota_us": f"{quota}\n", f"{place}/cpu.cfs_period_us": f"{period}\n"}
+    return {
+        "proc/self/cgroup": V1,
+        f"{place}/cpu.cfs_quota_us": f"{quota}\n",
+        f"{place}/cpu.cfs_period_us": f"{period}\n",
+    }
 
 
 @pytest.mark.parametrize(
@@ -33,38 +36,35 @@ def v1(folder: str, quota: int, period: int = 100000) -> dict[str, str]:
 )  # fmt: skip
 def test_version_2(tmp_path, text, expected) -> None:
     """`cpu.max` of the group: a part of a core counts as one, and what is no quota is no limit."""
-    assert quota(tmp_path, {"proc/self/cgroup": V2, "sys/fs/cgroup/a.slice/b.scope/cpu.max": text}) == expected
+    assert quota(tmp_path, v2(text)) == expected
+
+
+def v2(text: str, folder: str = "a.slice/b.scope/", group: str = V2) -> dict[str, str]:
+    """The files of a group of the second version."""
+    return {"proc/self/cgroup": group, f"sys/fs/cgroup/{folder}cpu.max": text}
 
 
 @pytest.mark.parametrize(("micros", "expected"), [(200000, 2), (210000, 3), (-1, None), (0, None)])
 def test_version_1(tmp_path, micros, expected) -> None:
     """Quota and period are two files, in the folder of the controller."""
-    assert quota(tmp_path, {"proc/self/cgroup": V1} | v1("cpu,cpuacct/docker/abc", micros)) == expected
+    assert quota(tmp_path, v1("cpu,cpuacct/docker/abc", micros)) == expected
 
 
-def test_the_smallest_of_all_groups_counts(tmp_path) -> None:
-    """A group has no more than those that it belongs to."""
-    files = {"proc/self/cgroup": V2, "sys/fs/cgroup/a.slice/b.scope/cpu.max": "800000 100000"}
-    assert quota(tmp_path, files | {"sys/fs/cgroup/a.slice/cpu.max": "300000 100000"}) == 3
-
-
-def test_inside_a_container(tmp_path) -> None:
-    """The path may be the host's; the container's own group is then the outermost that can be seen."""
-    assert quota(tmp_path / "1", {"proc/self/cgroup": V1} | v1("cpu", 400000)) == 4
-    assert quota(tmp_path / "2", {"proc/self/cgroup": "0::/../x\n", "sys/fs/cgroup/cpu.max": "500000 100000"}) == 5
-    assert quota(tmp_path / "3", {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "600000 100000"}) == 6
-
-
-def test_paths_with_spaces_and_colons(tmp_path) -> None:
-    """A group's name may be almost anything."""
-    files = {"proc/self/cgroup": "0::/my group: one\n", "sys/fs/cgroup/my group: one/cpu.max": "200000 100000"}
-    assert quota(tmp_path, files) == 2
-
-
-def test_where_there_are_no_groups(tmp_path) -> None:
-    """Without files, or with others than expected, there is no limit."""
-    assert quota(tmp_path / "1", {}) is None
-    assert quota(tmp_path / "2", {"proc/self/cgroup": "nonsense\n\n:::\n"}) is None
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (v2("800000 100000") | v2("300000 100000", "a.slice/"), 3),  # no more than the group that it belongs to
+        (v1("cpu", 400000), 4),  # the path may be the host's: the container's group is the outermost that is seen
+        (v2("500000 100000", "", "0::/../x\n"), 5),
+        (v2("600000 100000", "", "0::/\n"), 6),
+        (v2("200000 100000", "my group: one/", "0::/my group: one\n"), 2),
+        ({}, None),
+        ({"proc/self/cgroup": "nonsense\n\n:::\n"}, None),
+    ],
+)
+def test_where_groups_are_found(tmp_path, files, expected) -> None:
+    """Around a group, in a container, under any name; without files, or with others than expected, nothing limits."""
+    assert quota(tmp_path, files) == expected
 
 
 def test_available_obeys_both(monkeypatch) -> None:

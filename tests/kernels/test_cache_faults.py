@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
 def double(x):
-    """What is compiled here."""
     return 2 * x
 
 
 def triple(x):
-    """Another."""
     return 3 * x
 
 
@@ -57,7 +56,6 @@ def folder(written, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch) -> Path:
-    """A cache without anything in it."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     cache._warn_once.cache_clear()
     return tmp_path
@@ -69,7 +67,6 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def flipped(content: bytes, where: float) -> bytes:
-    """With one bit changed, at a part of its length."""
     at = int(where * (len(content) - 1))
     return content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :]
 
@@ -96,15 +93,9 @@ def test_damage_is_a_miss_that_heals(folder, damage) -> None:
     """Whatever became of a file, the kernel is compiled once more, and found by whoever comes next."""
     (path,) = files_of(folder)
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    assert call() == (42, False)
-    assert call() == (42, True)
-
-
-def test_a_folder_in_the_way_is_a_miss(folder) -> None:
-    """Not even something that is no file fails a call."""
-    (path,) = files_of(folder)
+    assert [call(), call()] == [(42, False), (42, True)]
     path.unlink()
-    path.mkdir()
+    path.mkdir()  # not even something that is no file fails a call
     assert call() == (42, False)
 
 
@@ -146,26 +137,20 @@ def test_machine_code_of_another_signature_is_a_miss(folder) -> None:
     assert call(value=1.5) == (3.0, True)
 
 
-def test_machine_code_of_other_sources_is_a_miss(folder, monkeypatch) -> None:
-    """When any source of the kernels changed, nothing that is kept fits; that of the old ones is still there."""
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (cache, "source_digest", lambda: "changed"),  # any source of the kernels
+        (host, "level", lambda: host.Level("another", 8, 8)),  # shorter vectors, where a library has a lower level
+        *((config, name, 1 - bool(getattr(config, name))) for name in ("OPT", "BOUNDSCHECK", "ENABLE_AVX")),
+    ],
+)
+def test_machine_code_of_other_conditions_is_a_miss(folder, monkeypatch, module, name, value) -> None:
+    """With other sources, settings of Numba or registers nothing that is kept fits; that of the old ones stays."""
     with monkeypatch.context() as changed:
-        changed.setattr(cache, "source_digest", lambda: "changed")
-        assert call() == (42, False)
-        assert call() == (42, True)
+        changed.setattr(module, name, value)
+        assert [call(), call()] == [(42, False), (42, True)]
     assert call() == (42, True)
-
-
-@pytest.mark.parametrize("name", ["OPT", "BOUNDSCHECK", "ENABLE_AVX"])
-def test_machine_code_of_other_settings_is_a_miss(folder, monkeypatch, name) -> None:
-    """Numba compiles other code with NUMBA_OPT and the like."""
-    monkeypatch.setattr(config, name, 1 - bool(getattr(config, name)))
-    assert call() == (42, False)
-
-
-def test_machine_code_of_another_level_is_a_miss(folder, monkeypatch) -> None:
-    """A library of a lower level makes kernels that it lacks use shorter vectors on the same processor."""
-    monkeypatch.setattr(host, "level", lambda: host.Level("another", 8, 8))
-    assert call() == (42, False)
 
 
 def test_old_versions_are_removed(tmp_path) -> None:
@@ -182,13 +167,11 @@ def test_old_versions_are_removed(tmp_path) -> None:
 
 @njit
 def add_one(x):
-    """What a source that a kernel calls holds in the old version."""
     return x + 1
 
 
 @njit
 def add_two(x):
-    """What it holds in the new one."""
     return x + 2
 
 
@@ -196,26 +179,31 @@ called = add_one
 
 
 def call_other_source(x):
-    """A kernel that does not change itself."""
     return called(x)
 
 
 def test_a_disk_that_fills_during_an_upgrade(empty, monkeypatch) -> None:
     """The old machine code is never called by the new version, wherever writing the new one ended."""
-    resource = pytest.importorskip("resource", reason="the system knows no limit of a file's size")
     monkeypatch.setattr(cache, "source_digest", lambda: "old")
     assert call(call_other_source, 10) == (11, False)
     monkeypatch.setattr(cache, "source_digest", lambda: "new")
     monkeypatch.setitem(globals(), "called", add_two)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for size in (1, 700, 2500, 5000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-        try:
+        with largest_file(size):
             assert call(call_other_source, 10) == (12, False)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert call(call_other_source, 10) == (12, False)
-    assert call(call_other_source, 10) == (12, True)
+    assert [call(call_other_source, 10) for _ in range(2)] == [(12, False), (12, True)]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes."""
+    resource = pytest.importorskip("resource", reason="the system knows no limit of a file's size")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("number", FULL, ids=errno.errorcode.get)
@@ -242,19 +230,12 @@ def test_full_disks_are_logged_once(empty, number, action, monkeypatch, caplog) 
 
 def test_a_disk_that_fills_while_it_is_written(empty, caplog) -> None:
     """A file that cannot grow beyond some bytes: the first call works, and so do all later ones."""
-    resource = pytest.importorskip("resource", reason="the system knows no limit of a file's size")
     caplog.set_level(logging.WARNING, "unpool")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
-    try:
-        results = [call() for _ in range(2)]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert results == [(42, False)] * 2
+    with largest_file(1500):
+        assert [call(), call()] == [(42, False)] * 2
     assert len(caplog.messages) == 1
     assert not files_of(empty)
-    assert call() == (42, False)
-    assert call() == (42, True)
+    assert [call(), call()] == [(42, False), (42, True)]
 
 
 def test_an_interrupt_leaves_no_part_of_a_file(empty, monkeypatch) -> None:
@@ -270,7 +251,6 @@ def test_an_interrupt_leaves_no_part_of_a_file(empty, monkeypatch) -> None:
 
 
 def archived(folder: Path, name: str) -> Path:
-    """The package in an archive."""
     source, target = Path(unpool.__file__).parent, folder / name
     with zipfile.ZipFile(target, "w") as archive:
         for path in source.rglob("*.py"):
@@ -320,7 +300,6 @@ def test_sources_that_nobody_can_read_are_not_cached(empty, monkeypatch, caplog)
     """Without a way to tell old from new, nothing is kept, and the log says why."""
     monkeypatch.setattr(cache, "source_digest", lambda: "")
     with caplog.at_level(logging.WARNING, "unpool"):
-        assert call() == (42, False)
-        assert call() == (42, False)
+        assert [call(), call()] == [(42, False)] * 2
     assert len(caplog.messages) == 1
     assert not files_of(empty)

@@ -28,7 +28,7 @@ class Marker:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a path belong to another user; only root can, so that others become another user."""
+    """To another user; only root can, so that others become another user."""
     if os.geteuid() == 0:
         os.chown(path, USER, USER)
     else:
@@ -54,13 +54,6 @@ def saved(tmp_path) -> tuple[CheckedFiles, Path, Path, Path]:
     return files, file.parent, file, mark
 
 
-def test_files_of_this_user_are_read(saved) -> None:
-    """The mark is there afterwards."""
-    files, _, _, mark = saved
-    files.load("key")
-    assert mark.exists()
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_others_could_write_is_not_unpickled(saved, change, monkeypatch, caplog) -> None:
     """It is as if it was not there, and one line says why, however often it is asked for."""
@@ -74,25 +67,18 @@ def test_what_others_could_write_is_not_unpickled(saved, change, monkeypatch, ca
     assert "NUMBA_CACHE_DIR" in said
 
 
-def test_the_next_folder_is_taken(tmp_path) -> None:
-    """Where others could write to the first one."""
+@pytest.mark.parametrize("is_of_root", [False, True])
+def test_the_next_folder_is_taken(tmp_path, monkeypatch, is_of_root) -> None:
+    """Where others could write to the first, which is not read, or this user cannot, as in an image of root's."""
     files = CheckedFiles("kernels", 1, folders=[tmp_path / "first", tmp_path / "second"])
     files.save("key", 1)
-    (folder,) = (tmp_path / "first").iterdir()
-    folder.chmod(0o777)
-    assert files.load("key") is None
-    files.save("key", 2)
-    assert files.load("key") == 2
-    assert len(list((tmp_path / "second").glob("*/*"))) == 1
-
-
-def test_a_cache_of_root_that_this_user_cannot_write_is_read(tmp_path, monkeypatch) -> None:
-    """As in an image, where root ran `unpool warmup`; new files go to the next folder."""
-    files = CheckedFiles("kernels", 1, folders=[tmp_path / "first", tmp_path / "second"])
-    files.save("key", 1)
-    monkeypatch.setattr(os, "access", lambda path, _: not str(path).startswith(str(tmp_path / "first")))
+    if is_of_root:
+        monkeypatch.setattr(os, "access", lambda path, _: not str(path).startswith(str(tmp_path / "first")))
+    else:
+        next((tmp_path / "first").iterdir()).chmod(0o777)
+    assert files.load("key") == (1 if is_of_root else None)
     files.save("other", 2)
-    assert (files.load("key"), files.load("other")) == (1, 2)
+    assert files.load("other") == 2
     assert len(list((tmp_path / "second").glob("*/*"))) == 1
 
 
@@ -125,11 +111,13 @@ def test_a_private_group_may_write(tmp_path, monkeypatch, group, members, is_rea
     checked_files._is_private.cache_clear()
 
 
-def test_windows_has_no_owners(saved, monkeypatch) -> None:
-    """Its folders of users are kept apart by the system."""
+@pytest.mark.parametrize("system", [sys.platform, "win32"])
+def test_other_files_are_read(saved, monkeypatch, system) -> None:
+    """Those of this user, and all on Windows, which has no owners and keeps the folders of users apart."""
     files, folder, _, mark = saved
-    monkeypatch.delattr(os, "geteuid")
-    monkeypatch.setattr(sys, "platform", "win32")
-    folder.chmod(0o777)
+    if system == "win32":
+        monkeypatch.delattr(os, "geteuid")
+        monkeypatch.setattr(sys, "platform", system)
+        folder.chmod(0o777)
     files.load("key")
     assert mark.exists()

@@ -113,7 +113,6 @@ def test_least_sum(exponents: tuple[int, int], position: int) -> None:
     expected = np.zeros((1, 20, 100))
     expected[..., position] = 2.0 ** (sum(exponents) - 14)
     is_normal = sum(exponents) >= -112 and exponents[1] >= -66
-
     y = computed(x, w, ("amx", "rows"), strides=[1])
     np.testing.assert_array_equal(y.astype(np.float64), expected)
     by_amx = computed(x, w, ("amx",), strides=[1])

@@ -9,7 +9,6 @@ from unpool.execute import own_weights
 
 
 def expected(x, w, b):
-    """In float64."""
     sums = np.einsum("nc,cmij->nmij", x[:, :, 0, 0].astype(float), w.astype(float))
     return sums + b.astype(float)[:, None, None]
 
@@ -49,20 +48,14 @@ def test_many_images_of_which_little_is_wanted(shape):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
-    "attributes",
-    [
-        {"pads": [1, 1, 1, 1]},
-        {"pads": [1, 0, 0, 2], "output_padding": [1, 0]},
-        {"pads": [3, 0, 2, 0], "output_padding": [1, 1]},
-        {"pads": [0, 0, 0, 0]},
-    ],
+    ("pads", "more"), [([1, 1, 1, 1], [0, 0]), ([1, 0, 0, 2], [1, 0]), ([3, 0, 2, 0], [1, 1]), ([0, 0, 0, 0], [0, 0])]
 )
 @pytest.mark.parametrize("maps", [2, 67])
-def test_weights_that_are_kept_give_what_others_do(maps, attributes, dtype):
+def test_weights_that_are_kept_give_what_others_do(maps, pads, more, dtype):
     """They are cut to what outputs meet: some taps, all, or none."""
-    x, w, b = models.random(1, 9, 1, 1), models.random(9, maps, 4, 4), models.random(maps)
-    x, w, b = x.astype(dtype), w.astype(dtype), b.astype(dtype)
-    plain, own = (unpool.conv_transpose(x, each, b, strides=[2, 2], **attributes) for each in (w, own_weights(w)))
+    x, w, b = (models.random(*shape, dtype=dtype) for shape in ((1, 9, 1, 1), (9, maps, 4, 4), (maps,)))
+    attributes = {"strides": [2, 2], "pads": pads, "output_padding": more}
+    plain, own = (unpool.conv_transpose(x, each, b, **attributes) for each in (w, own_weights(w)))
     assert plain.shape == own.shape
     np.testing.assert_allclose(own, plain, rtol=0, atol=50 * np.finfo(dtype).eps)
 
@@ -80,8 +73,8 @@ def test_weights_that_are_kept_give_what_others_do(maps, attributes, dtype):
 @pytest.mark.parametrize(("maps", "attributes"), [(67, {}), (2, {}), (67, {"pads": [1, 1, 1, 1], "strides": [2, 2]})])
 def test_activations_of_sums(maps, attributes, name, params, formula, dtype):
     """Windows that are y as a whole are activated in registers, few columns and windows that are cut afterwards."""
-    x, w, b = models.random(1, 9, 1, 1), models.random(9, maps, 4, 4), models.random(maps)
-    x, w, b = x.astype(dtype) - dtype(0.5), w.astype(dtype), b.astype(dtype)
+    x, w, b = (models.random(*shape, dtype=dtype) for shape in ((1, 9, 1, 1), (9, maps, 4, 4), (maps,)))
+    x -= dtype(0.5)
     x[0, 0], w[0, 0, 1, 1] = 1, np.nan
     plain = unpool.conv_transpose(x, w, b, **attributes)
     active = unpool.conv_transpose(x, w, b, activation=name, activation_params=params, layout="NCHW", **attributes)

@@ -27,7 +27,6 @@ def by_phases(x, w, b, axes, group, y, threads):
 
 
 def by_router(x, w, b, axes, group, y, threads):
-    """As the routing chooses."""
     dispatch.ConvTransposeDispatcher(problem_of(x, w, axes, group), x.dtype)(x, w, b, y, threads)
 
 
@@ -45,7 +44,6 @@ def test_blocks_and_chunks_do_not_show(monkeypatch, block, chunk):
     forced = chosen._replace(block=block * phases_plan.tile_shapes()[chosen.tile][1], chunk=chunk)
     monkeypatch.setattr(phases_plan, "blocking", lambda *_: forced)
     by_phases(x, w, b, axes, 1, cut, 2)
-
     np.testing.assert_array_equal(cut, y)
 
 
@@ -90,7 +88,6 @@ def test_infinite_weights_never_meet_padding():
     axes = operator.call(spec, x.shape, w.shape, None).axes
     y = np.empty((1, 16, 11, 42))
     by_router(x, w, np.zeros(16), axes, 1, y, 1)
-
     assert not np.isnan(y).any()
     assert np.isinf(y[0, 0, :9, :40]).all()
     assert np.isfinite(y[0, 0, 9:]).all()
@@ -98,21 +95,18 @@ def test_infinite_weights_never_meet_padding():
 
 def test_packed_weights_live_as_long_as_the_weights():
     """What is derived from unpool's own weights is kept with them; others are packed at every call."""
-    x = np.ones((1, 16, 9, 40), np.float32)
-    spec = resolve.spec("ConvTranspose", {})
-    w = np.ones((16, 16, 3, 3), np.float32)
-    axes = operator.call(spec, x.shape, w.shape, None).axes
-    y = np.empty((1, 16, 11, 42), np.float32)
-    by_router(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    x, w = np.ones((1, 16, 9, 40), np.float32), np.ones((16, 16, 3, 3), np.float32)
+    axes = operator.call(resolve.spec("ConvTranspose", {}), x.shape, w.shape, None).axes
+    y, b = np.empty((1, 16, 11, 42), np.float32), np.zeros(16, np.float32)
+    by_router(x, w, b, axes, 1, y, 1)
     w *= 2
-    by_router(x, w, np.zeros(16, np.float32), axes, 1, y, 1)
+    by_router(x, w, b, axes, 1, y, 1)
     own = own_weights(w)
-    by_router(x, own, np.zeros(16, np.float32), axes, 1, y, 1)
+    by_router(x, own, b, axes, 1, y, 1)
     packings = own.packings
     (ghost,) = map(weakref.ref, packings._known.values())
     del own, packings
     gc.collect()
-
     assert y[0, 0, 5, 20] == 2 * 16 * 9
     assert ghost() is None
 

@@ -84,14 +84,8 @@ def excess(y: np.ndarray, x: np.ndarray, w: np.ndarray, b: np.ndarray, attribute
 
 def computed(algorithm: str, x: np.ndarray, w: np.ndarray, b: np.ndarray, attributes: dict) -> np.ndarray:
     """The result by one algorithm, or by its fallbacks."""
-    order = (
-        ("winograd", "phases", "rows")
-        if algorithm == "winograd"
-        else (algorithm, "rows")
-        if algorithm != "rows"
-        else ("rows",)
-    )
-    with chosen(*order):
+    fallbacks = {"winograd": ("phases", "rows"), "rows": ()}.get(algorithm, ("rows",))
+    with chosen(algorithm, *fallbacks):
         execute.clear_cache()
         y = unpool.prepare_conv_transpose(w, **attributes)(x, b)
     execute.clear_cache()
@@ -112,9 +106,8 @@ def test_errors_are_those_of_the_own_window(algorithm: str, number: int) -> None
             x = values(kind, shape, rng)
             if spike:
                 x[0, 1, *(size // 2 for size in shape[2:])] = spike
-            b = (
-                rng.standard_normal(w_shape[1] * attributes.get("group", 1)) * (1e6 if kind == "normal" else 1)
-            ).astype(np.float32)
+            b = rng.standard_normal(w_shape[1] * attributes.get("group", 1)).astype(np.float32)
+            b *= 1e6 if kind == "normal" else 1
             found = excess(computed(algorithm, x, weights, b, attributes), x, weights, b, attributes)
             wrong += [(kind, spike, found)] if found > 64 else []
     assert not wrong
@@ -187,16 +180,12 @@ def test_who_takes_winograd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Without AMX, types that are computed in float32, channels first, unless products are to be formed as written."""
     monkeypatch.setattr(kernels, "has_amx", lambda: False)
     shape, w_shape, attributes = SHAPES["winograd"][1]
-    dtype = np.dtype(DTYPES[name])
-    weights = w_shape, dtype
-    nhwc = (shape[0], *shape[2:], shape[1])
+    dtype, nhwc = np.dtype(DTYPES[name]), (shape[0], *shape[2:], shape[1])
     spec = resolve.spec("ConvTranspose", attributes)
-    found = [
-        PreparedConvTranspose(spec._replace(is_exact=is_exact), ((shape, dtype), weights)).kernel
-        for is_exact in (False, True)
-    ]
     last = resolve.spec("ConvTranspose", attributes, domain="com.ms.internal.nhwc")
-    assert [*found, PreparedConvTranspose(last, ((nhwc, dtype), weights)).kernel] == ["winograd", "phases", "phases"]
+    calls = (spec, shape), (spec._replace(is_exact=True), shape), (last, nhwc)
+    found = [PreparedConvTranspose(each, ((size, dtype), (w_shape, dtype))).kernel for each, size in calls]
+    assert found == ["winograd", "phases", "phases"]
 
 
 def test_threads_change_nothing() -> None:

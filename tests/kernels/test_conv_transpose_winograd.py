@@ -11,15 +11,15 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.conv_transpose import named, winograd
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-from unpool.kernels.cpu.conv_transpose.winograd_accuracy import (
-    accuracy_thresholds,
-)
+from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, find_tiling, flatten_depth, tiling_of
 from unpool.kernels.cpu.machine.host import vector_bytes
 from unpool.kernels.cpu.tuning import WINOGRAD
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
+
+FLOAT32 = np.dtype(np.float32)
 
 
 def square(size: int, small: int, *, stride: int = 2, begin: int = 1) -> tuple[Axis, Axis]:
@@ -29,14 +29,12 @@ def square(size: int, small: int, *, stride: int = 2, begin: int = 1) -> tuple[A
 
 
 def drawn(seed: int, axes: tuple[Axis, Axis], batch: int, channels: int, maps: int) -> list[np.ndarray]:
-    """Normal x, w and b, float32."""
     rng = np.random.default_rng(seed)
     shapes = (batch, channels, *(axis.small for axis in axes)), (channels, maps, *(axis.window.size for axis in axes))
     return [rng.standard_normal(shape).astype(np.float32) for shape in (*shapes, (maps,))]
 
 
 def empty(axes: tuple[Axis, Axis], batch: int, maps: int) -> np.ndarray:
-    """A float32 output full of NaN."""
     return np.full((batch, maps, *(axis.large for axis in axes)), np.nan, np.float32)
 
 
@@ -54,38 +52,22 @@ def test_cases_are_hard() -> None:
     assert sum(case.inputs[0].ndim == 5 for case in cases) > 80
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
-@pytest.mark.parametrize("size", [3, 4])
-def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, size: int) -> None:
+CUBE = (Axis(6, 6, Window(3), 1), Axis(12, 12, Window(3), 1), Axis(14, 14, Window(3), 1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e6])
+@pytest.mark.parametrize("axes", [square(3, 20, stride=1), square(4, 20), CUBE], ids=["3", "4", "slices"])
+def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, axes: tuple[Axis, ...]) -> None:
     """One element that is no number, or too large to be added to another, changes the windows it is in, as in rows."""
-    axes = square(size, 20, stride=size - 2)
     x, w, b = drawn(1, axes, 2, 64, 64)
-    x[1, 5, 6, 4] = value
+    x[(1, 5, 6, 4) if len(axes) == 2 else (1, 5, 2, 6, 4)] = value
     w = own_weights(w / 100)
     y, expected = empty(axes, 2, 64), empty(axes, 2, 64)
-    assert winograd.is_cheapest(axes, 2, 64, 64, 4, is_cached=True)
-    router.ConvTransposeDispatcher(problem_of(x, w, axes, 1), x.dtype)(x, w, b, y, 2)
-    by_rows(x, w, b, axes, 1, expected)
-
-    assert np.isfinite(expected).sum() >= expected.size - 64 * size * size
-    np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
-    """What tiles would spread over a slice, and over those that it meets, changes the windows it is in."""
-    spec = resolve.spec("ConvTranspose", {"pads": [1] * 6})
-    rng = np.random.default_rng(2)
-    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 64, 6, 12, 14), (64, 32, 3, 3, 3)))
-    b, axes = np.zeros(32, np.float32), operator.call(spec, x.shape, w.shape, None).axes
-    x[1, 5, 2, 6, 4] = value
-    w = own_weights(w / 100)
     found = router.ConvTransposeDispatcher(problem_of(x, w, axes, 1), x.dtype)
     assert found.algorithms(is_cached=True)[0].name == "winograd"
-    y, expected = (np.full(spec_shape, np.nan, np.float32) for spec_shape in [(2, 32, 6, 12, 14)] * 2)
     found(x, w, b, y, 2)
     by_rows(x, w, b, axes, 1, expected)
+    assert np.isfinite(expected).sum() >= expected.size - 64 * axes[-1].window.size ** len(axes)
     np.testing.assert_array_equal(np.isfinite(y), np.isfinite(expected))
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
@@ -93,7 +75,7 @@ def test_a_slice_reaches_its_own_outputs_only(value: float) -> None:
 def test_slices_are_taken_where_they_lie_side_by_side() -> None:
     """A first axis of stride 1 makes channels of its taps; one that grows, and a fourth axis, do not."""
     axes, step = square(3, 8, stride=1), Axis(6, 6, Window(3, 1, 2), 2)
-    work = ConvTransposeProblem((step, *axes), 2, 2, 6, 4, np.dtype(np.float32), is_plain=True, is_cached=True)
+    work = ConvTransposeProblem((step, *axes), 2, 2, 6, 4, FLOAT32, is_plain=True, is_cached=True)
     flat = flatten_depth(work)
     assert flat == work._replace(axes=axes, batch=12, channels=18)
     assert depth_axis(work.axes) == (6, 6, 3, 2, 2)
@@ -101,14 +83,21 @@ def test_slices_are_taken_where_they_lie_side_by_side() -> None:
     assert flatten_depth(work._replace(axes=(step, step, *axes))) is None
 
 
-def test_pays_where_products_are_saved() -> None:
-    """Many channels and positions pay; few positions, single channels and weights that change at every call do not."""
-    large = square(4, 32)
-    assert winograd.is_cheapest(large, 1, 64, 64, 4, is_cached=True)
-    assert winograd.is_cheapest(square(3, 32, stride=1), 1, 64, 64, 4, is_cached=True)
-    assert not winograd.is_cheapest(square(4, 8), 1, 1024, 512, 4, is_cached=True)
-    assert not winograd.is_cheapest(large, 1, 1, 1, 4, is_cached=True)
-    assert not winograd.is_cheapest(square(4, 4), 4, 64, 64, 4, is_cached=False)
+@pytest.mark.parametrize(
+    ("axes", "sizes", "is_cached", "pays"),
+    [
+        (square(4, 32), (1, 64, 64), True, True),
+        (square(3, 32, stride=1), (1, 64, 64), True, True),
+        (square(4, 8), (1, 1024, 512), True, False),  # few positions
+        (square(4, 32), (1, 1, 1), True, False),
+        (square(4, 4), (4, 64, 64), False, False),  # weights that change at every call
+    ],
+)
+def test_pays_where_products_are_saved(
+    axes: tuple[Axis, Axis], sizes: tuple[int, int, int], is_cached: bool, pays: bool
+) -> None:
+    """Many channels and positions pay."""
+    assert winograd.is_cheapest(axes, *sizes, 4, is_cached=is_cached) == pays
 
 
 @pytest.mark.parametrize("axes", [square(4, 5)[:1], (*square(4, 5), square(4, 5)[0]), square(2, 5), square(9, 5),
@@ -126,7 +115,7 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
     axes = square(size, 300, stride=max(1, size // 2))
     plan = find_tiling(axes)
     assert plan is not None
-    work = ConvTransposeProblem(axes, 16, 1, channels, 999, np.dtype(np.float32), is_plain=True, is_cached=True)
+    work = ConvTransposeProblem(axes, 16, 1, channels, 999, FLOAT32, is_plain=True, is_cached=True)
     cut = winograd.choose_blocks(work, 1)
     phases = plan.phases
     elements = 16 * channels + 16 * phases * cut.chunk + phases * plan.outputs**2
@@ -137,14 +126,11 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
 @pytest.mark.parametrize("channels", [1, 64, 256, 1024])
 def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
     """Where that cache has 2 MiB a block of many positions stays in it, unless three vectors alone do not."""
-    work = ConvTransposeProblem(
-        square(3, 64, stride=1), 1, 1, channels, 64, np.dtype(np.float32), is_plain=True, is_cached=True
-    )
+    work = ConvTransposeProblem(square(3, 64, stride=1), 1, 1, channels, 64, FLOAT32, is_plain=True, is_cached=True)
     panels = []
     for size in (1 << 20, 1 << 21):
         monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
         panels.append(winograd.choose_blocks(work, 1).block * 16 * channels * 4)
-
     far, near = panels
     assert near <= max(WINOGRAD.near, WINOGRAD.tile_vectors * vector_bytes() * 16 * channels)
     assert near <= far <= max(WINOGRAD.panel, WINOGRAD.tile_vectors * vector_bytes() * 16 * channels)
@@ -153,19 +139,14 @@ def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch,
 
 def test_results_do_not_depend_on_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks differ, bits do not."""
-    x, w, b = drawn(5, square(3, 40, stride=1), 1, 32, 16)
-    made = []
-    for size in (0, 1 << 21):
+    axes, results = square(3, 40, stride=1), [empty(square(3, 40, stride=1), 1, 16) for _ in range(2)]
+    x, w, b = drawn(5, axes, 1, 32, 16)
+    work = ConvTransposeProblem(axes, 1, 1, 32, 16, FLOAT32, is_plain=True, is_cached=True)
+    for size, y in zip((0, 1 << 21), results, strict=True):
         monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
-        router_result = empty(square(3, 40, stride=1), 1, 16)
-        work = ConvTransposeProblem(
-            square(3, 40, stride=1), 1, 1, 32, 16, np.dtype(np.float32), is_plain=True, is_cached=True
-        )
         run = router.make_run(named("winograd"), work, x.dtype, is_cached=True)
-        assert run(x, own_weights(w), b, router_result, 1)
-        made.append(router_result)
-
-    np.testing.assert_array_equal(*made)
+        assert run(x, own_weights(w), b, y, 1)
+    np.testing.assert_array_equal(*results)
 
 
 def test_packed_weights_serve_every_size() -> None:
@@ -218,10 +199,8 @@ def test_uneven_weights_are_refused(change: str) -> None:
         w[:, 3, 1, 1] *= 1e-3
     elif change == "a map":
         w[1:, 3] = 0
-    elif change == "sparse":
-        w *= np.random.default_rng(6).random(w.shape) < 0.05
     else:
-        w *= np.float32(1e-30 if change == "tiny" else 1e30)
+        w *= {"tiny": 1e-30, "huge": 1e30, "sparse": np.random.default_rng(6).random(w.shape) < 0.05}[change]
     assert accuracy_thresholds(w, axes, 1) is None
 
 

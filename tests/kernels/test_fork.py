@@ -24,12 +24,10 @@ MAXIMA = X[:, :, 1::2, 1::2]
 
 
 def is_right() -> bool:
-    """Whether a call computes what it should."""
     return np.array_equal(unpool.max_pool(X, kernel_shape=[2, 2], strides=[2, 2]), MAXIMA)
 
 
 def compile_one() -> bool:
-    """Whether a new kernel can be compiled."""
     from numba import njit
 
     return njit(lambda x: x + 1)(1) == 2
@@ -161,7 +159,6 @@ def test_a_fork_waits_for_imports(wanted) -> None:
 
 
 def computed(_: int) -> bool:
-    """What a process of a pool does."""
     return is_right()
 
 

@@ -75,7 +75,6 @@ def name_of(case: Call) -> str:
 
 
 def axes_of(case: Call) -> tuple[Axis, ...]:
-    """One per spatial axis, as a kernel gets them."""
     window, grows = Window(case.window, case.stride, case.dilation), case.operator == "conv_transpose"
     larges, smalls = (case.y_shape, case.x_shape) if grows else (case.x_shape, case.y_shape)
     if case.operator == "max_unpool":
@@ -84,7 +83,6 @@ def axes_of(case: Call) -> tuple[Axis, ...]:
 
 
 def pool_of(case: Call) -> PoolProblem:
-    """A pool as its route gets it."""
     (n, c, *spatial), storage = case.shape, storage_type(case.numpy_type, "")
     is_last = case.layout == "NHWC"
     lowest = int(np.array(storage.lowest, storage.dtype).view(storage.bits))
@@ -94,23 +92,16 @@ def pool_of(case: Call) -> PoolProblem:
 
 
 def problem_of(case: Call) -> ConvTransposeProblem:
-    """A transposed convolution as its route gets it."""
     sizes = case.shape[0], case.group, case.shape[1], case.channels // case.group
     return ConvTransposeProblem(axes_of(case), *sizes, np.dtype(np.float32), is_plain=True, is_cached=True)
 
 
 class Jobs(NamedTuple):
-    """Of one kernel, in microseconds.
+    """Of one kernel, in microseconds."""
 
-    Attributes:
-        each: what every job takes.
-        along: so many in a row share what is prepared for them.
-        before: what that takes.
-    """
-
-    each: np.ndarray
-    along: int = 1
-    before: float = 0.0
+    each: np.ndarray  # what every job takes
+    along: int = 1  # so many in a row share what is prepared for them
+    before: float = 0.0  # what that takes
 
     def shares(self, count: int) -> np.ndarray:
         """What each of so many threads gets, as a board deals jobs."""
@@ -121,7 +112,6 @@ class Jobs(NamedTuple):
 
 
 def alike(count: int, total: float) -> Jobs:
-    """Jobs that share so many microseconds."""
     return Jobs(np.full(count, total / count))
 
 
@@ -158,7 +148,6 @@ def kernels(case: Call, count: int) -> Iterator[Jobs]:
 
 
 def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
-    """The same for a transposed convolution."""
     algorithm, channels = conv_transpose.algorithms(work)[0].name, work.channels // work.group
     products = work.batch * work.channels * work.maps * work.small * work.taps
     if algorithm == "phases":

@@ -32,17 +32,11 @@ DROP_FROM_BOUNDING_SET, DAC_OVERRIDE = 24, 1  # of Linux' prctl: what lets root 
 
 @dataclass(frozen=True)
 class House:
-    """A copy of the package, and folders of its own for everything that is written.
+    """A copy of the package, and folders of its own for everything that is written."""
 
-    Attributes:
-        package: the folder `unpool`.
-        home: HOME of its processes.
-        cache: NUMBA_CACHE_DIR, or None.
-    """
-
-    package: Path
-    home: Path
-    cache: Path | None
+    package: Path  # the folder `unpool`
+    home: Path  # HOME of its processes
+    cache: Path | None  # NUMBA_CACHE_DIR, or None
 
     def probe(self, *work: str, before: Callable[[], None] | None = None) -> tuple[dict[str, Any], str]:
         """What a new process says that calls the kernels, and its log."""

@@ -18,15 +18,13 @@ SHAPES = {
 
 
 def formula(x, scale, shift, epsilon=1e-5):
-    """The normalized values, in float64."""
     wide = x.astype(np.float64)
     deviation = np.sqrt(wide.var(-1, keepdims=True) + epsilon)
     normal = (wide - wide.mean(-1, keepdims=True)) / deviation
     return normal * scale[:, None] + shift[:, None]
 
 
-def arguments(shape, mean=0.0):
-    """X, scale and shift."""
+def arguments(shape, mean=0):
     x = models.random(*shape) + np.float32(mean)
     return x, models.random(shape[1], seed=1), models.random(shape[1], seed=2)
 
@@ -66,12 +64,10 @@ def test_a_large_mean_costs_no_digits():
 def test_results_do_not_depend_on_threads():
     """A channel is computed by one thread, in the same order of blocks."""
     x, scale, shift = arguments((2, 8, 40_000))
-    results = []
-    for threads in (1, 2, 3):
-        results.append(np.empty_like(x))
-        normalize(x, results[-1], scale, shift, 1e-5, threads=threads)
-    np.testing.assert_array_equal(results[0], results[1])
-    np.testing.assert_array_equal(results[0], results[2])
+    results = [np.empty_like(x) for _ in range(3)]
+    for threads, y in enumerate(results, 1):
+        normalize(x, y, scale, shift, 1e-5, threads=threads)
+    assert len({y.tobytes() for y in results}) == 1
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -13,7 +13,6 @@ from unpool.kernels.cpu.vector.registration import overload_by_type
 
 @overload_by_type()
 def half_of(x):
-    """Half of a float; an integer as it is."""
     if isinstance(x, types.Float):
         return lambda x: x / 2
     return lambda x: x

@@ -30,11 +30,8 @@ def values(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 def axis(rng: np.random.Generator) -> Axis:
     """Any window on a few elements, also one that leaves them out."""
-    return Axis(
-        *map(int, rng.integers((0, 1), (9, 9))),
-        Window(*map(int, rng.integers(1, (12, 5, 5)))),
-        int(rng.integers(-3, 14)),
-    )
+    sizes, window = rng.integers((0, 1), (9, 9)).tolist(), Window(*rng.integers(1, (12, 5, 5)).tolist())
+    return Axis(*sizes, window, int(rng.integers(-3, 14)))
 
 
 def bit_view(array: np.ndarray) -> np.ndarray:
@@ -46,13 +43,10 @@ def walk(x: np.ndarray, axes: tuple[Axis, ...], nan_last: bool) -> tuple[list[ob
     best, places, flat = [], [], x.reshape(-1)
     for position in np.ndindex(*(each.small for each in axes)):
         reach = [
-            [
-                at
-                for tap in range(axis.window.size)
-                if 0 <= (at := p * axis.window.stride + tap * axis.window.dilation - axis.begin) < axis.large
-            ]
+            [at for at in (p * axis.window.stride - axis.begin + np.arange(axis.window.size) * axis.window.dilation)
+             if 0 <= at < axis.large]
             for p, axis in zip(position, axes, strict=True)
-        ]
+        ]  # fmt: skip
         met = [int(np.ravel_multi_index(at, x.shape)) for at in product(*reach)]
         numbers = [at for at in met if flat[at] != flat[at]]
         place = numbers[-nan_last] if numbers else max(met, key=lambda at: (flat[at], -at), default=-1)
@@ -68,11 +62,8 @@ def test_finds_what_a_walk_finds(kind: str, channels: int) -> None:
     for seed in range(24):
         rng = np.random.default_rng(seed)
         axes = tuple(axis(rng) for _ in range(1 + seed % 2))
-        plane = (
-            PlaneAxes(axes, Axis(channels, channels, Window(1)), channels)
-            if channels
-            else PlaneAxes(axes[:-1], axes[-1], 1)
-        )
+        lanes = Axis(channels, channels, Window(1))
+        plane = PlaneAxes(axes, lanes, channels) if channels else PlaneAxes(axes[:-1], axes[-1], 1)
         tail, dtype, infinity = (channels,) if channels else (), *TYPES[kind]
         x = values(kind, (2, *(each.large for each in axes), *tail), seed)
         lowest = np.array(-np.inf if infinity else np.iinfo(dtype).min, dtype)
@@ -82,16 +73,12 @@ def test_finds_what_a_walk_finds(kind: str, channels: int) -> None:
         elements = ElementType(bit_view(x).dtype, infinity, int(bit_view(lowest)))
         pool = doubling.launch(PoolProblem(2, plane, elements, has_indices=True, mode=mode))
         pool(x, y, places, None)
-        for outer in range(2):
-            for channel in range(max(1, channels)):
-                lane = (..., channel) if channels else ...
-                best, expected = walk(x[outer][lane], axes, mode.nan_last)
-                number = outer * max(1, channels) + channel
-                base = 0 if mode.per_plane else number * x[outer][lane].size
-                assert [each.tobytes() for each in y[outer][lane].ravel()] == [
-                    each or lowest.tobytes() for each in best
-                ]
-                assert places[outer][lane].ravel().tolist() == [at if at < 0 else at + base for at in expected]
+        for number, (outer, channel) in enumerate(product(range(2), range(max(1, channels)))):
+            lane = (outer, ..., channel) if channels else outer
+            best, expected = walk(x[lane], axes, mode.nan_last)
+            base = 0 if mode.per_plane else number * x[lane].size
+            assert [each.tobytes() for each in y[lane].ravel()] == [each or lowest.tobytes() for each in best]
+            assert places[lane].ravel().tolist() == [at if at < 0 else at + base for at in expected]
 
 
 def test_clipped_windows_read_the_same() -> None:
@@ -124,9 +111,8 @@ def test_many_windows_share_a_long_line() -> None:
     for line in (x, np.stack([x, x], axis=-1)[:, 0]):
         layout = "NCHW" if line is x else "NHWC"
         y, places = unpool.max_pool(line, kernel_shape=100_001, return_indices=True, layout=layout)
-        assert np.array_equal(
-            places[0, 0, :: 1 << 17] % 2**19, np.arange(0, 1 << 19, 1 << 17)[: len(places[0, 0, :: 1 << 17])]
-        )
+        of_nan = places[0, 0, :: 1 << 17] % 2**19
+        assert of_nan.tolist() == [number << 17 for number in range(len(of_nan))]
         assert np.isnan(y).sum() < y.size
 
 

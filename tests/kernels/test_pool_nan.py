@@ -32,6 +32,7 @@ PLACES: dict[str, Callable[[np.ndarray], Any]] = {
     "columns": every(9, 3),
     "planes": every(2, 0),
     "all": lambda number: number >= 0,
+    "ends of rows": lambda number: number % SHAPE[3] == SHAPE[3] - 1,
 }
 
 
@@ -69,3 +70,12 @@ def test_directly(where: str) -> None:
     for kernel in DIRECT:
         for nan_last in (False, True):
             assert kernel_cases.difference(case(kernel, where, nan_last=nan_last), 1) is None
+
+
+def test_at_the_end_of_rows() -> None:
+    """In the last place of rows whose length no number of lanes divides, NaN is found where no padding follows."""
+    for number, kernel in enumerate((*DIRECT, *SEPARABLE, *ROLLING_KERNELS[:1])):
+        chosen = case(kernel, "ends of rows", nan_last=number % 2 == 1)
+        attributes = chosen.attributes | {"strides": [kernel.stride or 3, kernel.stride or 67]}  # 67 + 4 are all of 71
+        chosen = replace(chosen, attributes=attributes | {"pads": [0, 0 if kernel.stride != 2 else 1, 0, 0]})
+        assert kernel_cases.difference(chosen, 1) is None

@@ -37,70 +37,76 @@ def aligned(like: np.ndarray) -> np.ndarray:
     return memory[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
 
 
-def check_past_the_cache(case: PoolCase, threads: int) -> None:
-    """The case is right when its outputs begin with a line of memory and are written past the cache."""
-    expected = kernel_cases.reference(case)
-    out = [aligned(each) for each in expected]
-    with (
-        patch.object(executed, "is_recycled", lambda _: True),
-        patch.object(executed, "MIN_RECYCLED_BYTES", 0),
-        patch.object(tiles, "POOL_MEMORY", POOL_MEMORY._replace(non_temporal=0)),
-    ):
-        kernel_cases.run(case, case.x, threads, out)
-    for got, right in zip(out, expected, strict=True):
-        assert got.tobytes() == np.ascontiguousarray(right).tobytes()
+def check_past_the_cache(kernel: Kernel, window: dict[str, list[int]], layout: str, shape: tuple[int, ...]) -> None:
+    """Right with and without NaN, where outputs begin with a line of memory and are written past the cache."""
+    window = {"dilations": [1, 1], "pads": [0] * 4, "ceil_mode": 0, "storage_order": 0, **window}
+    rng = np.random.default_rng(shape)
+    for has_nan, threads in itertools.product((False, True), (1, 2)):
+        x = pool_values(rng, shape, np.dtype(kernel.kind))
+        if not has_nan:
+            x[x != x] = 1
+        case = PoolCase(f"{kernel}", kernel, x, window, layout, 1, (0, 0, 0))
+        expected = kernel_cases.reference(case)
+        out = [aligned(each) for each in expected]
+        with (
+            patch.object(executed, "is_recycled", lambda _: True),
+            patch.object(executed, "MIN_RECYCLED_BYTES", 0),
+            patch.object(tiles, "POOL_MEMORY", POOL_MEMORY._replace(non_temporal=0)),
+        ):
+            kernel_cases.run(case, case.x, threads, out)
+        for got, right in zip(out, expected, strict=True):
+            assert got.tobytes() == np.ascontiguousarray(right).tobytes()
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("lanes", [32, 48, 64, 112, 192, 224, 100])
 def test_past_the_cache(kind: type, lanes: int) -> None:
-    """Rows of whole lines, and indices beside values that are not, arrive whole, with and without NaN."""
+    """Rows of whole lines, and indices beside values that are not, arrive whole."""
     kernel = next(each for each in KERNELS if each.kind is kind and each.stride != 1)
-    step, rng = kernel.stride, np.random.default_rng(lanes)
-    window = {"kernel_shape": [2, step], "strides": [2, step], "dilations": [1, 1], "pads": [0] * 4, "ceil_mode": 0}
-    for has_nan, threads in itertools.product((False, True), (1, 2)):
-        x = pool_values(rng, (2, 2, 6, step * lanes), np.dtype(kind))
-        if not has_nan:
-            x[x != x] = 1
-        chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
-        check_past_the_cache(chosen, threads)
+    step = [2, kernel.stride]
+    check_past_the_cache(kernel, {"kernel_shape": step, "strides": step}, "NCHW", (2, 2, 6, kernel.stride * lanes))
 
 
 @pytest.mark.parametrize("channels", [32, 64])
 def test_overlapping_windows_past_the_cache(channels: int) -> None:
-    """Channels last, windows that overlap and reach into padding: whole lines arrive whole, with and without NaN."""
+    """Channels last, windows that overlap and reach into padding: whole lines arrive whole."""
     kernel = Kernel(np.float32, 1, has_indices=True, is_separable=False, by_tiles=True)
-    window = {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [1, 1], "pads": [1] * 4, "ceil_mode": 0}
-    for has_nan, threads in itertools.product((False, True), (1, 2)):
-        x = pool_values(np.random.default_rng(channels), (2, 7, 8, channels), np.dtype(np.float32))
-        if not has_nan:
-            x[x != x] = 1
-        chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NHWC", 1, (0, 0, 0))
-        check_past_the_cache(chosen, threads)
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
+    check_past_the_cache(kernel, window, "NHWC", (2, 7, 8, channels))
 
 
 @pytest.mark.parametrize("columns", [16, 24, 40, 41])
 def test_rolling_past_the_cache(columns: int) -> None:
     """Overlapping windows whose rows of indices are whole lines, in blocks that overlap, and such as are not."""
     kernel = Kernel(np.float32, 1, has_indices=True, is_separable=False, rolled=(3, 3))
-    window = {"kernel_shape": [3, 3], "strides": [1, 1], "dilations": [1, 1], "pads": [1] * 4, "ceil_mode": 0}
-    for has_nan, threads in itertools.product((False, True), (1, 2)):
-        x = pool_values(np.random.default_rng(columns), (2, 3, 9, columns), np.dtype(np.float32))
-        if not has_nan:
-            x[x != x] = 1
-        chosen = PoolCase(f"{kernel}", kernel, x, window | {"storage_order": 0}, "NCHW", 1, (0, 0, 0))
-        check_past_the_cache(chosen, threads)
-    assert rolling.indices_fill_lines(columns, "float32") == (
-        columns % 8 == 0 and columns >= compare_lanes("float32") >= 8
-    )
+    window = {"kernel_shape": [3, 3], "strides": [1, 1], "pads": [1] * 4}
+    check_past_the_cache(kernel, window, "NCHW", (2, 3, 9, columns))
+    is_whole = columns % 8 == 0 and columns >= compare_lanes("float32") >= 8
+    assert rolling.indices_fill_lines(columns, "float32") == is_whole
 
 
-def test_too_many_lists() -> None:
-    """Windows of which most are cut by padding, each in another way, are left to others."""
-    axis = Axis(300, 300, Window(201, 1), 100)
-    assert tiles.tiling(PlaneAxes((axis, axis), Axis(8, 8, Window(1)), 8)) is None
-    assert tiles.tiling(PlaneAxes((axis,), Axis(8, 8, Window(1)), 8)) is not None
-    assert tiles.tiling(PlaneAxes((Axis(2, 6, Window(1), 2),), Axis(8, 8, Window(1)), 8)) is None
+CHANNELS = Axis(8, 8, Window(1))
+
+
+@pytest.mark.parametrize(
+    ("leading", "lanes", "is_taken"),
+    [
+        ((), Axis(7, 3, Window(2, 2)), True),
+        ((), Axis(7, 3, Window(3, 2)), False),  # overlap
+        ((), Axis(9, 3, Window(3, 3)), False),
+        ((), Axis(9, 3, Window(2, 2), 1), False),  # padding
+        ((), Axis(5, 3, Window(2, 2)), False),  # end outside
+        ((), Axis(9, 3, Window(2, 2, 2)), False),
+        ((), Axis(9, 3, Window(1, 2)), False),  # gaps
+        ((Axis(300, 300, Window(201, 1), 100),), CHANNELS, True),
+        ((Axis(300, 300, Window(201, 1), 100),) * 2, CHANNELS, False),  # most are cut by padding, each in its way
+        ((Axis(2, 6, Window(1), 2),), CHANNELS, False),
+    ],
+)
+def test_leaves_other_windows(leading: tuple[Axis, ...], lanes: Axis, is_taken: bool) -> None:
+    """Windows that are no tiles of the lanes, or of which too many are cut by padding, are left to others."""
+    plane = PlaneAxes(leading, lanes, lanes.large if leading else 1)
+    assert (tiles.tiling(plane) is not None) == is_taken
 
 
 def test_past_the_cache_is_reached() -> None:
@@ -116,31 +122,13 @@ def test_past_the_cache_is_reached() -> None:
 
 
 @pytest.mark.parametrize("place", [(0, 0), (1, 1), (1, 0)])
-def test_one_nan_in_a_block(place: tuple[int, int]) -> None:
-    """A single NaN is found wherever it is, and its neighbours in the block keep their own maximum."""
-    for lane in (0, 15, 16, 31, 39):
-        x = np.arange(2 * 80, dtype=np.float32).reshape(1, 1, 2, 80)
-        x[0, 0, place[0], 2 * lane + place[1]] = np.nan
-        y, indices = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
-        expected = 80 + 2 * np.arange(40) + 1
-        expected[lane] = place[0] * 80 + 2 * lane + place[1]
-        assert indices.ravel().tolist() == expected.tolist()
-        assert np.isnan(y.ravel()[lane])
-        assert np.isnan(y).sum() == 1
-
-
-@pytest.mark.parametrize(
-    "axis",
-    [
-        Axis(7, 3, Window(3, 2)),
-        Axis(9, 3, Window(3, 3)),
-        Axis(9, 3, Window(2, 2), 1),
-        Axis(5, 3, Window(2, 2)),
-        Axis(9, 3, Window(2, 2, 2)),
-        Axis(9, 3, Window(1, 2)),
-    ],
-)
-def test_leaves_other_windows(axis: Axis) -> None:
-    """Windows that overlap, leave gaps, are dilated or padded, or end outside are not tiles."""
-    assert tiles.tiling(PlaneAxes((), axis, 1)) is None
-    assert tiles.tiling(PlaneAxes((), Axis(7, 3, Window(2, 2)), 1)) is not None
+@pytest.mark.parametrize(("lanes", "lane"), [*((40, lane) for lane in (0, 15, 16, 31, 39)), (37, 36)])
+def test_one_nan_in_a_block(place: tuple[int, int], lanes: int, lane: int) -> None:
+    """A NaN is found wherever it is, at the end of a row that fills no block too; its neighbours keep their maximum."""
+    x = np.arange(4 * lanes, dtype=np.float32).reshape(1, 1, 2, 2 * lanes)
+    x[0, 0, place[0], 2 * lane + place[1]] = np.nan
+    y, indices = unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], return_indices=True)
+    expected = 2 * lanes + 2 * np.arange(lanes) + 1
+    expected[lane] = place[0] * 2 * lanes + 2 * lane + place[1]
+    assert indices.ravel().tolist() == expected.tolist()
+    assert np.flatnonzero(np.isnan(y)).tolist() == [lane]

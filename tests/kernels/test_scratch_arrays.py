@@ -10,7 +10,6 @@ MAKERS = {"empty", "zeros", "empty_like", "zeros_like"}
 
 
 def functions(tree):
-    """All functions of a file, each without the ones inside it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             yield node
@@ -26,7 +25,6 @@ def inside(node, *, loops):
 
 
 def makes_array(value):
-    """Whether an expression is a new array, or several."""
     values = value.elts if isinstance(value, ast.Tuple) else [value]
     calls = [one.func for one in values if isinstance(one, ast.Call)]
     return any(isinstance(call, ast.Attribute) and call.attr in MAKERS for call in calls)

@@ -29,7 +29,6 @@ def assert_formula(y, x, factors):
 
 
 def arguments(shape, scale=3):
-    """X, and the factors of frequency and magnitude."""
     return np.float32(scale) * models.random(*shape), models.random(2, shape[1], seed=1)
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import ml_dtypes
 import numba
@@ -43,7 +44,6 @@ CALLERS = 6
 
 
 def large(kind: type, *shape: int) -> np.ndarray:
-    """Several 100,000 elements, so that every kernel splits its work."""
     return np.random.default_rng(7).normal(size=shape).astype(kind)
 
 
@@ -84,13 +84,13 @@ def deconvolve(kind: type, threads: int | None) -> list[bytes]:
 
 
 WORK = [pool, one_plane, unpool_with_duplicates, deconvolve]
-ConvTransposeProblem = Callable[[type, int | None], list[bytes]]
+Work = Callable[[type, int | None], list[bytes]]
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
-def test_thread_count_changes_no_bit(work: ConvTransposeProblem, kind: type) -> None:
+def test_thread_count_changes_no_bit(work: Work, kind: type) -> None:
     """One thread, two, three and the default give the same bytes."""
     alone = work(kind, 1)
     for threads in (2, 3, None):
@@ -98,7 +98,7 @@ def test_thread_count_changes_no_bit(work: ConvTransposeProblem, kind: type) -> 
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
-def test_concurrent_callers(work: ConvTransposeProblem) -> None:
+def test_concurrent_callers(work: Work) -> None:
     """Six Python threads that call at once each get what one gets alone."""
     alone = work(np.float32, 1)
     with ThreadPoolExecutor(CALLERS) as callers:
@@ -130,7 +130,6 @@ def count(seen, first, stop):
 
 @jit()
 def fail(wrong, first, stop):
-    """Raise in the part that a job belongs to."""
     if first <= wrong < stop:
         raise ZeroDivisionError("wrong")
     return first
@@ -154,11 +153,25 @@ def dawdle(seen, first, stop):
         seen[job] += 1
 
 
+def split_jobs(work: int, threads: int | None, jobs: int = 90, parts: int = 1) -> list[int]:
+    """The results of a call that computed every job, and none twice."""
+    seen = np.zeros(jobs, np.int64)
+    results = splitter.split(count, jobs, work, threads, seen, parts=parts)
+    assert seen.tolist() == [1] * jobs
+    return results
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    """Half a minute at most."""
+    deadline = time.monotonic() + 30
+    while not is_reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_kernels_really_split() -> None:
     """The sizes of these tests are above the kernels' threshold: more than one part runs."""
-    seen = np.zeros(16, np.int64)
-    assert splitter.split(count, 16, 2 * 8 * 141 * 157, 2, seen) == [0, 8]
-    assert seen.tolist() == [1] * 16
+    assert split_jobs(2 * 8 * 141 * 157, 2, jobs=16) == [0, 8]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
@@ -167,7 +180,7 @@ def test_parts_come_in_order(threads: int, parts: int) -> None:
     """Results are those of the parts in order, however many more threads than cores there are."""
     total = threads * min(parts, 90 // threads)
     edges = [90 * part // total for part in range(total)]
-    assert splitter.split(count, 90, LARGE, threads, np.zeros(90, np.int64), parts=parts) == edges
+    assert split_jobs(LARGE, threads, parts=parts) == edges
 
 
 def test_every_job_is_computed_once() -> None:
@@ -232,9 +245,7 @@ def test_interrupts_end_long_calls(threads: int) -> None:
     assert 0 < done.sum() < 1000
     time.sleep(0.05)
     assert seen.tolist() == done.tolist()
-    again = np.zeros(90, np.int64)
-    splitter.split(count, 90, LONG, threads, again)
-    assert again.tolist() == [1] * 90
+    split_jobs(LONG, threads)
 
 
 def test_long_calls_ask_whether_to_go_on() -> None:
@@ -248,9 +259,8 @@ def test_long_calls_ask_whether_to_go_on() -> None:
     with cancellation_scope(refuse), pytest.raises(InterruptedError):
         splitter.split(dawdle, 1000, LONG, 1, seen)
     assert 0 < seen.sum() < 1000
-    again = np.zeros(90, np.int64)
-    splitter.split(count, 90, LONG, 1, again)
-    assert (again.tolist(), len(asked)) == ([1] * 90, 1)
+    split_jobs(LONG, 1)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, 50, 1001])
@@ -258,15 +268,13 @@ def test_long_calls_ask_whether_to_go_on() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_rounds_compute_every_job_once(jobs: int, parts: int, threads: int) -> None:
     """However long a call seems to take: no job is left out, none is done twice, and results come in order."""
-    seen = np.zeros(jobs, np.int64)
-    firsts = splitter.split(count, jobs, LONG, threads, seen, parts=parts)
-    assert seen.tolist() == [1] * jobs
+    firsts = split_jobs(LONG, threads, jobs, parts)
     assert firsts[0] == 0
     assert firsts == sorted(set(firsts))
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
-def test_rounds_change_no_bit(work: ConvTransposeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_change_no_bit(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call in many short rounds gives the same bytes."""
     alone = work(np.float32, 1)
     monkeypatch.setattr(splitter, "THREADS", ThreadCosts(round=1 << 12))
@@ -288,9 +296,7 @@ def test_threads_are_bounded_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitter, "available_cores", lambda: 3)
     monkeypatch.setattr(splitter, "max_threads", lambda: 3)
     for threads in (64, None):
-        seen = np.zeros(90, np.int64)
-        splitter.split(count, 90, LARGE, threads, seen)
-        assert seen.tolist() == [1] * 90
+        split_jobs(LARGE, threads)
         assert living() == 2
 
 
@@ -300,13 +306,8 @@ def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitter, "IDLE_SECONDS", 0.02)
     monkeypatch.setattr(work_queue, "SLEEP", min(work_queue.SLEEP, 0.01))
     for _ in range(3):
-        seen = np.zeros(90, np.int64)
-        splitter.split(count, 90, LARGE, 3, seen)
-        assert seen.tolist() == [1] * 90
-        deadline = time.monotonic() + 30
-        while living():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        split_jobs(LARGE, 3)
+        wait_until(lambda: not living())
 
 
 @pytest.mark.parametrize("sleep", sorted({0.0, min(work_queue.SLEEP, 1e-4)}))
@@ -330,20 +331,16 @@ def test_no_threads_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(splitter.native_threads, "start_thread", refuse)
-    seen = np.zeros(90, np.int64)
     for _ in range(2):
-        splitter.split(count, 90, LARGE, 3, seen)
-    assert seen.tolist() == [2] * 90
+        split_jobs(LARGE, 3)
     assert living() == 0
 
 
 def test_a_part_takes_as_long_as_it_likes() -> None:
     """A caller waits for a part that a worker has begun, far longer than it watches."""
     go, seen = np.zeros(1, np.int64), np.zeros(8, np.int64)
-    timer = threading.Timer(0.1, lambda: go.fill(1))
-    timer.start()
+    threading.Timer(0.1, lambda: go.fill(1)).start()
     splitter.split(wait_for, 8, LARGE, 2, go, seen)
-    timer.join()
     assert seen.tolist() == [1] * 8
 
 
@@ -382,13 +379,17 @@ def test_idle_threads_use_no_processor() -> None:
 )  # fmt: skip
 def test_interpreter_ends_while_threads_watch(ending: str) -> None:
     """A process that ends just after a call, or in the middle of one, ends with status 0 and says nothing."""
-    code = (
+    ends_in_silence(
         "import os, sys, threading, time, numpy as np, unpool\n"
         "x = np.ones((4, 16, 128, 128), np.float32)\n"
         "def work():\n"
         "    for _ in range(50): unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], threads=3)\n"
         f"work()\n{ending}\n"
     )
+
+
+def ends_in_silence(code: str) -> None:
+    """A process of its own ends with status 0."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -418,14 +419,12 @@ def call():
 @pytest.mark.parametrize("before", ["", "import unpool", "call()"])
 def test_workers_are_no_greenlets(before: str) -> None:
     """Whenever gevent or eventlet replace Python's threads, workers are the system's, and end with the interpreter."""
-    code = (
+    ends_in_silence(
         f"{GREENLETS}\n{before}\nreplace()\ncall()\n"
         "from unpool.kernels.cpu.machine.threads import _workers\n"
         "assert [worker._thread is not None for worker in _workers._all] == [True]\n"
         "assert started == []\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 if hasattr(os, "fork"):
@@ -442,13 +441,13 @@ if hasattr(os, "fork"):
 def test_wrong_threads_are_refused(threads: object) -> None:
     """Threads is None or a positive int."""
     x = np.ones((1, 1, 2), np.float32)
-    i = np.zeros((1, 1, 2), np.int64)
-    with pytest.raises(unpool.UnpoolError, match=r"^MaxPool: threads .*, got "):
-        unpool.max_pool(x, kernel_shape=[1], threads=threads)
-    with pytest.raises(unpool.UnpoolError, match=r"^MaxUnpool: threads .*, got "):
-        unpool.max_unpool(x, i, kernel_shape=[1], threads=threads)
-    with pytest.raises(unpool.UnpoolError, match=r"^ConvTranspose: threads .*, got "):
-        unpool.conv_transpose(x, x, threads=threads)
+    for operator, call in {
+        "MaxPool": partial(unpool.max_pool, x, kernel_shape=[1]),
+        "MaxUnpool": partial(unpool.max_unpool, x, np.zeros((1, 1, 2), np.int64), kernel_shape=[1]),
+        "ConvTranspose": partial(unpool.conv_transpose, x, x),
+    }.items():
+        with pytest.raises(unpool.UnpoolError, match=rf"^{operator}: threads .*, got "):
+            call(threads=threads)
 
 
 @jit()
@@ -472,14 +471,11 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """The number for Linux of a worker's thread, once the worker sleeps; all threads get their cores back."""
     fresh(monkeypatch)
     every = os.sched_getaffinity(0)
-    splitter.split(count, 90, LARGE, 2, np.zeros(90, np.int64))
+    split_jobs(LARGE, 2)
     (worker,) = splitter._workers._all
 
     def number() -> int:
-        deadline = time.monotonic() + 5
-        while worker.slot[0] != work_queue.ASLEEP:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: worker.slot[0] == work_queue.ASLEEP)
         return int(worker.slot[work_queue._THREAD // 8])
 
     yield number
@@ -509,7 +505,7 @@ def test_a_worker_stays_on_the_cores_that_it_is_given(sleeper: Callable[[], int]
     for cores in ({min(every)}, {max(every)}, every, {min(every)}):
         os.sched_setaffinity(sleeper(), cores)
         for _ in range(5):
-            splitter.split(count, 90, LARGE, 2, np.zeros(90, np.int64))
+            split_jobs(LARGE, 2)
             assert os.sched_getaffinity(sleeper()) == cores
 
 
@@ -521,7 +517,7 @@ def test_a_worker_that_was_placed_late_gets_its_core_back(sleeper: Callable[[], 
     (worker,) = splitter._workers._all
     others = every - {min(every)}
     for _ in range(100):
-        splitter.split(count, 90, LARGE, 2, np.zeros(90, np.int64))
+        split_jobs(LARGE, 2)
         for place, cores in ((work_queue._CORES, every), (work_queue._OTHER_CORES, others)):
             worker.slot[place // 8] = sum(1 << core for core in cores if core < 63)
         os.sched_setaffinity(thread, others)
@@ -557,14 +553,9 @@ def test_a_worker_sleeps_and_parks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(work_queue, "SLEEP", asleep)
         for idle in (0.0, 0.001, 0.03, 0.0):
             time.sleep(idle)
-            seen = np.zeros(90, np.int64)
-            splitter.split(count, 90, LARGE, 2, seen)
-            assert seen.tolist() == [1] * 90
+            split_jobs(LARGE, 2)
         (worker,) = splitter._workers._all
-        deadline = time.monotonic() + 5
-        while not worker.is_parked:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda worker=worker: worker.is_parked)
         assert worker.slot[0] == work_queue.PARKED
     splitter._workers.stop()
     assert worker._thread is not None

@@ -8,29 +8,9 @@ from numba import njit, types
 
 from tests.cases.vectors import FLOATS, same, values, widths
 from tests.support.guarded import beside_guard, survives
-from unpool.kernels.cpu.max_pool.maxima import (
-    any_beyond,
-    any_unordered,
-    argmax,
-    sliding_argmax,
-    tile_repeat,
-    tile_roll,
-)
-from unpool.kernels.cpu.max_pool.row_vectors import (
-    load_parts,
-    load_window,
-    tile_columns,
-)
-from unpool.kernels.cpu.vector import (
-    FIRST,
-    IGNORED,
-    LAST,
-    load,
-    select,
-    splat,
-    store,
-    tile_store,
-)
+from unpool.kernels.cpu.max_pool.maxima import any_beyond, any_unordered, argmax, sliding_argmax, tile_repeat, tile_roll
+from unpool.kernels.cpu.max_pool.row_vectors import load_parts, load_window, tile_columns
+from unpool.kernels.cpu.vector import FIRST, IGNORED, LAST, load, select, splat, store, tile_store
 
 every_float = pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in FLOATS for lanes in widths(name)])
 TAPS = 5

@@ -74,45 +74,6 @@ def cropped(full: np.ndarray, axes: Sequence[Grown]) -> np.ndarray:
     return y
 
 
-def grown_axes(
-    x: np.ndarray,
-    w: np.ndarray,
-    *,
-    strides: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-    output_padding: Sequence[int] | None,
-    output_shape: Sequence[int] | None,
-    maps: int,
-    version: int,
-    compat: str,
-) -> list[Grown]:
-    """One record for every spatial axis of a channels-first x."""
-    rank = x.ndim - 2
-    mode = check_auto_pad(auto_pad, pads, pads_may_stay=False)
-    step = numbers("strides", strides, rank, 1, 1)
-    spread = numbers("dilations", dilations, rank, 1, 1)
-    edge = numbers("pads", pads, 2 * rank, 0, 0)
-    more = output_paddings(output_padding, step, spread, version, compat)
-    wanted = wanted_sizes(output_shape, rank, (x.shape[0], maps))
-    return [
-        grown_axis(
-            x.shape[2 + i],
-            w.shape[2 + i],
-            step[i],
-            spread[i],
-            more[i],
-            (edge[i], edge[i + rank]),
-            mode,
-            wanted[i],
-            version,
-            compat,
-        )
-        for i in range(rank)
-    ]
-
-
 def conv_transpose(
     x: np.ndarray,
     w: np.ndarray,
@@ -140,23 +101,20 @@ def conv_transpose(
     check_row("ConvTranspose", version, layout, (x, w) if b is None else (x, w, b), later)
     params = check_activation(activation, activation_params, x.dtype)
     first = to_channels_first(x, layout)
-    maps = check_operands(first, w, b, group, kernel_shape)
-    axes = grown_axes(
-        first,
-        w,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        output_padding=output_padding,
-        output_shape=output_shape,
-        maps=maps,
-        version=version or 22,
-        compat=compat,
-    )
+    maps, rank, row = check_operands(first, w, b, group, kernel_shape), first.ndim - 2, version or 22
+    mode = check_auto_pad(auto_pad, pads, pads_may_stay=False)
+    step = numbers("strides", strides, rank, 1, 1)
+    spread = numbers("dilations", dilations, rank, 1, 1)
+    edge = numbers("pads", pads, 2 * rank, 0, 0)
+    more = output_paddings(output_padding, step, spread, row, compat)
+    wanted = wanted_sizes(output_shape, rank, (x.shape[0], maps))
+    axes = [
+        grown_axis(*sizes, (edge[i], edge[i + rank]), mode, wanted[i], row, compat)
+        for i, sizes in enumerate(zip(first.shape[2:], w.shape[2:], step, spread, more, strict=True))
+    ]
     with np.errstate(all="ignore"):
         y = cropped(full_scatter(first, w, axes, group), axes)
         if b is not None:
-            y = y + b.astype(np.float64).reshape(1, maps, *[1] * len(axes))
+            y = y + b.astype(np.float64).reshape(1, maps, *[1] * rank)
         y = y if x.dtype == np.float64 else y.astype(np.float32)
     return from_channels_first(activate(y, activation, params, x.dtype), layout)

@@ -113,28 +113,12 @@ def max_unpool(
     if indices.dtype != INT64 or indices.shape != first.shape:
         raise Refused(f"indices {indices.dtype} {indices.shape} for x {first.shape}")
     inferred = inferred_shape(first.shape, axes)
-    if output_shape is None:
-        y = scatter(first, indices, inferred)
-    else:
-        y = fill_requested(first, indices, requested_shape(output_shape, first), inferred, axes, index_space, compat)
-    return from_channels_first(activate(y, activation, params, x.dtype), layout)
-
-
-def fill_requested(
-    x: np.ndarray,
-    indices: np.ndarray,
-    requested: tuple[int, ...],
-    inferred: tuple[int, ...],
-    axes: Axes,
-    index_space: str,
-    compat: str,
-) -> np.ndarray:
-    """The output of `requested` shape, counted where index_space says (1.1, 1.2, 1.4)."""
+    requested = inferred if output_shape is None else requested_shape(output_shape, first)
     if compat == "ort" and np.prod(requested, dtype=object) < np.prod(inferred, dtype=object):
         raise Refused("output_shape is smaller than the inferred shape")
-    if index_space == "auto":
+    if index_space == "auto":  # 1.1, 1.2, 1.4
         small = compat == "spec" and counts_in_inferred(indices, requested, inferred, axes)
         index_space = "inferred" if small else "output"
-    if index_space == "inferred":
-        return placed(scatter(x, indices, inferred), requested)
-    return scatter(x, indices, requested)
+    y = scatter(first, indices, inferred if index_space == "inferred" else requested)
+    y = placed(y, requested)
+    return from_channels_first(activate(y, activation, params, x.dtype), layout)

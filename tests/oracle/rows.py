@@ -38,20 +38,11 @@ def types(operator: str, version: int | None) -> tuple[np.dtype[Any], ...]:
 
 
 def check_row(
-    operator: str,
-    version: int | None,
-    layout: str,
-    values: tuple[np.ndarray, ...],
-    later: Mapping[str, Any],
+    operator: str, version: int | None, layout: str, values: tuple[np.ndarray, ...], later: Mapping[str, Any]
 ) -> None:
-    """Refuse a version, a type or an attribute that is not in the row.
+    """Refuse a version, a type of the inputs or an attribute that is not in the row.
 
-    Args:
-        operator: its ONNX name.
-        version: the since_version of a row, or None.
-        layout: NCHW or NHWC, which names the domain.
-        values: the inputs that share one type.
-        later: attributes and outputs that came with a later version; None, 0 and False mean absent.
+    `later` are attributes and outputs that came with a later version; None, 0 and False mean absent.
     """
     if layout not in LAYOUTS:
         raise Refused(f"layout {layout}")

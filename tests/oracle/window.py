@@ -59,7 +59,6 @@ def truncated(numerator: int, denominator: int) -> int:
 
 
 def ceiled(numerator: int, denominator: int) -> int:
-    """Quotient rounded up."""
     return -(-numerator // denominator)
 
 

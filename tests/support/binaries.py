@@ -14,7 +14,6 @@ HEADERS = {
 
 
 def machine_of(content: bytes, suffix: str) -> int:
-    """The number of the processor in the header of a library."""
     if suffix == ".so":
         return int.from_bytes(content[18:20], "little")
     if suffix == ".dylib":
@@ -41,12 +40,10 @@ def symbols_of_mach_o(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def exports(path: Path) -> set[str]:
-    """The names of a library that other programs can look up."""
     return exports_of(path.name, path.read_bytes())
 
 
 def exports_of(name: str, content: bytes) -> set[str]:
-    """The same, for the content of a file with a name."""
     if name.endswith(".so"):
         return {symbol.decode() for symbol, section in symbols_of_elf(content) if section}
     if name.endswith(".dll"):
@@ -77,7 +74,6 @@ def symbols_of_elf(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def needs_of_elf(content: bytes) -> set[str]:
-    """The libraries that the system loads with a library."""
     sections = sections_of_elf(content)
     return {
         text_at(content, sections[link][4] + value).decode()
@@ -94,7 +90,6 @@ def glibc_versions(content: bytes) -> set[tuple[int, ...]]:
 
 
 def exports_of_pe(content: bytes) -> Iterator[str]:
-    """The names in the export table of a file of 64 bits."""
     (header,) = struct.unpack_from("<I", content, 0x3C)
     (count,) = struct.unpack_from("<H", content, header + 6)
     (optional,) = struct.unpack_from("<H", content, header + 20)
@@ -112,5 +107,4 @@ def exports_of_pe(content: bytes) -> Iterator[str]:
 
 
 def text_at(content: bytes, start: int) -> bytes:
-    """Bytes up to the next zero."""
     return content[start : content.index(b"\0", start)]

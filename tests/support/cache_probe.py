@@ -34,7 +34,6 @@ RARE = ("conv_transpose.amx.", "planner.")
 
 
 def chosen(name: str) -> Any:
-    """A context in which an algorithm computes every transposed convolution."""
     return patch.object(conv_transpose, "algorithms", lambda _: (named(name),))
 
 
@@ -56,7 +55,6 @@ def pool() -> None:
 
 
 def unpool_again() -> None:
-    """Max unpooling, in both layouts."""
     x, indices = np.ones((1, 2, 3, 3), np.float32), np.arange(18).reshape(1, 2, 3, 3) * 4
     for layout in ("NCHW", "NHWC"):
         given = x if layout == "NCHW" else np.ones((1, 3, 3, 2), np.float32)
@@ -111,7 +109,6 @@ def backward() -> None:
 
 
 def normalize() -> None:
-    """Normalization of each channel."""
     ones = np.ones(3, np.float32)
     x = np.arange(24, dtype=np.float32).reshape(1, 3, 8)
     y = np.empty_like(x)
@@ -120,7 +117,6 @@ def normalize() -> None:
 
 
 def snake() -> None:
-    """Snake of each channel."""
     ones = np.ones(3, np.float32)
     x = np.arange(24, dtype=np.float32).reshape(1, 3, 8)
     y = np.empty_like(x)
@@ -129,7 +125,6 @@ def snake() -> None:
 
 
 def hand_over() -> None:
-    """Sharing jobs with another thread."""
     x = np.ones((1, 64, 64, 64), np.float32)
     assert np.all(unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2], threads=2) == 1)
 
@@ -144,7 +139,6 @@ WORK = {each.__name__: each for each in (pool, unpool_again, deconvolve, backwar
 
 
 def written() -> set[str]:
-    """Names, with their module, of all functions that the sources hand to Numba to be cached."""
     found = set()
     for path in sorted(FOLDER.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -155,18 +149,15 @@ def written() -> set[str]:
 
 
 def is_compiler(decorator: ast.expr) -> bool:
-    """Whether a decorator compiles a kernel: a call of `njit`, or our own."""
     name = decorator.func if isinstance(decorator, ast.Call) else decorator
     return isinstance(name, ast.Name) and name.id in ("njit", "jit")
 
 
 def full_name(dispatcher: Any) -> str:
-    """Module and name of a compiled function."""
     return f"{dispatcher.py_func.__module__.removeprefix(cpu.__name__ + '.')}.{dispatcher.py_func.__name__}"
 
 
 def dispatchers() -> Iterator[tuple[str, Any]]:
-    """Every living compiled function of the folder, called or not."""
     for each in gc.get_objects():
         if issubclass(type(each), Dispatcher) and each.py_func.__module__.startswith(cpu.__name__ + "."):
             yield full_name(each), each
@@ -195,7 +186,6 @@ def borrows(function: FunctionType) -> bool:
 
 
 def report() -> dict[str, Any]:
-    """What came of every compiled function."""
     known = [(name, each) for name, each in dispatchers() if not name.startswith(RARE)]
     return {
         "package": str(Path(unpool.__file__).parent),

@@ -15,7 +15,6 @@ GREY = "float[1, 1, H, W] x"
 
 
 def invoke(*words) -> "CliRunner.Result":
-    """What the command with these words does."""
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
@@ -33,7 +32,6 @@ def fails(code: int, *words, says: str) -> None:
 
 
 def save_model(path, text, classes="", **constants) -> Path:
-    """The path of a model in ONNX's text form."""
     model = models.model(f"g {text}", **constants)
     if classes:
         helper.set_model_props(model, {"classes": classes})
@@ -42,24 +40,20 @@ def save_model(path, text, classes="", **constants) -> Path:
 
 
 def copy_model(path, shape, kind=TensorProto.FLOAT) -> Path:
-    """A model whose output is its input."""
     info = f"{TensorProto.DataType.Name(kind).lower()}[{', '.join(map(str, shape))}]"
     return save_model(path, f"({info} x) => ({info} y) {{ y = Identity (x) }}")
 
 
 def pool_model(path) -> Path:
-    """A pool with indices."""
     outputs = "float[1, 1, h, w] y, int64[1, 1, h, w] i"
     return save_model(path, f"({GREY}) => ({outputs}) {{ y, i = MaxPool <{models.POOL}> (x) }}")
 
 
 def sum_model(path) -> Path:
-    """The sum of two inputs."""
     return save_model(path, "(float[1, 1, 2, 3] a, float[1, 1, 2, 3] b) => (float[1, 1, 2, 3] y) { y = Add (a, b) }")
 
 
 def picture(path, pixels) -> np.ndarray:
-    """Pixels, saved as a picture."""
     array = np.asarray(pixels, np.uint8)
     Image.fromarray(array).save(path)
     return array

@@ -38,25 +38,20 @@ class Hopper:
     """As much of a driver as a compiler asks for."""
 
     def get_current_target(self) -> GPUTarget:
-        """What to compile for."""
         return GPUTarget("cuda", 90, 32)
 
     def get_current_device(self) -> int:
-        """The only one."""
         return 0
 
     def get_current_stream(self, device: int) -> int:
-        """The only one."""
         return 0
 
 
 def tensor(*shape: int, kind: str = "float32") -> torch.Tensor:
-    """A tensor without memory."""
     return torch.empty(shape, dtype=getattr(torch, kind), device="meta")
 
 
 def axes_of(small: int, large: int, window: Window, begin: int, rank: int) -> tuple[Axis, ...]:
-    """The same axis so many times."""
     return (Axis(large, small, window, begin),) * rank
 
 
@@ -109,7 +104,6 @@ def convolved(kind: str, rank: int = 2, size: int = 32, group: int = 1, **named:
 
 
 def everything() -> None:
-    """Every kernel, in every type, rank and layout."""
     for kind in BITS:
         for rank in (1, 2, 3):
             for is_last in (False, True):
@@ -125,7 +119,6 @@ def everything() -> None:
 
 
 def wide() -> None:
-    """One call of each operator on tensors of more than 2**31 elements."""
     pooled("float16", size=HUGE)
     unpooled("float16", size=HUGE, per_plane=True)
     unpooled("float16", size=HUGE, index_space="auto")
@@ -186,7 +179,6 @@ def arguments(made: Any, values: tuple[Any, ...]) -> list[list[int]]:
 
 
 def main(what: str, *more: str) -> Iterator[str]:
-    """The lines to print."""
     found: list[dict[str, Any]] = []
     driver.set_active(Hopper())
     Launcher.prepare = compiling(found)  # type: ignore[method-assign]

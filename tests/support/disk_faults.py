@@ -69,8 +69,6 @@ def is_of_the_writer(frame):
 
 
 def raising(number):
-    """An act: an error of the system."""
-
     def act():
         raise OSError(number, os.strerror(number))
 

@@ -57,7 +57,6 @@ def exported(case, dynamo, opset, **options):
 
 
 def judge(case, dynamo, opset, *, reference=True):
-    """Export the case and compare."""
     try:
         model = exported(case, dynamo, opset)
     except unpool.UnsupportedError as error:
@@ -81,7 +80,6 @@ def judge(case, dynamo, opset, *, reference=True):
 
 
 def fault_of(case, model, opset):
-    """What is wrong with the file, if anything."""
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -126,13 +124,11 @@ def reference_agrees(case, model):
 
 
 def array_of(tensor):
-    """The numbers of a tensor."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
 
 
 def first_line(error):
-    """The kind of an error and its first line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"

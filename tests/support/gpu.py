@@ -29,7 +29,6 @@ def routed() -> Iterator[None]:
 
 
 def tensor(x: np.ndarray | None) -> Any:
-    """An array as a tensor on DEVICE."""
     if x is None or not hasattr(torch, x.dtype.name) or not x.dtype.isnative:
         return x
     bits = x.view(np.int16) if x.dtype == ml_dtypes.bfloat16 else x
@@ -38,7 +37,6 @@ def tensor(x: np.ndarray | None) -> Any:
 
 
 def array(x: torch.Tensor) -> np.ndarray:
-    """A tensor as an array."""
     x = x.cpu()
     return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 

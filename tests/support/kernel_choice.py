@@ -11,11 +11,5 @@ INDEXED_IF_STRIDED = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def is_chosen(kind: Any, stride: int, has_indices: bool) -> bool:
-    """Whether a kernel is one of them.
-
-    Args:
-        kind: element type.
-        stride: along the lanes: 1 for channels last, and any other number for every other stride.
-        has_indices: whether it writes indices.
-    """
+    """Whether a kernel is one of them; the stride is that along the lanes, 1 for channels last."""
     return np.dtype(kind) == np.float32 or has_indices == ((stride != 1) == (np.dtype(kind) in INDEXED_IF_STRIDED))

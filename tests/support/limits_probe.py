@@ -160,7 +160,6 @@ def limit(mebibytes: int) -> None:
 
 
 def probe(calls: dict[str, Callable[[], Any]], mebibytes: int) -> None:
-    """Print what every call gives."""
     for name, call in calls.items():
         before = peak()
         said = outcome(call, mebibytes)

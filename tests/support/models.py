@@ -199,7 +199,6 @@ def optional_input():
 
 
 def dynamic():
-    """Batch and sizes are symbolic."""
     return model(
         f"""dynamic (float[batch, 2, h, w] x) => (float[batch, 2, h, w] y) {{
             r = Relu (x)
@@ -232,12 +231,10 @@ def passed_through():
 
 
 def only_pool():
-    """A graph of one plain MaxPool."""
     return model(f"only (float[1, 1, 4, 4] x) => (float[1, 1, 2, 2] y) {{ y = MaxPool <{POOL}> (x) }}")
 
 
 def none_of_ours():
-    """A graph without our operators."""
     return model("none (float[2, 3] x) => (float[2, 3] y) { r = Relu (x) y = Neg (r) }")
 
 

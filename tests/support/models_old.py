@@ -35,14 +35,12 @@ def build(
 
 
 def conv(x: np.ndarray, w: np.ndarray, pad: int = 0) -> np.ndarray:
-    """A convolution of stride 1."""
     x = np.pad(x, [(0, 0), (0, 0), (pad, pad), (pad, pad)])
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
     return np.einsum("nchwij,mcij->nmhw", windows, w)
 
 
 def norm(x: np.ndarray, weights: Weights, prefix: str) -> np.ndarray:
-    """BatchNormalization in inference."""
     scale, bias, mean, variance = (channel(weights[prefix + part]) for part in "sbmv")
     return (x - mean) / np.sqrt(variance + np.float32(1e-5)) * scale + bias
 
@@ -53,17 +51,14 @@ def channel(v: np.ndarray) -> np.ndarray:
 
 
 def leaky(x: np.ndarray, slope: Any) -> np.ndarray:
-    """LeakyRelu, and PRelu with a slope for each channel."""
     return np.where(x < 0, x * slope, x)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + e^-x)."""
     return 1 / (1 + np.exp(-x))
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Along axis 1 of a matrix."""
     grown = np.exp(x - x.max(axis=1, keepdims=True))
     return grown / grown.sum(axis=1, keepdims=True)
 

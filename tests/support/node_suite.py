@@ -37,7 +37,6 @@ def by_library(model: onnx.ModelProto) -> Run:
 
 
 def by_unpool(model: onnx.ModelProto) -> Run:
-    """The model in the session, as `onnx.backend` prepares it."""
     from unpool.runtime import onnx_backend
 
     return onnx_backend.prepare(model).run
@@ -69,7 +68,6 @@ def failure(case: Any, prepare: Callable[[onnx.ModelProto], Run]) -> str:
 
 
 def main(engine: str, results: str, first: int) -> None:
-    """Run the cases from `first` on."""
     warnings.simplefilter("ignore")
     from onnx.backend.test.loader import load_model_tests
 

@@ -10,14 +10,12 @@ from onnx import TensorProto
 
 
 def to_value(x: np.ndarray) -> onnxruntime.OrtValue:
-    """A tensor of onnxruntime."""
     if x.dtype != ml_dtypes.bfloat16:
         return onnxruntime.OrtValue.ortvalue_from_numpy(x)
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
 
 
 def to_numpy(value: onnxruntime.OrtValue) -> np.ndarray:
-    """A copy of a tensor of onnxruntime."""
     if value.element_type() != TensorProto.BFLOAT16:
         return value.numpy()
     shape = value.shape()

@@ -54,7 +54,6 @@ NETS = """
 
 
 def put_files() -> None:
-    """Put everything into the current folder."""
     random = np.random.default_rng(0)
     segnet = models.segnet(size="height, width", classes=3)
     for name in ("segnet.onnx", "exported.onnx", "fixed.onnx", "unet.onnx"):
@@ -67,7 +66,6 @@ def put_files() -> None:
         np.save(name, random.random((1, 1, *sizes), np.float32))
     Path("nets.py").write_text(textwrap.dedent(NETS))
     _save_weights()
-
     Path("photos").mkdir()
     picture = Image.fromarray(random.integers(0, 256, (12, 10, 3), np.uint8))
     for name in ("photo.png", "photo.jpg", "photos/one.png", "photos/two.jpg"):
@@ -107,7 +105,6 @@ def _many() -> onnx.ModelProto:
 
 
 def _save_weights() -> None:
-    """unet.pt, of the U-Net of nets.py."""
     names: dict = {}
     exec(textwrap.dedent(NETS), names)
     torch.save(names["UNet"]().state_dict(), "unet.pt")

@@ -14,11 +14,7 @@ from tests import oracle
 from tests.cases.record import Case
 
 FUNCTIONS = {"MaxPool": "max_pool", "MaxUnpool": "max_unpool", "ConvTranspose": "conv_transpose"}
-INPUT_NAMES = {
-    "MaxPool": ("X",),
-    "MaxUnpool": ("X", "I", "output_shape"),
-    "ConvTranspose": ("X", "W", "B"),
-}
+INPUT_NAMES = {"MaxPool": ("X",), "MaxUnpool": ("X", "I", "output_shape"), "ConvTranspose": ("X", "W", "B")}
 NHWC_DOMAIN = "com.ms.internal.nhwc"
 NEWEST_OPSET = 22
 Outputs = tuple[np.ndarray, ...]
@@ -40,14 +36,12 @@ def as_tuple(result: Any) -> Outputs:
 
 
 def run_oracle(case: Case) -> Outputs:
-    """The oracle at the version that the opset selects."""
     version = None if case.opset is None else oracle.row_version(case.operator, case.opset, case.layout)
     function = getattr(oracle, FUNCTIONS[case.operator])
     return as_tuple(function(*case.inputs, **keywords(case), version=version))
 
 
 def run_function(case: Case, threads: int | None = None) -> Outputs:
-    """The public function."""
     function = getattr(unpool, FUNCTIONS[case.operator])
     return as_tuple(function(*case.inputs, **keywords(case), opset=case.opset, threads=threads))
 
@@ -101,7 +95,6 @@ def feeds_of(case: Case) -> dict[str, np.ndarray]:
 
 
 def run_session(case: Case) -> Outputs:
-    """A session over the model of the single node."""
     session = unpool.InferenceSession(
         model_of(case).SerializeToString(), compat=case.compat, index_space=case.index_space
     )
@@ -109,7 +102,6 @@ def run_session(case: Case) -> Outputs:
 
 
 def run_backend_node(case: Case) -> Outputs:
-    """onnx.backend's run_node."""
     from unpool.runtime import onnx_backend
 
     inputs = list(feeds_of(case).values())

@@ -77,12 +77,7 @@ def deconvolutions(draw: st.DrawFn) -> Deconvolution:
 
 
 def in_memory(array: np.ndarray, order: str) -> np.ndarray:
-    """An array of equal values in another memory order.
-
-    Args:
-        array: any array.
-        order: "fortran", "reversed", "sliced", "read-only", "permuted" or "offset".
-    """
+    """An array of equal values in another of the memory `ORDERS`."""
     if order == "fortran":
         return np.asfortranarray(array)
     if order == "reversed":

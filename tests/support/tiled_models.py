@@ -27,11 +27,9 @@ class Builder:
         self.feed = {"x": self.image(sizes)}
 
     def image(self, sizes):
-        """Small whole numbers for all channels of a batch."""
         return self._random.integers(-9, 10, (self.batch, CHANNELS, *sizes)).astype(np.float32)
 
     def sizes(self, x):
-        """The spatial sizes of a value, as a session makes it."""
         session = unpool.InferenceSession(self.model({x: TensorProto.FLOAT}), index_space="output", exact=True)
         return session.run(None, self.feed)[0].shape[2:]
 
@@ -54,13 +52,11 @@ class Builder:
         return made[0] if outputs == 1 else made
 
     def constant(self, values, kind=np.int64):
-        """Add a constant; its name."""
         name = f"c{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.array(values, kind), name))
         return name
 
     def axes(self, low, high):
-        """A number for every spatial axis."""
         return [self.draw(st.integers(low, high)) for _ in range(self.rank)]
 
     def windows(self, most_stride, **more):
@@ -70,15 +66,12 @@ class Builder:
         return {"kernel_shape": kernel, "strides": self.axes(1, most_stride), "pads": pads, **more}
 
     def weight(self, kernel):
-        """Weights from -1 to 1."""
         return self.constant(self._random.integers(-1, 2, (CHANNELS, CHANNELS, *kernel)), np.float32)
 
     def clip(self, x):
-        """The value, kept small."""
         return self.node("Clip", x, self.constant(-40, np.float32), self.constant(40, np.float32))
 
     def convolved(self, operator, x, attributes):
-        """A Conv or ConvTranspose."""
         return self.clip(self.node(operator, x, self.weight(attributes["kernel_shape"]), **attributes))
 
     def conv(self, x):
@@ -154,7 +147,6 @@ class Builder:
         return self.clip(self.node("Sub", *parts))
 
     def join(self, x):
-        """Another input of the same size, added."""
         if x in self.feed:
             return self.node("Neg", x)
         name = f"x{len(self.feed)}"
@@ -202,6 +194,5 @@ def tiled_models(draw):
 
 
 def kind_of(name):
-    """The type of a value: that of indices for the second output of a MaxPool."""
     is_index = name.startswith("MaxPool") and name.endswith("_1")
     return TensorProto.INT64 if is_index else TensorProto.FLOAT

@@ -128,12 +128,10 @@ for name, refused in cases.items():
 
 
 def run(code):
-    """A fresh interpreter that runs the code."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 def last_line(done):
-    """What a failed interpreter says."""
     assert done.returncode == 1, done.stderr
     return done.stderr.strip().splitlines()[-1]
 

@@ -1,7 +1,6 @@
 """Exports with dynamo=False of what a model computes inside an autograd.Function."""
 
 import io
-import warnings
 
 import numpy as np
 import onnx
@@ -15,13 +14,7 @@ import unpool
 from tests.cases.exports import noise
 from unpool.torch import export
 
-
-@pytest.fixture(autouse=True)
-def quiet():
-    """Torch warns about its own internals; that is not what these tests watch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class Unpool(Function):

@@ -78,7 +78,6 @@ def test_the_table_of_operators_agrees_with_onnx():
 
 
 def exists(operator, opset):
-    """True if the opset has the operator."""
     try:
         onnx.defs.get_schema(operator, opset, "")
     except onnx.defs.SchemaError:

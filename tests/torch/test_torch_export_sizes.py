@@ -63,7 +63,6 @@ def test_a_dim_stays_open(example):
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
     own = unpool.InferenceSession(program.model_proto.SerializeToString())
     ranges = program.exported_program.range_constraints.values()
-
     assert sizes(program.model.graph.inputs[0]) == sizes(program.model.graph.outputs[0]) == [1, 1, "height", "width"]
     assert {(int(one.lower), str(one.upper)) for one in ranges} == {(8, "int_oo"), (9, "512")}
     for height, width in ((45, 61), (8, 9), (50, 33)):
@@ -184,7 +183,6 @@ def test_dims_anywhere_in_a_nest():
     hints, axes = read_dynamic_shapes(
         {"model": Nest(), "args": ({"x": x},), "kwargs": {"listed": [y, z]}, "dynamic_shapes": shapes}
     )
-
     assert hints == {
         "named": {"x": {0: Dim.DYNAMIC(min=2)}},
         "listed": [(Dim.DYNAMIC(min=2), None), [Dim.AUTO, Dim.DYNAMIC(max=9)]],
@@ -213,7 +211,6 @@ def test_verify_runs_the_file_that_was_written(tmp_path, monkeypatch):
     shapes = ({2: Dim("height"), 3: Dim("width", max=20)},)
     path = tmp_path / "model.onnx"
     export(model, (noise(1, 1, 16, 20),), path, dynamic_shapes=shapes, verify=True, verbose=False, opset_version=13)
-
     assert seen[0] == (1, 1, 16, 20)
     assert {(1, 1, 17, 20), (1, 1, 15, 19), (1, 1, 8, 8)} <= set(seen)
     monkeypatch.setattr(torch.onnx.ONNXProgram, "save", lambda program, f, **_: f.write_bytes(wrong))

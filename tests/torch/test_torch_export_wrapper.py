@@ -24,16 +24,7 @@ from unpool.torch import export, legacy_translations
 LEGACY_NAMES = ("aten::max_pool2d", "aten::max_pool2d_with_indices", "aten::max_unpool2d", "aten::max_unpool3d")
 
 
-@pytest.fixture
-def quiet():
-    """Torch warns about its own internals; that is not what these tests watch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def operators(model):
-    """The operators of a model, in its order."""
     return [node.op_type for node in model.graph.node]
 
 
@@ -68,11 +59,8 @@ def test_the_program_is_torchs_and_the_file_is_the_program(tmp_path, quiet):
     saved = onnx.load(path)
     assert saved.graph == program.model_proto.graph
     assert [(entry.domain, entry.version) for entry in saved.opset_import] == [("", 11)]
-    assert (saved.graph.input[0].name, saved.graph.output[0].name, operators(saved)) == (
-        "x",
-        "y",
-        ["MaxPool", "MaxUnpool"],
-    )
+    names = [saved.graph.input[0].name, saved.graph.output[0].name]
+    assert (names, operators(saved)) == (["x", "y"], ["MaxPool", "MaxUnpool"])
 
 
 def test_a_file_in_memory_is_deprecated_as_in_torch(quiet):
@@ -107,13 +95,15 @@ def test_options_of_the_exporters_arrive(quiet):
 
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_torchs_warnings_about_itself_are_not_the_callers(dynamo):
-    """Of an exported unpooling the caller hears at most that dynamo=False is deprecated."""
+    """Of an exported unpooling the caller hears that it is in training mode, and that dynamo=False is deprecated."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         export(RoundTrip(2, True, 2).eval(), (noise(1, 2, 5, 6),), None if dynamo else io.BytesIO(), dynamo=dynamo)
     messages = [str(warning.message) for warning in caught]
     assert len(messages) == (not dynamo)
     assert all("legacy TorchScript-based" in message for message in messages)
+    with pytest.warns(UserWarning, match="training mode"):
+        export(RoundTrip(2, True, 2), (noise(1, 2, 5, 6),))
 
 
 def test_torchs_logs_about_other_packages_are_hidden(caplog):
@@ -127,12 +117,6 @@ def test_torchs_logs_about_other_packages_are_hidden(caplog):
     finally:
         torch_log.removeHandler(caplog.handler)
     assert "registered twice" in caplog.text
-
-
-def test_warnings_for_the_caller_arrive():
-    """That a model is exported in training mode is the caller's business."""
-    with pytest.warns(UserWarning, match="training mode"):
-        export(RoundTrip(2, True, 2), (noise(1, 2, 5, 6),))
 
 
 @pytest.mark.sample(3)
@@ -161,18 +145,19 @@ def test_types_of_later_opsets_are_refused(dynamo):
 
 
 @pytest.mark.parametrize("dynamo", [True, False])
-def test_static_round_trips_need_no_arithmetic(dynamo):
-    """Where an unpooling gives back the pool's size, MaxPool's indices go straight to MaxUnpool, sizes inferred."""
-    model = exported(CASES["2-D round trip, odd size"], dynamo, 13)
-    assert operators(model) == ["MaxPool", "MaxUnpool"]
-    assert list(model.graph.node[1].input) == list(model.graph.node[0].output)
-
-
-@pytest.mark.parametrize("dynamo", [True, False])
-def test_planes_of_another_size_move_the_indices(dynamo):
-    """Unpooling into planes that the pool did not have takes one Mod and one Add."""
-    model = exported(CASES["2-D unpooling into larger planes"], dynamo, 13)
-    assert [name for name in operators(model) if name != "Constant"] == ["MaxPool", "Mod", "Add", "MaxUnpool"]
+@pytest.mark.parametrize(
+    ("name", "moves"),
+    [
+        ("2-D round trip, odd size", []),
+        ("2-D round trip, any batch", []),
+        ("2-D unpooling into larger planes", ["Mod", "Add"]),
+    ],
+)
+def test_static_round_trips_need_no_arithmetic(name, moves, dynamo):
+    """Back to the pool's size indices go straight to MaxUnpool, whatever the batch; other planes take Mod and Add."""
+    model = exported(CASES[name], dynamo, 13)
+    assert [each for each in operators(model) if each != "Constant"] == ["MaxPool", *moves, "MaxUnpool"]
+    assert moves or list(model.graph.node[1].input) == list(model.graph.node[0].output)
 
 
 class Merged(nn.Module):
@@ -205,13 +190,6 @@ def test_planes_that_become_others_keep_their_indices(module, shape, dynamo, qui
     np.testing.assert_array_equal(found[0], module(x).numpy())
 
 
-@pytest.mark.parametrize("dynamo", [True, False])
-def test_an_open_batch_leaves_the_window_fitted(dynamo):
-    """With static spatial sizes no output_shape is needed, whatever the batch."""
-    model = exported(CASES["2-D round trip, any batch"], dynamo, 13)
-    assert operators(model) == ["MaxPool", "MaxUnpool"]
-
-
 def test_pools_without_indices_have_one_output(quiet):
     """dynamo=False alone gives every pool a second output that nobody reads."""
     model = legacy(nn.MaxPool2d(2), noise(1, 1, 4, 4))
@@ -226,9 +204,13 @@ def test_dropped_ceil_windows_have_their_shape_in_the_file(quiet):
 
 
 def test_legacy_translations_are_put_back(quiet):
-    """After an export, and after one that fails, torch is as it was."""
+    """After an export, one inside another statement, and one that fails, torch is as it was."""
     before = registered()
-    legacy(RoundTrip(2, True, 2), noise(1, 2, 5, 6))
+    with legacy_translations():
+        during = registered()
+        with legacy_translations():
+            legacy(RoundTrip(2, True, 2), noise(1, 2, 5, 6))
+        assert registered()[0] == during[0]
     assert registered() == before
     with pytest.raises(unpool.UnsupportedError, match="opset 9 has no dilations"):
         legacy(nn.MaxPool2d(2, 1, dilation=2, return_indices=True), noise(1, 2, 5, 6), opset_version=9)
@@ -250,17 +232,6 @@ def test_torch_names_the_operator_after_an_export(quiet):
         torch.onnx.export(FixedUnpool(), (noise(1, 2, 4, 6),), io.BytesIO(), dynamo=False)
 
 
-def test_legacy_translations_nest(quiet):
-    """The inner statement leaves the outer one's translations alone."""
-    before = registered()
-    with legacy_translations():
-        during = registered()
-        with legacy_translations():
-            legacy(RoundTrip(2, True, 2), noise(1, 2, 5, 6))
-        assert registered()[0] == during[0]
-    assert registered() == before
-
-
 def test_a_translation_of_the_caller_stays(quiet):
     """What the caller registered is used, and is still registered afterwards."""
 
@@ -276,17 +247,13 @@ def test_a_translation_of_the_caller_stays(quiet):
         unregister_custom_op_symbolic("aten::max_unpool2d", 9)
 
 
-def test_sizes_are_still_checked_outside_of_tracing():
-    """Inside the statement an unpooling that is not traced has its output size checked as ever."""
-    with legacy_translations(), pytest.raises(ValueError, match="non-negative"):
-        nn.MaxUnpool2d(1, 1, padding=3)(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.int64))
-
-
-def test_a_traced_module_exports(quiet):
-    """torch.jit.trace inside the statement gives a module that exports."""
+def test_tracing_inside_the_statement(quiet):
+    """torch.jit.trace gives a module that exports; what is not traced has its output size checked as ever."""
     x = noise(1, 2, 5, 6)
     with legacy_translations():
         traced = torch.jit.trace(RoundTrip(2, True, 2), x)
+        with pytest.raises(ValueError, match="non-negative"):
+            nn.MaxUnpool2d(1, 1, padding=3)(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.int64))
     assert operators(legacy(traced, x)) == ["MaxPool", "MaxUnpool"]
 
 
@@ -332,7 +299,6 @@ def test_what_was_trained_with_our_operators_exports(dynamo, tmp_path, quiet):
     export(network, (x,), theirs, dynamo=dynamo, input_names=["x"])
     unpool.torch.accelerate(network)
     export(network, (x,), ours, dynamo=dynamo, input_names=["x"])
-
     assert operators(onnx.load(ours)) == operators(onnx.load(theirs))
     for session in (unpool.InferenceSession(ours), onnxruntime.InferenceSession(ours)):
         np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.detach().numpy(), atol=1e-5)
@@ -362,12 +328,11 @@ def test_programs_of_accelerated_models_export(is_dynamic, quiet):
         network, (x,), dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True
     )
     model = export(program, (x,), opset_version=17, verbose=False).model_proto
-
     assert operators(model).count("MaxUnpool") == 1
     assert operators(model).count("ConvTranspose") == 2
     assert {node.domain for node in model.graph.node} == {""}
     for rows in (7, 12) if is_dynamic else (7,):
         x = noise(2, 3, rows, 9)
-        for session in map(unpool.InferenceSession, [model.SerializeToString()]):
-            (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-            np.testing.assert_allclose(y, network(x).detach().numpy(), atol=1e-5)
+        session = unpool.InferenceSession(model.SerializeToString())
+        (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        np.testing.assert_allclose(y, network(x).detach().numpy(), atol=1e-5)

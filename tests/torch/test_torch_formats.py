@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 
 import unpool.torch as ours
+from tests.support.runners import as_tuple
 
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 ORDERS = [(1, 2, 3, 0), (0, 1, 2, 3), (1, 0, 2, 3), (3, 2, 1, 0), (0, 3, 1, 2)]
@@ -40,18 +41,13 @@ def calls(rank, x):
         yield "conv_transpose2d", (x, weight.to(memory_format=torch.channels_last), None, 2)
 
 
-def listed(found):
-    """One output or several."""
-    return found if isinstance(found, tuple) else (found,)
-
-
 @pytest.mark.parametrize("rank", [2, 3])
 def test_formats_are_those_of_torch(rank):
     """Values, indices and strides are torch's, however the input lies."""
     for shape in SHAPES:
         for x in layouts(rank, shape[: rank + 2]):
             for name, given in calls(rank, x):
-                found, expected = (listed(getattr(module, name)(*given)) for module in (ours, F))
+                found, expected = (as_tuple(getattr(module, name)(*given)) for module in (ours, F))
                 for mine, theirs in zip(found, expected, strict=True):
                     torch.testing.assert_close(mine, theirs)
                     assert mine.stride() == theirs.stride(), (name, x.shape, x.stride())
@@ -66,7 +62,6 @@ def test_formats_of_unbatched_volumes_are_those_of_torch(shape):
         torch.testing.assert_close(found, expected)
         assert [each.stride() for each in found] == [each.stride() for each in expected], x.stride()
     x = volumes[0].detach().requires_grad_()
-
     assert torch.equal(torch.autograd.grad(ours.max_pool3d(x, 1).sum(), x)[0], torch.ones(shape))
 
 
@@ -77,7 +72,6 @@ def test_volumes_keep_their_format(name):
     places = torch.arange(45).view(3, 5, 3).expand(x.shape)
     given = (x, places, 2) if "unpool" in name else (x, torch.randn(3, 2, 2, 2, 2))
     found, expected = (getattr(module, name)(*given) for module in (ours, F))
-
     torch.testing.assert_close(found, expected)
     assert found.is_contiguous(memory_format=torch.channels_last_3d)
 
@@ -91,7 +85,6 @@ def test_gradients_have_the_format_of_what_they_are_of():
         y, indices = module.max_pool2d(x, 2, return_indices=True)
         z = module.max_unpool2d(y, indices, 2)
         strides.append(torch.autograd.grad(z.square().sum(), x)[0].stride())
-
     assert strides[0] == strides[1] == (144, 1, 24, 3)
 
 

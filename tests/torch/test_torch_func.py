@@ -16,16 +16,6 @@ pytestmark = [
 FAMILIES = ("pool", "indexed pool", "unpooling", "convolution", "grouped convolution")
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    """The same random numbers for every test, and one thread: tensors are small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(8)
-    yield
-    torch.set_num_threads(threads)
-
-
 def functions(module, family, rank):
     """A function of float64 tensors made of the functions of a module: torch.nn.functional or ours."""
     pool, unpooling, conv = (getattr(module, f"{kind}{rank}d") for kind in ("max_pool", "max_unpool", "conv_transpose"))
@@ -63,7 +53,6 @@ def twice(x):
 
 
 def stacks(xs):
-    """All inputs, stacked."""
     return tuple(twice(x) for x in xs)
 
 
@@ -86,7 +75,6 @@ TRANSFORMS = {
 
 
 def leaves(found):
-    """The tensors of a result."""
     return [each for one in found for each in leaves(one)] if isinstance(found, tuple) else [found]
 
 
@@ -97,7 +85,6 @@ def test_transforms(rank, family, transform):
     """Every transform, and every pair of them, gives what it gives for torch's own operators."""
     xs = inputs(family, rank)
     mine, theirs = (TRANSFORMS[transform](functions(module, family, rank), xs) for module in (ours, F))
-
     for found, expected in zip(leaves(mine), leaves(theirs), strict=True):
         torch.testing.assert_close(found, expected)
         assert expected.any()
@@ -130,7 +117,6 @@ def test_windows_that_see_only_padding_have_no_tangent():
     """Where a pool finds no element there is nothing to push."""
     x = torch.ones(1, 2, 2)
     y, pushed = jvp(lambda x: ours.max_pool2d(x, 2, 1, 1, 3), (x,), (x,))
-
     assert (y.item(), pushed.item()) == (-float("inf"), 0)
 
 
@@ -154,7 +140,6 @@ def test_ensembles():
         ours.accelerate(net)
     stacked, _ = torch.func.stack_module_state(nets)
     found = vmap(lambda parameters: functional_call(nets[0], parameters, (x,)))(stacked)
-
     torch.testing.assert_close(found, expected)
 
 

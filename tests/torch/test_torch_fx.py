@@ -39,7 +39,6 @@ def test_every_function_is_one_node(networks):
     """Of an accelerated network each pool, unpooling and convolution is a call of our function."""
     called = [node.target for node in networks[2].graph.nodes if node.op == "call_function"]
     found = [one for one in called if getattr(one, "__module__", "").startswith("unpool.torch.ops")]
-
     assert found == [
         ours.max_pool2d, ours.conv_transpose2d, ours.conv_transpose2d, ours.max_unpool2d, ours.max_pool2d
     ]  # fmt: skip
@@ -62,7 +61,6 @@ def test_a_traced_network_is_exported(networks):
     x = torch.randn(2, 3, 8, 12)
     program = torch.export.export(networks[2], (x,))
     kept = [str(node.target) for node in program.graph.nodes if str(node.target).startswith("unpool.")]
-
     assert len(kept) == 5
     torch.testing.assert_close(program.module()(x), networks[0](x))
 

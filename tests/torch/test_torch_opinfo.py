@@ -11,6 +11,7 @@ import torch
 
 import unpool
 import unpool.torch as ours
+from tests.support.runners import as_tuple
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyTorch's test internals use what they deprecate
@@ -27,12 +28,10 @@ that divides it."""
 
 
 def accepted(info, dtype):
-    """Whether our operator has the type."""
     return not (info.name.startswith("nn.functional.conv") and dtype in REFUSED)
 
 
 def cases(keep):
-    """Pairs of an operator and a type."""
     return [
         pytest.param(info, dtype, id=f"{info.formatted_name}-{str(dtype).removeprefix('torch.')}")
         for info in INFOS
@@ -41,24 +40,8 @@ def cases(keep):
     ]
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    """The same samples in every run, and one thread: tensors are small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(11)
-    yield
-    torch.set_num_threads(threads)
-
-
 def function_of(info):
-    """Ours of the same name."""
     return getattr(ours, info.name.removeprefix("nn.functional."))
-
-
-def listed(outputs):
-    """One output or several, as a tuple."""
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def in_float64(x):
@@ -72,15 +55,14 @@ def check_sums(found, exact, magnitude):
     """`found` is `exact` up to one rounding to its type and the rounding of sums in float32 or float64."""
     sums = torch.finfo(torch.float64 if found.dtype == torch.float64 else torch.float32).eps
     allowed = exact.abs() * torch.finfo(found.dtype).eps + magnitude * 8 * sums + torch.finfo(found.dtype).tiny
-
     assert found.shape == exact.shape
     assert bool(((found.double() - exact).abs() <= allowed).all())
 
 
 def check_pool(info, sample):
     """Values, indices and strides are torch's; gradients too, up to one rounding."""
-    found = listed(function_of(info)(sample.input, *sample.args, **sample.kwargs))
-    expected = listed(info.op(sample.input, *sample.args, **sample.kwargs))
+    found = as_tuple(function_of(info)(sample.input, *sample.args, **sample.kwargs))
+    expected = as_tuple(info.op(sample.input, *sample.args, **sample.kwargs))
     for mine, theirs in zip(found, expected, strict=True):
         assert torch.equal(mine, theirs)
         assert mine.stride() == theirs.stride() or mine.numel() < 2
@@ -88,7 +70,7 @@ def check_pool(info, sample):
         wide = in_float64(sample.input)
         weights = torch.randn_like(found[0])
         (mine,) = torch.autograd.grad(found[0], sample.input, weights)
-        exact = listed(info.op(wide, *sample.args, **sample.kwargs))[0]
+        exact = as_tuple(info.op(wide, *sample.args, **sample.kwargs))[0]
         (theirs,) = torch.autograd.grad(exact, wide, weights.double(), retain_graph=True)
         (magnitude,) = torch.autograd.grad(exact, wide, weights.double().abs())
         check_sums(mine, theirs, magnitude)
@@ -105,7 +87,6 @@ def check_convolution(info, sample):
     weights = torch.randn_like(found)
     theirs = info.op(*inputs, **sample.kwargs)
     pairs = zip(*(torch.autograd.grad(y, leaves, weights) for y in (found, theirs)), strict=True)
-
     assert all(torch.equal(*pair) for pair in pairs)
 
 
@@ -121,7 +102,6 @@ def test_samples(info, dtype):
     for sample in islice(samples, 0, None, step):
         check(info, sample)
         count += 1
-
     assert count > 5
 
 

@@ -12,24 +12,10 @@ from torch import nn
 from torch.library import opcheck
 
 import unpool
+import unpool.torch as ours
 from unpool import per_plane
-from unpool.torch import (
-    accelerate,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
 
 OPS = torch.ops.unpool
-POOLS = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
-UNPOOLS = {1: max_unpool1d, 2: max_unpool2d, 3: max_unpool3d}
-CONVS = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
 SHAPES = {1: (2, 3, 9), 2: (2, 3, 7, 9), 3: (2, 2, 5, 4, 5)}
 POOL = {
     1: ([3], [2], [1], [1], False),
@@ -40,16 +26,6 @@ NAN = float("nan")
 
 NOT_A_LEAF = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 """What opcheck reads, which torch 2.14 warns of."""
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    """The same random numbers for every test, and one thread: tensors are small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(5)
-    yield
-    torch.set_num_threads(threads)
 
 
 def tensors(rank):
@@ -90,12 +66,10 @@ def test_opcheck_of_transposed_convolutions(rank):
 @NOT_A_LEAF
 def test_opcheck_of_gradients_of_transposed_convolutions():
     """As above, for the two operators that a GPU's gradients are made of; here they are torch's."""
-    rank = 2
-    one, two = [1] * rank, [2] * rank
+    one, two = [1, 1], [2, 2]
     settings = two, one, one, 1, one
-    x, w = tensors(rank)[-2], torch.randn(SHAPES[rank][1], 2, *[2] * rank, requires_grad=True)
+    x, w = tensors(2)[-2], torch.randn(SHAPES[2][1], 2, 2, 2, requires_grad=True)
     grad = torch.randn_like(OPS.conv_transpose(x, w, None, *settings), requires_grad=True)
-
     opcheck(OPS.conv_transpose_input_gradient, (grad, w, list(x.shape[2:]), *settings))
     opcheck(OPS.conv_transpose_weight_gradient, (x, grad, two, *settings))
 
@@ -103,42 +77,36 @@ def test_opcheck_of_gradients_of_transposed_convolutions():
 def test_only_wanted_gradients_of_a_convolution():
     """A frozen weight or bias costs nothing and stays without gradient."""
     x, w, b = torch.randn(1, 2, 4), torch.randn(2, 3, 2, requires_grad=True), torch.randn(3)
-    conv_transpose1d(x, w, b).sum().backward()
-
+    ours.conv_transpose1d(x, w, b).sum().backward()
     assert x.grad is None
     assert b.grad is None
     assert torch.equal(w.grad, torch.autograd.grad(F.conv_transpose1d(x, w, b).sum(), w)[0])
 
 
-def test_the_last_nan_and_the_first_of_equals():
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_the_last_nan_and_the_first_of_equals(kernel):
     """Indices of NaN are torch's, the last in the window; of equal elements the first is found."""
     x = torch.tensor([[[NAN, 1, NAN, 2, 9], [3, 4, 5, 5, 5], [5, 1, NAN, NAN, 5.0]]])
-    for kernel in (2, 3):
-        ours, theirs = (pool(x, kernel, 1, return_indices=True) for pool in (max_pool2d, F.max_pool2d))
-
-        assert torch.equal(ours[1], theirs[1])
-        assert torch.equal(ours[0].isnan(), theirs[0].isnan())
+    mine, theirs = (module.max_pool2d(x, kernel, 1, return_indices=True) for module in (ours, F))
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
 
 
 def test_windows_that_see_only_padding():
     """Where torch reads outside its input, a pool gives minus infinity, index -1 and no gradient."""
     x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]], requires_grad=True)
-    y, indices = max_pool2d(x, 2, 1, 1, 3, return_indices=True)
+    y, indices = ours.max_pool2d(x, 2, 1, 1, 3, return_indices=True)
     (gradient,) = torch.autograd.grad(y.sum(), x)
-
     assert y.item() == -float("inf")
     assert indices.item() == -1
     assert not gradient.any()
-    assert max_pool2d(x.detach().short(), 2, 1, 1, 3).item() == -(2**15)
+    assert ours.max_pool2d(x.detach().short(), 2, 1, 1, 3).item() == -(2**15)
 
 
 def test_integers_beyond_float64():
     """int64 elements that float64 cannot tell apart are pooled exactly."""
     x = torch.tensor([[2**53 + 1, 2**53, -(2**63), 2**63 - 1, 2**63 - 2, -1]])
-    ours, theirs = (pool(x, 2, 1, return_indices=True) for pool in (max_pool1d, F.max_pool1d))
-
-    assert torch.equal(ours[0], theirs[0])
-    assert torch.equal(ours[1], theirs[1])
+    mine, theirs = (module.max_pool1d(x, 2, 1, return_indices=True) for module in (ours, F))
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
     last = torch.randint(-9, 9, SHAPES[2]).to(memory_format=torch.channels_last)
     opcheck(OPS.max_pool_with_indices, (last, *POOL[2]))
 
@@ -147,9 +115,8 @@ def test_overlapping_indices():
     """Of equal indices the last wins, and every one of them gets the gradient of the place, as in torch."""
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0]], requires_grad=True)
     indices, weights = torch.tensor([[5, 5, 0, 5]]), torch.arange(8.0)
-    found = [unpooling(x, indices, 2) for unpooling in (max_unpool1d, F.max_unpool1d)]
+    found = [unpooling(x, indices, 2) for unpooling in (ours.max_unpool1d, F.max_unpool1d)]
     pulled = [torch.autograd.grad((y * weights).sum(), x)[0] for y in found]
-
     assert found[0].tolist() == [[3.0, 0, 0, 0, 0, 4.0, 0, 0]]
     assert torch.equal(*found)
     assert torch.equal(*pulled)
@@ -161,7 +128,7 @@ def test_indices_outside_their_plane(value):
     indices = torch.tensor([[[0, 1], [2, value]]])
     x = torch.ones(1, 2, 2)
     with pytest.raises(unpool.IndicesError, match=rf"max_unpool1d: .* {value} at \[0, 1, 1\]") as caught:
-        max_unpool1d(x, indices, 4)
+        ours.max_unpool1d(x, indices, 4)
     assert isinstance(caught.value, RuntimeError)
     if value > 0:
         with pytest.raises(unpool.IndicesError, match="max_pool_backward"):
@@ -175,11 +142,10 @@ def test_nothing_is_copied(caplog, memory_format):
     """Row-major and channels-last tensors are pooled and unpooled where they lie, and results keep the format."""
     x = torch.randn(2, 3, 8, 6).to(memory_format=memory_format)
     with caplog.at_level(logging.INFO, "unpool"):
-        y, indices = max_pool2d(x, 2, return_indices=True)
-        gradient, back = OPS.max_pool_backward(y, indices, [8, 6], []), max_unpool2d(y, indices, 2)
+        y, indices = ours.max_pool2d(x, 2, return_indices=True)
+        gradient, back = OPS.max_pool_backward(y, indices, [8, 6], []), ours.max_unpool2d(y, indices, 2)
         if memory_format is torch.contiguous_format:
-            conv_transpose2d(back, torch.randn(3, 2, 2, 2))
-
+            ours.conv_transpose2d(back, torch.randn(3, 2, 2, 2))
     assert caplog.records == []
     assert all(each.is_contiguous(memory_format=memory_format) for each in (y, indices, gradient, back))
 
@@ -190,14 +156,13 @@ def test_nothing_is_copied(caplog, memory_format):
 def test_unpooling_beyond_one_job(memory_format, dtype):
     """The last of equal indices wins on two threads too, bits of a NaN included, as in torch on one."""
     x = torch.randn(3, 70, 33, 35).to(dtype).to(memory_format=memory_format)
-    y, indices = max_pool2d(x, 3, 1, 1, return_indices=True)
+    y, indices = ours.max_pool2d(x, 3, 1, 1, return_indices=True)
     z = torch.randn(y.shape).to(dtype).to(memory_format=memory_format)
     z[1, 3] = NAN
     expected = F.max_unpool2d(z, indices, 1, output_size=(33, 35))
     torch.set_num_threads(2)  # on which torch itself lets equal indices race
-    found = max_unpool2d(z, indices, 1, output_size=(33, 35))
+    found = ours.max_unpool2d(z, indices, 1, output_size=(33, 35))
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
-
     assert torch.equal(found.view(bits), expected.view(bits))
     assert found.is_contiguous(memory_format=memory_format)
 
@@ -208,7 +173,7 @@ def test_the_first_wrong_index_is_named():
     indices[2, 7, 3, 9], indices[3, 1, 0, 0] = 2500, -7
     torch.set_num_threads(2)
     for call in (
-        lambda: max_unpool2d(torch.ones(4, 40, 50, 50), indices, 1),
+        lambda: ours.max_unpool2d(torch.ones(4, 40, 50, 50), indices, 1),
         lambda: OPS.max_pool_backward(torch.ones(4, 40, 50, 50), indices, [50, 50], []),
         lambda: OPS.max_unpool_backward(torch.ones(4, 40, 50, 50), indices),
     ):
@@ -222,9 +187,8 @@ def test_threads_do_not_change_gradients():
     found = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        y, indices = max_pool2d(x, 3, 1, 1, return_indices=True)
+        y, indices = ours.max_pool2d(x, 3, 1, 1, return_indices=True)
         found.append(OPS.max_pool_backward(y, indices, [33, 35], []))
-
     assert torch.equal(*found)
 
 
@@ -236,9 +200,9 @@ class Net(nn.Module):
         self.weight = nn.Parameter(torch.randn(3, 2, 2, 2))
 
     def forward(self, x):
-        y, indices = max_pool2d(x, 3, 2, 1, return_indices=True)
-        z = max_unpool2d(y, indices, 3, 2, 1, output_size=x.shape[-2:])
-        return conv_transpose2d(z + max_pool2d(x, 3, 1, 1), self.weight, None, 2)
+        y, indices = ours.max_pool2d(x, 3, 2, 1, return_indices=True)
+        z = ours.max_unpool2d(y, indices, 3, 2, 1, output_size=x.shape[-2:])
+        return ours.conv_transpose2d(z + ours.max_pool2d(x, 3, 1, 1), self.weight, None, 2)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -252,7 +216,6 @@ def test_compile(backend):
     for shape in ((2, 3, 7, 9), (3, 3, 9, 11), (1, 3, 8, 12)):
         x = torch.randn(shape, requires_grad=True)
         whole, graph = net(x), compiled(x)
-
         assert torch.equal(graph, whole)
         torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (whole, graph)))
     torch._dynamo.reset()
@@ -266,58 +229,42 @@ def test_export():
     )
     kept = {str(node.target) for node in program.graph.nodes if str(node.target).startswith("unpool.")}
     x = torch.randn(3, 3, 10, 8)
-
-    assert kept == {
-        "unpool.conv_transpose.default",
-        "unpool.max_pool_with_indices.default",
-        "unpool.max_pool.default",
-        "unpool.max_unpool.default",
-    }
+    names = ("conv_transpose", "max_pool_with_indices", "max_pool", "max_unpool")
+    assert kept == {f"unpool.{name}.default" for name in names}
     assert torch.equal(program.module()(x), net(x))
 
 
 def test_autocast():
     """Under autocast results have the types of torch's own operators."""
     x, w = torch.randn(1, 3, 4, 4), torch.randn(3, 2, 2, 2)
-    indices = torch.zeros(1, 3, 4, 4, dtype=torch.int64)
+    indices, narrow = torch.zeros(1, 3, 4, 4, dtype=torch.int64), x.bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        narrow = x.bfloat16()
-        pairs = [
-            (conv_transpose2d(x, w), F.conv_transpose2d(x, w)),
-            (conv_transpose2d(x.double(), w.double()), F.conv_transpose2d(x.double(), w.double())),
-            (max_pool2d(narrow, 2), F.max_pool2d(narrow, 2)),
-            (max_pool3d(narrow, 2), F.max_pool3d(narrow, 2)),
-            (max_unpool2d(narrow, indices, 2), F.max_unpool2d(narrow, indices, 2)),
-        ]
-
-    assert [ours.dtype for ours, _ in pairs] == [theirs.dtype for _, theirs in pairs]
+        for name, *inputs in (
+            ("conv_transpose2d", x, w), ("conv_transpose2d", x.double(), w.double()), ("max_pool2d", narrow, 2),
+            ("max_pool3d", narrow, 2), ("max_unpool2d", narrow, indices, 2),
+        ):  # fmt: skip
+            assert getattr(ours, name)(*inputs).dtype == getattr(F, name)(*inputs).dtype
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: max_pool2d(x.bool(), 2), "max_pool2d: input expects one of float16"),
-        (lambda x: max_pool2d(x, (2, 2, 2)), r"kernel_size needs an int or 2 ints, got \[2, 2, 2\]"),
-        (lambda x: max_pool2d(x[0, 0], 2), r"input needs 3 axes, or 4 with a batch, got shape \[4, 4\]"),
-        (lambda x: max_unpool2d(x.long(), x.long(), 2), "max_unpool2d: input expects one of float16"),
-        (lambda x: max_unpool2d(x, x.int(), 2), "indices expects one of int64; got int32"),
-        (lambda x: max_unpool2d(x, x[..., 1:].long(), 2), "indices to be same as that of the input"),
-        (
-            lambda x: max_unpool2d(x, x.long(), 2, output_size=(8, 10)),
-            "less than stride 2 away from 8 on spatial axis 1",
-        ),
-        (lambda x: max_unpool2d(x, x.long(), 2, output_size=(8,)), "output_size needs 2 or 4 sizes"),
-        (lambda x: conv_transpose2d(x, x.double()), "weight expects one of float32; got float64"),
-        (lambda x: conv_transpose2d(x, torch.ones(2, 1, 2, 2)), r"weight needs the shape \(3, M/groups"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), groups=2), "groups needs to divide the 3 channels"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), torch.ones(3)), r"bias needs the shape \[1\]"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), output_padding=1), "smaller than either stride 1"),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=-1), "padding must be non-negative"),
-        (
-            lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3),
-            r"sizes \[4, 4\] give \[-1, -1\]",
-        ),
-        (lambda x: conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride must be greater than zero"),
+        (lambda x: ours.max_pool2d(x.bool(), 2), "max_pool2d: input expects one of float16"),
+        (lambda x: ours.max_pool2d(x, (2, 2, 2)), r"kernel_size needs an int or 2 ints, got \[2, 2, 2\]"),
+        (lambda x: ours.max_pool2d(x[0, 0], 2), r"input needs 3 axes, or 4 with a batch, got shape \[4, 4\]"),
+        (lambda x: ours.max_unpool2d(x.long(), x.long(), 2), "max_unpool2d: input expects one of float16"),
+        (lambda x: ours.max_unpool2d(x, x.int(), 2), "indices expects one of int64; got int32"),
+        (lambda x: ours.max_unpool2d(x, x[..., 1:].long(), 2), "indices to be same as that of the input"),
+        (lambda x: ours.max_unpool2d(x, x.long(), 2, output_size=(8, 10)), "less than stride 2 away from 8 .* axis 1"),
+        (lambda x: ours.max_unpool2d(x, x.long(), 2, output_size=(8,)), "output_size needs 2 or 4 sizes"),
+        (lambda x: ours.conv_transpose2d(x, x.double()), "weight expects one of float32; got float64"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(2, 1, 2, 2)), r"weight needs the shape \(3, M/groups"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), groups=2), "groups needs to divide the 3 channels"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), torch.ones(3)), r"bias needs the shape \[1\]"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), output_padding=1), "smaller than either stride 1"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=-1), "padding must be non-negative"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), padding=3), r"sizes \[4, 4\] give \[-1, -1\]"),
+        (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride must be greater than zero"),
     ],
 )
 def test_wrong_arguments(call, message):
@@ -357,7 +304,7 @@ def _refused_calls(functions):
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("position", range(18))
-@pytest.mark.parametrize("functions", [F, unpool.torch], ids=["torch", "unpool"])
+@pytest.mark.parametrize("functions", [F, ours], ids=["torch", "unpool"])
 def test_errors_have_the_words_of_torch(functions, position):
     """A program or a test that looks for words in torch's errors finds them in ours."""
     words, call = _refused_calls(functions)[position]
@@ -381,12 +328,8 @@ def test_gradients_refuse_what_does_not_fit():
 def test_narrow_gradients_round_once(dtype):
     """A sum of 16-bit gradients is formed in float32: thousands of small terms are not lost one by one."""
     grad, indices = torch.full((1, 1, 5000), 1.0, dtype=dtype), torch.zeros(1, 1, 5000, dtype=torch.int64)
-
-    assert OPS.max_pool_backward(grad, indices, [3], []).flatten().tolist() == [
-        float(torch.tensor(5000.0).to(dtype)),
-        0,
-        0,
-    ]
+    total = float(torch.tensor(5000.0).to(dtype))
+    assert OPS.max_pool_backward(grad, indices, [3], []).flatten().tolist() == [total, 0, 0]
 
 
 def model():
@@ -409,7 +352,7 @@ def model():
 
 def test_accelerate_says_what_it_did():
     """Every module of the families has a record: swapped, or left with the reason."""
-    assert [str(swap) for swap in accelerate(model())] == [
+    assert [str(swap) for swap in ours.accelerate(model())] == [
         "pool: MaxPool2d runs on unpool",
         "inner.0: MaxUnpool3d runs on unpool",
         "inner.1: ConvTranspose1d runs on unpool",
@@ -426,15 +369,14 @@ def test_accelerate_keeps_everything_else():
     net[1].register_forward_hook(lambda *_: seen.append("hook"))
     x, before = torch.randn(1, 1, 7, 7), {key: value.clone() for key, value in net.state_dict().items()}
     expected = net(x)
-    accelerate(net)
+    ours.accelerate(net)
     buffer = io.BytesIO()
     torch.save(net[2], buffer)
-
     assert torch.allclose(net(x), expected, atol=1e-6)
     assert seen == ["hook", "hook"]
-    assert all(ours is theirs for ours, theirs in zip(net.parameters(), parameters, strict=True))
+    assert all(mine is theirs for mine, theirs in zip(net.parameters(), parameters, strict=True))
     assert all(torch.equal(net.state_dict()[key], value) for key, value in before.items())
-    assert [swap.reason for swap in accelerate(copy.deepcopy(net))] == ["it already runs on unpool"] * 2
+    assert [swap.reason for swap in ours.accelerate(copy.deepcopy(net))] == ["it already runs on unpool"] * 2
     buffer.seek(0)
     assert type(torch.load(buffer, weights_only=False)) is type(net[2])
 
@@ -446,24 +388,23 @@ def test_accelerated_modules_equal_torch(rank):
     unpooling = getattr(nn, f"MaxUnpool{rank}d")(3, 2, 1)
     conv = getattr(nn, f"ConvTranspose{rank}d")(4, 4, 3, 2, 1, groups=2, dilation=2)
     x = torch.randn(2, 4, *[7] * rank)
-    ours = [copy.deepcopy(module) for module in (pool, unpooling, conv)]
-
-    assert all(swap.reason is None for module in ours for swap in accelerate(module))
+    mine = [copy.deepcopy(module) for module in (pool, unpooling, conv)]
+    assert all(swap.reason is None for module in mine for swap in ours.accelerate(module))
     y, indices = pool(x)
-    assert all(torch.equal(*pair) for pair in zip(ours[0](x), (y, indices), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(mine[0](x), (y, indices), strict=True))
     size = list(x.shape[2:])
-    assert torch.equal(ours[1](y, indices, output_size=size), unpooling(y, indices, output_size=size))
+    assert torch.equal(mine[1](y, indices, output_size=size), unpooling(y, indices, output_size=size))
     size = [16] * rank
-    assert torch.allclose(ours[2](x, size), conv(x, size), atol=1e-5)
+    assert torch.allclose(mine[2](x, size), conv(x, size), atol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_accelerated_convolution_takes_the_output_sizes_that_torch_takes(batch):
     """Of every output_size, with and without the outer axes, our module makes what torch's makes, or both refuse it."""
     theirs = nn.ConvTranspose1d(3, 2, 3, stride=3, padding=1, dilation=2)
-    ours = copy.deepcopy(theirs)
+    mine = copy.deepcopy(theirs)
     x = torch.randn(*batch, 3, 4)
-    accelerate(ours)
+    ours.accelerate(mine)
     taken = []
     for size in range(8, 18):
         for asked in ([size], [*batch, 2, size], [2, 2, 2, size]):
@@ -471,20 +412,20 @@ def test_accelerated_convolution_takes_the_output_sizes_that_torch_takes(batch):
                 expected = theirs(x, asked)
             except ValueError:
                 with pytest.raises(unpool.errors.UnpoolError, match="output_size needs"):
-                    ours(x, asked)
+                    mine(x, asked)
             else:
                 taken.append(size)
-                torch.testing.assert_close(ours(x, asked), expected)
+                torch.testing.assert_close(mine(x, asked), expected)
     assert taken == [12, 12, 13, 13, 14, 14]
 
 
 NO_INTS = {
-    "a float": lambda x, i: unpool.torch.max_pool2d(x, 2.0),
-    "a float in a list": lambda x, i: unpool.torch.max_pool2d(x, (2, 2.0)),
-    "a text": lambda x, i: unpool.torch.max_pool2d(x, "2"),
-    "None in a list": lambda x, i: unpool.torch.max_unpool2d(x, i, (2, None)),
-    "a stride": lambda x, i: unpool.torch.max_unpool2d(x, i, 2, stride=1.5),
-    "a padding": lambda x, i: unpool.torch.conv_transpose2d(x, torch.ones(1, 1, 2, 2), padding=0.5),
+    "a float": lambda x, i: ours.max_pool2d(x, 2.0),
+    "a float in a list": lambda x, i: ours.max_pool2d(x, (2, 2.0)),
+    "a text": lambda x, i: ours.max_pool2d(x, "2"),
+    "None in a list": lambda x, i: ours.max_unpool2d(x, i, (2, None)),
+    "a stride": lambda x, i: ours.max_unpool2d(x, i, 2, stride=1.5),
+    "a padding": lambda x, i: ours.conv_transpose2d(x, torch.ones(1, 1, 2, 2), padding=0.5),
 }
 
 
@@ -502,12 +443,12 @@ def test_sizes_as_other_ints():
     x = torch.rand(1, 1, 8, 8)
     expected = F.max_pool2d(x, 2)
     for size in (np.int64(2), torch.tensor(2), torch.Size([2, 2]), [np.int32(2), 2], np.array([2, 2])):
-        assert torch.equal(unpool.torch.max_pool2d(x, size), expected)
+        assert torch.equal(ours.max_pool2d(x, size), expected)
 
 
 def test_a_wrong_index_is_one_error():
     """The error in the words of torch shows no other one above it."""
     x = torch.rand(1, 1, 8, 8)
     with pytest.raises(unpool.IndicesError, match="invalid max index: 9999") as caught:
-        unpool.torch.max_unpool2d(x, torch.full(x.shape, 9999), 2)
+        ours.max_unpool2d(x, torch.full(x.shape, 9999), 2)
     assert caught.value.__context__ is None

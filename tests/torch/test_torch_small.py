@@ -30,7 +30,6 @@ def test_small_calls_are_recorded_by_torch():
     assert made_by(y) == "MaxPool2DWithIndicesBackward0"
     assert made_by(ours.max_unpool2d(y, indices, 2)) == "MaxUnpool2DBackward0"
     assert made_by(ours.conv_transpose2d(x, weight, None, 2)) == "ConvolutionBackward0"
-
     many = torch.randn(64, 8, 64, 64, requires_grad=True)
     others = [
         ours.max_pool2d(x, 2, padding=1),
@@ -70,11 +69,9 @@ def test_training_with_weights_larger_than_windows(case, needed):
     weight = torch.randn(weights, dtype=torch.float64, requires_grad=needed[1])
     bias = torch.randn(weights[1] * settings[3], dtype=torch.float64, requires_grad=True)
     name, leaves = f"conv_transpose{x.dim() - 2}d", [each for each in (x, weight, bias) if each.requires_grad]
-
     y, expected = (getattr(module, name)(x, weight, bias, *settings) for module in (ours, F))
     assert made_by(y) == "KernelCallBackward"
     torch.testing.assert_close(y, expected, rtol=0, atol=0)
-
     grad = torch.randn_like(y)
     found, wanted = (torch.autograd.grad(each, leaves, grad, create_graph=True) for each in (y, expected))
     torch.testing.assert_close(found, wanted)
@@ -160,7 +157,6 @@ def test_functions_of_torch_may_be_replaced_by_ours(rank):
     back = getattr(F, f"max_unpool{rank}d")(y, indices, 2)
     assert torch.equal(back, getattr(torch.nn, f"MaxUnpool{rank}d")(2)(y, indices))
     assert torch.equal(y, getattr(torch.nn, f"MaxPool{rank}d")(2)(x))
-
     grown = getattr(torch.nn, f"ConvTranspose{rank}d")(2, 2, 2, 2)
     expected = aten.convolution(x, grown.weight, grown.bias, [2] * rank, [0] * rank, [1] * rank, True, [0] * rank, 1)
     torch.testing.assert_close(grown(x), expected)
@@ -172,5 +168,4 @@ def test_an_export_with_functions_of_torch_replaced():
     """The exporter without dynamo sees torch's operators then, too."""
     content = io.BytesIO()
     torch.onnx.export(torch.nn.MaxPool2d(2), (torch.randn(1, 1, 4, 4),), content, dynamo=False)
-
     assert b"MaxPool" in content.getvalue()

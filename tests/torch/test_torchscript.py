@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases.exports import RoundTrip
 from unpool.torch import accelerate, max_unpool1d, max_unpool3d
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -22,24 +23,11 @@ assert scripted(torch.ones(1, 2, 11, 14)).shape == (1, 2, 12, 14)
 
 def grown():
     """A network of a pool and a transposed convolution, which torch can script."""
-    return nn.Sequential(
-        nn.MaxPool2d(3, 2, 1), nn.ConvTranspose2d(2, 2, 3, 2, 1), nn.ConvTranspose2d(2, 2, 2, 1)
-    ).eval()
-
-
-class RoundTrip(nn.Module):
-    """A pool, and its unpooling to the size of the input or to the inferred one."""
-
-    def __init__(self, is_sized=True):
-        super().__init__()
-        self.pool, self.unpool, self.is_sized = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2), is_sized
-
-    def forward(self, x):
-        return self.unpool(*self.pool(x), x.shape[2:] if self.is_sized else None)
+    layers = nn.MaxPool2d(3, 2, 1), nn.ConvTranspose2d(2, 2, 3, 2, 1), nn.ConvTranspose2d(2, 2, 2, 1)
+    return nn.Sequential(*layers).eval()
 
 
 def accelerated(model):
-    """The model, on unpool."""
     assert all(swap.reason is None for swap in accelerate(model))
     return model
 
@@ -68,7 +56,7 @@ def test_scripting_leaves_the_model_accelerated():
 @pytest.mark.parametrize("is_sized", [True, False])
 def test_unpoolings_are_traced(is_sized):
     """A traced unpooling takes other sizes than the example's, and is torch's operator."""
-    model = accelerated(RoundTrip(is_sized))
+    model = accelerated(RoundTrip(2, is_sized, 2))
     traced = torch.jit.trace(model, torch.rand(1, 2, 6, 8))
     assert "aten::max_unpool2d" in str(traced.inlined_graph)
     assert "unpool::" not in str(traced.inlined_graph)
