@@ -17,8 +17,7 @@ from tests.support.binaries import HEADERS, PRIVATE_EXTERNAL, machine_of, symbol
 from unpool.build.targets import TARGETS, Target
 from unpool.kernels.cpu.machine import host, libraries
 
-KERNEL = "max_pool.tiles._make_kernel(float32, 2"
-"""Text in the names of the kernels that are built here."""
+KERNEL = "max_pool.tiles._make_kernel(float32, 2"  # text in the names of the kernels that are built here
 
 POOL = """
 import sys
@@ -29,6 +28,10 @@ y, indices = unpool.max_pool(x, kernel_shape=(2, 2), strides=(2, 2), return_indi
 assert np.array_equal(y, x[:, :, 1::2, 1::2]) and np.array_equal(indices.ravel(), y.ravel())
 print(sorted({"numba", "llvmlite"} & set(sys.modules)))
 """
+
+
+SPELLING = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+"""This machine's name on Windows and macOS."""
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +77,22 @@ def test_a_shipped_kernel_needs_no_numba(folder):
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
-def test_the_library_of_the_processor_is_loaded(folder):
-    """Of several levels the highest that the processor has, as LLVM knows it."""
-    done = run(folder, "print(libraries.level())")
-    assert done.stdout.strip() == level(), done.stderr
+@pytest.mark.parametrize(
+    ("begin", "environment", "expected"),
+    [
+        ("", {}, level()),  # of several the highest that the processor has, as LLVM knows it
+        ("", {"UNPOOL_KERNELS": "compiled"}, None),
+        ("", {"NUMBA_CPU_NAME": "generic"}, None),  # Numba shall compile for another processor
+        *(
+            (f"import platform\nplatform.machine = lambda: {name!r}\n", {}, level())
+            for name in (SPELLING, SPELLING.upper())
+        ),
+    ],
+)
+def test_the_library_of_the_processor_is_loaded(folder, begin, environment, expected):
+    """Unless kernels shall be compiled; Windows and macOS spell the machine in other ways, as AMD64 and arm64."""
+    done = run(folder, f"{begin}print(libraries.level())", **environment)
+    assert done.stdout.strip() == str(expected), done.stderr
 
 
 def test_a_lower_level_can_be_chosen(folder):
@@ -156,21 +171,11 @@ def test_without_numba_a_missing_kernel_is_an_error(folder):
     without = "sys.modules['numba'] = None"
     done = run(folder, POOL.replace("import numpy", f"{without}\nimport numpy"))
     assert done.returncode == 0, done.stderr
-    code = POOL.replace("np.float32", "np.float64").replace("import numpy", f"{without}\nimport numpy")
-    assert f"the library for {level()} lacks unpool.kernels.cpu.max_pool.tiles" in run(folder, code).stderr
-    assert "so it is compiled: numba is not installed. In a clone of unpool, run: pip install '.[jit]'" in (
-        run(folder, code).stderr
-    )
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [{"UNPOOL_KERNELS": "compiled"}, {"NUMBA_CPU_NAME": "generic"}],
-    ids=["compiled", "another processor"],
-)
-def test_no_library_is_used_where_kernels_shall_be_compiled(folder, environment):
-    """By UNPOOL_KERNELS, or because Numba shall compile for another processor."""
-    assert run(folder, "print(libraries.level())", **environment).stdout.strip() == "None"
+    said = run(
+        folder, POOL.replace("np.float32", "np.float64").replace("import numpy", f"{without}\nimport numpy")
+    ).stderr
+    assert f"the library for {level()} lacks unpool.kernels.cpu.max_pool.tiles" in said
+    assert "so it is compiled: numba is not installed. In a clone of unpool, run: pip install '.[jit]'" in said
 
 
 def test_without_numba_its_settings_do_not_count(folder):
@@ -261,8 +266,7 @@ def test_a_second_build_keeps_what_fits(folder, sources, is_kept):
 
 
 EVERY_CALL = Path(__file__).parents[1] / "support" / "every_call.py"
-STEP = "19"
-"""Of the catalogue, every so many calls are compared."""
+STEP = "19"  # of the catalogue, every so many calls are compared
 
 
 @pytest.mark.slow
@@ -298,18 +302,13 @@ def linked(request, tmp_path_factory) -> tuple[Target, list[Path]]:
 
 @pytest.mark.slow
 def test_every_target_links(linked):
-    """For systems and processors other than this one, too: each file says which processor its code is for."""
-    target, (path, _) = linked
+    """Each file says which processor its code is for, and is the same at any time and in any folder."""
+    target, (path, again) = linked
     magic, machines = HEADERS[target.suffix]
-    assert path.read_bytes().startswith(magic)
-    assert machine_of(path.read_bytes(), target.suffix) == machines[target.machine]
-
-
-@pytest.mark.slow
-def test_every_target_is_reproducible(linked):
-    """Byte for byte, at any time and in any folder."""
-    first, second = (path.read_bytes() for path in linked[1])
-    assert first == second
+    content = path.read_bytes()
+    assert content.startswith(magic)
+    assert machine_of(content, target.suffix) == machines[target.machine]
+    assert content == again.read_bytes()
 
 
 FOREIGN = (b"NRT_MemInfo_alloc_aligned", b"NRT_MemInfo_call_dtor", b"_CRT_INIT", b"__mingw_module_is_dll")
@@ -339,9 +338,8 @@ void *NRT_MemInfo_alloc_aligned(unsigned long size, unsigned alignment) { abort(
 void NRT_MemInfo_call_dtor(void *info) { abort(); }
 void *unpool_python[16];
 """)
-    target = next(
-        name for name, each in TARGETS.items() if (each.system, each.machine) == ("Linux", platform.machine())
-    )
+    here = "Linux", platform.machine()
+    target = next(name for name, each in TARGETS.items() if (each.system, each.machine) == here)
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-shared", "-o", str(tmp_path / "other.so")]
     subprocess.run([*zig, str(source)], check=True, capture_output=True)
     code = f"import ctypes\nctypes.CDLL({str(tmp_path / 'other.so')!r}, ctypes.RTLD_GLOBAL)\n{POOL}"
@@ -363,15 +361,6 @@ def test_other_processors_have_their_level(triple, name, monkeypatch):
     monkeypatch.setattr(libraries, "level", lambda: None)
     monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: triple)
     assert host.level.__wrapped__().name == name
-
-
-@pytest.mark.parametrize("change", [str.upper, str.lower])
-def test_names_of_this_machine(folder, change):
-    """Windows and macOS spell it in other ways, as AMD64 and arm64."""
-    names = {"x86_64": "amd64", "aarch64": "arm64"}
-    code = f"import platform\nplatform.machine = lambda: {change(names[platform.machine()])!r}\n"
-    done = run(folder, f"{code}print(libraries.level())", UNPOOL_KERNELS="shipped")
-    assert done.stdout.strip() == level(), done.stderr
 
 
 @pytest.mark.parametrize("machine", ["riscv64", "ppc64le"])

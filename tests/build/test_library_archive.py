@@ -49,14 +49,9 @@ def make_kernels(folder, target, name):
     return path
 
 
-def target_of(path):
-    """The target of a library that the fixture `compiled` made."""
-    return next(each for name, each in TARGETS.items() if path.parent.name.startswith(name))
-
-
 def test_an_archive_has_what_a_program_needs(compiled, tmp_path):
     """For every platform: the libraries side by side, the header, the licence, and a page; the same when made again."""
-    target = target_of(compiled)
+    target = next(each for name, each in TARGETS.items() if compiled.parent.name.startswith(name))
     wheel = make_wheel(tmp_path, target, compiled, make_kernels(tmp_path, target, "unpool_kernel"))
     archive = library_archive.write_archive(wheel, tmp_path / "archives")
     name = f"libunpool-1.0.0-{target.tag}"
@@ -71,37 +66,22 @@ def test_an_archive_has_what_a_program_needs(compiled, tmp_path):
     assert archive.read_bytes() == content
 
 
-@pytest.mark.parametrize(("function", "words"), [
-    ("helper", "exports helper"),
-    ("RegisterCustomOps", "a library of operators and its kernels are wanted"),
-])  # fmt: skip
-def test_other_names_are_refused(function, words, tmp_path):
-    """They could take the place of a program's own."""
-    target = TARGETS["x86_64-linux-gnu.2.17"]
-    operators = tmp_path / "libunpool.so"
-    library.compile_library(target.name, target.system, operators)
-    wheel = make_wheel(tmp_path, target, operators, make_kernels(tmp_path, target, function))
+@pytest.mark.parametrize(
+    ("glibc", "machine", "function", "words"),
+    [
+        ("2.17", "x86_64", "helper", "exports helper"),
+        ("2.17", "x86_64", "RegisterCustomOps", "a library of operators and its kernels are wanted"),
+        ("2.17", "aarch64", "unpool_kernel", r"several platforms: lib/libunpool\.so, lib/unpool_level\.so"),
+        ("2.38", "x86_64", "unpool_kernel", r"libunpool\.so needs glibc 2\.3\d"),
+    ],
+)
+def test_other_libraries_are_refused(glibc, machine, function, words, tmp_path):
+    """Names that could take a program's place, kernels of another platform, and a newer glibc than the wheel's."""
+    target, operators = TARGETS["x86_64-linux-gnu.2.17"], tmp_path / "libunpool.so"
+    library.compile_library(f"x86_64-linux-gnu.{glibc}", target.system, operators)
+    kernels = make_kernels(tmp_path, TARGETS[f"{machine}-linux-gnu.2.17"], function)
+    wheel = make_wheel(tmp_path, target, operators, kernels)
     with pytest.raises(SystemExit, match=words):
-        library_archive.write_archive(wheel, tmp_path)
-
-
-def test_libraries_of_several_platforms_are_refused(tmp_path):
-    """As a wheel has them that is built from a folder with libraries of its own."""
-    target, other = TARGETS["x86_64-linux-gnu.2.17"], TARGETS["aarch64-linux-gnu.2.17"]
-    operators = tmp_path / "libunpool.so"
-    library.compile_library(target.name, target.system, operators)
-    wheel = make_wheel(tmp_path, target, operators, make_kernels(tmp_path, other, "unpool_kernel"))
-    with pytest.raises(SystemExit, match=r"libraries of several platforms: lib/libunpool\.so, lib/unpool_level\.so"):
-        library_archive.write_archive(wheel, tmp_path)
-
-
-def test_a_library_for_a_newer_glibc_is_refused(tmp_path):
-    """A wheel says which one it needs."""
-    target = TARGETS["x86_64-linux-gnu.2.17"]
-    operators = tmp_path / "libunpool.so"
-    library.compile_library("x86_64-linux-gnu.2.38", target.system, operators)
-    wheel = make_wheel(tmp_path, target, operators, make_kernels(tmp_path, target, "unpool_kernel"))
-    with pytest.raises(SystemExit, match=r"libunpool\.so needs glibc 2\.3\d"):
         library_archive.write_archive(wheel, tmp_path)
 
 

@@ -16,11 +16,8 @@ NAMES = {
 }  # fmt: skip
 """What onnxruntime and the planner look up."""
 
-OF_MACOS = {"_mh_dylib_header", "__dso_handle"}
-"""Names that the linker gives every library."""
-
-SLOWEST = "x86_64-windows-gnu"
-"""For it, zig first compiles a runtime, for a minute and a half."""
+OF_MACOS = {"_mh_dylib_header", "__dso_handle"}  # names that the linker gives every library
+SLOWEST = "x86_64-windows-gnu"  # for it, zig first compiles a runtime, for a minute and a half
 
 
 def build(*options: str) -> subprocess.CompletedProcess[str]:

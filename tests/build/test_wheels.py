@@ -20,6 +20,7 @@ from unpool.onnxruntime import library
 
 ROOT = Path(__file__).parents[2]
 FOR_USERS = {"run", "demo", "torch", "dask", "formats", "gpu", "openvino"}
+WITH_LIBRARIES = {"UNPOOL_LIBRARIES": "libraries"}
 SOURCES = [
     "src/unpool/kernels/cpu/machine/checked_files.py",
     "src/unpool/build/targets.py",
@@ -46,9 +47,20 @@ def clone(tmp_path):
     return tmp_path
 
 
-def extras_with_numba(clone, hook, **environment):
-    """The extras that bring Numba, in the metadata of what a hook of the build backend makes."""
-    return set(NUMBA.findall(metadata(make(clone, hook, **environment))))
+@pytest.mark.parametrize(
+    ("hook", "environment", "expected"),
+    [
+        ("build_wheel", {}, FOR_USERS | {"jit"}),
+        ("build_wheel", WITH_LIBRARIES, {"jit"}),  # for what the libraries lack, and for those who change unpool
+        ("build_editable", WITH_LIBRARIES, FOR_USERS | {"jit"}),
+        ("build_sdist", WITH_LIBRARIES, FOR_USERS | {"jit"}),
+        ("prepare_metadata_for_build_wheel", WITH_LIBRARIES, FOR_USERS | {"jit"}),
+    ],
+)
+def test_extras_bring_numba(clone, hook, environment, expected):
+    """Every extra for users, one bracket in a clone; with libraries `jit` alone, but only a wheel has libraries."""
+    extras = set(NUMBA.findall(metadata(make(clone, hook, **environment))))
+    assert extras & (FOR_USERS | {"jit"}) == expected
 
 
 def make(clone, hook, **environment):
@@ -77,22 +89,6 @@ def metadata(made):
         return archive.extractfile(f"{made.name.removesuffix('.tar.gz')}/PKG-INFO").read().decode()
 
 
-def test_a_wheel_without_libraries_brings_numba(clone):
-    """With every extra for users, and `jit`: one bracket is enough in a clone."""
-    assert extras_with_numba(clone, "build_wheel") >= FOR_USERS | {"jit"}
-
-
-def test_a_wheel_with_libraries_brings_numba_when_asked(clone):
-    """By `jit`, for what the libraries lack, and for those who change unpool."""
-    assert extras_with_numba(clone, "build_wheel", UNPOOL_LIBRARIES="libraries") & (FOR_USERS | {"jit"}) == {"jit"}
-
-
-@pytest.mark.parametrize("hook", ["build_editable", "build_sdist", "prepare_metadata_for_build_wheel"])
-def test_only_a_wheel_has_libraries(clone, hook):
-    """Sources, an installation of them in place, and what a resolver is told before a wheel is built bring Numba."""
-    assert extras_with_numba(clone, hook, UNPOOL_LIBRARIES="libraries") >= FOR_USERS | {"jit"}
-
-
 def libraries_in(wheel):
     with ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if name.endswith((".so", ".dylib", ".dll"))}
@@ -112,7 +108,7 @@ def test_a_wheel_has_the_operators_for_onnxruntime(clone):
 
 def test_a_wheel_for_another_platform_has_its_library(clone):
     """Beside that of the kernels and their manifest, with the tag of the platform."""
-    wheel = make(clone, "build_wheel", UNPOOL_LIBRARIES="libraries")
+    wheel = make(clone, "build_wheel", **WITH_LIBRARIES)
     assert "unpool/libraries/manifest.json" in ZipFile(wheel).namelist()
     assert wheel.stem.endswith("-py3-none-manylinux_2_17_aarch64")
     assert libraries_in(wheel) == {"unpool/libraries/unpool.so", "unpool/onnxruntime/lib/libunpool.so"}
@@ -165,7 +161,7 @@ FAULTS = {
 def test_libraries_that_do_not_fit_end_the_build(clone, fault):
     """Damaged ones, those that lack kernels or have other sources, with one sentence that says why and what to run."""
     FAULTS[fault](clone)
-    done = run(clone, "build_wheel", UNPOOL_LIBRARIES="libraries")
+    done = run(clone, "build_wheel", **WITH_LIBRARIES)
     assert done.returncode == 1
     assert fault in done.stderr
     assert "Run python -m unpool.build" in done.stderr

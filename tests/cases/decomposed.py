@@ -1,22 +1,14 @@
 """Models whose unpoolings are decomposed: as torch's own exporter writes them, and by hand with one thing changed."""
 
-import warnings
-
 import numpy as np
 import torch
-from torch import nn
 
-from tests.support import models
+from tests.cases import exports
+from tests.support import models, networks
 
 
-class RoundTrip(nn.Module):
-    """MaxPool with indices, a ReLU, then MaxUnpool, back to the size of the input when `sized`."""
-
-    def __init__(self, rank, sized, *window, **options):
-        super().__init__()
-        self.pool = getattr(nn, f"MaxPool{rank}d")(*window, return_indices=True, **options)
-        self.unpool = getattr(nn, f"MaxUnpool{rank}d")(*window)
-        self.rank, self.sized = rank, sized
+class RoundTrip(exports.RoundTrip):
+    """With a ReLU before MaxUnpool."""
 
     def forward(self, x):
         values, indices = self.pool(x)
@@ -26,18 +18,8 @@ class RoundTrip(nn.Module):
 
 def export(network, x, dynamic=None):
     """The network as torch's exporter writes it, without the translations of unpool."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            network,
-            (x,),
-            dynamo=True,
-            verbose=False,
-            input_names=["x"],
-            output_names=["y"],
-            dynamic_shapes=None if dynamic is None else ({axis: f"d{axis}" for axis in dynamic},),
-        )
-    return program.model_proto
+    shapes = None if dynamic is None else ({axis: f"d{axis}" for axis in dynamic},)
+    return networks.export(network, x, dynamic_shapes=shapes, is_translated=False)
 
 
 def by_hand(

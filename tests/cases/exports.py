@@ -89,11 +89,6 @@ def descending(*shape):
     return noise(*shape).flatten().sort(descending=True).values.reshape(shape)
 
 
-def decoder_inputs(rank, sizes):
-    """Pooled values and their indices, as a decoder without its encoder gets them."""
-    return POOLS[rank](2, return_indices=True)(noise(2, 3, *sizes[:rank]))
-
-
 def round_trip(name, rank, sized, *setting, shape=None, dtype=torch.float32, **options):
     """The case of one pool and one unpooling."""
     x = noise(*(shape or (2, 3, *ODD[:rank])), dtype=dtype)
@@ -124,7 +119,7 @@ def round_trips():
     yield ExportCase("2-D round trip, two levels", TwoLevels, (noise(2, 3, 11, 14),), 2, 2, 2)
     yield ExportCase("2-D unpooling into larger planes", Doubled, (noise(2, 3, 6, 8),), 1, 1, 1)
     for rank in (1, 2, 3):
-        inputs = decoder_inputs(rank, EVEN)
+        inputs = POOLS[rank](2, return_indices=True)(noise(2, 3, *EVEN[:rank]))
         yield ExportCase(f"{rank}-D unpooling of inputs", partial(UNPOOLS[rank], 2), inputs, unpools=1)
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         yield round_trip(f"2-D round trip, {str(dtype).removeprefix('torch.')}", 2, True, 2, dtype=dtype)

@@ -32,9 +32,7 @@ from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresho
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis
 from unpool.kernels.cpu.max_unpool import windows
 
-Case = Callable[[], str | None]
-"""Runs it; what is wrong, None if nothing is."""
-
+Case = Callable[[], str | None]  # runs it; what is wrong, None if nothing is
 ALGORITHMS = ("gemm_1x1", "rows", "phases")
 FLOATS = (np.float32, np.float16, np.float64)
 SHAPES = ((1, 2, 5, 33), (2, 3, 7, 8), (3, 1, 4, 17), (1, 5, 1, 1), (0, 2, 3, 5), (2, 1, 9, 64))
@@ -69,26 +67,18 @@ def cases(count: int) -> list[tuple[str, Case]]:
     pools = [pool_case(number, SAMPLE_KERNELS) for number in range(count)]
     pools += [pool_case(number, WIDE_KERNELS) for number in range(5000, 5004)]
     pools += [tile_case(number) for number in range(few)]
-    conv_transposes = [conv_transpose_case(number) for number in range(count)] + [
-        winograd_case(number) for number in range(few)
-    ]
-    found: list[tuple[str, Case]] = [
-        (case.name, partial(kernel_cases.difference, case, 1 + number % 2)) for number, case in enumerate(pools)
-    ]
-    found += [
-        (case.name, partial(conv_transpose_cases.difference, case, 1 + number // 4 % 2))
-        for number, case in enumerate(conv_transposes)
-    ]
-    found += [
-        (case.name, partial(direct_cases.difference, case, 1 + number % 2))
-        for number, case in enumerate(map(direct_case, range(few)))
-    ]
+    conv_transposes = [conv_transpose_case(number) for number in range(count)]
+    conv_transposes += [winograd_case(number) for number in range(few)]
+    found: list[tuple[str, Case]] = []
+    directs = map(direct_case, range(few))
+    makers = (pools, kernel_cases, 1), (conv_transposes, conv_transpose_cases, 4), (directs, direct_cases, 1)
+    for made, module, turn in makers:
+        for number, case in enumerate(made):
+            found.append((case.name, partial(module.difference, case, 1 + number // turn % 2)))
     for number in range(few):
         found += [(f"{algorithm} {number}", partial(computed, number, algorithm)) for algorithm in ALGORITHMS]
-        found += [
-            (f"{work.__name__} {number}", partial(work, number))
-            for work in (judged, packed, unpooled, in_planes, empty)
-        ]
+        others = (judged, packed, unpooled, in_planes, empty)
+        found += [(f"{work.__name__} {number}", partial(work, number)) for work in others]
     return found
 
 

@@ -62,31 +62,45 @@ class GrowthCase:
         return found[self.line % len(found)] if self.line >= 0 else min(found, key=lambda each: each.cost)
 
 
+def drawn_axes(rng: np.random.Generator, widest: tuple[int, int, int], most: int) -> tuple[list[Any], list[int]]:
+    """Window, stride and dilation of one to three axes, and their sizes; the last one is long."""
+    rank = int(rng.choice((1, 2, 3), p=(0.3, 0.5, 0.2)))
+    window = rng.integers(1, widest[rank - 1], rank).tolist()
+    stride, dilation = (rng.integers(1, top, rank).tolist() for top in (most, 4))
+    sizes = rng.integers(1, widest[rank - 1], rank).tolist()
+    sizes[-1] = int(rng.integers(2, 201 if rank == 1 else 67))
+    return list(zip(window, stride, dilation, strict=True)), sizes
+
+
+def integer_call(
+    rng: np.random.Generator, kind: Any, axes: list[Any], sizes: list[int], groups: tuple[int, ...], most: list[int]
+) -> tuple[dict[str, Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Attributes and inputs; images, channels and maps of a group are fewer than `most`."""
+    window, stride, dilation = (list(each) for each in zip(*axes, strict=True))
+    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
+    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
+    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
+    group, channels, maps = int(rng.choice(groups)), *(int(rng.integers(1, count)) for count in most[1:])
+    shapes = (
+        (int(rng.integers(1, most[0])), channels * group, *sizes),
+        (channels * group, maps, *window),
+        (maps * group,),
+    )
+    x, w, b = (rng.integers(-3, 4, shape).astype(kind) for shape in shapes)
+    return {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}, (x, w, b)
+
+
 def conv_transpose_case(number: int) -> GrowthCase:
     """A case for both kernels and all types in turn; the number seeds the rest."""
     rng = np.random.default_rng(number)
     tiled, kind = number % 2 == 1, TYPES[number // 2 % 4]
-    rank = int(rng.choice((1, 2, 3), p=(0.3, 0.5, 0.2)))
-    widest = (8, 6, 4)[rank - 1]
-    window = [int(size) for size in rng.integers(1, widest, rank)]
-    stride, dilation = ([int(step) for step in rng.integers(1, top, rank)] for top in (6, 4))
-    sizes = [int(size) for size in rng.integers(1, widest, rank)]
-    sizes[-1] = int(rng.integers(2, 201 if rank == 1 else 67))
-    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
-    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
-    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
-    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 6))
-    maps = int(rng.integers(1, 20))
-    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
-    x = rng.integers(-3, 4, (int(rng.integers(1, 3)), channels * group, *sizes)).astype(kind)
-    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
-    b = rng.integers(-3, 4, maps * group).astype(kind)
-    name = f"{number}: tiled={tiled} {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    attributes, inputs = integer_call(rng, kind, *drawn_axes(rng, (8, 6, 4), 6), (1, 1, 2), [3, 6, 20])
     ending = {"layout": "NHWC"} | ACTIVATIONS[number // 3 % 3] if number % 3 == 0 else {}
-    name += f" {ending}"
+    shapes = [list(each.shape) for each in inputs[:2]]
+    name = f"{number}: tiled={tiled} {np.dtype(kind).name} {shapes} {attributes} {ending}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 12, whole))) for whole in (1 << 19, 1 << 18))
     gap, line = int(rng.integers(0, 64)), number // 2 % 16 - 1
-    return GrowthCase(name, tiled, (x, w, b), attributes, ending, panel_bytes, result_bytes, gap, line)
+    return GrowthCase(name, tiled, inputs, attributes, ending, panel_bytes, result_bytes, gap, line)
 
 
 WINDOWS = (
@@ -96,35 +110,22 @@ WINDOWS = (
 )  # fmt: skip
 """Window, stride and dilation per axis: phases of 2 x 2 and of 3 x 3 taps, some of them missing or zero."""
 
-DEPTHS = ((1, 1, 1), (3, 1, 1), (2, 1, 2), (4, 1, 1))
-"""The same of an axis before the others."""
+DEPTHS = ((1, 1, 1), (3, 1, 1), (2, 1, 2), (4, 1, 1))  # the same of an axis before the others
 
 
 def winograd_case(number: int) -> GrowthCase:
-    """A case for Winograd's kernel, of three types and all windows in turn; the number seeds the rest.
-
-    One in three has slices.
-    """
+    """A case for Winograd's kernel, of three types and all windows in turn, one in three with slices; seeded."""
     rng = np.random.default_rng([number, 1])
     kind, axes = WINOGRAD_TYPES[number // len(WINDOWS) % 3], WINDOWS[number % len(WINDOWS)]
     sizes = [int(rng.integers(1, 9)), int(rng.integers(1, 67))]
     if number % 3 == 2:
         axes, sizes = (DEPTHS[number // 3 % len(DEPTHS)], *axes), [int(rng.integers(1, 6)), *sizes]
-    window, stride, dilation = ([int(axis[which]) for axis in axes] for which in range(3))
-    reach = [(size - 1) * each + 1 for size, each in zip(window, dilation, strict=True)]
-    full = [(size - 1) * each + more for size, each, more in zip(sizes, stride, reach, strict=True)]
-    cuts = [int(rng.integers(0, min(more, (size + 1) // 2))) for size, more in zip(full * 2, reach * 2, strict=True)]
-    group, channels = int(rng.choice((1, 1, 2))), int(rng.integers(1, 12))
-    maps = int(rng.integers(1, 40))
-    attributes = {"strides": stride, "dilations": dilation, "pads": cuts, "group": group}
-    x = rng.integers(-3, 4, (int(rng.integers(1, 4)), channels * group, *sizes)).astype(kind)
-    w = rng.integers(-3, 4, (channels * group, maps, *window)).astype(kind)
-    b = rng.integers(-3, 4, maps * group).astype(kind)
-    name = f"winograd {number}: {np.dtype(kind).name} {list(x.shape)} {list(w.shape)} {attributes}"
+    attributes, inputs = integer_call(rng, kind, axes, sizes, (1, 1, 2), [4, 12, 40])
+    name = f"winograd {number}: {np.dtype(kind).name} {[list(each.shape) for each in inputs[:2]]} {attributes}"
     panel_bytes, result_bytes = (int(rng.choice((1, 1 << 16, whole))) for whole in (1 << 22, 1 << 19))
     memory = panel_bytes, result_bytes, int(rng.integers(0, 64))
     how = {"by_winograd": True, "apart": number % 2 / 3}
-    return GrowthCase(name, True, (x, w, b), attributes, ACTIVATIONS[number % 3], *memory, **how)
+    return GrowthCase(name, True, inputs, attributes, ACTIVATIONS[number % 3], *memory, **how)
 
 
 def reference(case: GrowthCase) -> np.ndarray:

@@ -39,7 +39,7 @@ PATHS = {
         partial(tile_cases.tile_case, kernels=tile_cases.WIDE_KERNELS), pool_cases.difference, range(9000, 9008)
     ),
     "phases and rows": KernelPath(
-        conv_transpose_cases.conv_transpose_case, conv_transpose_cases.difference, range(288)
+        conv_transpose_cases.conv_transpose_case, conv_transpose_cases.difference, range(400)
     ),
     "winograd": KernelPath(conv_transpose_cases.winograd_case, conv_transpose_cases.difference, range(288)),
     "rolling pools": KernelPath(

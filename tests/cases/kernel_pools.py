@@ -127,6 +127,15 @@ def pool_case(number: int, kernels: Sequence[Kernel] = KERNELS, widest: int = WI
     return PoolCase(name, kernel, x, attributes, layout, strip_bytes, gaps, nan_last)
 
 
+def plain_case(
+    name: str, kernel: Kernel, x: np.ndarray, layout: str = "NCHW", strip_bytes: int = 1 << 12, **attributes: Any
+) -> PoolCase:
+    """A case at the beginning of its memory, without padding, dilation and ceil_mode but for given attributes."""
+    rank = x.ndim - 2
+    plain = {"strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank, "ceil_mode": 0, "storage_order": 0}
+    return PoolCase(name, kernel, x, plain | attributes, layout, strip_bytes, (0, 0, 0))
+
+
 def axis_stride(rng: Rng, kernel: Kernel, is_lanes: bool) -> int:
     """The kernel's own stride along the lanes, any along the other axes unless it rolls."""
     if kernel.rolled or (is_lanes and kernel.stride != ANY_STRIDE):

@@ -13,13 +13,10 @@ def widths(name: str) -> tuple[int, ...]:
     return tuple(sorted({3, max(1, register // 2), register, 2 * register}))
 
 
-def hard_values(name: str) -> np.ndarray:
-    """NaN, infinities, both zeros, and some numbers."""
-    return np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, 1.5, 2], name)
-
-
 def values(name: str, count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).choice(hard_values(name), count)
+    """NaN, infinities, both zeros, and some numbers."""
+    hard = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, 1.5, 2], name)
+    return np.random.default_rng(seed).choice(hard, count)
 
 
 def same(got: np.ndarray, expected: np.ndarray) -> None:

@@ -84,11 +84,6 @@ def inputs_of(operator: str, kind: np.dtype[Any], group: int, variant: int) -> t
     return (x, w, values((2 * group,), kind, variant + 1) if variant % 2 else None)
 
 
-def in_layout(x: np.ndarray, layout: str) -> np.ndarray:
-    """(N, C, D...) as the layout has it."""
-    return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if layout == "NHWC" else x
-
-
 def make(
     row: Row, attributes: dict[str, Any], number: int, kind: np.dtype[Any] | None = None, outputs: int = 1
 ) -> Case:
@@ -100,7 +95,8 @@ def make(
     assert x is not None
     name = f"{name_of(row)} {number}: {kind} {attributes} outputs={outputs}"
     tolerance = TOLERANCE.get(kind.name, 0.0) if operator == "ConvTranspose" else 0.0
-    inputs, more = (in_layout(x, layout), *rest), {"opset": version, "layout": layout, "tolerance": tolerance}
+    x = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if layout == "NHWC" else x
+    inputs, more = (x, *rest), {"opset": version, "layout": layout, "tolerance": tolerance}
     return Case(name, "5", "every version", operator, inputs, attributes, outputs=outputs, **more)
 
 

@@ -12,6 +12,9 @@ from tests.cases.generated import judged
 from tests.cases.record import Case
 from tests.support.runners import FUNCTIONS, Outputs, as_tuple, assert_outputs, keywords
 
+NO_DASHBOARD = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+"""Of a cluster: other tests may have the port at the same time."""
+
 ARRAYS = {"MaxPool": 1, "MaxUnpool": 2, "ConvTranspose": 1}
 """How many of the inputs are dask arrays; weights and shapes are NumPy's."""
 

@@ -4,8 +4,7 @@ import signal
 
 import pytest
 
-PATIENCE = 240
-"""Seconds of one test; the longest takes ten where nobody else works."""
+PATIENCE = 240  # seconds of one test; the longest takes ten where nobody else works
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,10 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Deadly:
-    """An array; so many processes that read the element `place` of the last two axes are killed by it."""
+class Stored:
+    """As much of storage as tiles are read from."""
 
-    array: np.ndarray  # that is read
-    place: tuple[int, int]  # row and column
-    deaths: Path  # the empty folder in which they are counted
-    most: int  # how many there are
+    array: np.ndarray
 
     @property
     def shape(self):
@@ -25,6 +22,15 @@ class Deadly:
     @property
     def dtype(self):
         return self.array.dtype
+
+
+@dataclass(frozen=True)
+class Deadly(Stored):
+    """An array; so many processes that read the element `place` of the last two axes are killed by it."""
+
+    place: tuple[int, int]  # row and column
+    deaths: Path  # the empty folder in which they are counted
+    most: int  # how many there are
 
     def __getitem__(self, slices):
         is_read = all(part.start <= at < part.stop for part, at in zip(slices[-2:], self.place, strict=True))
@@ -36,19 +42,10 @@ class Deadly:
 
 
 @dataclass(frozen=True)
-class Hungry:
+class Hungry(Stored):
     """An array; to read it takes so many bytes more than it has, for some seconds."""
 
-    array: np.ndarray
     bytes: int
-
-    @property
-    def shape(self):
-        return self.array.shape
-
-    @property
-    def dtype(self):
-        return self.array.dtype
 
     def __getitem__(self, slices):
         memory = np.ones(self.bytes, np.uint8)

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from zarr.storage import LocalStore
 
 import unpool
-from tests.dask.deadly import Deadly
+from tests.dask.cases import NO_DASHBOARD
+from tests.dask.deadly import Deadly, Stored
 from tests.support import models
 from unpool.cli.app import app
 from unpool.files import WriteError, lock
@@ -36,17 +37,8 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def client():
     """A client of two processes with one thread each. A tile may end one worker, not two."""
-    with (
-        config.set(SETTINGS),
-        LocalCluster(
-            n_workers=2,
-            processes=True,
-            threads_per_worker=1,
-            dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": ":0"},  # other tests may have the port at the same time
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    words = {"n_workers": 2, "processes": True, "threads_per_worker": 1, **NO_DASHBOARD}
+    with config.set(SETTINGS), LocalCluster(**words) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
 
 
@@ -97,7 +89,7 @@ def test_any_array_is_cut_where_it_can_be_read(client, session, image, tmp_path,
     require_equal(made, session, image)
 
 
-class Flickering(Deadly):
+class Flickering(Stored):
     def __getitem__(self, slices):
         raise OSError("no such host")
 
@@ -105,9 +97,7 @@ class Flickering(Deadly):
 def test_retries_are_bounded(client, session, image, tmp_path):
     """What a tile raises, after the last try, is what the caller sees."""
     with pytest.raises(OSError, match="no such host"):
-        unpool.map_tiles(
-            session, Flickering(image, (0, 0), tmp_path, 0), (40, 52), client=client, to=tmp_path / "out.zarr"
-        )
+        unpool.map_tiles(session, Flickering(image), (40, 52), client=client, to=tmp_path / "out.zarr")
 
 
 @pytest.mark.parametrize(
@@ -184,11 +174,7 @@ def test_the_command_runs_tiles_on_a_cluster(here, client, session, image):
     ("code", "words", "says"),
     [
         (2, ("-i", "x.npy", "-o", "y.zarr"), "expected --tile with sizes"),
-        (
-            2,
-            ("-i", "x.npy", "-o", "y.png", "--tile", "8x8"),
-            "-o y.png: a cluster writes one file of .npy",
-        ),
+        (2, ("-i", "x.npy", "-o", "y.png", "--tile", "8x8"), "-o y.png: a cluster writes one file of .npy"),
         (2, ("-i", "x.npy", "-o", "masks/", "--tile", "8x8"), "-o masks: a cluster writes one file"),
         (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--overlay"), "--overlay: is not for --scheduler"),
         (2, ("-i", "x.npy", "-o", "y.zarr", "--tile", "8x8", "--blend", "constant"), "--blend: is not for --scheduler"),
@@ -219,6 +205,5 @@ def test_workers_end_for_one_tile_only_so_often(client, session, image, tmp_path
     with pytest.raises(unpool.UnpoolError, match=r"1 workers died while they ran tile \d at \[0, \d\]"):
         unpool.map_tiles(session, deadly, (40, 12), client=client, to=tmp_path / "out.zarr", outputs=["y"])
     assert not zarr.open_array(tmp_path / "out.zarr", mode="r").attrs["unpool_finished"]
-    assert (
-        client.submit(len, client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.worker_plugins)).result() < 9
-    )
+    plugins = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.worker_plugins)
+    assert client.submit(len, plugins).result() < 9

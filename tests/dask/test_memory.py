@@ -13,6 +13,7 @@ from dask import config
 from distributed import Client, LocalCluster
 
 import unpool
+from tests.dask.cases import NO_DASHBOARD
 from tests.dask.deadly import Deadly, Hungry
 from tests.support import models
 from unpool import tiles
@@ -21,7 +22,7 @@ from unpool.runtime.tiles.tiler import Tiler
 pytestmark = pytest.mark.slow
 
 COINS = str(Path(unpool.__file__).parent / "data" / "coins.onnx")
-CLUSTER = {"threads_per_worker": 1, "dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+CLUSTER = {"threads_per_worker": 1, **NO_DASHBOARD}
 UNET = """net (float[1, 3, h, w] x) => (float[1, 2, a, b] y) {
     a = Conv <pads = [1, 1, 1, 1]> (x, w1)
     b = Relu (a)
@@ -55,8 +56,7 @@ def set_pause_fraction(client, fraction):
 
 
 @pytest.mark.parametrize(
-    ("memory", "limit", "says"),
-    [("1GiB", 1024, "MiB, in an arena"), ("360MiB", 360, "too small for an arena")],
+    ("memory", "limit", "says"), [("1GiB", 1024, "MiB, in an arena"), ("360MiB", 360, "too small for an arena")]
 )
 def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, caplog, memory, limit, says):
     """Dask pauses none of them, whether they have memory for an arena or not; bits are those of one machine."""
@@ -65,15 +65,8 @@ def test_two_small_workers_run_tiles_of_many_shapes(tmp_path, caplog, memory, li
     stored = zarr.create_array(tmp_path / "x.zarr", data=image, chunks=(1, 1, 500, 500))
     peaks = []
     with LocalCluster(n_workers=2, memory_limit=memory, **CLUSTER) as cluster, Client(cluster) as client:
-        made = unpool.map_tiles(
-            session,
-            stored,
-            (512, 512),
-            client=client,
-            to=tmp_path / "y.zarr",
-            pause_timeout=60,
-            on_progress=lambda now: peaks.append(now.peak),
-        )
+        words = {"pause_timeout": 60, "on_progress": lambda now: peaks.append(now.peak)}
+        made = unpool.map_tiles(session, stored, (512, 512), client=client, to=tmp_path / "y.zarr", **words)
         after = [worker["metrics"]["memory"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
     whole = tiles.run(session, {"image": image}, (512, 512))
     assert np.array_equal(made["logits"][...], whole["logits"])
@@ -121,18 +114,12 @@ def test_the_forecast_is_close_to_the_peak(tmp_path, name, shape, tile):
         path = tmp_path / "net.onnx"
         weights = {key: random(*size) for key, size in WEIGHTS[name].items()}
         path.write_bytes(models.model({"unet": UNET, "volume": VOLUME}[name], **weights).SerializeToString())
-    session, image, peaks = (
-        unpool.InferenceSession(str(path)),
-        zarr.create_array(tmp_path / "x.zarr", data=random(*shape)),
-        [],
-    )
+    session, peaks = unpool.InferenceSession(str(path)), []
+    image = zarr.create_array(tmp_path / "x.zarr", data=random(*shape))
     arguments = {"to": tmp_path / "y.zarr", "on_progress": lambda now: peaks.append(now.peak)}
     off = {"distributed.worker.memory.pause": False, "distributed.worker.memory.terminate": False}
-    with (
-        config.set(off),
-        LocalCluster(n_workers=1, memory_limit="16MiB", **CLUSTER) as cluster,
-        Client(cluster) as client,
-    ):
+    words = {"n_workers": 1, "memory_limit": "16MiB", **CLUSTER}
+    with config.set(off), LocalCluster(**words) as cluster, Client(cluster) as client:
         with pytest.raises(unpool.ShapeError) as refused:
             unpool.map_tiles(session, image, tile, client=client, **arguments)
         assert not (tmp_path / "y.zarr").exists()
@@ -152,11 +139,8 @@ def test_workers_that_exceed_their_memory_are_named(tmp_path):
     session = unpool.InferenceSession(COINS)
     hungry = Hungry(random(1, 1, 300, 300), 2 << 30)
     settings = {"distributed.scheduler.allowed-failures": 1, "distributed.worker.memory.monitor-interval": "50ms"}
-    with (
-        config.set(settings),
-        LocalCluster(n_workers=2, memory_limit="1GiB", **CLUSTER) as cluster,
-        Client(cluster) as client,
-    ):
+    words = {"n_workers": 2, "memory_limit": "1GiB", **CLUSTER}
+    with config.set(settings), LocalCluster(**words) as cluster, Client(cluster) as client:
         begin = time.monotonic()
         with pytest.raises(unpool.UnpoolError, match=r"2 workers died while they ran tile \d at .*the last one tcp://"):
             unpool.map_tiles(session, hungry, (128, 128), client=client, to=tmp_path / "y.zarr")

@@ -80,9 +80,8 @@ def test_hostile_indices_raise_when_computed(local, wrong):
 def test_local_is_checked():
     """An index of the tensor, but of another window than its element's, is no silent loss."""
     indices = np.array([[[0, 2, 5, 1]]])
-    y = max_unpool(
-        da.ones((1, 1, 4), dtype=np.float32), da.from_array(indices, (1, 1, 2)), kernel_shape=2, strides=2, local=True
-    )
+    x, window = da.ones((1, 1, 4), dtype=np.float32), {"kernel_shape": 2, "strides": 2}
+    y = max_unpool(x, da.from_array(indices, (1, 1, 2)), **window, local=True)
     with pytest.raises(unpool.IndicesError, match=r"got 1 at \[0, 0, 3\]"):
         y.compute()
 
@@ -130,11 +129,7 @@ def test_weights_may_be_dask_arrays():
         (lambda x: max_pool(x[x[:, 0, 0, 0] > 0], **TILES), unpool.ShapeError, "compute_chunk_sizes"),
         (lambda x: max_pool(x.compute(), **TILES), unpool.UnpoolError, "expected a dask array, got ndarray"),
         (lambda x: max_pool(x, kernel_shape=[9, 9]), unpool.ShapeError, "Pad more"),
-        (
-            lambda x: max_unpool(x, x.astype(np.int64), (1, 1, 9, 9), **TILES),
-            unpool.UnpoolError,
-            "no chunk has all indices",
-        ),
+        (lambda x: max_unpool(x, x.astype(int), (1, 1, 9, 9), **TILES), unpool.UnpoolError, "no chunk has all indices"),
         (lambda x: max_unpool(x, x, **TILES), unpool.UnpoolError, "I expects int64"),
         (lambda x: max_unpool(x, x.astype(np.int64), x.sum(), **TILES), unpool.UnpoolError, "Compute it first"),
         (lambda x: conv_transpose(x, np.ones((1, 1, 2, 2))), unpool.UnpoolError, "X and W need one type"),

@@ -19,6 +19,7 @@ from distributed.cli.dask_worker import main as dask_worker
 from typer.testing import CliRunner
 
 import unpool
+from tests.dask.cases import NO_DASHBOARD
 from tests.docs.blocks import blocks
 from tests.support import models
 from unpool.cli.app import app
@@ -27,9 +28,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "clusters"
-NO_DASHBOARD = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
-"""Other tests may have the port at the same time."""
-
 SHELL = [block for block in blocks("docs/clusters.md") if block.language == "sh"]
 LINES = [line for block in SHELL for line in block.code.splitlines()]
 RUN_HERE = ("dask scheduler", "dask worker", "unpool run model.onnx", "python slurm.py", "python examples/clusters/")
@@ -42,19 +40,10 @@ def command(start):
     return line.split()
 
 
-def in_a_pod():
-    """The command of unpool that runs inside of the Kubernetes cluster, as words."""
-    return " ".join(command("kubectl exec")).partition(" -- ")[2].split()
-
-
 def test_every_command_is_run_or_marked():
     """Commands that are not run here stand in a block that says so."""
-    assert [
-        line
-        for block in SHELL
-        for line in block.code.splitlines()
-        if not block.reason and not line.startswith(RUN_HERE)
-    ] == []
+    lines = [line for block in SHELL if not block.reason for line in block.code.splitlines()]
+    assert [line for line in lines if not line.startswith(RUN_HERE)] == []
 
 
 @pytest.fixture
@@ -96,12 +85,13 @@ def test_commands_by_hand(here):
         port = str(free.getsockname()[1])
     servers = [[word.replace("8786", port) for word in command(start)] for start in ("dask scheduler", "dask worker")]
     runs = [line.replace("8786", port).split() for line in LINES if line.startswith("unpool run model.onnx")]
+    in_a_pod = " ".join(command("kubectl exec")).partition(" -- ")[2].replace("8786", port).replace("/images/", "pod/")
     with ExitStack() as stack:
         for words in servers:
             more = ["--no-dashboard", "--dashboard-address", ":0"] if words[1] == "scheduler" else []
             process = subprocess.Popen([sys.executable, "-m", *words, *more], stderr=subprocess.DEVNULL)
             stack.callback(end, process)
-        for words in (*runs, [word.replace("8786", port).replace("/images/", "pod/") for word in in_a_pod()]):
+        for words in (*runs, in_a_pod.split()):
             small = ["32x32" if re.fullmatch(r"\d+x\d+", word) else word for word in words[1:]]
             done = CliRunner().invoke(app, small)
             assert done.exit_code == 0, done.output

@@ -15,6 +15,7 @@ from distributed.core import Status
 from typer.testing import CliRunner
 
 import unpool
+from tests.dask.cases import NO_DASHBOARD
 from tests.support import models
 from unpool import streams
 from unpool.cli.app import app
@@ -35,8 +36,7 @@ SETTINGS = {"distributed.worker.memory.pause": False, "distributed.worker.memory
 @pytest.fixture(scope="module")
 def client():
     """A client of a worker in this process, which no one pauses."""
-    quiet = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
-    words = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "memory_limit": "64GiB", **quiet}
+    words = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "memory_limit": "64GiB", **NO_DASHBOARD}
     with config.set(SETTINGS), LocalCluster(**words) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
 
@@ -70,8 +70,16 @@ def interrupt(session, image, client, to, after=4, **words):
         unpool.map_tiles(session, image, (8, 10), client=client, to=to, on_progress=stop, **words)
 
 
-def set_memory_limit(client, size):
-    client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", size))
+@contextlib.contextmanager
+def memory_limit(client, size):
+    """Another memory limit for each worker."""
+
+    def change(limit):
+        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", limit))
+
+    change(size)
+    yield
+    change(64 << 30)
 
 
 @pytest.mark.sample(2)
@@ -91,9 +99,8 @@ def test_an_interrupted_run_is_resumed(client, session, image, to, words):
     """
     interrupt(session, image, client, to, **words)
     seen = []
-    made = unpool.map_tiles(
-        session, image, (8, 10), client=client, to=to, resume=True, on_progress=seen.append, **words
-    )
+    more = {"resume": True, "on_progress": seen.append, **words}
+    made = unpool.map_tiles(session, image, (8, 10), client=client, to=to, **more)
     assert seen[-1].resumed >= 4
     assert len(seen) == 1 + seen[-1].tiles - seen[-1].resumed
     assert seen[-1].done == seen[-1].tiles == TILES
@@ -165,35 +172,21 @@ def test_an_output_that_cannot_be_made_is_refused_at_once(client, session, image
 def test_a_worker_that_is_too_small_is_named_before_anything_is_written(client, session, image, here):
     """The error has the limit and the need."""
     before = sorted(here.iterdir())
-    set_memory_limit(client, 40 << 20)
-    try:
-        with pytest.raises(unpool.ShapeError, match=r"limit of 40 MiB of worker .* needs about \d+ MiB"):
-            unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr")
-    finally:
-        set_memory_limit(client, 64 << 30)
+    with memory_limit(client, 40 << 20), pytest.raises(unpool.ShapeError, match=r"limit of 40 MiB .* about \d+ MiB"):
+        unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr")
     assert sorted(here.iterdir()) == before
 
 
 def test_a_worker_with_little_memory_keeps_none(client, session, image, caplog):
-    """It has no arena, which the log says; results are equal."""
+    """It has no arena, which the log says; with more memory the next run has one, and results are equal."""
     caplog.set_level(logging.INFO, "unpool.cluster")
-    set_memory_limit(client, rss() + (300 << 20))  # the pool of this process takes more
-    try:
-        made = unpool.map_tiles(session, image, (8, 10), client=client, to="y.zarr", outputs=["y"])
-    finally:
-        set_memory_limit(client, 64 << 30)
-    assert "too small for an arena" in caplog.text
-    assert np.array_equal(made["y"][...], session.run(["y"], {"x": image[...]})[0])
-
-
-def test_a_worker_decides_again_for_the_next_run(client, session, image, caplog):
-    """With more memory than before, it has an arena."""
-    caplog.set_level(logging.INFO, "unpool.cluster")
-    for name, size in (("little", rss() + (300 << 20)), ("much", 64 << 30)):
-        set_memory_limit(client, size)
-        unpool.map_tiles(session, image, (8, 10), client=client, to=f"{name}.zarr", outputs=["y"])
+    for name, size in (("little", rss() + (300 << 20)), ("much", 64 << 30)):  # the pool of this process takes more
+        with memory_limit(client, size):
+            made = unpool.map_tiles(session, image, (8, 10), client=client, to=f"{name}.zarr", outputs=["y"])
+        assert np.array_equal(made["y"][...], session.run(["y"], {"x": image[...]})[0])
     kinds = [record.getMessage() for record in caplog.records if record.name == "unpool.cluster"]
     assert ["in an arena" in kind for kind in kinds] == [False, True]
+    assert "too small for an arena" in kinds[0]
 
 
 def test_paused_workers_are_named(client, session, image, caplog):

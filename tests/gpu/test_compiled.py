@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED = 227 * 1024
-"""Bytes of shared memory that a program may have on these devices."""
-
+SHARED = 227 * 1024  # bytes of shared memory that a program may have on these devices
 DENSE = {"add_products", "add_positions"}
 
 

@@ -6,27 +6,17 @@ import pytest
 import torch
 
 import unpool.torch as ours
-from tests.support.gpu import DEVICE, routed
+from tests.support.gpu import DEVICE
 from unpool.execute.gpu.gradients import ConvSettings, input_gradient, weight_gradient
 from unpool.kernels.gpu.conv_transpose.weight_gradient import split_positions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_gpu")]
 
 theirs = torch.nn.functional
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-GROUPS = {"dense": (16, 24, 2), "depthwise": (3, 3, 3), "few maps": (8, 3, 1)}
-"""Channels, maps and groups."""
-
+GROUPS = {"dense": (16, 24, 2), "depthwise": (3, 3, 3), "few maps": (8, 3, 1)}  # channels, maps and groups
 EVERY = list(itertools.product((1, 2, 3), GROUPS, TYPES, (False, True)))
-
-
-@pytest.fixture(autouse=True)
-def on_gpu():
-    """Tensors of DEVICE go to the kernels in Triton; the same random numbers for every test."""
-    torch.manual_seed(3)
-    with routed():
-        yield
 
 
 def integers(*shape, dtype=torch.float32):

@@ -5,15 +5,10 @@ import pytest
 import torch
 
 import unpool
-from tests.support.gpu import DEVICE, routed
+from tests.support.gpu import DEVICE
 from unpool import IndicesError, UnpoolError
 
-
-@pytest.fixture(autouse=True)
-def on_gpu():
-    """Tensors of DEVICE go to the kernels in Triton."""
-    with routed():
-        yield
+pytestmark = pytest.mark.usefixtures("on_gpu")
 
 
 def test_indices_are_renumbered_on_the_device():
@@ -81,14 +76,16 @@ def test_a_known_call_still_checks_what_a_key_cannot():
     pool = {"kernel_shape": [2], "strides": [2]}
     y = unpool.max_pool(x, **pool)
     unpool.max_unpool(y, torch.zeros(1, 1, 2, dtype=torch.int64, device=DEVICE), **pool)
-    with pytest.raises(UnpoolError, match="threads is None or an int"):
-        unpool.max_pool(x, **pool, threads=0)
-    with pytest.raises(UnpoolError, match="out for Y needs shape"):
-        unpool.max_pool(x, **pool, out=torch.empty(1, 1, 3, device=DEVICE))
-    with pytest.raises(UnpoolError, match="expects a tensor without gradient"):
-        unpool.max_pool(x.clone().requires_grad_(), **pool)
+    for given, more, says in (
+        (x, {"threads": 0}, "threads is None or an int"),
+        (x, {"out": torch.empty(1, 1, 3, device=DEVICE)}, "out for Y needs shape"),
+        (x.clone().requires_grad_(), {}, "expects a tensor without gradient"),
+    ):
+        with pytest.raises(UnpoolError, match=says):
+            unpool.max_pool(given, **pool, **more)
+    wrong = torch.full((1, 1, 2), 9, device=DEVICE)
     with pytest.raises(IndicesError):
-        unpool.max_unpool(y, torch.full((1, 1, 2), 9, device=DEVICE), **pool, check="now")
-    unpool.max_unpool(y, torch.full((1, 1, 2), 9, device=DEVICE), **pool)
+        unpool.max_unpool(y, wrong, **pool, check="now")
+    unpool.max_unpool(y, wrong, **pool)
     with pytest.raises(IndicesError):
         unpool.raise_pending()

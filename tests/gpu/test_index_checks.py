@@ -8,12 +8,7 @@ import torch
 from unpool.errors import IndicesError
 from unpool.execute.gpu import index_checks
 
-
-@pytest.fixture(autouse=True)
-def _none_pending():
-    index_checks._pending.clear()
-    yield
-    index_checks._pending.clear()
+pytestmark = pytest.mark.usefixtures("none_pending")
 
 
 def put(number):

@@ -94,16 +94,12 @@ def test_the_driver_gets_new_addresses_and_old_numbers(monkeypatch):
 
 @pytest.mark.parametrize(
     ("sizes", "metadata"),
-    [
-        ([8, 4, 4, 8, 8], {}),
-        ([8, 1, 4, 8, 8, 8], {}),
-        ([8, 1], {}),
-        ([8, 1, 4, 8, 8], {"profile_scratch_size": 128}),
-        ([8, 1, 4, 8, 8], {"launch_cooperative_grid": True}),
-        ([8, 1, 4, 8, 8], {"num_ctas": 2}),
-    ],
+    [([8, 4, 4, 8, 8], {}), ([8, 1, 4, 8, 8, 8], {}), ([8, 1], {})]
+    + [([8, 1, 4, 8, 8], each) for each in (
+        {"profile_scratch_size": 128}, {"launch_cooperative_grid": True}, {"num_ctas": 2},
+    )],
     ids=["another size", "too many", "too few", "scratch memory", "cooperative", "clusters"],
-)
+)  # fmt: skip
 def test_triton_launches_what_the_driver_does_not_confirm(monkeypatch, sizes, metadata):
     """Nothing is launched with arguments that may be others."""
     driver, kernel, x = Driver(sizes), Kernel(**metadata), torch.zeros(8)

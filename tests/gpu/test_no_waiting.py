@@ -8,11 +8,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import unpool
 import unpool.torch as ours
-from tests.support.gpu import DEVICE, routed
+from tests.support.gpu import DEVICE
 from unpool.execute.gpu import index_checks
 
 WAITING = {"_local_scalar_dense", "item", "equal", "nonzero", "masked_select", "unique_dim", "_unique2", "is_nonzero"}
 """Operators of torch whose result, or the size of it, the host has to wait for."""
+
+pytestmark = pytest.mark.usefixtures("on_gpu")
 
 
 class NothingWaits(TorchDispatchMode):
@@ -23,13 +25,6 @@ class NothingWaits(TorchDispatchMode):
         assert name not in WAITING, f"{name} waits for the device"
         assert not (name == "_to_copy" and torch.device((named or {}).get("device") or DEVICE).type != DEVICE)
         return operator(*arguments, **(named or {}))
-
-
-@pytest.fixture(autouse=True)
-def on_gpu():
-    """Tensors of DEVICE go to the kernels in Triton."""
-    with routed():
-        yield
 
 
 def step():

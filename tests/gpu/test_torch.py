@@ -7,19 +7,13 @@ import pytest
 import torch
 
 import unpool.torch as ours
-from tests.support.gpu import DEVICE, routed
+from tests.support.gpu import DEVICE
 from unpool import IndicesError
 from unpool.execute.gpu import gradients as gpu_gradients
 from unpool.execute.gpu import index_checks
 
 theirs = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def on_gpu():
-    """Tensors of DEVICE go to the kernels in Triton."""
-    with routed():
-        yield
+pytestmark = pytest.mark.usefixtures("on_gpu")
 
 
 def leaf(*shape, dtype=torch.float32):

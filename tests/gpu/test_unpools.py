@@ -12,18 +12,11 @@ from unpool.kernels.gpu.elements import BITS
 from unpool.kernels.gpu.max_unpool import GpuUnpoolProblem, cells, launch
 from unpool.kernels.gpu.max_unpool.check_indices import NO_POSITION
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("none_pending")]
 
 theirs = torch.nn.functional
 POOLS = {1: theirs.max_pool1d, 2: theirs.max_pool2d, 3: theirs.max_pool3d}
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-
-
-@pytest.fixture(autouse=True)
-def _none_pending():
-    index_checks._pending.clear()
-    yield
-    index_checks._pending.clear()
 
 
 def elements(shape, dtype, first=1):
@@ -102,23 +95,21 @@ def test_right_indices(name, is_per_plane):
 
 
 @pytest.mark.parametrize("kind", BITS)
-def test_all_types(kind):
+@pytest.mark.parametrize("name", ["side by side", "padded"])
+def test_all_types(name, kind):
     """Elements are copied as they are, whatever they are."""
-    for name in ("side by side", "padded"):
-        y, verdict, expected = run(CALLS[name], getattr(torch, kind))
-        assert verdict[:2] == [NO_POSITION] * 2
-        assert torch.equal(y, expected)
+    y, verdict, expected = run(CALLS[name], getattr(torch, kind))
+    assert verdict[:2] == [NO_POSITION] * 2
+    assert torch.equal(y, expected)
 
 
 @pytest.mark.parametrize("is_callers", [False, True])
 @pytest.mark.parametrize("name", ["side by side", "padded", "rank 1", "rank 3"])
 def test_an_index_in_another_window(name, is_callers):
     """The first one is noted, and of equal indices the last one wins."""
-
-    def change(flat):
-        flat[[3, 5, 8]] = flat[-1]
-
-    y, verdict, expected = run(CALLS[name], torch.float16, change, is_callers=is_callers)
+    y, verdict, expected = run(
+        CALLS[name], torch.float16, lambda flat: flat.put([3, 5, 8], flat[-1]), is_callers=is_callers
+    )
     assert verdict[:2] == [NO_POSITION, 3]
     assert torch.equal(y, expected)
 
@@ -127,12 +118,8 @@ def test_an_index_in_another_window(name, is_callers):
 @pytest.mark.parametrize("index", [-1, 10**6, 2**40, -(2**63)])
 def test_an_index_out_of_range(index, is_per_plane):
     """Memory of our own becomes NaN, and that of the caller stays; the verdict is the first position of each kind."""
-
-    def change(flat):
-        flat[4], flat[7] = flat[10], index
-
+    call = CALLS["side by side"], torch.float32, lambda flat: flat.put([4, 7], [flat[10], index])
     for is_callers in (False, True):
-        call = CALLS["side by side"], torch.float32, change
         y, verdict, _ = run(*call, is_callers=is_callers, is_per_plane=is_per_plane)
         assert verdict[:2] == [7, 4]
         assert (y == 77).all() if is_callers else y.isnan().all()

@@ -250,14 +250,6 @@ def test_an_interrupt_leaves_no_part_of_a_file(empty, monkeypatch) -> None:
     assert not files_of(empty)
 
 
-def archived(folder: Path, name: str) -> Path:
-    source, target = Path(unpool.__file__).parent, folder / name
-    with zipfile.ZipFile(target, "w") as archive:
-        for path in source.rglob("*.py"):
-            archive.write(path, Path("unpool", path.relative_to(source)))
-    return target
-
-
 def digest_in(*path: Path) -> str:
     """What a process says of the sources that it imports from here."""
     code = "from unpool.kernels.cpu.machine.checked_files import source_digest; print(source_digest())"
@@ -270,7 +262,10 @@ def test_archives_are_told_apart(tmp_path) -> None:
     """The digest of kernels in an archive is that of their sources, and no other archive's."""
     from unpool.kernels.cpu.machine.checked_files import source_digest
 
-    first = archived(tmp_path, "first.zip")
+    first, source = tmp_path / "first.zip", Path(unpool.__file__).parent
+    with zipfile.ZipFile(first, "w") as archive:
+        for path in source.rglob("*.py"):
+            archive.write(path, Path("unpool", path.relative_to(source)))
     second = Path(shutil.copy(first, tmp_path / "second.zip"))
     with zipfile.ZipFile(second, "a") as archive:
         archive.writestr("unpool/kernels/cpu/vector/more.py", "# one more")

@@ -13,8 +13,7 @@ from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has no owners and modes of POSIX")
 
-USER = 12345
-"""The number of a user that no test machine has."""
+USER = 12345  # the number of a user that no test machine has
 
 
 class Marker:

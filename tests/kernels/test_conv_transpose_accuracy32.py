@@ -7,8 +7,7 @@ import torch
 import unpool
 
 CASES = 1000
-UNIT = 2.0**-24
-"""What rounding alone may cost."""
+UNIT = 2.0**-24  # what rounding alone may cost
 
 
 def draw(seed: int) -> tuple[list[np.ndarray], dict[str, object], dict[str, object]]:

@@ -2,23 +2,22 @@
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import unpool
+from tests.support.guarded import forked
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),
     pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning"),
 ]
-PATIENCE = 60.0
 X = np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6)
 MAXIMA = X[:, :, 1::2, 1::2]
 
@@ -33,44 +32,15 @@ def compile_one() -> bool:
     return njit(lambda x: x + 1)(1) == 2
 
 
-def forked(check: Callable[[], bool]) -> int:
-    """The exit code of a child that exits with 0 if `check()` holds; one that hangs is ended."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = 0 if check() else 1
-        finally:
-            os._exit(status)
-    ended, deadline = 0, time.monotonic() + PATIENCE
-    while not ended:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if not ended and time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return -signal.SIGKILL
-        time.sleep(0.01)
-    return os.waitstatus_to_exitcode(status)
-
-
-def compiler_lock():
-    from numba.core.compiler_lock import global_compiler_lock
-
-    return global_compiler_lock
-
-
-def llvm_lock():
-    from llvmlite.binding import ffi
-
-    return ffi.lib._lock
-
-
-@pytest.fixture(params=[compiler_lock, llvm_lock], ids=lambda lock: lock.__name__)
+@pytest.fixture(params=["compiler", "LLVM"])
 def lock(request):
     """What a thread holds while it compiles."""
+    from llvmlite.binding import ffi
+    from numba.core.compiler_lock import global_compiler_lock
+
     assert is_right()
     assert compile_one()
-    return request.param()
+    return global_compiler_lock if request.param == "compiler" else ffi.lib._lock
 
 
 def hold(lock, seconds: float) -> threading.Thread:
@@ -88,7 +58,7 @@ def hold(lock, seconds: float) -> threading.Thread:
     return thread
 
 
-def test_a_fork_waits_for_the_compiler(lock, monkeypatch) -> None:
+def test_a_fork_waits_for_the_compiler(lock) -> None:
     """Forked while another thread compiles, the child can compile, and the parent too."""
     thread = hold(lock, 0.3)
     assert forked(compile_one) == 0
@@ -127,34 +97,23 @@ def test_forks_of_several_threads(lock) -> None:
 
 
 IMPORTING = """
-import os, sys, threading, time
-import numpy as np, unpool
-x = np.ones((1, 1, 6, 6), np.float32)
-call = lambda: unpool.max_pool(x, kernel_shape=[2, 2], strides=[2, 2])
-thread = threading.Thread(target=call)
+import sys, threading, time
+from tests.kernels.test_fork import forked, is_right
+thread = threading.Thread(target=is_right)
 thread.start()
 while {wanted!r} not in sys.modules and thread.is_alive():
     time.sleep(0)
-child = os.fork()
-if child == 0:
-    call()
-    os._exit(0)
+code = forked(is_right)
 thread.join()
-deadline = time.monotonic() + {patience}
-while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-    if time.monotonic() > deadline:
-        os.kill(child, 9)
-        sys.exit("the child hangs")
-    time.sleep(0.01)
-sys.exit(os.waitstatus_to_exitcode(ended[1]))
+sys.exit(code)
 """
 
 
 @pytest.mark.parametrize("wanted", ["numba.core.types", "unpool.kernels.cpu.vector"])
 def test_a_fork_waits_for_imports(wanted) -> None:
     """Forked while another thread's first call imports the kernels, the child can call them."""
-    code = IMPORTING.format(wanted=wanted, patience=PATIENCE)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", IMPORTING.format(wanted=wanted)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -176,7 +135,7 @@ def test_pools_of_processes(method) -> None:
     thread.start()
     try:
         with multiprocessing.get_context(method).Pool(2) as pool:
-            assert pool.map_async(computed, range(4)).get(PATIENCE) == [True] * 4
+            assert pool.map_async(computed, range(4)).get(60) == [True] * 4
     finally:
         is_over.set()
         thread.join()

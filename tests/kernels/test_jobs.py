@@ -29,15 +29,9 @@ from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.tuning import JOBS
 
 MOST = 96
-WORTH = 200.0
-"""Microseconds of work of each thread, from which on shares have to be even."""
-
-PRODUCTS = 58_700
-"""Multiply-adds at the processor's peak, in a microsecond of one thread."""
-
-BYTES = 10_000
-"""From and to memory, likewise."""
-
+WORTH = 200.0  # microseconds of work of each thread, from which on shares have to be even
+PRODUCTS = 58_700  # multiply-adds at the processor's peak, in a microsecond of one thread
+BYTES = 10_000  # from and to memory, likewise
 POOLS, UNPOOLS, CONV_TRANSPOSES = (*MAX_POOL, *SIZES, *WINDOWS), MAX_UNPOOL, (*CONV_TRANSPOSE, *CHANNELS)
 
 COARSE = {
@@ -68,10 +62,6 @@ COARSE = {
 """How uneven shares are at most, where a smaller job would be less than some tiles of products, or where even shares
 would take longer than uneven ones: each job of phases needs its inputs laid out, of Winograd's tiles transformed, and
 each part of a plane all of its indices. The larger one of AVX-512 and AVX2."""
-
-
-def name_of(case: Call) -> str:
-    return f"{case.path} {case.title}"
 
 
 def axes_of(case: Call) -> tuple[Axis, ...]:
@@ -176,7 +166,7 @@ def conv_transposes(work: ConvTransposeProblem, count: int) -> Iterator[Jobs]:
 
 
 @pytest.mark.sample(9)
-@pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *CONV_TRANSPOSES], ids=name_of)
+@pytest.mark.parametrize("case", [*POOLS, *UNPOOLS, *CONV_TRANSPOSES], ids=lambda case: f"{case.path} {case.title}")
 def test_shares_are_even(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The busiest of 1 to 96 threads has at most JOBS.imbalance times the mean, where it is worth 200 µs."""
     worst = {}

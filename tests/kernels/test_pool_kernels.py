@@ -12,7 +12,7 @@ from numba import njit, types
 from tests import oracle
 from tests.cases import kernel_pools as kernel_cases
 from tests.cases.kernel_paths import PATHS
-from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, Kernel, PoolCase, pool_case
+from tests.cases.kernel_pools import KERNELS, ROLLING_KERNELS, Kernel, plain_case, pool_case
 from tests.support.guarded import survives
 from tests.support.kernel_choice import is_chosen
 from unpool.execute.arrays import CallOptions
@@ -59,9 +59,9 @@ def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
     lowest = np.iinfo(kind).min if np.dtype(kind).kind in "iu" else -np.inf
     x = np.full((1, 2, 5, 70), lowest, kind)
     stride = 1 if is_chosen(kind, 1, has_indices=True) else 2
-    window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, stride], "dilations": [1, 1]}
     kernel = Kernel(kind, stride, has_indices=True, is_separable=is_separable)
-    case = PoolCase("lowest", kernel, x, window | {"storage_order": 0, "ceil_mode": 0}, "NCHW", 1 << 10, (0, 0, 0))
+    window = {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2], "strides": [1, stride]}
+    case = plain_case("lowest", kernel, x, strip_bytes=1 << 10, **window)
     assert kernel_cases.difference(case, 1) is None
 
 
@@ -70,14 +70,12 @@ def test_windows_of_the_lowest(kind: type, is_separable: bool) -> None:
 def test_rolling_takes_the_lowest_for_data(kernel: Kernel) -> None:
     """Windows of only -inf have the index of their first element on data, and are not pooled again."""
     size = kernel.rolled or (0, 0)
-    attributes = {
-        "kernel_shape": list(size), "pads": [each - 1 for each in size * 2], "strides": [kernel.stride] * 2,
-        "dilations": [1, 1], "storage_order": 0, "ceil_mode": 0,
-    }  # fmt: skip
+    window = {"kernel_shape": list(size), "pads": [each - 1 for each in size * 2], "strides": [kernel.stride] * 2}
     x = np.full((1, 2, 16, 39), -np.inf, kernel.kind)
     x[:, :, 9:, 20:] = np.random.default_rng(2).choice([-np.inf, 1], (1, 2, 7, 19))
     with patch.object(direct, "launch", side_effect=AssertionError("pooled again")):
-        assert kernel_cases.difference(PoolCase("lowest", kernel, x, attributes, "NCHW", 1 << 10, (1, 2, 3)), 2) is None
+        case = plain_case("lowest", kernel, x, strip_bytes=1 << 10, **window)
+        assert kernel_cases.difference(replace(case, gaps=(1, 2, 3)), 2) is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple
     rank, pad = len(shape) - 2, size // 2
     attributes = {
         "kernel_shape": [size] * rank, "strides": [stride] * rank, "pads": [pad] * rank * 2,
-        "dilations": [min(dilation, shape[2] // size)] * rank, "ceil_mode": 0, "storage_order": 0,
+        "dilations": [min(dilation, shape[2] // size)] * rank,
     }  # fmt: skip
     x = np.random.default_rng(8).integers(1, 90, shape)
     for kind in kernel_cases.TYPES:
@@ -98,7 +96,7 @@ def test_clean_planes_are_not_pooled_again(shape: tuple[int, ...], window: tuple
             given = x.astype(kind) if layout == "NCHW" else np.repeat(x.astype(kind), 7, axis=-1)
             has_indices = is_chosen(kind, stride if layout == "NCHW" else 1, has_indices=True)
             kernel = Kernel(kind, stride, has_indices, is_separable=True)
-            case = PoolCase(f"{kind} {layout}", kernel, given, attributes, layout, 1 << 12, (0, 0, 0))
+            case = plain_case(f"{kind} {layout}", kernel, given, layout, **attributes)
             with patch.object(direct, "launch", side_effect=AssertionError("pooled again")):
                 assert kernel_cases.difference(case, 1) is None
 
@@ -109,8 +107,7 @@ def test_blocks_may_be_wider_than_the_line(stride: int) -> None:
     window = 2 * stride
     x = np.random.default_rng(3).integers(0, 2000, (1, 1, window + stride)).astype(np.float16)
     kernel = Kernel(np.float16, stride if stride in (2, 4) else 0, has_indices=True, is_separable=True)
-    attributes = {"kernel_shape": [window], "strides": [stride], "dilations": [1], "pads": [0, 0], "ceil_mode": 0}
-    case = PoolCase(f"stride {stride}", kernel, x, attributes | {"storage_order": 0}, "NCHW", 1 << 18, (0, 0, 0))
+    case = plain_case(f"{stride=}", kernel, x, strip_bytes=1 << 18, kernel_shape=[window], strides=[stride])
     assert survives(lambda: kernel_cases.run(case, x, 1))
     y, indices = kernel_cases.run(case, x, 1)
     assert indices.ravel().tolist() == [int(np.argmax(x[0, 0, :window])), stride + int(np.argmax(x[0, 0, stride:]))]

@@ -39,16 +39,14 @@ PLACES: dict[str, Callable[[np.ndarray], Any]] = {
 def case(kernel: Kernel, where: str, *, nan_last: bool) -> PoolCase:
     """A pool of numbers, and of NaN that tell which of them was found."""
     window = kernel.rolled or (5, 4)
-    attributes = {
-        "kernel_shape": list(window), "strides": [kernel.stride or 3] * 2, "dilations": [1, 1],
-        "pads": [1, 0, 0, 1], "ceil_mode": 0, "storage_order": 0,
-    }  # fmt: skip
+    attributes = {"kernel_shape": list(window), "strides": [kernel.stride or 3] * 2, "pads": [1, 0, 0, 1]}
     numbers = np.random.default_rng(4).integers(-9, 9, SHAPE).astype(kernel.kind)
     bits = kernel_cases.bits_of(np.full(SHAPE, np.nan, kernel.kind)) + np.arange(numbers.size).reshape(SHAPE) % 13
     nan = bits.astype(f"u{numbers.itemsize}").view(kernel.kind)
     is_nan = np.asarray(PLACES[where](np.arange(numbers.size))).reshape(SHAPE)
     x = np.where(is_nan, nan, numbers).astype(kernel.kind)
-    return PoolCase(f"{kernel} {where} {nan_last=}", kernel, x, attributes, "NCHW", 1 << 12, (1, 2, 3), nan_last)
+    plain = kernel_cases.plain_case(f"{kernel} {where} {nan_last=}", kernel, x, **attributes)
+    return replace(plain, gaps=(1, 2, 3), nan_last=nan_last)
 
 
 @pytest.mark.sample(3)

@@ -9,7 +9,7 @@ import pytest
 import unpool
 from tests.cases import kernel_pools as kernel_cases
 from tests.cases.kernel_paths import PATHS
-from tests.cases.kernel_pools import TYPES, Kernel, PoolCase
+from tests.cases.kernel_pools import TYPES, Kernel, plain_case
 from tests.cases.kernel_tiles import KERNELS
 from tests.cases.values import pool_values
 from unpool.execute import max_pool as executed
@@ -39,13 +39,12 @@ def aligned(like: np.ndarray) -> np.ndarray:
 
 def check_past_the_cache(kernel: Kernel, window: dict[str, list[int]], layout: str, shape: tuple[int, ...]) -> None:
     """Right with and without NaN, where outputs begin with a line of memory and are written past the cache."""
-    window = {"dilations": [1, 1], "pads": [0] * 4, "ceil_mode": 0, "storage_order": 0, **window}
     rng = np.random.default_rng(shape)
     for has_nan, threads in itertools.product((False, True), (1, 2)):
         x = pool_values(rng, shape, np.dtype(kernel.kind))
         if not has_nan:
             x[x != x] = 1
-        case = PoolCase(f"{kernel}", kernel, x, window, layout, 1, (0, 0, 0))
+        case = plain_case(f"{kernel}", kernel, x, layout, strip_bytes=1, **window)
         expected = kernel_cases.reference(case)
         out = [aligned(each) for each in expected]
         with (

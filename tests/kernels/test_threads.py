@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import unpool
-from tests.kernels.test_fork import forked
+from tests.support.guarded import forked
 from tests.support.runners import bits
 from unpool.kernels.cpu.machine import threads as splitter
 from unpool.kernels.cpu.machine import work_queue
@@ -106,11 +106,8 @@ def test_concurrent_callers(work: Work) -> None:
     assert all(result == alone for result in results)
 
 
-LARGE = 1 << 22
-"""Work that is worth any number of threads, and no interruption."""
-
-LONG = 1 << 40
-"""Work that is done in rounds."""
+LARGE = 1 << 22  # work that is worth any number of threads, and no interruption
+LONG = 1 << 40  # work that is done in rounds
 
 
 @pytest.fixture(autouse=True)

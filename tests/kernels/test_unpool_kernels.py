@@ -111,12 +111,18 @@ def test_streams_with_axes_of_one(places: tuple[int, ...]) -> None:
     for place in places:
         axes.insert(place, Axis(1, 1, Window(1, 1)))
     indices = own_places(rng, tuple(axes), 3)
+    check_stream(rng, indices, tuple(axes), 9, indices.reshape(-1)[9] + 4)
+
+
+def check_stream(rng: Rng, indices: np.ndarray, axes: tuple[Axis, ...], place: int, wrong: int) -> np.ndarray:
+    """Three planes are streamed, but not with another index at a place; the elements, with that index."""
     x, shape = rng.integers(1, 1000, indices.shape, np.int32), (3, *(axis.large for axis in axes))
     y = np.full(shape, -1, np.int32)
-    assert stream(x, indices, y, tuple(axes), 2)
+    assert stream(x, indices, y, axes, 2)
     assert y.tobytes() == scattered(x, indices, shape).tobytes()
-    indices.reshape(-1)[9] += 4
-    assert not stream(x, indices, y, tuple(axes), 2)
+    indices.reshape(-1)[place] = wrong
+    assert not stream(x, indices, y, axes, 2)
+    return x
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -126,18 +132,12 @@ def test_streams_windows_that_overlap(rank: int) -> None:
     wide, narrow = (
         tuple(Axis(2 * size + 1, size, Window(window, 2)) for size in (4, 5, 22)[-rank:]) for window in (3, 2)
     )
-    indices = own_places(rng, narrow, 3)
-    x, shape = rng.integers(1, 1000, indices.shape, np.int32), (3, *(axis.large for axis in wide))
-    y = np.full(shape, -1, np.int32)
-    assert stream(x, indices, y, wide, 2)
-    assert y.tobytes() == scattered(x, indices, shape).tobytes()
+    indices, shape = own_places(rng, narrow, 3), (3, *(axis.large for axis in wide))
     last = np.ravel_multi_index((2, *(2 * axis.small for axis in wide)), shape)
-    indices.reshape(-1)[-1] = last
-    assert not stream(x, indices, y, wide, 2)
+    x = check_stream(rng, indices, wide, -1, last)
     window = {"kernel_shape": [3] * rank, "strides": [2] * rank}
-    assert unpool.max_unpool(x[None].view(np.float32), indices[None], **window).tobytes() == (
-        scattered(x, indices, shape).tobytes()
-    )
+    y = unpool.max_unpool(x[None].view(np.float32), indices[None], **window)
+    assert y.tobytes() == scattered(x, indices, shape).tobytes()
 
 
 @pytest.mark.parametrize("kind", BITS)

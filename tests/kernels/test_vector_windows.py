@@ -1,6 +1,4 @@
-"""Operations on the taps of neighbouring windows: read with and without edges, and the first of the largest."""
-
-from typing import Any
+"""Operations on the taps of neighbouring windows: read with and without edges, and NaN among them noticed."""
 
 import numpy as np
 import pytest
@@ -8,9 +6,9 @@ from numba import njit, types
 
 from tests.cases.vectors import FLOATS, same, values, widths
 from tests.support.guarded import beside_guard, survives
-from unpool.kernels.cpu.max_pool.maxima import any_beyond, any_unordered, argmax, sliding_argmax, tile_repeat, tile_roll
-from unpool.kernels.cpu.max_pool.row_vectors import load_parts, load_window, tile_columns
-from unpool.kernels.cpu.vector import FIRST, IGNORED, LAST, load, select, splat, store, tile_store
+from unpool.kernels.cpu.max_pool.maxima import any_beyond, any_unordered
+from unpool.kernels.cpu.max_pool.row_vectors import load_parts, load_window
+from unpool.kernels.cpu.vector import select, splat, store, tile_store
 
 every_float = pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in FLOATS for lanes in widths(name)])
 TAPS = 5
@@ -104,106 +102,6 @@ def test_load_parts(name: str, lanes: int) -> None:
             padded[3 : 3 + row] = x
             edged(x.ctypes.data + start * x.itemsize, start, row, out.ctypes.data)
             same(out, padded[3 + start : 3 + start + span])
-
-
-def first_of_largest(window: np.ndarray, nan: int = IGNORED) -> int:
-    """As a strict comparison with one element after the other finds it, and the first or the last NaN before that."""
-    is_nan = np.flatnonzero(window != window)
-    if nan != IGNORED and is_nan.size:
-        return int(is_nan[0 if nan == FIRST else -1])
-    at = 0
-    for tap in range(1, len(window)):
-        at = tap if window[tap] > window[at] else at
-    return at
-
-
-every_nan = pytest.mark.parametrize("nan", [IGNORED, FIRST, LAST])
-
-
-def numbers(seed: int, name: str, shape: Any, nan: int) -> np.ndarray:
-    """Many equal ones, and NaN unless it is ignored."""
-    some = [-np.inf, -0.0, 0.0, 1, 2, *[np.nan] * (nan != IGNORED)]
-    return np.random.default_rng(seed).choice(np.array(some, name), shape)
-
-
-@pytest.mark.sample(11)
-@every_float
-@every_nan
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_first_of_the_largest(name: str, lanes: int, count: int, nan: int) -> None:
-    """A strict comparison keeps the first of equals; a NaN is taken as asked for; columns begin at 0."""
-    element = getattr(types, name)
-
-    @njit("void(int64, int64, int64, int64)")
-    def find(x, start, best, place):
-        taps = load_window(x, 0, lanes + count - 1, splat(element(0), lanes), element, count, 1, 1)
-        value, column = argmax(taps, tile_columns(start, lanes, count, 1, 1), nan)
-        store(best, value)
-        store(place, column)
-
-    for seed in range(20):
-        x = values(name, lanes + count - 1, seed)
-        best, place, start = np.empty(lanes, name), np.empty(lanes, np.int32), seed % 4 - 2
-        find(x.ctypes.data, start, best.ctypes.data, place.ctypes.data)
-        for lane in range(lanes):
-            at = first_of_largest(x[lane : lane + count], nan)
-            same(best[lane], x[lane + at])
-            assert place[lane] == max(0, start + lane + at)
-
-
-@pytest.mark.sample(13)
-@every_float
-@every_nan
-@pytest.mark.parametrize("taps", [1, 2, 3, 7, 8, 13])
-def test_slide_largest(name: str, lanes: int, taps: int, nan: int) -> None:
-    """The first of the largest of so many neighbours, from vectors that follow each other."""
-    element, count = getattr(types, name), 1 - (1 - taps) // lanes
-
-    @njit("void(int64, int64, int64)")
-    def find(x, best, place):
-        parts = load_parts(x, 0, count * lanes, splat(element(0), lanes), element, count, 1)
-        value, column = sliding_argmax(parts, tile_columns(0, lanes, count, 1, lanes), taps, nan)
-        store(best, value)
-        store(place, column)
-
-    for seed in range(20):
-        x = numbers(seed, name, count * lanes, nan)
-        best, place = np.empty(lanes, name), np.empty(lanes, np.int32)
-        find(x.ctypes.data, best.ctypes.data, place.ctypes.data)
-        for lane in range(lanes):
-            at = lane + first_of_largest(x[lane : lane + taps], nan)
-            same(best[lane], x[at])
-            assert place[lane] == at
-
-
-@pytest.mark.sample(23)
-@every_float
-@every_nan
-@pytest.mark.parametrize("step", [1, 2])
-@pytest.mark.parametrize("depth", [1, 2, 3, 5, 13])
-def test_tile_roll(name: str, lanes: int, depth: int, step: int, nan: int) -> None:
-    """What comes out is the first of the largest of the last so many vectors."""
-    element, size, kept = getattr(types, name), np.dtype(name).itemsize * lanes, max(1, depth - 1)
-
-    @njit("void(int64, int64, int64, int64)")
-    def roll(x, rows, best_to, place_to):
-        bests = tile_repeat(splat(element(-9), lanes), kept)
-        places = tile_repeat(splat(types.int32(-1), lanes), kept)
-        for row in range(rows):
-            value, place = load(x + row * size, element, lanes), splat(types.int32(row), lanes)
-            bests, places, best, found = tile_roll(bests, places, value, place, depth, step, nan)
-            store(best_to + row * size, best)
-            store(place_to + row * lanes * 4, found)
-
-    rows = 3 * depth
-    x = numbers(depth, name, (rows, lanes), nan)
-    best, place = np.empty((rows, lanes), name), np.empty((rows, lanes), np.int32)
-    roll(x.ctypes.data, rows, best.ctypes.data, place.ctypes.data)
-    for row in range(depth - 1, rows):
-        for lane in range(lanes):
-            at = row - depth + 1 + first_of_largest(x[row - depth + 1 : row + 1, lane], nan)
-            same(best[row, lane], x[at, lane])
-            assert place[row, lane] == at
 
 
 @pytest.mark.parametrize("lanes", widths("float32"))

@@ -22,8 +22,7 @@ def machine_of(content: bytes, suffix: str) -> int:
     return int.from_bytes(content[start + 4 : start + 6], "little")
 
 
-PRIVATE_EXTERNAL = 0x10
-"""The bit of a symbol of Mach-O that no other library sees."""
+PRIVATE_EXTERNAL = 0x10  # the bit of a symbol of Mach-O that no other library sees
 
 
 def symbols_of_mach_o(content: bytes) -> Iterator[tuple[bytes, int]]:

@@ -30,8 +30,7 @@ from unpool.kernels.gpu.elements import BITS, bits_of
 from unpool.kernels.gpu.launch import Launcher, flat, kernel_arguments
 from unpool.kernels.gpu.max_unpool import gather, gradient
 
-HUGE = 65536
-"""Squared, with 8 channels or more, beyond what 32 bits count."""
+HUGE = 65536  # squared, with 8 channels or more, beyond what 32 bits count
 
 
 class Hopper:

@@ -4,6 +4,8 @@ import ctypes
 import faulthandler
 import mmap
 import os
+import signal
+import time
 import warnings
 from collections.abc import Callable
 
@@ -36,8 +38,8 @@ def _protect(address: int, size: int, rights: int) -> None:
     assert _C.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), rights) == 0, "mprotect"
 
 
-def survives(work: Callable[[], object]) -> bool:
-    """Whether a child process comes back from `work`; what it stepped on ends with it."""
+def forked(check: Callable[[], object], patience: float = 60) -> int:
+    """The exit code of a child that exits with 0 if `check()` holds; one that hangs is ended."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)
         child = os.fork()
@@ -45,8 +47,18 @@ def survives(work: Callable[[], object]) -> bool:
         status = 1
         try:
             faulthandler.disable()
-            work()
-            status = 0
+            status = 0 if check() else 1
         finally:
             os._exit(status)
-    return os.waitpid(child, 0)[1] == 0
+    ended, deadline = 0, time.monotonic() + patience
+    while not ended:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended and time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+    return os.waitstatus_to_exitcode(status)
+
+
+def survives(work: Callable[[], object]) -> bool:
+    """Whether a child process comes back from `work`; what it stepped on ends with it."""
+    return forked(lambda: (work(), True)) == 0

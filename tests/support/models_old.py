@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 from tests import oracle
 from tests.support import models
@@ -22,16 +21,11 @@ class Network:
     shape: tuple[int, ...]
 
 
-def build(
-    nodes: list[onnx.NodeProto], shape: tuple[int, ...], opset: int, ir: int, weights: Weights
-) -> onnx.ModelProto:
+def build(nodes: str, shape: tuple[int, ...], opset: int, ir: int, weights: Weights) -> onnx.ModelProto:
     """A model from x to y; below IR version 4 weights are inputs too."""
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
-    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
-    listed = [helper.make_tensor_value_info(one.name, one.data_type, one.dims) for one in tensors] if ir < 4 else []
-    graph = helper.make_graph(nodes, "old", [x, *listed], [y], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+    given = {"x": shape, **({name: value.shape for name, value in weights.items()} if ir < 4 else {})}
+    inputs = ", ".join(f"float[{', '.join(map(str, size))}] {name}" for name, size in given.items())
+    return models.model(f"old ({inputs}) => (float[] y) {{ {nodes} }}", opset=opset, ir=ir, **weights)
 
 
 def conv(x: np.ndarray, w: np.ndarray, pad: int = 0) -> np.ndarray:
@@ -54,18 +48,8 @@ def leaky(x: np.ndarray, slope: Any) -> np.ndarray:
     return np.where(x < 0, x * slope, x)
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    grown = np.exp(x - x.max(axis=1, keepdims=True))
-    return grown / grown.sum(axis=1, keepdims=True)
-
-
 def segnet_1() -> Network:
     """Opset 1: no MaxUnpool yet, so it grows by ConvTranspose-1, whose output_shape has an odd total."""
-    n = helper.make_node
     w = {
         "w1": models.random(4, 3, 3, 3),
         "w2": models.random(5, 4, 3, 3) / 6,
@@ -76,25 +60,25 @@ def segnet_1() -> Network:
         "gain": models.random(3, seed=3),
         **models.batch_norm("n", 4),
     }
-    nodes = [
-        n("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]),
-        n("BatchNormalization", ["c1", "ns", "nb", "nm", "nv"], ["n1"], is_test=1, consumed_inputs=[0, 0, 0, 1, 1]),
-        n("Relu", ["n1"], ["r1"], consumed_inputs=[0]),
-        n("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
-        n("Conv", ["p1", "w2"], ["c2"], pads=[1, 1, 1, 1]),
-        n("Add", ["c2", "bias"], ["a2"], broadcast=1, axis=1),
-        n("LeakyRelu", ["a2"], ["r2"], alpha=0.25),
-        n("MaxPool", ["r2"], ["p2"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"),
-        n("ConvTranspose", ["p2", "w3"], ["d2"], strides=[2, 2], output_shape=[5, 4]),
-        n("PRelu", ["d2", "slope"], ["r3"]),
-        n("Concat", ["r3", "p1"], ["skip"]),
-        n("ConvTranspose", ["skip", "w4"], ["d1"], strides=[2, 2], auto_pad="SAME_LOWER"),
-        n("Mul", ["d1", "gain"], ["m1"], broadcast=1, axis=1, consumed_inputs=[0, 0]),
-        n("Dropout", ["m1"], ["o1"], is_test=1),
-        n("Sigmoid", ["o1"], ["s1"]),
-        n("Reshape", ["s1"], ["flat"], shape=[2, -1]),
-        n("Softmax", ["flat"], ["y"], axis=1),
-    ]
+    nodes = """
+        c1 = Conv <pads = [1, 1, 1, 1]> (x, w1)
+        n1 = BatchNormalization <is_test = 1, consumed_inputs = [0, 0, 0, 1, 1]> (c1, ns, nb, nm, nv)
+        r1 = Relu <consumed_inputs = [0]> (n1)
+        p1 = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r1)
+        c2 = Conv <pads = [1, 1, 1, 1]> (p1, w2)
+        a2 = Add <broadcast = 1, axis = 1> (c2, bias)
+        r2 = LeakyRelu <alpha = 0.25> (a2)
+        p2 = MaxPool <kernel_shape = [3, 2], strides = [2, 2], auto_pad = "SAME_UPPER"> (r2)
+        d2 = ConvTranspose <strides = [2, 2], output_shape = [5, 4]> (p2, w3)
+        r3 = PRelu (d2, slope)
+        skip = Concat (r3, p1)
+        d1 = ConvTranspose <strides = [2, 2], auto_pad = "SAME_LOWER"> (skip, w4)
+        m1 = Mul <broadcast = 1, axis = 1, consumed_inputs = [0, 0]> (d1, gain)
+        o1 = Dropout <is_test = 1> (m1)
+        s1 = Sigmoid (o1)
+        flat = Reshape <shape = [2, -1]> (s1)
+        y = Softmax <axis = 1> (flat)
+    """
 
     def compute(x: np.ndarray) -> np.ndarray:
         r1 = np.maximum(norm(conv(x, w["w1"], 1), w, "n"), 0)
@@ -104,14 +88,15 @@ def segnet_1() -> Network:
         d2 = oracle.conv_transpose(p2, w["w3"], strides=[2, 2], output_shape=[5, 4], version=1)
         skip = np.concatenate([leaky(d2, channel(w["slope"])), p1], axis=1)
         d1 = oracle.conv_transpose(skip, w["w4"], strides=[2, 2], auto_pad="SAME_LOWER", version=1)
-        return softmax(sigmoid(d1 * channel(w["gain"])).reshape(2, -1))
+        s1 = 1 / (1 + np.exp(-d1 * channel(w["gain"])))
+        grown = np.exp(s1.reshape(2, -1))
+        return grown / grown.sum(axis=1, keepdims=True)
 
     return Network(build(nodes, (2, 3, 10, 8), 1, 3, w), compute, (2, 3, 10, 8))
 
 
 def segnet_6() -> Network:
     """Opset 6: two poolings and two ConvTranspose-1, skips that broadcast, and a dense head."""
-    n = helper.make_node
     w = {
         "w1": models.random(4, 3, 3, 3),
         "w2": models.random(4, 4, 3, 3),
@@ -126,22 +111,22 @@ def segnet_6() -> Network:
         **models.batch_norm("k", 4, seed=9),
     }
     grow = {"strides": [2, 2], "output_shape": [5, 4], "group": 2, "auto_pad": "SAME_UPPER"}
-    nodes = [
-        n("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]),
-        n("BatchNormalization", ["c1", "ns", "nb", "nm", "nv"], ["n1"], is_test=1),
-        n("Relu", ["n1"], ["r1"]),
-        n("MaxPool", ["r1"], ["p1"], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 0, 0]),
-        n("Conv", ["p1", "w2"], ["c2"], pads=[1, 1, 1, 1]),
-        n("PRelu", ["c2", "slope"], ["r2"]),
-        n("MaxPool", ["r2"], ["p2"], kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
-        n("ConvTranspose", ["p2", "w3", "b3"], ["d2"], **grow),
-        n("BatchNormalization", ["d2", "ks", "kb", "km", "kv"], ["n2"], is_test=1),
-        n("Sum", ["n2", "p1", "p1"], ["skip"]),
-        n("ConvTranspose", ["skip", "w4"], ["d1"], strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
-        n("Sub", ["d1", "row"], ["s1"], broadcast=1),
-        n("Flatten", ["s1"], ["flat"]),
-        n("Gemm", ["flat", "dense", "offset"], ["y"], broadcast=1),
-    ]
+    nodes = """
+        c1 = Conv <pads = [1, 1, 1, 1]> (x, w1)
+        n1 = BatchNormalization <is_test = 1> (c1, ns, nb, nm, nv)
+        r1 = Relu (n1)
+        p1 = MaxPool <kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 0, 0]> (r1)
+        c2 = Conv <pads = [1, 1, 1, 1]> (p1, w2)
+        r2 = PRelu (c2, slope)
+        p2 = MaxPool <kernel_shape = [2, 2], strides = [2, 2], auto_pad = "SAME_LOWER"> (r2)
+        d2 = ConvTranspose <strides = [2, 2], output_shape = [5, 4], group = 2, auto_pad = "SAME_UPPER"> (p2, w3, b3)
+        n2 = BatchNormalization <is_test = 1> (d2, ks, kb, km, kv)
+        skip = Sum (n2, p1, p1)
+        d1 = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1], output_padding = [1, 1]> (skip, w4)
+        s1 = Sub <broadcast = 1> (d1, row)
+        flat = Flatten (s1)
+        y = Gemm <broadcast = 1> (flat, dense, offset)
+    """
 
     def compute(x: np.ndarray) -> np.ndarray:
         r1 = np.maximum(norm(conv(x, w["w1"], 1), w, "n"), 0)
@@ -158,7 +143,6 @@ def segnet_6() -> Network:
 
 def segnet_9() -> Network:
     """Opset 9: MaxPool-8 with Indices, MaxUnpool-9 with and without output_shape, ConvTranspose-1 and Upsample-9."""
-    n = helper.make_node
     w = {
         "w1": models.random(4, 3, 3, 3),
         "w2": models.random(4, 4, 3, 3),
@@ -169,21 +153,21 @@ def segnet_9() -> Network:
         **models.batch_norm("n", 4),
     }
     pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    nodes = [
-        n("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]),
-        n("BatchNormalization", ["c1", "ns", "nb", "nm", "nv"], ["n1"]),
-        n("Relu", ["n1"], ["r1"]),
-        n("Shape", ["r1"], ["size"]),
-        n("MaxPool", ["r1"], ["p1", "i1"], **pool),
-        n("Conv", ["p1", "w2"], ["c2"], pads=[1, 1, 1, 1]),
-        n("PRelu", ["c2", "slope"], ["r2"]),
-        n("MaxPool", ["r2"], ["p2", "i2"], **pool),
-        n("MaxUnpool", ["p2", "i2"], ["u2"], **pool),
-        n("ConvTranspose", ["u2", "w3"], ["d2"], pads=[1, 1, 1, 1]),
-        n("MaxUnpool", ["d2", "i1", "size"], ["u1"], **pool),
-        n("ConvTranspose", ["u1", "w4"], ["d1"]),
-        n("Upsample", ["d1", "scales"], ["y"]),
-    ]
+    nodes = f"""
+        c1 = Conv <pads = [1, 1, 1, 1]> (x, w1)
+        n1 = BatchNormalization (c1, ns, nb, nm, nv)
+        r1 = Relu (n1)
+        size = Shape (r1)
+        p1, i1 = MaxPool <{models.POOL}> (r1)
+        c2 = Conv <pads = [1, 1, 1, 1]> (p1, w2)
+        r2 = PRelu (c2, slope)
+        p2, i2 = MaxPool <{models.POOL}> (r2)
+        u2 = MaxUnpool <{models.POOL}> (p2, i2)
+        d2 = ConvTranspose <pads = [1, 1, 1, 1]> (u2, w3)
+        u1 = MaxUnpool <{models.POOL}> (d2, i1, size)
+        d1 = ConvTranspose (u1, w4)
+        y = Upsample (d1, scales)
+    """
 
     def compute(x: np.ndarray) -> np.ndarray:
         r1 = np.maximum(norm(conv(x, w["w1"], 1), w, "n"), 0)

@@ -18,17 +18,24 @@ def convolutions(rank, *channels):
     return nn.Sequential(*layers)
 
 
-class Unsized(nn.Module):
-    """Three pools and their unpoolings without output_size, which take multiples of 8, and one row or column more."""
+class Levels(nn.Module):
+    """Three pools and their unpoolings; without output_size they take multiples of 8, and one row or column more."""
+
+    has_size = True
 
     def forward(self, x):
         found = []
         for _ in range(3):
+            size = x.shape[-2:] if self.has_size else None
             x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
-            found.append(indices)
-        for indices in reversed(found):
-            x = nn.functional.max_unpool2d(x, indices, 2)
+            found.append((indices, size))
+        for indices, size in reversed(found):
+            x = nn.functional.max_unpool2d(x * 2, indices, 2, output_size=size)
         return x
+
+
+class Unsized(Levels):
+    has_size = False
 
 
 class SegNet(nn.Module):
@@ -236,8 +243,8 @@ def build(name, dtype=torch.float32):
     return network.to(dtype).eval(), torch.randn(shape, dtype=dtype)
 
 
-def export(network, example, *, opset=None, dynamic_shapes=None):
-    """The network as an ONNX model, written with the translation table of unpool.
+def export(network, example, *, opset=None, dynamic_shapes=None, is_translated=True):
+    """The network as an ONNX model, written with the translation table of unpool, or as torch writes it.
 
     torch warns about its own internals on the way; that is not what these tests watch.
     """
@@ -252,6 +259,6 @@ def export(network, example, *, opset=None, dynamic_shapes=None):
             input_names=["x"],
             output_names=["y"],
             dynamic_shapes=dynamic_shapes,
-            custom_translation_table=translation_table(opset),
+            custom_translation_table=translation_table(opset) if is_translated else None,
         )
     return program.model_proto

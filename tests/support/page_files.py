@@ -65,7 +65,9 @@ def put_files() -> None:
     for name, sizes in (("slide.npy", (40, 36)), ("marks.npy", (20, 18))):
         np.save(name, random.random((1, 1, *sizes), np.float32))
     Path("nets.py").write_text(textwrap.dedent(NETS))
-    _save_weights()
+    nets: dict = {}
+    exec(textwrap.dedent(NETS), nets)
+    torch.save(nets["UNet"]().state_dict(), "unet.pt")
     Path("photos").mkdir()
     picture = Image.fromarray(random.integers(0, 256, (12, 10, 3), np.uint8))
     for name in ("photo.png", "photo.jpg", "photos/one.png", "photos/two.jpg"):
@@ -102,12 +104,6 @@ def _many() -> onnx.ModelProto:
             full = MaxUnpool <{models.POOL}> (half, i)
         }}"""
     )
-
-
-def _save_weights() -> None:
-    names: dict = {}
-    exec(textwrap.dedent(NETS), names)
-    torch.save(names["UNet"]().state_dict(), "unet.pt")
 
 
 def _save_pyramid(name: str, pixels: np.ndarray) -> None:

@@ -4,13 +4,13 @@ All cells of the matrix: `python -m tools.campaigns.lower_matrix`.
 """
 
 import numpy as np
-import onnx
 import pytest
 import torch
 
 import unpool
 import unpool.torch
 from tests.cases.exports import CASES, RoundTrip
+from tests.support import models
 from tests.support.export_judge import exported
 from tools.campaigns.lower_matrix import Cell, fault
 
@@ -65,9 +65,8 @@ def test_fix_agrees_that_nothing_is_wrong(tmp_path):
     """`unpool fix` has nothing to change in a file with open sizes and a fixed batch."""
     path = tmp_path / "open.onnx"
     sizes = ({2: torch.export.Dim("height", min=2), 3: torch.export.Dim("width", min=2)},)
-    unpool.torch.export(
-        RoundTrip(2, True, 2).eval(), (torch.rand(2, 1, 7, 8),), path, dynamic_shapes=sizes, verbose=False
-    )
+    module, x = RoundTrip(2, True, 2).eval(), torch.rand(2, 1, 7, 8)
+    unpool.torch.export(module, (x,), path, dynamic_shapes=sizes, verbose=False)
     assert str(unpool.fix(path)) == "nothing to change"
     assert not unpool.check(path)
 
@@ -87,12 +86,8 @@ def test_a_vector_of_other_numbers_is_no_offset():
     }"""
 
     def model(*count):
-        made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
         constants = {"two": [2], "three": [3], "count": count, "per_plane": [1, 3, 1, 1]}
-        made.graph.initializer.extend(
-            onnx.numpy_helper.from_array(np.int64(numbers), name) for name, numbers in constants.items()
-        )
-        return made
+        return models.model(text, **{name: np.int64(numbers) for name, numbers in constants.items()})
 
     assert "comparing" in unpool.lower(model(0, 1, 2), "any").changes[0].after
     with pytest.raises(unpool.UnsupportedError, match="cannot tell which shape the indices refer to"):

@@ -11,14 +11,7 @@ import torch
 from torch.export import Dim
 
 from unpool.torch import compat as private_names
-from unpool.torch.compat import (
-    ATTRIBUTE_FALLBACKS,
-    FALLBACKS,
-    FAST_PATH,
-    FORWARD_MODE,
-    torch_internal,
-    torch_internal_attribute,
-)
+from unpool.torch.compat import ATTRIBUTE_FALLBACKS, FALLBACKS, FAST_PATH, FORWARD_MODE
 from unpool.torch.exporting.dynamic_shapes import inputs_of
 
 pytestmark = pytest.mark.slow
@@ -85,24 +78,20 @@ def use_all(uses, refused):
         else:
             exec(use, globals())
 """
-ALL = """
-look_without(gone, set())
-use_all(uses, refused)
-"""
 OPERATORS = """
 import torch, numba
-for name in names:
+for gone in missing:
     child = os.fork()
     if child == 0:
         try:
-            look_without({name}, set())
+            look_without(gone, set())
             use_all(uses, refused)
             os._exit(0)
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()
         os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0, name
+    assert os.waitpid(child, 0)[1] == 0, gone
 """
 ONE_BY_ONE = """
 gone, asked, needed = set(), set(), {}
@@ -131,16 +120,12 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-def last_line(done):
-    assert done.returncode == 1, done.stderr
-    return done.stderr.strip().splitlines()[-1]
-
-
 @pytest.mark.parametrize(("package", "use"), [("torch", ""), ("onnxscript", ".export")])
 def test_missing_package_names_the_extra(package, use):
     """Without a package, what needs it fails with one sentence that says what to install."""
     done = run(f"import sys; sys.modules[{package!r}] = None; import unpool.torch; unpool.torch{use}")
-    assert last_line(done) == (
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.strip().splitlines()[-1] == (
         f"unpool.errors.MissingExtraError: unpool.torch{use}: {package} is not installed. "
         "In a clone of unpool, run: pip install '.[torch]'"
     )
@@ -148,10 +133,7 @@ def test_missing_package_names_the_extra(package, use):
 
 def test_operators_need_torch_alone():
     """Operators train without onnx, onnxscript and onnxruntime, and importing them asks for none of these."""
-    missing = "import sys; " + "".join(
-        f"sys.modules[{name!r}] = None; " for name in ("onnx", "onnxscript", "onnxruntime")
-    )
-    done = run(missing + TRAINS)
+    done = run(f"import sys; sys.modules |= dict.fromkeys(['onnx', 'onnxscript', 'onnxruntime']); {TRAINS}")
     assert done.returncode == 0, done.stderr
 
 
@@ -167,26 +149,20 @@ def given(**values):
     return "".join(f"{name} = {value!r}\n" for name, value in values.items())
 
 
-def test_no_private_name_of_torch_is_needed():
-    """Without any private name operators import, train and map, and models export; what is missed is refused."""
-    uses, gone = [TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], [*FALLBACKS, *ATTRIBUTE_FALLBACKS]
-    done = run(given(uses=uses, gone=gone, refused=REFUSABLE) + WITHOUT_NAMES + ALL)
+@pytest.mark.parametrize(
+    ("uses", "refused", "missing"),
+    [
+        ([TRAINS, EXPORTS, DYNAMIC, *REFUSABLE], REFUSABLE, [[*FALLBACKS, *ATTRIBUTE_FALLBACKS]]),
+        ([TRAINS, TANGENTS], {TANGENTS: REFUSABLE[TANGENTS]}, [[name] for name in FORWARD_MODE]),
+        ([TRAINS, TANGENTS], {}, [[name] for name in FAST_PATH]),
+    ],
+    ids=["all at once", "forward mode", "direct calls"],
+)
+def test_private_names_of_torch_are_not_needed(uses, refused, missing):
+    """Operators import, train and map, and models export; what is missed is refused, or goes by the dispatcher."""
+    done = run(given(uses=uses, refused=refused, missing=missing) + WITHOUT_NAMES + OPERATORS)
     assert done.returncode == 0, done.stderr
-
-
-def test_operators_miss_private_names_one_at_a_time():
-    """Where torch lacks one name that forward mode needs, operators train, and refuse tangents."""
-    refused = {TANGENTS: REFUSABLE[TANGENTS]}
-    done = run(given(uses=[TRAINS, TANGENTS], refused=refused, names=FORWARD_MODE) + WITHOUT_NAMES + OPERATORS)
-    assert [refused_without(name) for name in FORWARD_MODE] == [refused] * len(FORWARD_MODE)
-    assert done.returncode == 0, done.stderr
-
-
-def test_direct_calls_are_missed_one_at_a_time():
-    """Where torch lacks a name that direct calls need, operators train and push tangents through the dispatcher."""
-    done = run(given(uses=[TRAINS, TANGENTS], refused={}, names=FAST_PATH) + WITHOUT_NAMES + OPERATORS)
-    assert [refused_without(name) for name in FAST_PATH] == [{}] * len(FAST_PATH)
-    assert done.returncode == 0, done.stderr
+    assert all(refused_without(name) == refused for names in missing if len(names) == 1 for name in names)
 
 
 def test_private_names_are_missed_one_at_a_time():
@@ -199,8 +175,8 @@ def test_private_names_are_missed_one_at_a_time():
 
 def test_private_names_are_written_down():
     """A name that the tables do not explain is not looked up; torch has every name that they explain."""
-    assert [name for name in FALLBACKS if torch_internal(name) is None] == []
-    for look in (torch_internal, lambda name: torch_internal_attribute(torch, name)):
+    assert [name for name in FALLBACKS if private_names.torch_internal(name) is None] == []
+    for look in (private_names.torch_internal, lambda name: private_names.torch_internal_attribute(torch, name)):
         with pytest.raises(LookupError, match="Write here what it is for"):
             look("torch._C._unheard_of")
 
@@ -222,7 +198,7 @@ def test_private_attributes_are_there():
         "ShapeEnv": node.shape_env,
     }
     for name in ATTRIBUTE_FALLBACKS:
-        assert torch_internal_attribute(owners[name.split(".")[-2]], name) is not None, name
+        assert private_names.torch_internal_attribute(owners[name.split(".")[-2]], name) is not None, name
 
 
 def test_private_names_stand_in_one_file():

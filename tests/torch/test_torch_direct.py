@@ -51,8 +51,7 @@ def test_plain_tensors_are_called_directly(inside):
 
 
 @pytest.mark.parametrize(
-    "inside",
-    [Listed, BaseTorchFunctionMode, FakeTensorMode, forward_ad.dual_level, torch.profiler.profile],
+    "inside", [Listed, BaseTorchFunctionMode, FakeTensorMode, forward_ad.dual_level, torch.profiler.profile]
 )
 def test_whoever_looks_at_calls_sees_them(inside):
     """A call goes through the dispatcher where a mode, a transform, a tangent or a profiler wants to know of it."""
@@ -113,9 +112,8 @@ def test_gradients_of_convolutions_are_those_of_torch(rank, case):
     name, found = f"conv_transpose{rank}d", []
     for module in (ours, F):
         y = getattr(module, name)(*inputs, **case)
-        found.append(
-            torch.autograd.grad((y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum(), inputs)
-        )
+        weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+        found.append(torch.autograd.grad((y * weights).sum(), inputs))
     for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs)
 

@@ -13,25 +13,11 @@ from torch.export import Dim, ShapesCollection
 
 import unpool
 from tests.cases.exports import RoundTrip, noise
-from tests.support.networks import Unsized
+from tests.support.networks import Levels, Unsized
 from unpool.torch import export
 from unpool.torch.exporting.dynamic_shapes import read_dynamic_shapes
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:.*legacy Torch:DeprecationWarning")
-
-
-class Levels(nn.Module):
-    """Three pools with indices, three unpoolings, each back to the size of its pool."""
-
-    def forward(self, x):
-        found = []
-        for _ in range(3):
-            size = x.shape[-2:]
-            x, indices = nn.functional.max_pool2d(x, 2, return_indices=True)
-            found.append((indices, size))
-        for indices, size in reversed(found):
-            x = nn.functional.max_unpool2d(x * 2, indices, 2, output_size=size)
-        return x
 
 
 class Halves(nn.Module):
@@ -75,9 +61,8 @@ def test_a_dim_stays_open(example):
 def test_multiples_are_refused_where_a_dim_promises_more():
     """A model for even sizes only is refused for a Dim, taken for a multiple, and said for a string."""
     model, example = Halves().eval(), (noise(1, 2, 12, 10),)
-    with pytest.raises(
-        unpool.UnsupportedError, match=r"lets height be .* takes 2, 4, 6 .* write 2 \* torch.export.Dim"
-    ):
+    words = r"lets height be .* takes 2, 4, 6 .* write 2 \* torch.export.Dim"
+    with pytest.raises(unpool.UnsupportedError, match=words):
         export(model, example, dynamic_shapes=({2: Dim("height")},), verbose=False)
     with pytest.warns(UserWarning, match="lets rows be any size, the model takes 2, 4, 6") as caught:
         export(model, example, dynamic_shapes=({2: "rows"},), verbose=False)
@@ -136,10 +121,8 @@ def test_no_advice_that_does_not_work():
 
 def test_axes_without_a_name_get_a_plain_one():
     """An axis that is dynamic by a hint is called after its input, and an axis computed from it too."""
-    hint = ({2: Dim.DYNAMIC},)
-    program = export(
-        nn.MaxPool2d((3, 1)).eval(), (noise(1, 1, 9, 4),), dynamic_shapes=hint, input_names=["x"], verbose=False
-    )
+    options = {"dynamic_shapes": ({2: Dim.DYNAMIC},), "input_names": ["x"], "verbose": False}
+    program = export(nn.MaxPool2d((3, 1)).eval(), (noise(1, 1, 9, 4),), **options)
     assert sizes(program.model.graph.inputs[0]) == [1, 1, "x_dim_2", 4]
     assert "x_dim_2" in sizes(program.model.graph.outputs[0])[2]
 
@@ -180,13 +163,10 @@ def test_dims_anywhere_in_a_nest():
     x, y, z = (torch.ones(6, 4) for _ in range(3))
     rows, columns = Dim("rows", min=2), Dim("columns", max=9)
     shapes = {"named": {"x": {0: rows}}, "listed": [(rows, None), [Dim.AUTO, columns]]}
-    hints, axes = read_dynamic_shapes(
-        {"model": Nest(), "args": ({"x": x},), "kwargs": {"listed": [y, z]}, "dynamic_shapes": shapes}
-    )
-    assert hints == {
-        "named": {"x": {0: Dim.DYNAMIC(min=2)}},
-        "listed": [(Dim.DYNAMIC(min=2), None), [Dim.AUTO, Dim.DYNAMIC(max=9)]],
-    }
+    call = {"model": Nest(), "args": ({"x": x},), "kwargs": {"listed": [y, z]}, "dynamic_shapes": shapes}
+    hints, axes = read_dynamic_shapes(call)
+    least, most = Dim.DYNAMIC(min=2), Dim.DYNAMIC(max=9)
+    assert hints == {"named": {"x": {0: least}}, "listed": [(least, None), [Dim.AUTO, most]]}
     assert [entries for _, entries in axes] == [{0: rows}, {0: rows}, {0: Dim.AUTO, 1: columns}]
     collection = ShapesCollection()
     collection[x] = {0: rows}
@@ -200,13 +180,9 @@ def test_dims_anywhere_in_a_nest():
 @pytest.mark.slow
 def test_verify_runs_the_file_that_was_written(tmp_path, monkeypatch):
     """The file on disk is compared, with its external data, at sizes that are not the example's."""
-    seen = []
-    run = onnxruntime.InferenceSession.run
-    monkeypatch.setattr(
-        onnxruntime.InferenceSession,
-        "run",
-        lambda self, names, feeds: seen.append(next(iter(feeds.values())).shape) or run(self, names, feeds),
-    )
+    seen, run = [], onnxruntime.InferenceSession.run
+    spy = lambda self, names, feeds: seen.append(next(iter(feeds.values())).shape) or run(self, names, feeds)  # noqa: E731
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", spy)
     model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), Levels()).eval()
     shapes = ({2: Dim("height"), 3: Dim("width", max=20)},)
     path = tmp_path / "model.onnx"

@@ -92,13 +92,9 @@ def test_traced_formats_are_those_of_the_kernels():
     """The kernel for tracing says the strides that come out, slices and single channels included."""
     for shape in ((2, 3, 5, 4), (2, 1, 5, 4)):
         for x in layouts(2, shape):
-            setting = ([3, 3], [1, 1], [1, 1])
-            torch.library.opcheck(
-                torch.ops.unpool.max_pool_with_indices, (x, *setting, [1, 1], False), test_utils="test_faketensor"
-            )
             weight = torch.randn(shape[1], 4, 2, 2)
-            torch.library.opcheck(
-                torch.ops.unpool.conv_transpose,
-                (x, weight, None, [2, 2], [0, 0], [0, 0], 1, [1, 1]),
-                test_utils="test_faketensor",
-            )
+            for name, arguments in (
+                ("max_pool_with_indices", (x, [3, 3], [1, 1], [1, 1], [1, 1], False)),
+                ("conv_transpose", (x, weight, None, [2, 2], [0, 0], [0, 0], 1, [1, 1])),
+            ):
+                torch.library.opcheck(getattr(torch.ops.unpool, name), arguments, test_utils="test_faketensor")

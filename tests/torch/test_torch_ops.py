@@ -250,6 +250,7 @@ def test_autocast():
     ("call", "message"),
     [
         (lambda x: ours.max_pool2d(x.bool(), 2), "max_pool2d: input expects one of float16"),
+        (lambda x: ours.max_pool2d(x, 0), "kernel_size must be greater than zero"),
         (lambda x: ours.max_pool2d(x, (2, 2, 2)), r"kernel_size needs an int or 2 ints, got \[2, 2, 2\]"),
         (lambda x: ours.max_pool2d(x[0, 0], 2), r"input needs 3 axes, or 4 with a batch, got shape \[4, 4\]"),
         (lambda x: ours.max_unpool2d(x.long(), x.long(), 2), "max_unpool2d: input expects one of float16"),
@@ -267,8 +268,11 @@ def test_autocast():
         (lambda x: ours.conv_transpose2d(x, torch.ones(3, 1, 2, 2), stride=0), "stride must be greater than zero"),
     ],
 )
-def test_wrong_arguments(call, message):
+@pytest.mark.parametrize("is_small", [False, True])
+def test_wrong_arguments(call, message, is_small, monkeypatch):
     """What torch refuses is refused before anything runs, as a RuntimeError and an UnpoolError."""
+    if is_small:
+        monkeypatch.undo()  # of conftest.py: torch computes calls of this size
     with pytest.raises(RuntimeError, match=message) as caught:
         call(torch.ones(1, 3, 4, 4))
     assert isinstance(caught.value, unpool.UnpoolError)
