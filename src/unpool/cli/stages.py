@@ -47,7 +47,7 @@ def stages(quiet: bool, seconds: float | None = None) -> Iterator[Callable[[str]
 
 @contextmanager
 def repeated(call: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call a function every so many seconds, in a thread, until the block ends."""
+    """Call a function at this interval in seconds, in a thread, until the block ends."""
     is_done = Event()
 
     def repeat() -> None:

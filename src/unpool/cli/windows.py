@@ -121,7 +121,7 @@ class PixelSource:
         return Backdrop(tuple(self.shape[axis] for axis in axes), read)
 
     def fingerprint(self) -> str:
-        """That of the file."""
+        """The fingerprint of the file."""
         return self.source.fingerprint()
 
     def settings(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The three operators on dask arrays of any chunking: lazy, one compiled thread per task. Needs the extra `dask`.
 
 A chunk of the output reads exactly the part of the input that its windows cover, across the borders of chunks. So
-chunks need not fit the stride, results do not depend on them, and the task of a chunk waits for its neighbours only.
+chunks of any size are allowed, results do not depend on them, and the task of a chunk waits only for its neighbours.
 """
 
 from unpool.extras import require

@@ -1,7 +1,8 @@
-"""Bare models: the large weights are names, so that steps copy no elements, and their results depend on none.
+"""Bare models: large weights have a name instead of elements, so passes copy no elements, and depend on none.
 
-A bare weight has a type, a shape, and one entry of external data with its name in the model that it stands for; where
-the windows of a Conv's weight are to be flipped, a second one. `weights.array_of` raises an ElementsNeededError for it.
+A bare weight has a type, a shape, and an entry of external data with the name of the weight in the original model. A
+second entry says that the windows of a Conv's weight are to be flipped. `weights.array_of` raises an
+ElementsNeededError for it.
 """
 
 from collections.abc import Sequence

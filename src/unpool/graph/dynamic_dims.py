@@ -1,7 +1,8 @@
 """Dynamic dimensions followed through a graph: sizes of axes, and the integers in small tensors that hold sizes.
 
-A name in an expression is one of the model, or stands for one axis of one value, so that equal expressions are equal in
-every call. onnx's inference names no size that a Conv or a MaxPool has changed; here it is (height + plus) // by.
+A name in an expression is a name of the model, or stands for one axis of one value. So sizes with equal expressions are
+equal in every call. onnx's inference has no name for a size that a Conv or a MaxPool changes; here it becomes
+(height + plus) // by.
 """
 
 import math

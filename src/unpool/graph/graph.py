@@ -237,7 +237,7 @@ def _constant_array(graph: Graph, name: str, depth: int) -> AnyArray | None:
 
 
 def evaluate_node(graph: Graph, node: onnx.NodeProto, feed: Mapping[str, AnyArray]) -> AnyArray | None:
-    """The first output of a node of ONNX's domain; None on an error, which the log tells: it may be that of a run."""
+    """The first output of a node of ONNX's domain; None on an error, which is logged: a run may have it, too."""
     try:
         return next(iter(evaluate_outputs(graph.opsets, node, feed).values()))
     except Exception as error:

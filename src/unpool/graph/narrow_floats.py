@@ -1,6 +1,7 @@
-"""Float types inside a model: the narrowest on the way to a value, which tolerances follow, and models of wider floats.
+"""Float types inside a model: the narrowest one that a value depends on, and models converted to wider floats.
 
-A value is as exact as the narrowest type in which it, or a value that it depends on, was rounded.
+A value is as exact as the narrowest type in which it, or a value that it depends on, was rounded. Tolerances of
+comparisons follow that type.
 """
 
 from collections.abc import Collection

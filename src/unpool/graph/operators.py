@@ -1,4 +1,4 @@
-"""What is known of ONNX's operators, in one table: a line for each, with its facts.
+"""Facts about ONNX's operators, in a table with a line for each operator.
 
 >>> sorted(having(OperatorFact.GROWING))
 ['ConvTranspose', 'MaxUnpool']

@@ -1,4 +1,4 @@
-"""A model without its large weights, from its bytes; and the kind of a file that is no model.
+"""Reads a model without its large weights from its bytes, and tells what kind of file another file is.
 
 A protobuf message is a row of fields, each with a number and a length; weights are skipped whole.
 """
@@ -121,7 +121,7 @@ def _as_number(number: int) -> bytes:
 
 
 def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields in a part of the content: number, where the key starts, and where what it holds begins and ends."""
+    """The fields in a part of the content: number, start of the key, and start and end of the value."""
     window, at = b"", begin  # the bytes of the content from there on
     while begin < end:
         place = begin - at

@@ -1,8 +1,8 @@
 """Models written into files, with data files, and large weights moved to files while a model is rewritten.
 
-Tensors that the source of a model kept in data files are written into data files again. A rewrite copies, serializes
-and loads a model a dozen times; with a gigabyte of weights inside, that is most of its time and memory. So
-`spill_weights` leaves weights in the data files of a path, and moves others to a temporary file.
+Tensors that were in data files of the source are written into data files again. A rewrite copies, serializes and loads
+a model a dozen times; with a gigabyte of weights inside, that takes most of its time and memory. So `spill_weights`
+leaves weights in the data files of a path, and moves others to a temporary file.
 """
 
 import os

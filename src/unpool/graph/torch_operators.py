@@ -1,4 +1,4 @@
-"""Operators of torch that its exporter left in a file as they are, for which runtimes have no kernel.
+"""Operators of torch that its exporter did not translate to ONNX: runtimes have no kernels for them.
 
 torch writes them with ONNX_FALLTHROUGH (`org.pytorch.aten::max_unpool2d`), with ONNX_ATEN_FALLBACK (`ATen` with the
 name as an attribute), or where a symbolic function invents them (`custom::MaxUnpool2d`, `Unpooling`).
@@ -42,7 +42,7 @@ def torch_operators(nodes: Iterable[onnx.NodeProto]) -> list[str]:
 
 
 def export_advice(nodes: Iterable[onnx.NodeProto], otherwise: str) -> str:
-    """What to do about a model that no runtime takes: to export it again where operators of torch are left in it."""
+    """Advice for a model that no runtime supports: export it again, if it contains operators of torch."""
     names = torch_operators(nodes)
     return (
         f"torch's {', '.join(names)} {'are' if len(names) > 1 else 'is'} left in it. {ADVICE}." if names else otherwise

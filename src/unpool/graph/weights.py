@@ -2,9 +2,9 @@
 
 onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one without its large initializers. Large weights
 that stay in the files next to a model are read one by one, where a step needs them. They are never mapped: a file that
-another process shortens would end this one. Such a tensor has one entry more among its external data: the folder of its
-file, with all links resolved. `without_folder` takes that entry out again. Its key is random in every process, so that
-no file can contain it. A tensor whose data are in the file of the model itself, among its other bytes, has another such
+another process shortens would end this one. Such a tensor has one more entry in its external data: the folder of its
+file, with all links resolved. `without_folder` removes that entry. Its key is random in every process, so that no file
+can contain it. A tensor whose data are in the file of the model itself, among its other bytes, has another such
 entry, with the stamp of the file: one that was replaced since is an error.
 """
 

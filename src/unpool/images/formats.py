@@ -6,7 +6,7 @@
     .nii .nii.gz                  nibabel: volumes with their position      yes                   .nii
     .npy .zarr                                                              yes                   yes
 
-`read` gives pixels as they are to be looked at; `open` refuses files whose pixels would have to be changed for that.
+`read` gives pixels as they are displayed; `open` refuses files whose pixels would have to be changed for that.
 """
 
 import logging
@@ -36,7 +36,7 @@ _log = logging.getLogger("unpool.images")
 
 
 class Content(StrEnum):
-    """What a file holds."""
+    """The content of a file."""
 
     ARRAY = "array"
     PICTURE = "picture"  # flat, of a few channels

@@ -87,11 +87,11 @@ class CastSource:
         return np.asarray(self.source[slices]).astype(self.dtype)
 
     def fingerprint(self) -> str:
-        """That of the source."""
+        """The fingerprint of the source."""
         return fingerprint_source(self.source)
 
     def settings(self) -> dict[str, Any]:
-        """Those of the source."""
+        """The settings of the source."""
         return source_settings(self.source)
 
 

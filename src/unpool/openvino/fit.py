@@ -1,9 +1,9 @@
-"""The models that OpenVINO computes as they are written, as far as a trial of one input cannot show it.
+"""The models that OpenVINO computes as ONNX defines them; excludes differences that a trial on one input may miss.
 
-It computes float64 and float16 in float32 and int64 in int32, without a warning, and reads beyond arrays where an index
-is wrong. So what depends on the inputs of a model has to be float32 or bool; integers may only be numbers of elements,
-and no indices but those of a MaxPool, which unpool's MaxUnpool checks. What is the same in every run may be anything: a
-trial compares its results.
+OpenVINO computes float64 and float16 in float32 and int64 in int32, without a warning, and reads beyond arrays where an
+index is wrong. So values that depend on the inputs of a model have to be float32 or bool. Integers may only be numbers
+of elements, or the indices of a MaxPool, which unpool's MaxUnpool checks. Values that are the same in every run may
+have any type, because a trial compares the results.
 """
 
 from collections.abc import Container

@@ -23,7 +23,7 @@ MAX_INDEX = 2**31  # elements that the indices of a MaxPool may count in
 
 @dataclass(frozen=True)
 class Computation:
-    """What a node computes, and in how many threads."""
+    """The computation of a node, and its number of threads."""
 
     spec: Spec
     threads: int | None

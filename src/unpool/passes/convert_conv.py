@@ -1,22 +1,22 @@
-"""A Conv of stride 1 is a ConvTranspose with its window flipped, which unpool's kernels may compute faster.
+"""Converts a Conv of stride 1 to a ConvTranspose with a flipped window, where unpool's kernels compute that faster.
 
     y[m, p] = sum over channels c, taps t: W[m, c, t] * x[c, p + t * dilation - begin]
 
     is the ConvTranspose of W'[c, m, t] = W[m, c, last - t], cut at last * dilation - begin; last = window - 1
 
-Both sum the same products. Over two axes onnxruntime takes one per tap, with an output channel in every lane of a
-vector, so that three channels, as a picture has, cost as much as sixteen; Winograd's tiles take fewer products, and the
-lanes of unpool's are positions. For each row of its output it reads the weights again, which for a large window are not
-in a near cache. Over three axes it first copies x for every tap.
+Both sum the same products. Over two axes, onnxruntime computes one product per tap, with an output channel in every
+lane of a vector. So three output channels, as in a picture, cost as much as sixteen. unpool's lanes are positions, and
+Winograd's algorithm needs fewer products. onnxruntime also reads the weights again for each row of the output; those of
+a large window are not in a near cache. Over three axes, it first copies x for every tap.
 
-A Conv is converted where that saves more than the call of a node, and what it costs to read its input from the layout
-of its neighbours and to return to it: between Convs over two axes onnxruntime keeps maps in blocks of a vector, and
-computes the Add after a Conv with it. Convs with dilations over two axes stay, whose products are not fewer in unpool,
-and those over one axis, which gain nothing.
+A Conv is converted if that saves more than it costs: the call of a node, and the conversion of its input and output
+between layouts. Between Convs over two axes, onnxruntime keeps maps in blocks of a vector, and fuses an Add with the
+Conv before it. Convs with dilations over two axes are not converted, because unpool computes as many products for them,
+nor are Convs over one axis, which gain nothing.
 
-Results differ by rounding, with n products per element by at most (2 * n + 8) * 2**-24 times n * |x| * |W| + |bias|,
-each the largest. So a Conv before a MaxPool with Indices usually stays: the pool would choose other positions among
-nearly equal elements, and MaxUnpool would put whole values there.
+Results differ by rounding: with n products per element by at most (2 * n + 8) * 2**-24 * (n * |x| * |W| + |bias|),
+where each is the largest magnitude. So a Conv before a MaxPool with Indices usually stays: the pool would choose other
+positions among nearly equal elements, and MaxUnpool would put whole values there.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""An activation behind a ConvTranspose becomes a part of it, as onnxruntime does for a Conv.
+"""Fuses a ConvTranspose and the activation after it, as onnxruntime does for a Conv.
 
-Relu(conv(x, W) + b) is one node of unpool's domain, which saves a pass over memory. It gives the bits of onnxruntime.
+Relu(conv(x, W) + b) is one node of unpool's domain, which saves a pass over memory. The result has onnxruntime's bits.
 """
 
 import math

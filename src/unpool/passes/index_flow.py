@@ -1,7 +1,7 @@
 """Traces a value of indices to the MaxPool that found them, and to the tensor that they count in.
 
 A MaxPool counts in the whole (N, C, D1..Dk) tensor that it pools. PyTorch counts inside one (n, c) plane, so its
-exporters subtract the offset of every plane, and add that of the tensor that is scattered into:
+exporters subtract the offset of every plane, and add the offset in the tensor that they scatter into:
 
     offset(n, c) = (n * C + c) * D1 * .. * Dk
 """

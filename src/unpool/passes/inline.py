@@ -1,8 +1,7 @@
-"""Model-local functions replaced by their nodes, so that the plan sees every operator, and ONNX's domain as "".
+"""Replaces calls of model-local functions by their nodes, so the plan sees every operator, and ONNX's domain as "".
 
-A call binds attributes before it becomes nodes: what the call gives, or else the default value that the function
-states; a reference to an attribute that has neither is left out. As in onnxruntime, the nodes are read in the opset
-that the model imports, whatever the function imports.
+An attribute gets the value of the call, or else the default value of the function; a reference to an attribute that has
+neither is removed. As in onnxruntime, the nodes have the opset that the model imports, not the one of the function.
 """
 
 import logging

@@ -8,8 +8,8 @@
 | Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
 | Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
 
-"Bits": every result of onnxruntime, the sign of zero too; a NaN stays one. "Values" differ by at most 2**-20 of them,
-or 2**-126: where the result is subnormal, in front of a factor that is so.
+"bits": all bits of onnxruntime's result, also the sign of zero; a NaN stays a NaN. "values": they differ by at most
+2**-20 of the value, or by 2**-126 where the result or a factor is subnormal.
 
 onnxruntime broadcasts a PRelu in one thread; its Resize moves single elements; its Mish calls the exponential of a
 single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.

@@ -1,7 +1,7 @@
 """unpool as a backend of `onnx.backend`, with the additions of `onnxruntime.backend`: unpool runs every MaxPool.
 
-Options are keywords, as in `onnxruntime.backend`: attributes of SessionOptions and RunOptions that write no file and do
-not end the run. An unknown keyword is ignored, with a warning.
+Options are keywords, as in `onnxruntime.backend`: attributes of SessionOptions and RunOptions, except those that write
+files or end the run. An unknown keyword is ignored, with a warning.
 
 >>> import numpy as np
 >>> from onnx import helper

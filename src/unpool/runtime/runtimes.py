@@ -152,5 +152,5 @@ RUNTIMES = (
 
 
 def runtimes() -> list[Runtime]:
-    """Those of `RUNTIMES` that are installed."""
+    """The installed runtimes of `RUNTIMES`."""
     return [runtime for runtime in RUNTIMES if runtime.is_installed]

@@ -1,4 +1,4 @@
-"""A run of a model node by node, each of which is a model of its own: what it reads, and what it makes."""
+"""A run of a model node by node: each node runs as a model of its own, and its inputs and outputs are kept."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,8 +1,8 @@
-"""A run in tiles on a cluster of `distributed`: the client cuts, workers run the model and write to Zarr.
+"""A run in tiles on a cluster of `distributed`: the client makes the tiles, workers run the model and write to Zarr.
 
 Client: `map_tiles` publishes a `ClusterJob` to all workers, lets one of them check its memory, creates the outputs and
 submits tiles by number. Worker: see `worker`. Chunks of Zarr arrays end where tiles end, so that no two tiles write to
-the same chunk. Into other files the client writes, as `unpool.streams` does, and workers send it their results.
+the same chunk. Other files are written by the client, as in `unpool.streams`; workers send it their results.
 """
 
 import json

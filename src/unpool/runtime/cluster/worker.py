@@ -1,9 +1,9 @@
 """Tiles on a worker: it loads the session once per process, runs tiles, and writes or returns their results.
 
-Tiles have several shapes, and memory that is kept for each of them makes Dask pause a worker. So sessions have no
-memory pattern of onnxruntime, and in a process of a nanny the pool of unpool is off. Where the memory limit is also too
-small for the arena of onnxruntime, a process is *lean*: it has none, and returns large blocks to the system when they
-are freed, which takes more time.
+Tiles have several shapes. If a worker keeps memory for each of them, Dask pauses it. So sessions do not use
+onnxruntime's memory pattern, and processes that a nanny starts do not use unpool's memory pool. If the memory limit is
+too small for onnxruntime's arena, a process is *lean*: it uses no arena, and returns large blocks to the system when
+they are freed, which takes more time.
 """
 
 import pickle
@@ -102,7 +102,7 @@ _loading = Lock()
 
 
 def pickle_session(session: InferenceSession, threads: int) -> bytes:
-    """The session for workers, with bytes of a model in a single file, without memory pattern, on so many threads."""
+    """The pickled session for workers: the model as bytes of one file, no memory pattern, this number of threads."""
     state, source = session.state(), session.source
     if isinstance(source, str) and not external_files(Path(source)).used:
         state = state._replace(source=Path(source).read_bytes())

@@ -4,7 +4,7 @@
     a tile     its chunks, which no other tile writes to; also those of zeros, so that they are known to be written
     finish     `unpool_finished` becomes true
 
-`unpool_settings` are those of the run, which a run that resumes it has to have too.
+`unpool_settings` are the settings of the run. A run that resumes it must have the same settings.
 """
 
 from collections.abc import Iterable, Mapping

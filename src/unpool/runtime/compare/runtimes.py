@@ -1,6 +1,6 @@
-"""The runtimes of a comparison: a run of a whole model in one of them, and of single nodes in torch.
+"""The runtimes of a comparison: they run whole models; torch runs single nodes.
 
-torch reads no ONNX file. Its functions have one padding per axis for both ends and no auto_pad.
+torch cannot read ONNX files. Its functions have one padding per axis for both ends, and no auto_pad.
 """
 
 import re

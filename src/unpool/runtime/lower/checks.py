@@ -1,9 +1,10 @@
 """Checks of a lowered model in other runtimes, before it is written: each unpooling bit for bit, then the whole model.
 
-The nodes of each MaxUnpool run as a model of their own, and must give the bits of unpool's kernels. The whole model
-must give the results of the first one: its bits if no node rounds, otherwise the same except for rounding. Where two
-values are almost equal, rounding decides on the maximum, so a small share of the values may move. Runtimes that compute
-float16 and bfloat16 in float32 do not round every value in between: there the first model in float32 counts too.
+The nodes that replace a MaxUnpool run as a model of their own, and must give the bits of unpool's kernels. The whole
+model must give the results of the original one: the same bits if no node rounds, otherwise the same except for
+rounding. Where two values are almost equal, rounding decides which is the maximum, so a small share of the values may
+move. Some runtimes compute float16 and bfloat16 in float32 and do not round intermediate values: the results of the
+original model in float32 are accepted there, too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Deployment targets as data, read on the pages in `sources` on 2026-11-22, and the nodes that a target cannot run.
 
-OpenVINO and onnxruntime are installed where this is tested, the others are not: of those, only the pages are known.
+Tests run OpenVINO and onnxruntime. The other targets are described by their pages alone.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,5 @@
-"""Repair of models after exporters and pasted workarounds: decomposed unpoolings, pools that run twice, and indices
-that do not count in the tensor where MaxUnpool expects them to.
+"""Repair of models from exporters and of copied workarounds: decomposed unpoolings, pools that run twice, and indices
+that do not refer to the tensor that MaxUnpool expects.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Counts the elements and the products of a run before it runs, and picks sizes for open axes by them.
 
 Nodes in the subgraphs of If, Loop and Scan count too: both branches of an If, and the subgraph of a loop
-as often as it surely runs.
+as often as it is known to run.
 """
 
 import math

@@ -106,7 +106,7 @@ def narrow(form: SizeForm, size: int, accepts: Callable[[int], bool]) -> SizeFor
 
 
 def advice(forms: Sequence[SizeForm], has_unpool: bool) -> str:
-    """What to do about sizes that a model does not take: forms to write, if there are any."""
+    """Advice about sizes that a model does not accept: the forms to write, if there are any."""
     choices = ["pass output_size to every unpooling"] if has_unpool else []
     if forms:
         codes, texts = (

@@ -1,10 +1,10 @@
-"""Calls that torch's own operators run: those of other kinds of tensors, of what records a model, and small ones.
+"""Calls that torch's own operators compute: with tensors unpool does not support, while a model is recorded, and small.
 
-A small call ends before unpool's kernel would start. The way from Python to a kernel, and from autograd back into
-Python, takes tens of microseconds. In training it takes more: PyTorch's threads spin for milliseconds after each of its
-operators, on cores that unpool's threads then lack. Only calls with the same result fall back: those of plain tensors
-on the CPU, without windows of padding alone. Sums may be rounded differently. On a GPU no call falls back: PyTorch's
-gradients differ from run to run there.
+torch computes a small call before unpool's kernel would start: to get from Python to a kernel, and from autograd back
+to Python, takes tens of microseconds. In training it takes more, because PyTorch's threads spin for milliseconds after
+each of its operators, on the cores that unpool's threads need. Only calls with the same result fall back: those of
+plain tensors on the CPU, without windows of padding alone. Sums may be rounded differently. On a GPU no call falls
+back: PyTorch's gradients differ from run to run there.
 """
 
 import threading
