@@ -187,25 +187,21 @@ def _require_memory(
 
 def _open_input(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) -> Any:
     """A file as an input of a model: to be read in windows where its format allows, else to be read whole."""
-    with naming_layout([slot] if source.is_image else [], run.rule.layout):
-        return _open_source(run, source, slot, notes)
-
-
-def _open_source(run: ModelRun, source: InputFile, slot: Slot, notes: list[str]) -> Any:
     read_whole = partial(_whole, run, source, slot, notes)
     open_windows = partial(_in_windows, run, source, slot, notes)
     known = formats.format_of(source.path)
-    if source.member is not None or source.content is not None or known is None or known.open is None:
-        return _unread(run, source, slot, read_whole)
-    if known.windows is None:  # compressed: all of it is read
-        return _unread(run, source, slot, open_windows)
-    try:
-        return open_windows()
-    except UnsupportedError as error:
-        if run.config.level or source.is_for_windows:
-            raise
-        _log.info("%s", one_line(error))
-        return _unread(run, source, slot, read_whole)
+    with naming_layout([slot] if source.is_image else [], run.rule.layout):
+        if source.member is not None or source.content is not None or known is None or known.open is None:
+            return _unread(run, source, slot, read_whole)
+        if known.windows is None:  # compressed: all of it is read
+            return _unread(run, source, slot, open_windows)
+        try:
+            return open_windows()
+        except UnsupportedError as error:
+            if run.config.level or source.is_for_windows:
+                raise
+            _log.info("%s", one_line(error))
+            return _unread(run, source, slot, read_whole)
 
 
 def _unread(run: ModelRun, source: InputFile, slot: Slot, read: Callable[[], Any]) -> Any:

@@ -21,7 +21,6 @@ from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
 from unpool.execute.normalization import PreparedNormalization
 from unpool.execute.snake import PreparedSnake
-from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
@@ -39,15 +38,12 @@ from unpool.shape_cache import cached, shortcuts
 __all__ = [
     "CACHE_SIZE",
     "PreparedCall",
-    "as_own_weights",
     "available_cores",
     "bind_weights",
-    "cancellation_scope",
     "check_threads",
     "clear_cache",
     "kernel_of",
     "own_weights",
-    "pack",
     "prepare",
     "run",
     "shape_value",
@@ -138,19 +134,6 @@ def _read_only(array: AnyArray) -> AnyArray:
 def kernel_of(spec: Spec, inputs: InputTypes, outputs: int = 1, output_shape: Shape | None = None) -> str:
     """The name of the kernel for inputs of these shapes and types, such as "tiles"; weights are finite and constant."""
     return _prepared(spec, inputs, CallOptions(outputs, output_shape=output_shape)).kernel
-
-
-def pack(spec: ConvTransposeSpec, x_shape: Shape, w: AnyArray) -> None:
-    """Pack weights from `own_weights` for inputs of this shape, so that the first call finds them ready."""
-    _conv_transpose(spec, x_shape, w.shape, w.dtype).pack(w)
-
-
-def _conv_transpose(
-    spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]
-) -> PreparedConvTranspose:
-    prepared = _prepared(spec, ((x_shape, dtype), (w_shape, dtype)), CallOptions())
-    assert isinstance(prepared, PreparedConvTranspose)
-    return prepared
 
 
 def check_threads(version: OperatorVersion, threads: int | None) -> None:

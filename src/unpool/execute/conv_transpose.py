@@ -80,10 +80,6 @@ class PreparedConvTranspose:
         """All algorithms for such weights, without hopeless ones."""
         return tuple(each.name for each in self._dispatcher.supported_algorithms)
 
-    def pack(self, w: AnyArray) -> None:
-        """Pack weights from `own_weights`, so that the first call finds them ready."""
-        self._dispatcher.pack(contiguous(w, self.version))
-
 
 def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
     """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown."""

@@ -17,15 +17,7 @@ from onnx import TensorProto, defs, helper, version_converter
 from unpool.errors import UnsupportedError
 from unpool.graph import shapes
 from unpool.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names
-from unpool.graph.nodes import (
-    attributes,
-    is_unpool_op,
-    node_name,
-    reads,
-    subgraphs,
-    with_subgraph_nodes,
-    writes,
-)
+from unpool.graph.nodes import attributes, is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes, writes
 from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer

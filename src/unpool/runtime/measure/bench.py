@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpool.dtypes import AnyArray
 from unpool.execute import available_cores
 from unpool.graph.load import load_for_command
 from unpool.graph.narrow_floats import narrowest_floats
@@ -29,13 +28,11 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.operators.contract import OPERATORS
 from unpool.runtime.measure.timing import Effort, Timing, measure
-from unpool.runtime.runtimes import open_session, session_run
+from unpool.runtime.runtimes import Feed, open_session, session_run
 
 ORT_SUFFIX = ".ort"
 KERNEL_TIME = "_kernel_time"  # end of the name of a node's event in a profile of onnxruntime
 CLOSE = 1e-3  # difference, relative to the largest value, that comes from another order of sums
-
-Feed = Mapping[str, AnyArray]
 
 
 class _Sample(NamedTuple):

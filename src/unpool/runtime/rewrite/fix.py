@@ -23,15 +23,8 @@ from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.repair_indices import NodeProblem, offset_edits, window_edits
-from unpool.runtime.rewrite.verify import (
-    Feed,
-    output_tolerances,
-    runs,
-    verify,
-    verify_in_onnxruntime,
-    verify_offsets,
-)
-from unpool.runtime.runtimes import unpool_session
+from unpool.runtime.rewrite.verify import output_tolerances, runs, verify, verify_in_onnxruntime, verify_offsets
+from unpool.runtime.runtimes import Feed, unpool_session
 
 _AS_WRITTEN = {"fuse_unpool"}  # disabled, so that a decomposed unpooling runs node by node
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,10 +28,9 @@ from unpool.operators import resolve
 from unpool.passes.rewrite import set_items
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.workload import Trials
-from unpool.runtime.runtimes import ONNXRUNTIME, session_run, unpool_session
+from unpool.runtime.runtimes import ONNXRUNTIME, Feed, session_run, unpool_session
 
 RUNS = 2
-Feed: TypeAlias = Mapping[str, AnyArray]
 
 
 def verify(

@@ -1,7 +1,6 @@
 """Runs a model over files, in exact tiles or in blended windows; an interrupted run can be resumed."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +87,8 @@ def run(  # noqa: PLR0913  public options, by keyword only
     """
     targets = output_paths(session, target, output)
     request = TileRequest(tile, max_memory, list(targets), ScoreFormat(argmax, softmax, threshold), layout)
-    with _locked(session, feed, targets):
+    require_apart(targets.values(), input_paths(session, feed))
+    with lock(targets.values()):
         return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
@@ -155,16 +155,9 @@ def blend(  # noqa: D417, PLR0913  public options, by keyword only; the text say
     blending = BlendOptions(roi_size, sw_batch_size, overlap, mode, sigma_scale, padding_mode, cval)
     scores = ScoreFormat(argmax, softmax, threshold)
     request = TileRequest(AUTO, max_memory, list(targets), scores, layout, blending)
-    with _locked(session, feed, targets):
-        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
-
-
-def _locked(
-    session: "InferenceSession", feed: Mapping[str, Any], targets: Mapping[str, Path]
-) -> AbstractContextManager[None]:
-    """The locks of the outputs, none of which may be an input."""
     require_apart(targets.values(), input_paths(session, feed))
-    return lock(targets.values())
+    with lock(targets.values()):
+        return run_locked(session, feed, targets, request, resume=resume, on_progress=on_progress)
 
 
 def run_locked(
