@@ -13,7 +13,7 @@ _log = logging.getLogger("unpool.cli")
 
 
 def colours(option: str, text: str) -> tuple[str, ...]:
-    """Colours of classes as web pages write them; `option` is what the error message begins with."""
+    """Colours of classes as web pages write them; `option` begins the error message."""
     texts = tuple(part.strip().lower() for part in text.split(","))
     if not all(map(_COLOUR.fullmatch, texts)):
         expected = "colours such as #000000,#e69f00"

@@ -28,7 +28,7 @@ from unpool.images.formats import (
 from unpool.memory import available, rss
 
 STDIN = "-"
-SHARE = 4  # divisor of the available memory: standard input may take one part of it, for the bytes are unpacked too
+SHARE = 4  # divisor of the available memory: standard input may take one part of it, because the bytes are unpacked too
 PIECE = 2**24
 
 _log = logging.getLogger("unpool.cli")
@@ -36,7 +36,7 @@ _log = logging.getLogger("unpool.cli")
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file, or one array inside a .npz file, or the bytes that came through standard input."""
+    """One file, or one array inside a .npz file, or the bytes of standard input."""
 
     path: Path
     member: str | None = None

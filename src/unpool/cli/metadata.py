@@ -24,7 +24,7 @@ from unpool.errors import UnpoolError
 from unpool.images.overlay import Colour
 from unpool.images.pixels import WHITE_LEVEL, Picture
 
-DEEPEST = 65535.0  # white of 16-bit files, most of which hold fewer bits without saying so
+DEEPEST = 65535.0  # white of 16-bit files; most of them have fewer bits, which they do not state
 SCALE, MEAN, STD = "unpool.input_scale", "unpool.input_mean", "unpool.input_std"
 WHITE, PALETTE, CLASSES = "unpool.input_white", "unpool.palette", "classes"
 ENTRIES = (SCALE, MEAN, STD, WHITE, PALETTE, CLASSES)
@@ -38,7 +38,7 @@ _log = logging.getLogger("unpool.cli")
 class PixelRule:
     """Conversion of pixels, (pixel * 255 / white * scale - mean) / std per channel, as options and model have it."""
 
-    white: float | None = None  # of the options; None: what the file says, or the pixels as they are
+    white: float | None = None  # from the options; None: from the file, or the pixels unchanged
     scale: float | None = None  # None leaves a step out
     mean: tuple[float, ...] | None = None  # one value, or one per channel
     std: tuple[float, ...] | None = None
@@ -131,7 +131,7 @@ class Metadata:
     where: str
 
     def pixel_rule(self, config: RunConfig) -> PixelRule:
-        """Each step as the options say, else as the model says; UnpoolError if an entry is not what it should be."""
+        """Each step from the options, else from the model; UnpoolError for an invalid entry."""
         texts = {name: text for name in _PARSERS if (text := self._text(name)) is not None}
         if texts:
             _log.info("%s says %s", self.where, ", ".join(f"{name} = {text}" for name, text in texts.items()))

@@ -26,7 +26,7 @@ Blend = StrEnum("Blend", ["CONSTANT", "GAUSSIAN"])
 
 
 def number(option: str, text: str) -> float:
-    """A decimal number, or a fraction of whole ones; `option` is what the error message begins with.
+    """A decimal number, or a fraction of whole ones; `option` begins the error message.
 
     >>> number("--scale", "1/255") == 1 / 255, number("--scale", "0.5")
     (True, 0.5)

@@ -167,7 +167,7 @@ def _open(path: Path, target: Path) -> int:
                 raise _foreign(path) from error
             raise
         with write_errors(path):
-            return os.open(path, os.O_RDONLY | flags)  # left by another user: it can be locked, but not written
+            return os.open(path, os.O_RDONLY | flags)  # created by another user: it can be locked, but not written
     except OSError as error:
         if error.errno in NOT_A_FILE:
             raise _foreign(path) from error

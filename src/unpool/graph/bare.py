@@ -16,7 +16,7 @@ _GROUPS_KEY = "unpool.flipped"  # the number of groups of a Conv whose weight is
 
 
 class Origin(NamedTuple):
-    """What a bare weight stands for: a weight by its name, and the groups in which its windows are flipped, or 0."""
+    """The weight that a bare weight stands for, by name, and the groups in which its windows are flipped, or 0."""
 
     name: str
     groups: int = 0
@@ -42,7 +42,7 @@ def flip_bare(tensor: onnx.TensorProto, name: str, dims: Sequence[int], groups: 
 
 
 def origin_of(tensor: onnx.TensorProto) -> Origin | None:
-    """What a bare weight stands for; None for another tensor."""
+    """The origin of a bare weight; None for another tensor."""
     if not is_bare(tensor):
         return None
     name, *groups = (entry.value for entry in tensor.external_data)

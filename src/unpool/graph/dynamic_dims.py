@@ -300,7 +300,7 @@ _VALUE_RULES: Mapping[str, Rule] = {
 
 
 class SliceBounds(NamedTuple):
-    """Where a Slice begins and ends, along which axes, in which steps."""
+    """The begins, ends, axes and steps of a Slice."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -329,7 +329,7 @@ def slice_bounds(flow: DimFlow, node: onnx.NodeProto) -> SliceBounds | None:
 
 def _broadcast_dims(flow: DimFlow, node: onnx.NodeProto) -> DimExprs | None:
     known = [part for part in map(flow.dims, node.input) if part is not None]
-    if len(known) < len(node.input) or "axis" in attributes(node):  # before opset 7 it says where the second one lies
+    if len(known) < len(node.input) or "axis" in attributes(node):  # the second input's, before opset 7
         return None
     rank = max(map(len, known))
     columns = zip(*((DimExpr(1),) * (rank - len(part)) + part for part in known), strict=True)

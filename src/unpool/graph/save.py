@@ -26,7 +26,7 @@ from unpool.graph.nodes import subgraphs
 
 LARGE = 1024  # bytes; smaller tensors stay inside, as onnx leaves them
 PAGE_BYTES = 4096  # bytes; runtimes map tensors that begin there
-PADDING = 2**16  # bytes; the most that writers are known to leave before a tensor
+PADDING = 2**16  # bytes; the largest gap before a tensor that known writers leave
 WHOLE = 2**63  # bytes; a tensor without a length uses its file to the end
 
 

@@ -76,7 +76,7 @@ class PreparedGraph(NamedTuple):
 
 def infer(graph: Graph, semantics: Semantics) -> Inference:
     """The types and shapes of all values, and the resolved nodes of unpool."""
-    graph = lift_constants(graph)  # onnx reads what a Constant holds, wherever the node that needs it is
+    graph = lift_constants(graph)  # onnx reads the value of a Constant at any distance from the node that needs it
     inference = _GraphInference(graph, semantics)
     for plain, crossing in _levels(graph):
         inference.visit_plain(plain)
@@ -246,7 +246,7 @@ class _SubgraphVisitor:
         return [*scopes, (own, *around)]
 
     def _follow_vector(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
-        """Note what is known of the integers in a vector that a Constant, a Shape or a Concat makes."""
+        """Record the known integers in the vector that a Constant, a Shape or a Concat makes."""
         values: Iterable[int | str | None] | None = None
         if node.op_type not in ("Constant", "Shape", "Concat") or domain(node) != "":
             return

@@ -236,7 +236,7 @@ def own_array_of(tensor: onnx.TensorProto) -> AnyArray:
 
 
 def file_stamp(stream: Any) -> str:
-    """What changes if a file is replaced or written to."""
+    """A stamp of a file, which changes if the file is replaced or written to."""
     status = os.fstat(stream.fileno())
     return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
 

@@ -16,7 +16,7 @@ REPLACE = "It may be damaged: copy it again, or export it again from the program
 
 MAX_DEFLATE_RATIO = 1500  # bytes out of one; deflate reaches 1032, the LZW of TIFF some 1400
 MIN_CLAIM_LIMIT = 2**26  # bytes that any file may claim
-FLOAT = 4  # bytes of an element as most models take it: pixels are held twice, as stored and as floats
+FLOAT = 4  # bytes of an element of most models' inputs: pixels are in memory twice, as stored and as floats
 
 
 @contextmanager

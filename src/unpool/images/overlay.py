@@ -165,7 +165,7 @@ GAP, FONT = 12, 14  # pixels between planes, and of letters
 LEAST, MOST = 256, 4096
 """Pixels: up to the first the longest side is enlarged, and no side becomes longer than the second."""
 SAMPLE = 10**6  # voxels that are looked at for the range of grey
-DARKEST, BRIGHTEST = 0.5, 99.5  # percent of the voxels: what lies outside is black, or white
+DARKEST, BRIGHTEST = 0.5, 99.5  # percentiles of the voxels: values below are black, values above white
 BODY = ("R  axial, {} = {}  L", "R  coronal, {} = {}  L", "A  sagittal, {} = {}  P")
 """Captions of the planes of a body: name, number in the file, and the sides."""
 
@@ -223,7 +223,7 @@ def planes_picture(picture: Picture, classes: NDArray[Any], legend: Legend, alph
         levels = np.clip((np.nan_to_num(levels, nan=low) - low) / ((high - low) or 1.0), 0, 1)
         plane = blend(for_display(levels, 1.0), plane_numbers, legend, alpha)
         rows, columns = (length for other, length in enumerate(scale) if other != axis)
-        height, width = plane.shape[:2]  # pixels are repeated or left out, none is smoothed
+        height, width = plane.shape[:2]  # pixels are repeated or skipped, not smoothed
         plane = plane[np.arange(rows) * height // rows][:, np.arange(columns) * width // columns]
         number = numbers.shape[axis] - 1 - place if view.backwards[axis] else place
         planes.append((plane, view.captions[axis].format(view.names[view.order[axis]], number)))

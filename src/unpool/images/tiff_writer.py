@@ -129,7 +129,7 @@ def _layout_of(**words: Any) -> tuple[dict[int, bytes], list[int], int]:
 
 
 class _SparseFile(io.RawIOBase):
-    """A file in memory that keeps what is not zero, in pages."""
+    """A file in memory that stores only pages with bytes other than zero."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from openvino import opset14  # behind unpool.openvino.package, which imports the package without telemetry
+from openvino import opset14  # after unpool.openvino.package, which imports the package without telemetry
 from openvino.frontend.onnx import ConversionExtension
 
 from unpool.openvino.operators import Computation, OpenVinoNode

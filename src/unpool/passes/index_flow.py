@@ -99,7 +99,7 @@ def _sub(flow: DimFlow, node: onnx.NodeProto) -> Indices | None:
 
 
 def _belong(source: Indices, taken: Offsets) -> bool:
-    """True if the offsets are those of the planes of the tensor that the indices count in."""
+    """True if the offsets are the plane offsets of the tensor that the indices refer to."""
     if taken.tensor and taken.tensor == source.tensor:
         return True
     has_planes = source.planes is not None and source.planes == taken.planes

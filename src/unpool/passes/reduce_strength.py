@@ -67,7 +67,7 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
 
 
 def _values_of_uncertain_size(graph: Graph) -> set[str]:
-    """The values whose size onnxruntime may compute in another way than onnx: those behind some pools."""
+    """The values whose size onnxruntime may compute differently from onnx: those after some pools."""
     values: set[str] = set()
     for node in graph.nodes:
         given = attributes(node) if node.op_type in ("AveragePool", "LpPool") and domain(node) == "" else {}

@@ -18,7 +18,7 @@ from unpool.graph.weights import as_input
 
 @dataclass(frozen=True)
 class NodeChange:
-    """One node that is written differently: its name, and operator, version and attributes before and after."""
+    """A changed node: its name, and its operator, version and attributes before and after."""
 
     node: str
     before: str

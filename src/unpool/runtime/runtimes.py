@@ -84,7 +84,7 @@ def unpool_session(model: onnx.ModelProto, semantics: Semantics, disabled: Colle
 
 
 def session_run(session: onnxruntime.InferenceSession) -> Run:
-    """The function that runs a session on arrays, also on those of types that NumPy lacks; it raises an UnpoolError."""
+    """The function that runs a session on arrays, also of types that NumPy lacks; it raises an UnpoolError."""
     needs_ort_values = any(value.type in NUMPY_LACKS for value in (*session.get_inputs(), *session.get_outputs()))
 
     def run_values(feed: Feed) -> list[Any]:
@@ -116,7 +116,7 @@ def _core() -> Any:
 
 
 def _in_openvino(model: onnx.ModelProto) -> Run:
-    """Compiled for the shapes of each feed: where they are open, OpenVINO 2026.4.1 may take those of the run before."""
+    """Compiled for the shapes of each feed: with dynamic shapes, OpenVINO 2026.4.1 may use those of the run before."""
     bare, weights = initializers_as_inputs(model)
     content = serialize(bare, "the model")
 

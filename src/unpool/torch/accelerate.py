@@ -35,7 +35,7 @@ class Swap:
     reason: str | None
 
     def __str__(self) -> str:
-        """One line for people."""
+        """A readable line."""
         place = f"{self.name or '(model)'}: {self.kind}"
         return f"{place} runs on unpool" if self.reason is None else f"{place} left: {self.reason}"
 

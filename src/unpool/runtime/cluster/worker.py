@@ -33,13 +33,13 @@ from unpool.runtime.tiles.run import Arrays, compute_tile
 from unpool.runtime.tiles.tiling import Tiling
 from unpool.runtime.tiles.walk import Shape
 
-MAX_CACHED_SESSIONS = 2  # of a worker: that of the run, and one from an earlier run
+MAX_CACHED_SESSIONS = 2  # of a worker: the session of the run, and one of an earlier run
 LEAN_BLOCK = 1 << 20  # bytes, from which a lean process maps blocks on their own
 
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One run, as every worker has it.
+    """A run, in the form that every worker gets.
 
     digest, session     the state of a pickled session
     feed                inputs that workers read: arrays in storage that all of them reach, and inputs that are not cut
@@ -63,7 +63,7 @@ class ClusterJob:
 
 @dataclass(frozen=True)
 class TileResult:
-    """What a tile returns to the client: arrays that the client writes, and the peak memory of the worker in bytes."""
+    """The result of a tile: arrays that the client writes, and the peak memory of the worker in bytes."""
 
     arrays: Arrays
     peak: int
@@ -74,11 +74,11 @@ class JobPlugin(WorkerPlugin):
 
     def __init__(self, name: str, job: ClusterJob) -> None:
         self.name, self._job = name, job
-        self._pool_limit: int | None = None  # that of the process before the job
+        self._pool_limit: int | None = None  # of the process before the job
 
     def setup(self, worker: Any) -> None:
         """Store the job; the first tile loads its session."""
-        if worker.nanny is not None:  # else the process may be that of the caller
+        if worker.nanny is not None:  # otherwise it may be the caller's process
             self._pool_limit = pool_limit()
             set_pool_limit(0)
         _jobs[self.name] = self._job

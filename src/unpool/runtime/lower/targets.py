@@ -194,7 +194,7 @@ def find_target(target: str | LoweringTarget) -> LoweringTarget:
 
 
 def unsupported_nodes(model: onnx.ModelProto, target: LoweringTarget) -> Iterator[NodeProblem]:
-    """One record per operator that the target does not take, named after its first node, and one per odd node."""
+    """One record per operator that the target does not support, named after its first node; one per unusual node."""
     unsupported: dict[str, list[str]] = {}
     for node in with_subgraph_nodes(model.graph.node):
         if domain(node) != "" or node.op_type not in target.operators:

@@ -32,7 +32,7 @@ from unpool.runtime.lower.emit_unpool import (
 from unpool.runtime.rewrite.repair_indices import Unpooling, counts_in, unpoolings
 
 MAX_TAPS = 64  # of a window; each costs two nodes, so that a scatter is better for more
-MAX_LAYERS = 1024  # windows that cover one cell, each of which costs some ten nodes; dilation makes them many
+MAX_LAYERS = 1024  # windows that cover one cell; each costs about ten nodes, and dilation makes them many
 MAX_CELLS = 2**16  # cells that a window reaches over, and cells of a block of one stride
 
 

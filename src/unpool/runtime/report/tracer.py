@@ -110,7 +110,7 @@ class Tracer:
                     self.windows += _window_settings(node, self.opsets[""], values)
 
     def memory(self, layout: str) -> MemoryUse:
-        """The memory of the run; `layout` is that of the inputs."""
+        """The memory of the run; `layout` is the layout of the inputs."""
         outputs = dict.fromkeys((value.name for value in self._session.get_outputs()), max(self._count - 1, 0))
         last_readers = {**self._last_readers, **outputs}
         lifetimes = tuple(

@@ -24,7 +24,7 @@ WINDOW = ("kernel_shape", "strides", "pads")
 
 @dataclass(frozen=True)
 class Unpooling:
-    """A MaxUnpool, its resolved attributes, and what is known of its inputs and its output."""
+    """A MaxUnpool, its resolved attributes, and the known facts about its inputs and its output."""
 
     node: onnx.NodeProto
     spec: MaxUnpoolSpec
@@ -55,7 +55,7 @@ class Unpooling:
 
     @property
     def has_offsets_of_asked(self) -> bool:
-        """True if the offsets of planes in its indices are those of output_shape, so that they count there."""
+        """True if its indices have the offsets of planes of output_shape, so that they refer to output_shape."""
         step = None if self.source is None or self.source.is_plane else self.source.step
         return step is not None and bool(self.asked) and step == multiply(self.asked or ())
 

@@ -85,7 +85,7 @@ def upgrade(
 
 
 def _convert(editable: EditableModel, opset: int, semantics: Semantics) -> onnx.ModelProto:
-    """The model with all other nodes converted to the opset; those of unpool keep their attributes for now."""
+    """The model with all other nodes converted to the opset; unpool's nodes keep their attributes for now."""
     if editable.graph.opsets.get("", opset) == opset:
         return editable.model
     model = convert_opset(lift_opset(editable.model, semantics), opset, editable.inference.types)

@@ -40,7 +40,7 @@ COMPUTED = having(OperatorFact.UNARY, OperatorFact.BROADCASTING, OperatorFact.RE
 COMPUTED |= {"Concat", "Gather", "Shape", "Size", "Slice"}
 """Operators that compute shapes from shapes."""
 
-MOST_ROUNDS = 8  # passes of type inference, each of which starts from the result of the one before
+MOST_ROUNDS = 8  # rounds of type inference; each starts from the result of the round before
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -211,7 +211,7 @@ def _largest_choice(flow: DimFlow, node: onnx.NodeProto) -> list[onnx.ValueInfoP
 def _outer_subgraphs(
     nodes: Iterable[onnx.NodeProto], inner: Iterable[Mapping[str, onnx.TypeProto]]
 ) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto, Mapping[str, onnx.TypeProto]]]:
-    """The subgraphs of nodes, without those inside subgraphs: each with its node, and the types of what it sees.
+    """The subgraphs of nodes, without those inside subgraphs: each with its node, and the types that it sees.
 
     `inner` has the types for each subgraph at any depth, in the order in which the subgraphs end.
     """
@@ -224,7 +224,7 @@ def _outer_subgraphs(
 
 
 def _subgraph_as_graph(graph: Graph, subgraph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> Graph:
-    """A subgraph as a graph of its own, which has what it reads from around it as inputs."""
+    """A subgraph as a separate graph, whose inputs are the values that it reads from outside."""
     constants = {**graph.constants, **{tensor.name: tensor for tensor in subgraph.initializer}}
     inner = constants.keys() | {name for node in subgraph.node for name in writes(node)}
     names = dict.fromkeys(name for node in subgraph.node for name in reads(node) if name not in inner and name in types)

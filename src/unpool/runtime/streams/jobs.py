@@ -113,7 +113,7 @@ class ExactTilePlan:
             self._overhead_bytes = LOADED_OVERHEAD_BYTES
 
     def job(self, earlier: Settings | None) -> TiledJob:
-        """The job; inputs that are not cut are read. A tile size that memory chose is that of an earlier run."""
+        """The job; inputs that are not cut are read. An earlier run's choice of the tile size is kept."""
         request, cell = self._request, self._tile_size(earlier)
         tiling = self._tiler.tiling(self._shapes, cell, is_even=request.tile == AUTO)
         header = _spatial_header(self._sources)
@@ -311,7 +311,7 @@ def base_settings(
     fingerprint: Callable[[Any], str] = fingerprint_source,
 ) -> dict[str, Any]:
     """Fingerprints of the model and its inputs, the semantics, the versions of the packages that run the model, and
-    what is written.
+    the contents of the outputs.
     """
     return {
         "model": session.fingerprint(),
@@ -327,7 +327,7 @@ def base_settings(
 
 
 def input_paths(session: "InferenceSession", feed: Mapping[str, Any]) -> list[Path]:
-    """The files that a run reads: those of the model, and those of its inputs."""
+    """The files that a run reads: the files of the model and of its inputs."""
     paths = list(filter(None, map(source_path, feed.values())))
     if isinstance(session.source, str):
         model = Path(session.source)

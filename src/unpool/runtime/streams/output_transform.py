@@ -118,11 +118,11 @@ class OutputTransform:
     channel: int | None = None
 
     def apply(self, array: Array) -> Array:
-        """A part of the file, from that of the output."""
+        """A part of the file, from the same part of the output."""
         return array if self.channel is None else self.scores.apply(array, self.channel)
 
     def window(self, slices: Slices) -> Slices:
-        """The window of the file, from that of the output."""
+        """The window of the file, from the window of the output."""
         window: Slices = _drop(slices, self.channel) if self.scores.writes_classes else slices
         return window
 

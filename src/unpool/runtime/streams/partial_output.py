@@ -124,7 +124,7 @@ class PartialOutput:
         return tuple(map(int, counts))
 
     def finish(self) -> None:
-        """Move the outputs to their names, with the file modes of those that they replace."""
+        """Move the outputs to their names, with the modes of the files that they replace."""
         require_replaceable(self._targets)
         self._require_folder()
         self._is_finishing = True
@@ -242,7 +242,7 @@ def _replace(file: Path, data: Path, old: Path) -> None:
     if not file.is_dir():
         replace(data, file)
         return
-    shutil.rmtree(old, ignore_errors=True)  # left by a process that ended between these lines
+    shutil.rmtree(old, ignore_errors=True)  # from a process that ended between these lines
     replace(file, old)
     try:
         replace(data, file)

@@ -241,7 +241,7 @@ def _put(results: "queue.Queue[Any]", item: Any, stop: threading.Event) -> bool:
 
 
 def _drain(items: "queue.Queue[Any]", stop: threading.Event) -> Iterator[Any]:
-    """The items of a queue until its end, or that of the run; raises the exception of the stage before."""
+    """The items of a queue until the queue or the run ends; raises the exception of the previous stage."""
     while not stop.is_set():
         try:
             item = items.get(timeout=POLL_SECONDS)

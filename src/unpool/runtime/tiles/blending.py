@@ -308,7 +308,7 @@ class Bands:
 
 
 class BandAverage:
-    """The averages of one output; memory holds those of one band."""
+    """The averages of one output; only those of one band are in memory."""
 
     def __init__(self, bands: Bands) -> None:
         axes, options, roi = bands.windows.axes, bands.windows.blending, bands.windows.roi

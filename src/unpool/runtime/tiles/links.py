@@ -54,7 +54,7 @@ class Edge:
 def required_spans(
     edges: tuple[Edge, ...], outputs: Mapping[str, Span], sizes: Mapping[str, int] | None = None
 ) -> dict[str, Span]:
-    """The elements of every value on which those of some outputs depend, along one axis; unbounded without sizes.
+    """The elements of every value on which elements of some outputs depend, along one axis; unbounded without sizes.
 
     >>> edges = (Edge("y", "x", Link(Window(3), 1), "Conv"), Edge("z", "y", Link(Window(2, 2)), "MaxPool"))
     >>> required_spans(edges, {"z": Span(3, 5)}, {"x": 20, "y": 20, "z": 10})["x"]

@@ -314,7 +314,7 @@ class SizeRange:
 
 
 def _size_range(tiler: Tiler, shapes: Mapping[str, Shape], axis: int, stride: int) -> SizeRange:
-    """The sizes of the first image that a model accepts along one spatial axis, of which that of `shapes` is one.
+    """The sizes of the first image that a model accepts along one spatial axis, among them the size in `shapes`.
 
     A graph treats sizes alike that differ by a multiple of its total stride. A smaller size is accepted as long as no
     value is empty, no padding repeats more elements than there are, and joined values have equal sizes. Other axes keep

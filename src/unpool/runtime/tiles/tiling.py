@@ -207,7 +207,7 @@ class Tiling:
         return self.trace.fields[name].shape
 
     def distinct_cells(self) -> list[tuple[AxisCell, ...]]:
-        """One cell of the grid for every shape that a tile reads."""
+        """One cell of the grid for each distinct shape of tiles."""
         along = [{part.begin + part.end: part for part in parts}.values() for parts in self.cells]
         return list(product(*along))
 

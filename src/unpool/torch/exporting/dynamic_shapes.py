@@ -56,7 +56,7 @@ class DynamicAxis:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """A dynamic axis of which the program does not take the size `refused`.
+    """A dynamic axis for which the program does not accept the size `refused`.
 
     `accepted` is the form of the sizes that it takes, None if none was found.
     """
@@ -247,7 +247,7 @@ def narrowings(axes: Sequence[Mapping[int, DynamicAxis]]) -> list[Narrowing]:
 
 
 def name_dynamic_dims(program: torch.onnx.ONNXProgram, axes: Sequence[Mapping[int, DynamicAxis]]) -> None:
-    """Replace torch's symbols by names in every shape of a program: those of the caller, or plain ones."""
+    """Replace torch's symbols by names in every shape of a program: the caller's names, or plain ones."""
     if program.exported_program is None:
         return
     names: dict[Any, str] = {}

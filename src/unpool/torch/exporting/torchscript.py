@@ -93,7 +93,7 @@ def _is_registered_by_caller(name: str, version: int) -> bool:
 
 
 def _remove_empty_group(name: str) -> None:
-    """Remove an operator without symbolics from torch's registry: torch fails on it when it names what it supports."""
+    """Remove an operator without symbolics from torch's registry: torch fails on it when it lists operators."""
     get_group = torch_internal(f"{REGISTRATION}.registry.get_function_group")
     groups = torch_internal_attribute(get_group.__self__, REGISTRY_GROUPS)
     functions = torch_internal_attribute(get_group(name), GROUP_FUNCTIONS)
@@ -284,7 +284,7 @@ class _TracedWriter(nodes.NodeWriter):
 
 
 def _set_sizes(value: Any, like: Any, sizes: Sequence[Any], dtype: torch.dtype | None = None) -> Any:
-    """Set the type of a value to that of `like` with these sizes; sizes that are no ints are dynamic."""
+    """Set the type of a value to that of `like` with these sizes; sizes that are not ints are dynamic."""
     kind = like.type().with_sizes([length if isinstance(length, int) else None for length in sizes])
     value.setType(kind if dtype is None else kind.with_dtype(dtype))
     return value

@@ -208,7 +208,7 @@ class _Comparison:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Those of the example."""
+        """The tensors of the example."""
         return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     @property

@@ -149,7 +149,7 @@ def _tangent(operator: Any, ctx: Any, saved: Sequence[Tensor], tangent: Tensor, 
 
 
 def _gathered_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    """The gradient of values that were written or added at indices: that of the result, at the indices."""
+    """The gradient of values that were written or added at indices: the gradient of the result at the indices."""
     (indices,) = ctx.saved_tensors
     return max_unpool_backward(grad, indices), None, *[None for _ in ctx.settings]
 
