@@ -307,15 +307,19 @@ def with_factor():
     return grown("z = Mul (y, f)", f=np.float32([2]))
 
 
-@pytest.mark.parametrize("name", ["w", "f"])
-def test_options_that_bring_weights_count(name):
-    """A weight or factor that options replace is not folded into others."""
-    values = {tensor.name: 3 * numpy_helper.to_array(tensor) for tensor in with_factor().graph.initializer}
-    value = onnxruntime.OrtValue.ortvalue_from_numpy(values[name])
-    options = onnxruntime.SessionOptions()
+@pytest.mark.parametrize(
+    ("end", "name"), [("z = Mul (y, f)", "w"), ("z = Mul (y, f)", "f"), ("z = PRelu (y, f)", "f")], ids=str
+)
+def test_options_that_bring_weights_count(end, name):
+    """A weight, a factor or a slope that options replace is not folded into others."""
+    model = grown(end, f=np.float32([2]))
+    options, other = onnxruntime.SessionOptions(), onnx.ModelProto.FromString(model.SerializeToString())
+    (tensor,) = (tensor for tensor in other.graph.initializer if tensor.name == name)
+    array = 3 * numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(array, name))
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
     options.add_initializer(name, value)
-    expected = [3 * each for each in outputs(plain_session(with_factor()))]
-    assert_equal(outputs(InferenceSession(with_factor(), options)), expected, ROUNDING)
+    assert_equal(outputs(InferenceSession(model, options)), outputs(plain_session(other)), ROUNDING)
 
 
 def large_model():
