@@ -1,6 +1,7 @@
 """ConvTranspose between arrays and kernels, and its cost."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class PreparedConvTranspose:
         return tuple(each.name for each in self._dispatcher.supported_algorithms)
 
 
+@lru_cache(maxsize=4096)
 def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
     """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown."""
     from unpool.kernels.cpu import conv_transpose as kernel

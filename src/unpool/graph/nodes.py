@@ -88,15 +88,16 @@ def has_subgraphs(node: onnx.NodeProto) -> bool:
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """Names that a node reads from its graph: its inputs, and what its subgraphs capture. Each once, in order."""
-    names = [name for name in node.input if name]
+    names = dict.fromkeys(node.input)
     for _, subgraph in subgraphs(node) if has_subgraphs(node) else ():
-        names.extend(captured_names(subgraph))
-    return tuple(dict.fromkeys(names))
+        names |= dict.fromkeys(captured_names(subgraph))
+    names.pop("", None)
+    return tuple(names)
 
 
 def writes(node: onnx.NodeProto) -> tuple[str, ...]:
     """Names of the outputs of a node."""
-    return tuple(name for name in node.output if name)
+    return tuple(filter(None, node.output))
 
 
 def captured_names(subgraph: onnx.GraphProto) -> Iterator[str]:

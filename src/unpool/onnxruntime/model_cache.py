@@ -28,8 +28,8 @@ from unpool.onnxruntime.source import Skeleton
 
 VARIABLE, OFF = "UNPOOL_MODEL_CACHE", "0"
 ENTRIES = 16  # in memory
-MOST_BYTES = 2**20  # of a model without large weights that has an entry, and of an entry
-MOST_FILES = 128
+MOST_BYTES = 2**22  # of a model without large weights that has an entry, and of an entry
+MOST_FILES = 64
 _ROOMS = ("graph", "passes", "operators", "onnxruntime", "execute", "kernels", "libraries")
 """The parts of unpool that an entry depends on."""
 _SETTINGS = ("UNPOOL_LEVEL", "UNPOOL_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
