@@ -94,15 +94,15 @@ def test_other_training_by_shape():
 
 
 @pytest.mark.usefixtures("_no_call_is_too_small")
-def test_errors_of_training_are_ours():
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [((None, 1, 0, 0, 3), "groups"), ((torch.ones(5),), "bias needs the shape"), ((None, 2, 0, 2), "output_padding")],
+)
+def test_errors_of_training_are_ours(arguments, says):
     """Also where torch computes the result."""
     x, weight = torch.randn(1, 64, 2, 2, requires_grad=True), torch.randn(64, 4, 4, 4)
-    with pytest.raises(ArgumentError, match="groups"):
-        ours.conv_transpose2d(x, weight, groups=3)
-    with pytest.raises(ArgumentError, match="bias needs the shape"):
-        ours.conv_transpose2d(x, weight, torch.randn(5))
-    with pytest.raises(ArgumentError, match="output_padding"):
-        ours.conv_transpose2d(x, weight, None, 2, 0, 2)
+    with pytest.raises(ArgumentError, match=says):
+        ours.conv_transpose2d(x, weight, *arguments)
 
 
 def test_errors_of_small_calls_are_ours():
