@@ -9,7 +9,6 @@ from unpool.kernels.cpu.machine.jit import record
 from unpool.kernels.cpu.machine.plan import (
     DONE,
     NOT_MET,
-    OUT_OF_RANGE,
     Condition,
     KernelPlan,
     KernelStep,
@@ -80,14 +79,6 @@ def test_results_choose(outcome: Condition, results: list[int], choice: int) -> 
     first = KernelStep(FakeLaunch(*results), (X,), (), outcome, (1, 2, 3))
     assert KernelPlan((first, *steps), (X,)).run((np.zeros((2, 3)),), 1) is None
     assert [len(step.launch.calls) for step in steps] == [int(number == choice) for number in range(3)]
-
-
-def test_a_wrong_index_has_its_place() -> None:
-    """The first one ends the plan."""
-    step = KernelStep(FakeLaunch(-1, 5, 9), (X,), (), Condition.IN_RANGE, (DONE, DONE, OUT_OF_RANGE), X, 7)
-    end = KernelPlan((step,), (X,)).run((np.zeros((2, 3)),), 1)
-    assert end is not None
-    assert (end.code, end.position, end.step.limit) == (OUT_OF_RANGE, 5, 7)
 
 
 def test_connected_steps() -> None:
