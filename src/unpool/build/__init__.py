@@ -7,6 +7,6 @@
     targets.py     systems and processors
     __main__.py    all levels of a target, linked, with a manifest
 
-Kernels are typed by Numba on this machine, and optimised by LLVM, whose targets are all part of llvmlite, for another.
-The package `ziglang` links for all systems.
+Numba infers the types of kernels on this machine. LLVM optimises them for another one: llvmlite has all of LLVM's
+targets. The package `ziglang` links libraries for all systems.
 """

@@ -81,7 +81,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(s
 
 
 def _exit(number: int, _: Any) -> None:
-    """End with the compilers, and without their folder."""
+    """Stop the compilers, remove their folder, and exit."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
@@ -96,7 +96,7 @@ def _build_operators(parser: argparse.ArgumentParser, target: Target, output: Pa
 
 
 def build_library(target: Target, level: str, path: Path, only: str, jobs: int) -> int:
-    """Write the library for a level, of the kernels with `only` in their names; their number, no library if it is 0."""
+    """Write the library for a level, with the kernels whose names contain `only`; their number, no file if it is 0."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         environment = os.environ | {"UNPOOL_LEVEL": level, "UNPOOL_KERNELS": "compiled"}
         compiler = [sys.executable, "-m", "unpool.build.compile", target.name, level, folder, only]
@@ -122,7 +122,7 @@ def build_library(target: Target, level: str, path: Path, only: str, jobs: int) 
 
 
 def _run(commands: list[list[str]], environment: dict[str, str]) -> None:
-    """Run commands at once; SystemExit if one of them fails. None of them outlives this function."""
+    """Run commands in parallel; SystemExit if one of them fails. All have ended when this function returns."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         processes.extend(subprocess.Popen(command, env=environment) for command in commands)
@@ -136,7 +136,7 @@ def _run(commands: list[list[str]], environment: dict[str, str]) -> None:
 
 
 def _write_manifest(path: Path, target: Target, only: str, entries: dict[str, Any]) -> None:
-    """Write the manifest of libraries, also of other levels, if an earlier run built them from the same sources."""
+    """Write the manifest. It also lists libraries of other levels that an earlier run built from the same sources."""
     manifest = {"platform": target.tag, "sources": source_digest(".py"), "only": only, "libraries": entries}
     with suppress(OSError, ValueError):
         earlier = json.loads(path.read_text())

@@ -1,7 +1,7 @@
 """The calls whose kernels are shipped, and the kernels that they reach.
 
-Every variant of every kernel is there, for every element type, but for windows of the rolling pool: it has a kernel for
-each, and COMMON_WINDOWS are shipped.
+The catalogue has every variant of every kernel, for every element type. The exception is the rolling pool, which needs
+a kernel for each window: those of COMMON_WINDOWS are shipped.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Specialisation(NamedTuple):
 
 
 def record_kernels() -> dict[str, Specialisation]:
-    """By symbol, the kernels that the calls of the catalogue reach. None is compiled or runs."""
+    """The kernels that the calls of the catalogue reach, by symbol. No kernel is compiled or run."""
     from numba import typeof, types  # the calls themselves need no compiler
 
     kernels: dict[str, Specialisation] = {}
@@ -105,7 +105,7 @@ def _planners(fill: Fill) -> Calls:
 
 
 def _plans(fill: Fill) -> Calls:
-    """Kernels that run only after a check has failed: for the other calls, each check succeeds."""
+    """Plans with the kernels that run only after a check has failed: in the calls above, every check succeeds."""
     yield partial(_clear, fill((3,), np.int64))
     numbers, owned = fill((1,), np.int64), fill((1, 2), np.int64)
     yield partial(winograd_steps.list_flagged, readonly(fill((1,), np.uint8)), numbers, 0, 0, 1)
@@ -199,7 +199,7 @@ def _pack(w: Any, cut: phases_plan.Blocking) -> Any:
 
 
 def _packing_in_kernels() -> Any:
-    """A context in which compiled code packs few weights, too."""
+    """A context in which compiled code packs even small arrays of weights."""
     return patch.object(phases_pack, "PACKING", PACKING._replace(weights_once=0))
 
 

@@ -1,7 +1,7 @@
 """Object files of kernels for one level of processors: run as a program, with UNPOOL_LEVEL set.
 
-Numba compiles for the processor of this process. Here its code generator gets the target machine of another one, and
-nothing is loaded into this process.
+Numba compiles for the processor of this process. Here its code generator is given the target machine of another
+processor, and no code is loaded into this process.
 """
 
 import platform
@@ -71,9 +71,9 @@ class _Compiler(CompilerBase):
 
 
 def compile_kernels(target: Target, level: str, folder: Path, only: str, share: int, shares: int) -> None:
-    """Write an object file for every `shares`-th kernel with `only` in its name, from number `share` on.
+    """Write an object file for every `shares`-th kernel whose name contains `only`, beginning with number `share`.
 
-    Share 0 has the runtime, too, which runs on the target's first level: it tells the level of a processor.
+    Share 0 also has the runtime. That runs on the target's first level, because it finds the level of a processor.
     """
     machine = _retarget(target, level)
     _drop_messages()
@@ -105,7 +105,7 @@ def compile_kernels(target: Target, level: str, folder: Path, only: str, share: 
 
 
 def _retarget(target: Target, level: str) -> Any:
-    """Let Numba compile for another machine, and load nothing; the target machine."""
+    """Make Numba compile for another machine without loading the code; the target machine."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()
@@ -122,7 +122,7 @@ def _retarget(target: Target, level: str) -> Any:
 
 
 def _drop_messages() -> None:
-    """Let errors of compiled code have no texts, which need Python, and Numba's runtime: a library returns a status."""
+    """Leave out the texts of errors, which need Python and Numba's runtime: a library returns a status instead."""
 
     def return_error(self: Any, builder: ir.IRBuilder, kind: Any, *_: Any, **__: Any) -> None:
         self.return_user_exc(builder, kind)
@@ -148,9 +148,9 @@ def _machine(target: Target, level: str) -> Any:
 
 
 def _export(target: Target, module: Any, names: set[str], linkage: Linkage, visibility: Visibility) -> None:
-    """Let the library have these names of a module, and give all others a linkage and a visibility.
+    """Export these names of a module, and give all others a linkage and a visibility.
 
-    So this library calls no function of another one with the same names, and the other way round.
+    Then two libraries with the same names do not call each other's functions.
     """
     for value in (*module.functions, *module.global_variables):
         if value.is_declaration:

@@ -1,8 +1,8 @@
 """A kernel as a Python function, in LLVM's code: METH_FASTCALL without the headers of Python.
 
 It reads the fields of NumPy's arrays, of tuples and numbers, releases the interpreter lock, calls the entry point of
-the kernel, and returns an int. The loader writes what differs between releases of Python into a table: the sizes of its
-objects, and the addresses of CPython's functions.
+the kernel, and returns an int. The sizes of Python's objects and the addresses of CPython's functions differ between
+releases: the loader writes them into a table.
 """
 
 from llvmlite import ir

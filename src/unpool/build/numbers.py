@@ -1,4 +1,4 @@
-"""Numbers of kernels, by which compiled planners name them: `unpool/kernels/cpu/planner/blob.py` makes them."""
+"""The numbers by which compiled planners name kernels. `unpool/kernels/cpu/planner/blob.py` defines them."""
 
 from unpool.kernels.cpu.axes import ELEMENTS
 from unpool.kernels.cpu.planner import blob

@@ -1,4 +1,4 @@
-"""The runtime of a library: memory of arrays that kernels allocate, tables of kernels and of Python's functions, and
+"""The runtime of a library: memory for arrays that kernels allocate, tables of kernels and of Python's functions, and
 the digest of its sources.
 
 Numba's compiled code counts references to such memory in its first word, and calls `NRT_MemInfo_call_dtor` after the
@@ -69,7 +69,7 @@ def make_runtime(kernels: dict[int, str], *, is_x86: bool) -> ir.Module:
 
 
 def _make_reshape(module: ir.Module) -> None:
-    """Numba's function that writes the steps of an array in another shape; 0 if its elements are not in this order."""
+    """Numba's function that writes the steps of an array in another shape; 0 if the elements are in another order."""
     words = _WORD.as_pointer()
     kind = ir.FunctionType(_I32, [_WORD, words, words, _WORD, words, words, _WORD, _I32])
     function = ir.Function(module, kind, "numba_attempt_nocopy_reshape")
@@ -96,7 +96,7 @@ def _make_reshape(module: ir.Module) -> None:
 
 @contextmanager
 def _backwards(builder: ir.IRBuilder, rank: ir.Value) -> Iterator[ir.Value]:
-    """A loop over axes, from the last one to the first."""
+    """A loop over the axes from the last to the first."""
     with cgutils.for_range(builder, rank) as loop:
         yield builder.sub(builder.sub(rank, _WORD(1)), loop.index)
 
@@ -139,6 +139,6 @@ def _make_cpu_level(module: ir.Module) -> None:
 
 
 def _return_unless(builder: ir.IRBuilder, value: ir.Value, mask: int, result: int) -> None:
-    """Return a result unless all bits of a mask are set."""
+    """Return a result if a bit of a mask is not set."""
     with builder.if_then(builder.icmp_unsigned("!=", builder.and_(value, _I32(mask)), _I32(mask))):
         builder.ret(_I32(result))

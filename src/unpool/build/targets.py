@@ -27,7 +27,7 @@ class Target:
 
 
 _LINK_OPTIONS = {
-    "Linux": ("-Wl,-z,defs", "-Wl,-Bsymbolic"),  # the latter is the default elsewhere, as is that all is defined
+    "Linux": ("-Wl,-z,defs", "-Wl,-Bsymbolic"),  # on other systems, both are the default
     "Windows": ("-Wl,-Brepro",),  # a digest in place of the time
     "Darwin": ("-Wl,-install_name,@rpath/unpool.dylib",),  # in place of the folder of this build
 }

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class CallOptions(NamedTuple):
-    """All that a prepared call depends on beside its spec and the shapes and types of its inputs."""
+    """What a prepared call depends on besides its spec and the shapes and types of its inputs."""
 
     outputs: int = 1
     nan_last: bool = False
@@ -122,7 +122,7 @@ class Output:
 def allocate_all(
     outputs: Sequence[Output], targets: OptionalArrays, others: tuple[AnyArray, ...]
 ) -> list[tuple[AnyArray, AnyArray]]:
-    """What `Output.allocate` gives for each output; none of them overlaps another one."""
+    """The pairs of `Output.allocate` for all outputs, none of which overlaps another."""
     results: list[tuple[AnyArray, AnyArray]] = []
     for output, target in zip(outputs, targets, strict=False):
         results.append(output.allocate(target, (*others, *(y for y, _ in results))))
@@ -147,7 +147,7 @@ def _may_overlap(target: AnyArray, other: AnyArray) -> bool:
 def _overlaps_itself(target: AnyArray) -> bool:
     """True if two elements of an array share a byte.
 
-    No two do if every step is at least as long as the reach of all shorter ones; otherwise all addresses are compared.
+    None do if every step is at least as long as the reach of all shorter steps. Otherwise all addresses are compared.
     """
     if target.flags.c_contiguous or target.size < 2:
         return False

@@ -19,10 +19,10 @@ def time_calls(
 ) -> dict[str, float]:
     """Seconds of each call; they take turns, so that a slow moment of the machine affects all.
 
-    Each call is warmed up once and gets a turn, however long that takes; after `seconds` no other turn begins. With
-    `settle`, each turn begins with so many seconds of sleep and, unless calls are long, with one that is not timed:
-    threads of the call before park, and the caches fill again. A call is repeated for `turn` seconds. `typical` is the
-    statistic of the shortest times of all turns.
+    Each call is warmed up once and gets a turn, however long that takes; after `seconds` no further turn begins. In a
+    turn, a call is repeated for `turn` seconds. With `settle`, each turn begins with that many seconds of sleep, while
+    threads of the previous call park. Unless calls are long, a call that is not timed follows: it fills the caches.
+    `typical` is the statistic of the shortest times of all turns.
     """
     end = time.perf_counter() + seconds
     for call in calls.values():

@@ -1,4 +1,4 @@
-"""Types of which plans consist, for runtimes that run them on their own threads. `unpool` itself needs none."""
+"""The parts of plans, for runtimes that run them on their own threads. `unpool` itself needs none of them."""
 
 from unpool.kernels.cpu.machine.checked_files import source_digest
 from unpool.kernels.cpu.machine.libraries import (
