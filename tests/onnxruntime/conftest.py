@@ -1,7 +1,8 @@
-"""Fixtures that watch what Python does for the nodes of a session."""
+"""Fixtures of several files: the program in C, and what Python does for the nodes of a session."""
 
 import pytest
 
+from tests.support.c_program import host as host
 from unpool.onnxruntime import planner
 from unpool.onnxruntime.kernel_table import plan_by_kernels
 

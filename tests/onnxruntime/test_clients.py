@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,42 +10,35 @@ import pytest
 from onnxruntime import quantization
 
 from tests.support import models
+from tests.support.library_sessions import plain_session
 from unpool.onnxruntime import InferenceSession
 
-POOL = "kernel_shape = [2, 2], strides = [2, 2]"
-NETWORK = f"""g (float[n, 3, 8, 8] x) => (float[n, 4, 8, 8] z) {{
-    c = Conv <pads = [1, 1, 1, 1]> (x, v)
-    r = Relu (c)
-    y, i = MaxPool <{POOL}> (r)
-    u = MaxUnpool <{POOL}> (y, i)
-    t = ConvTranspose <pads = [1, 1, 1, 1]> (u, w)
-    z = Relu (t)
-}}"""
-
-
-def network():
-    """A Conv, a pool, an unpool and a ConvTranspose."""
-    return models.model(NETWORK, v=models.random(4, 3, 3, 3), w=models.random(4, 4, 3, 3))
-
-
+NETWORK = models.model(
+    f"""g (float[n, 3, 8, 8] x) => (float[n, 4, 8, 8] z) {{
+        c = Conv <pads = [1, 1, 1, 1]> (x, v)
+        r = Relu (c)
+        y, i = MaxPool <{models.POOL}> (r)
+        u = MaxUnpool <{models.POOL}> (y, i)
+        t = ConvTranspose <pads = [1, 1, 1, 1]> (u, w)
+        z = Relu (t)
+    }}""",
+    v=models.random(4, 3, 3, 3),
+    w=models.random(4, 4, 3, 3),
+)
 X = models.random(2, 3, 8, 8)
+(EXPECTED,) = plain_session(NETWORK).run(None, {"x": X})
 
 
 @pytest.fixture
 def path(tmp_path):
     """The network in a file."""
-    onnx.save(network(), tmp_path / "model.onnx")
+    onnx.save(NETWORK, tmp_path / "model.onnx")
     return str(tmp_path / "model.onnx")
-
-
-def expected():
-    """What onnxruntime gives."""
-    return onnxruntime.InferenceSession(network().SerializeToString()).run(None, {"x": X})[0]
 
 
 def assert_close(got):
     """The result is onnxruntime's but for rounding."""
-    np.testing.assert_allclose(got, expected(), rtol=0, atol=1e-5 * np.abs(expected()).max())
+    np.testing.assert_allclose(got, EXPECTED, rtol=0, atol=1e-5 * np.abs(EXPECTED).max())
 
 
 @pytest.fixture
@@ -66,57 +58,24 @@ def test_a_script_that_patches_the_module(patched, path):
 
 def test_calibration_of_a_quantizer(patched, path, tmp_path):
     """quantize_static runs the model, with added outputs, on calibration data by the patched name."""
+    feeds = iter([{"x": X}, {"x": 2 * X}])
 
     class Reader(quantization.CalibrationDataReader):
-        def __init__(self):
-            self.feeds = iter([{"x": X}, {"x": 2 * X}])
-
         def get_next(self):
-            return next(self.feeds, None)
+            return next(feeds, None)
 
     output = tmp_path / "quantized.onnx"
     quantization.quantize_static(path, str(output), Reader(), op_types_to_quantize=["Conv"])
     z = InferenceSession(str(output)).run(None, {"x": X})[0]
-    assert np.abs(z - expected()).max() < 0.2 * np.abs(expected()).max()
+    assert np.abs(z - EXPECTED).max() < 0.2 * np.abs(EXPECTED).max()
 
 
-def test_a_runner_that_asks_for_metadata(path):
-    """Polygraphy's runner makes a session by a factory, reads its inputs and outputs, and feeds arrays by name."""
-
-    def session_from(loader, providers=("CPUExecutionProvider",)):
-        return InferenceSession(loader(), providers=list(providers))
-
-    session = session_from(Path(path).read_bytes)
-    metadata = {node.name: (node.type, node.shape) for node in session.get_inputs()}
-    names = [node.name for node in session.get_outputs()]
-    assert metadata == {"x": ("tensor(float)", ["n", 3, 8, 8])}
-    assert_close(dict(zip(names, session.run(names, {"x": X}), strict=True))["z"])
-
-
-class OptimumModel:
-    """A session in the way of optimum's ORTModel: its path, its ends by name, and bindings to memory of its own."""
-
-    def __init__(self, session):
-        self.model = session
-        self.path = Path(session._model_path)
-        self.input_names = {each.name: at for at, each in enumerate(session.get_inputs())}
-        self.output_names = {each.name: at for at, each in enumerate(session.get_outputs())}
-        self.providers, self.options = session.get_providers(), session.get_provider_options()
-
-    def __call__(self, x):
-        binding = self.model.io_binding()
-        z = np.empty((len(x), 4, 8, 8), np.float32)
-        binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
-        binding.bind_output("z", "cpu", 0, np.float32, z.shape, z.ctypes.data)
-        self.model.run_with_iobinding(binding)
-        return z
-
-
-def test_a_model_of_optimum(path):
-    """The path of the session is the caller's, and bindings write to the caller's memory."""
-    model = OptimumModel(InferenceSession(path, onnxruntime.SessionOptions(), ["CPUExecutionProvider"], [{}]))
-    assert model.path == Path(path)
-    assert_close(model(X))
+def test_a_wrapper_that_takes_what_is_inside(path):
+    """`_sess` is onnxruntime's own object, which wrappers call directly, and `_model_path` the path of the caller."""
+    session = InferenceSession(path)
+    assert type(session._sess).__module__.startswith("onnxruntime.capi")
+    assert_close(session._sess.run(["z"], {"x": X}, None)[0])
+    assert session._model_path == path
 
 
 def test_a_binding_that_keeps_values(path):
@@ -129,13 +88,6 @@ def test_a_binding_that_keeps_values(path):
     (value,) = binding.get_outputs()
     assert value.is_tensor()
     assert_close(value.numpy())
-
-
-def test_a_wrapper_that_takes_the_session_inside(path):
-    """`_sess` is onnxruntime's own object, which wrappers call directly."""
-    inside = InferenceSession(path)._sess
-    assert type(inside).__module__.startswith("onnxruntime.capi")
-    assert_close(inside.run(["z"], {"x": X}, None)[0])
 
 
 def test_a_subclass_with_arguments_of_its_own(path):

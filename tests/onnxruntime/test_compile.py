@@ -1,15 +1,12 @@
 """Compiled models: in Python, and in a C program without Python, bit for bit as the model that they were made of."""
 
 import ast
-import os
 import shutil
 import subprocess
 import sys
 from functools import partial
 from importlib import import_module
 from importlib.resources import as_file, files
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -19,15 +16,14 @@ import pytest
 import unpool.onnxruntime
 from tests.docs.blocks import blocks, check
 from tests.support import models
+from tests.support.c_program import assert_host_gives, needs_linux, needs_shipped_kernels, needs_zig
 from tests.support.library_sessions import session_of
 from unpool.errors import UnpoolError, UnsupportedError
-from unpool.execute.plans import library_file
 
 PAGE = "docs/tasks/without-python.md"
-HOST = Path(__file__).parents[2] / "examples" / "onnxruntime" / "c" / "run_model.c"
 RNG = np.random.default_rng(0)
 
-pytestmark = pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
+pytestmark = needs_shipped_kernels
 
 
 def array(*shape):
@@ -130,19 +126,6 @@ def compiled(tmp_path_factory):
     return found
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    """The C program of the examples, and the environment in which it finds onnxruntime."""
-    folder = tmp_path_factory.mktemp("host")
-    capi = Path(onnxruntime.__file__).parent / "capi"
-    library = next(capi.glob("libonnxruntime.so.*.*"))
-    (folder / "libonnxruntime.so.1").symlink_to(library)
-    program = folder / "run_model"
-    command = [sys.executable, "-m", "ziglang", "cc", "-O1", str(HOST), str(folder / "libonnxruntime.so.1")]
-    subprocess.run([*command, "-lpthread", "-o", str(program)], check=True)
-    return program, {"LD_LIBRARY_PATH": str(folder), "PATH": os.environ["PATH"]}
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_in_python(compiled, name):
     """A compiled model gives the same bits for all shapes that it was compiled for."""
@@ -155,23 +138,26 @@ def test_equal_in_python(compiled, name):
 LOAD = """
 import sys
 import numpy, onnxruntime, unpool.onnxruntime
+path, shapes, given = sys.argv[1], *map(eval, sys.argv[2:])
 options = onnxruntime.SessionOptions()
-unpool.onnxruntime.register(options, trust_plans=True)
-session = onnxruntime.InferenceSession(sys.argv[1], options)
-print(session.run(None, {"x": numpy.fromfile(sys.argv[2], numpy.float32).reshape(1, 8, 4, 8, 8)})[0].shape)
+unpool.onnxruntime.register(options, **given)
+session = onnxruntime.InferenceSession(path, options)
+print([session.run(None, {"x": numpy.ones(shape, numpy.float32)})[0].shape for shape in shapes])
 print(sorted(name for name in sys.modules if name.startswith("unpool.")))
 """
 
 
-def test_a_session_imports_only_what_registers_the_library(compiled, tmp_path):
+def run_alone(path, shapes, **given):
+    """Shapes of the outputs for inputs of these shapes, and the modules of unpool, in a process of its own."""
+    command = [sys.executable, "-c", LOAD, path, repr(shapes), repr(given)]
+    return map(ast.literal_eval, subprocess.check_output(command, text=True).splitlines())
+
+
+def test_a_session_imports_only_what_registers_the_library(compiled):
     """Operators, kernels and their planner would take longer to import than a small model takes to load."""
-    path, (x,), _ = compiled["volumes"]
-    x.tofile(tmp_path / "x")
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, path, tmp_path / "x"], capture_output=True, text=True, check=True
-    )
-    shape, modules = map(ast.literal_eval, done.stdout.splitlines())
-    assert shape == (1, 4, 4, 8, 8)
+    path, (x,), (y,) = compiled["volumes"]
+    shapes, modules = run_alone(path, [x.shape], trust_plans=True)
+    assert shapes == [y.shape]
     assert modules == [
         *("unpool.errors", "unpool.fork_safety", "unpool.lazy_names"),
         *("unpool.onnxruntime", "unpool.onnxruntime.callbacks", "unpool.onnxruntime.library"),
@@ -179,21 +165,14 @@ def test_a_session_imports_only_what_registers_the_library(compiled, tmp_path):
     ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+@needs_linux
+@needs_zig
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_in_a_c_program(compiled, host, name, tmp_path):
     """In eight threads on one session, in a process without Python."""
     path, inputs, outputs = compiled[name]
-    program, environment = host
     for x, expected in zip(inputs, outputs, strict=True):
-        x.tofile(tmp_path / "x")
-        shape = ",".join(map(str, x.shape))
-        files = (path, shape, tmp_path / "x", tmp_path / "y")
-        command = [program, unpool.onnxruntime.get_library_path(), *files, "5", "8"]
-        done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert np.array_equal(np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape), expected)
+        assert_host_gives(host, path, x, expected, tmp_path, 5, 8)
 
 
 def test_weights_of_another_shape_are_refused():
@@ -207,19 +186,13 @@ def test_weights_of_another_shape_are_refused():
         session.run(None, {"x": x, "w": array(3, 4, 2, 2)})
 
 
-def test_plans_run_only_if_they_are_trusted(compiled):
-    """A session without the entry says what it is."""
-    path, *_ = compiled["volumes"]
+def test_plans_run_only_if_they_are_trusted_and_for_their_shapes(compiled):
+    """A session without the entry says what it is, and a run of another shape which one came."""
+    path, *_ = compiled["segnet"]
     with pytest.raises(Exception, match=r"plans, which are code\. If you trust the file"):
         session_of(str(path))
-
-
-def test_another_shape_is_refused(compiled):
-    """The message has the shape that came."""
-    path, *_ = compiled["segnet"]
-    session = session_of(str(path), trust_plans=True)
     with pytest.raises(Exception, match=r"compiled for other shapes than \[1, 16, 16, 8\] of this node's input"):
-        session.run(None, {"x": array(1, 3, 16, 8)})
+        session_of(str(path), trust_plans=True).run(None, {"x": array(1, 3, 16, 8)})
 
 
 @pytest.mark.parametrize(("change", "words"), [

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +12,12 @@ import onnx
 import pytest
 
 import unpool
-from tests.onnxruntime.test_compile import host as host
 from tests.onnxruntime.test_compile import model
+from tests.support.c_program import assert_host_gives, needs_linux, needs_shipped_kernels, needs_zig
 from unpool.errors import UnpoolError
-from unpool.execute.plans import kernel_level, library_file, shipped_levels
+from unpool.execute.plans import kernel_level, shipped_levels
 
-pytestmark = pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
+pytestmark = needs_shipped_kernels
 
 POOL = "max_pool.tiles._make_kernel(float32, 2"
 """Text in the names of the kernels of the test's model."""
@@ -63,8 +62,8 @@ def installation(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+@needs_linux
+@needs_zig
 def test_a_lower_level_runs_in_a_c_program(installation, host, tmp_path):
     """Its plans name the library of that level, whose kernels compute the same bits for each of the shapes."""
     folder, level = installation
@@ -75,16 +74,11 @@ def test_a_lower_level_runs_in_a_c_program(installation, host, tmp_path):
     assert (done.returncode, done.stdout.strip()) == (0, kernel_level()), done.stderr  # that process has its own
     (node,) = onnx.load(path).graph.node
     assert f"unpool_{level.replace('-', '_')}.".encode() in node.attribute[0].s
-    program, environment = host
     operators = next((folder / "unpool" / "onnxruntime" / "lib").glob("libunpool*"))
     for shape in ((1, 3, 4, 6), (1, 3, 8, 16)):
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-        x.tofile(tmp_path / "x")
-        words = [program, operators, path, ",".join(map(str, shape)), tmp_path / "x", tmp_path / "y"]
-        done = subprocess.run(list(map(str, words)), env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
         expected = unpool.max_pool(x, kernel_shape=(2, 2), strides=(2, 2))
-        assert np.array_equal(np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape), expected)
+        assert_host_gives(host, path, x, expected, tmp_path, library=operators)
 
 
 def test_the_level_of_this_process_needs_no_other_one():

@@ -1,18 +1,13 @@
 """Entries of a session's configuration, for programs that cannot call `register`."""
 
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import onnx
 import onnxruntime
 import pytest
 
 import unpool.onnxruntime
 from tests.onnxruntime.test_compile import compiled as compiled
-from tests.onnxruntime.test_compile import host as host
+from tests.support.c_program import needs_linux, needs_shipped_kernels, needs_zig, run_host
 from tests.support.library_sessions import plain_options
-from unpool.execute.plans import library_file
 
 POOL = """<ir_version: 8, opset_import: ["" : 16]>
 test (float[1, 1, 4, 4] x) => (float[1, 1, h, w] y, int64[1, 1, h, w] i) {
@@ -46,13 +41,9 @@ def test_an_unknown_value_is_refused(name, value, words):
 
 
 def test_an_entry_after_the_library_is_refused():
-    """It would have no effect: settings are read when the library is registered."""
+    """If it would change a setting, which are read when the library is registered."""
     with pytest.raises(Exception, match=r"unpool\.compat was set to ort after the library was registered\. Set it bef"):
         session(late=[("compat", "ort")])
-
-
-def test_an_entry_that_changes_nothing_may_come_later():
-    """As when options are configured twice."""
     assert session([("compat", "ort")], late=[("compat", "ort")])
 
 
@@ -64,9 +55,9 @@ def test_a_variable_stands_for_an_entry(monkeypatch):
     assert session([("compat", "ort")])
 
 
-@pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped")
-@pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+@needs_shipped_kernels
+@needs_linux
+@needs_zig
 @pytest.mark.parametrize(("entry", "words"), [
     ("unpool.exact=1", ""),
     ("unpool.compat=onnx", "unpool: the entry unpool.compat is one of spec, ort."),
@@ -75,9 +66,6 @@ def test_a_variable_stands_for_an_entry(monkeypatch):
 def test_entries_of_a_c_program(compiled, host, entry, words, tmp_path):
     """A process without Python has the same entries, and the same refusals."""
     path, (x,), _ = compiled["volumes"]
-    x.tofile(tmp_path / "x")
-    program, environment = host
-    command = [program, "-e", entry, unpool.onnxruntime.get_library_path(), path, "1,8,4,8,8", "x", "y"]
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done, _ = run_host(host, path, x, tmp_path, entry=entry)
     assert done.returncode == (1 if words else 0), done.stderr
     assert words in done.stderr

@@ -2,74 +2,61 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 import unpool.onnxruntime
 from tests.onnxruntime.test_compile import array, volumes
+from tests.support.c_program import (
+    EXAMPLES,
+    assert_host_gives,
+    compile_host,
+    needs_linux,
+    needs_shipped_kernels,
+    needs_zig,
+    run_host,
+)  # fmt: skip
 from tests.support.library_sessions import session_of
-from unpool.execute.plans import library_file
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "onnxruntime"
 JAR = os.environ.get("ONNXRUNTIME_JAR", "")
 
-pytestmark = [
-    pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped"),
-    pytest.mark.skipif(sys.platform != "linux", reason="the programs are built for Linux"),
-]
+pytestmark = [needs_shipped_kernels, needs_linux]
 
 
-def check_host(folder, command, environment):
-    """The bits of Python, and the words of the library for a model without plans."""
+def check_host(host, folder):
+    """The bits of Python, and the words of the library for a damaged plan."""
     made, x = volumes(), array(1, 8, 4, 8, 8)
-    onnx.save(unpool.onnxruntime.compile(made), folder / "compiled.onnx")
-    x.tofile(folder / "x")
-    library = unpool.onnxruntime.get_library_path()
-    words = [*command, library, str(folder / "compiled.onnx"), "1,8,4,8,8", str(folder / "x"), str(folder / "y")]
-    done = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (expected,) = session_of(made).run(None, {"x": x})
-    assert np.array_equal(np.fromfile(folder / "y", np.float32).reshape(expected.shape), expected)
-    model = onnx.load(folder / "compiled.onnx")
+    model = unpool.onnxruntime.compile(made)
+    onnx.save(model, folder / "compiled.onnx")
+    assert_host_gives(host, folder / "compiled.onnx", x, session_of(made).run(None, {"x": x})[0], folder)
     for node in model.graph.node:
         if node.domain == "unpool":
             node.attribute[0].s = b"damaged"
     onnx.save(model, folder / "compiled.onnx")
-    done = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=False)
+    done, _ = run_host(host, folder / "compiled.onnx", x, folder)
     assert done.returncode == 1
     assert "unpool: this plan is damaged. Compile the model again." in done.stderr
 
 
 @pytest.mark.slow  # zig first compiles C++'s library
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+@needs_zig
 def test_a_program_in_cpp(tmp_path):
     """By `zig c++`, with the names of onnxruntime's header."""
-    capi = Path(onnxruntime.__file__).parent / "capi"
-    (tmp_path / "libonnxruntime.so.1").symlink_to(next(capi.glob("libonnxruntime.so.*.*")))
-    command = [sys.executable, "-m", "ziglang", "c++", "-std=c++17", "-O1", "-Wall", "-Wextra"]
-    command += [
-        f"-I{Path(__file__).parents[1] / 'support' / 'onnxruntime_cxx'}",
-        str(EXAMPLES / "cpp" / "run_model.cpp"),
-    ]
-    program = str(tmp_path / "run_model")
-    subprocess.run([*command, str(tmp_path / "libonnxruntime.so.1"), "-o", program], check=True)
-    check_host(tmp_path, [program], {"LD_LIBRARY_PATH": str(tmp_path)})
+    headers = Path(__file__).parents[1] / "support" / "onnxruntime_cxx"
+    options = ("-std=c++17", "-Wall", "-Wextra", f"-I{headers}")
+    check_host(compile_host(tmp_path, "cpp/run_model.cpp", *options, compiler="c++"), tmp_path)
 
 
 @pytest.mark.skipif(not JAR, reason="ONNXRUNTIME_JAR names no jar of onnxruntime, which the indexes of CI lack")
 @pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
 def test_a_program_in_java(tmp_path):
     """Java compiles and runs the one file."""
-    check_host(tmp_path, ["java", "-cp", JAR, str(EXAMPLES / "java" / "RunModel.java")], {})
+    check_host((["java", "-cp", JAR, EXAMPLES / "java" / "RunModel.java"], {}), tmp_path)
 
 
 def triton_config(text):

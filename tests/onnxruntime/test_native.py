@@ -1,27 +1,22 @@
 """Unmodified models whose nodes kernels plan: in Python without its planner, and in a C program without Python."""
 
-import ast
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import onnx
 import pytest
 
 import unpool.onnxruntime
-from tests.onnxruntime.test_compile import array, generator, model, segnet, session_of
-from tests.onnxruntime.test_compile import host as host
+from tests.onnxruntime.test_compile import array, generator, model, run_alone, segnet, session_of
+from tests.support.c_program import assert_host_gives, needs_linux, needs_zig, run_host
 from unpool.kernels.cpu.machine.libraries import kernel_table
 from unpool.memory import rss
 from unpool.onnxruntime.kernel_table import plan_by_kernels
 
 pytestmark = pytest.mark.skipif(kernel_table() is None, reason="the kernels of this installation are not shipped")
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the example is built for Linux")
-zig = pytest.mark.skipif(
-    find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program"
-)
+UNTRUSTED = {"entry": "unpool.trust_plans=0"}
 
 
 def one_axis():
@@ -161,15 +156,10 @@ def by_python(made, x, **options):
         plan_by_kernels(True)
 
 
-def run(host, tmp_path, made, x, *options):
-    """The program's result, and its output."""
-    program, environment = host
-    x.tofile(tmp_path / "x")
-    onnx.save(made, tmp_path / "model.onnx")
-    files = (tmp_path / "model.onnx", ",".join(map(str, x.shape)), tmp_path / "x", tmp_path / "y")
-    command = [program, "-e", "unpool.trust_plans=0", unpool.onnxruntime.get_library_path(), *files, *options]
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, check=False)
-    return done, np.fromfile(tmp_path / "y", np.float32) if done.returncode == 0 else None
+def saved(made, folder):
+    """The path of a model."""
+    onnx.save(made, folder / "model.onnx")
+    return folder / "model.onnx"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -182,55 +172,37 @@ def test_equal_to_plans_of_python(name):
         assert np.array_equal(session.run(None, {"x": x})[0], by_python(made, x), equal_nan=True)
 
 
-LOAD = """
-import sys
-import numpy, onnxruntime, unpool.onnxruntime
-options = onnxruntime.SessionOptions()
-unpool.onnxruntime.register(options)
-session = onnxruntime.InferenceSession(sys.argv[1], options)
-print([session.run(None, {"x": numpy.ones((1, 2, size), numpy.float32)})[0].shape for size in (32, 50)])
-print(sorted(name for name in sys.modules if name.startswith("unpool.")))
-"""
-
-
 def test_a_session_does_not_import_the_planner(tmp_path):
     """Operators, and preparing calls of kernels, would take longer to import than a small model takes to load."""
-    onnx.save(one_axis(), tmp_path / "model.onnx")
-    command = [sys.executable, "-c", LOAD, tmp_path / "model.onnx"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    shapes, modules = map(ast.literal_eval, done.stdout.splitlines())
+    shapes, modules = run_alone(saved(one_axis(), tmp_path), [(1, 2, 32), (1, 2, 50)])
     assert shapes == [(1, 4, 32), (1, 4, 50)]
     assert not [name for name in modules if name.startswith(("unpool.onnxruntime.pl", "unpool.op", "unpool.execute"))]
 
 
-@linux
-@zig
+@needs_linux
+@needs_zig
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_in_a_c_program(host, name, tmp_path):
     """In eight threads on one session, in a process without Python."""
     make, shapes = MODELS[name]
     made = make()
     for x in [array(*shape) for shape in shapes]:
-        done, y = run(host, tmp_path, made, x, "5", "8")
-        assert done.returncode == 0, done.stderr
-        expected = by_python(made, x)
-        assert np.array_equal(y.reshape(expected.shape), expected, equal_nan=True)
+        assert_host_gives(host, saved(made, tmp_path), x, by_python(made, x), tmp_path, 5, 8, **UNTRUSTED)
 
 
-@linux
-@zig
+@needs_linux
+@needs_zig
 def test_where_winograds_algorithm_would_win(host, tmp_path):
     """A C program has the bits of a session with exact=True, which goes without it."""
     text = """test (float[1, 64, height, width] x) => (float[1, 64, h, w] y) {
         y = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1) }"""
     made, x = model(text, w1=array(64, 64, 4, 4)), array(1, 64, 40, 40)
-    done, y = run(host, tmp_path, made, x, "5", "8")
-    assert done.returncode == 0, done.stderr
     exact = by_python(made, x, exact=True)
-    assert np.array_equal(y.reshape(exact.shape), exact)
+    assert_host_gives(host, saved(made, tmp_path), x, exact, tmp_path, 5, 8, **UNTRUSTED)
     assert not np.array_equal(by_python(made, x), exact)
 
 
+NO_PLAN = "unpool: without Python this node cannot be planned."
 WRONG = {
     "an index": (
         "i = Constant <value = int64[1, 1, 1, 2] {0, 9}> () "
@@ -238,45 +210,32 @@ WRONG = {
         "MaxUnpool: indices need values from 0 to 7, got 9 at [0, 0, 0, 1].",
     ),
     "a window": (
-        "y = MaxPool <kernel_shape = [2147483647, 2147483647], pads = [9, 9, 2147483647, 2147483647]> (x)",
-        "unpool: without Python this node cannot be planned.",
+        "y = MaxPool <kernel_shape = [2147483647, 2147483647], pads = [9, 9, 2147483647, 2147483647]> (x)", NO_PLAN,
     ),
-    "pads": (
-        "y, i = MaxPool <kernel_shape = [1, 1], pads = [0, 0, 2147483647, 2147483647]> (x)",
-        "unpool: without Python this node cannot be planned.",
-    ),
+    "pads": ("y, i = MaxPool <kernel_shape = [1, 1], pads = [0, 0, 2147483647, 2147483647]> (x)", NO_PLAN),
     "a shape": (
         "i = Constant <value = int64[1, 1, 1, 2] {0, 1}> () "
         "s = Constant <value = int64[4] {1, 1, 9223372036854775807, 9223372036854775807}> () "
         "y = MaxUnpool <kernel_shape = [2, 2]> (x, i, s)",
-        "unpool: without Python this node cannot be planned.",
+        NO_PLAN,
     ),
-    "no window": (
-        "y, i = MaxPool <kernel_shape = [3, 3]> (x)", "unpool: without Python this node cannot be planned.",
+    "no window": ("y, i = MaxPool <kernel_shape = [3, 3]> (x)", NO_PLAN),
+    "an activation that kernels do not form": (
+        'w = Constant <value = float[1, 1, 1, 1] {2}> () y = unpool.ConvTranspose <activation = "Tanh"> (x, w)',
+        f"{NO_PLAN} Compile the model, or register with",
     ),
 }  # fmt: skip
 
 
-@linux
-@zig
-@pytest.mark.parametrize("name", WRONG)
-def test_bad_input_is_one_sentence(host, name, tmp_path):
+@needs_linux
+@needs_zig
+@pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
+def test_bad_input_is_one_sentence(host, text, words, tmp_path):
     """A status of the session, or of its run."""
-    text, words = WRONG[name]
     made = model(f"test (float[a, b, c, d] x) => (float[e, f, g, h] y) {{ {text} }}")
-    done, _ = run(host, tmp_path, made, array(1, 1, 1, 2))
+    done, _ = run_host(host, saved(made, tmp_path), array(1, 1, 1, 2), tmp_path, **UNTRUSTED)
     assert done.returncode == 1, done.stderr
     assert words in done.stderr
-
-
-@linux
-@zig
-def test_what_kernels_do_not_plan_needs_python(host, tmp_path):
-    """An activation that they do not form ends the loading of the model."""
-    text = 'g (float[n, 1, h, w] x) => (float[n, 1, i, v] y) { y = unpool.ConvTranspose <activation = "Tanh"> (x, w1) }'
-    done, _ = run(host, tmp_path, model(text, w1=array(1, 1, 2, 2)), array(1, 1, 4, 4))
-    assert done.returncode == 1
-    assert "unpool: without Python this node cannot be planned. Compile the model, or register with" in done.stderr
 
 
 @pytest.mark.slow
@@ -313,7 +272,7 @@ except Exception as error:
 """
 
 
-@linux
+@needs_linux
 def test_no_memory_for_packed_weights_is_one_sentence(tmp_path):
     """The error does not ask for Python, which the process lacks, too."""
     text = "test (float[n, 1024, h, w] x) => (float[n, 4096, i, v] y) { y = ConvTranspose <strides = [2, 2]> (x, w1) }"

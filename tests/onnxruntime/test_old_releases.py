@@ -8,12 +8,9 @@ import onnx
 import pytest
 
 import unpool.onnxruntime
-from unpool.execute.plans import library_file
+from tests.support.c_program import needs_shipped_kernels
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(library_file() is None, reason="the kernels of this installation are not shipped"),
-]
+pytestmark = [pytest.mark.slow, needs_shipped_kernels]
 
 HAS_OLDEST = sys.version_info < (3, 13)  # the releases that have wheels for it
 UNCHECKED = ["1.17.0", "1.24.4"] if HAS_OLDEST else ["1.24.4"]

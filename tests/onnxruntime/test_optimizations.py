@@ -5,9 +5,10 @@ import re
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import numpy_helper, parser
+from onnx import numpy_helper
 
 import unpool.onnxruntime
+from tests.support import models
 from tests.support.models import random
 
 POOL = "MaxPool <kernel_shape = [2, 2], strides = [2, 2]>"
@@ -73,7 +74,7 @@ CONSTANTS = {
 
 def model(text, opset):
     """A model with the constants that it names."""
-    made = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}, "local" : 1, "unpool" : 1]> {text}')
+    made = models.model(text, opset=opset, imports=', "local" : 1, "unpool" : 1')
     used = {name for node in made.graph.node for name in node.input}
     for name in used & CONSTANTS.keys():
         value = CONSTANTS[name]

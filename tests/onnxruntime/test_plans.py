@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from itertools import product
 
 import ml_dtypes
@@ -13,6 +12,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 import unpool
 import unpool.onnxruntime
+from tests.support.c_program import needs_zig
 from tests.support.library_sessions import node_model
 from tests.support.library_sessions import session_of as library_session
 from tests.support.models import NHWC, random
@@ -231,7 +231,7 @@ def test_plans_of_many_shapes_are_dropped():
     assert len(planner._plans) <= before + 9
 
 
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="a wheel is tested without zig, which compiles the program")
+@needs_zig
 def test_damaged_plans_are_refused_or_run(tmp_path):
     """A short campaign, with zig's checks of undefined behaviour."""
     plans.compile_reader([sys.executable, "-m", "ziglang", "cc"], tmp_path / "reader")

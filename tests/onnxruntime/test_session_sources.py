@@ -14,7 +14,6 @@ import pytest
 import unpool
 from tests.support import models
 
-POOL = "kernel_shape = [2, 2], strides = [2, 2]"
 X = models.random(1, 4, 8, 8)
 W = models.random(4, 3, 2, 2)
 
@@ -23,8 +22,8 @@ def network():
     """A pool, an unpooling and a ConvTranspose."""
     return models.model(
         f"""g (float[n, 4, 8, 8] x) => (float[n, 3, a, b] z) {{
-            y, i = MaxPool <{POOL}> (x)
-            u = MaxUnpool <{POOL}> (y, i)
+            y, i = MaxPool <{models.POOL}> (x)
+            u = MaxUnpool <{models.POOL}> (y, i)
             z = ConvTranspose (u, w)
         }}""",
         w=W,
@@ -88,7 +87,7 @@ def large(size):
     """Matrices of so many rows behind a pool that unpool computes; float32."""
     return models.model(
         f"""g (float[1, 1, 2, {2 * size}] x) => (float[1, 1, 1, n] z) {{
-            y, i = MaxPool <{POOL}> (x)
+            y, i = MaxPool <{models.POOL}> (x)
             a = MatMul (y, w0)
             b = MatMul (a, w1)
             z = MatMul (b, w2)

@@ -82,13 +82,10 @@ def test_nodes_of_branches_and_outer_weights():
     assert np.array_equal(back, unpooled(x))
 
 
-@pytest.mark.parametrize(
-    ("operator", "attribute"),
-    [
-        ("MaxPool", "ceil_mode = 1.0"), ("MaxPool", "storage_order = [1]"), ("MaxPool", "auto_pad = 1"),
-        ("MaxPool", "strides = 2"), ("ConvTranspose", "group = \"1\""), ("ConvTranspose", "auto_pad = [1.0]"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("operator", "attribute"), [
+    ("MaxPool", "ceil_mode = 1.0"), ("MaxPool", "storage_order = [1]"), ("MaxPool", "auto_pad = 1"),
+    ("MaxPool", "strides = 2"), ("ConvTranspose", "group = \"1\""), ("ConvTranspose", "auto_pad = [1.0]"),
+])  # fmt: skip
 def test_an_attribute_of_another_type_is_refused(operator, attribute):
     """It is not taken for one that is left out."""
     node = f"{operator} <kernel_shape = [2], {attribute}> ({'x' if operator == 'MaxPool' else 'x, w'})"
@@ -153,25 +150,11 @@ def test_nodes_of_ended_sessions_are_forgotten():
     assert len(planner._nodes) <= before + 2
 
 
-def run_process(code):
-    """Standard output of a fresh interpreter that has the model."""
-    head = f"""
-import onnxruntime
-MODEL = {model(SEGMENT)!r}
+OUTLIVING = """
+import sys, threading, numpy as np, onnxruntime, unpool.onnxruntime
 options = onnxruntime.SessionOptions()
-options.log_severity_level = 4
-"""
-    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
-def test_a_session_may_outlive_the_interpreter():
-    """A session in a global variable, with threads that ran it, ends with the process."""
-    code = """
-import threading, numpy as np, unpool.onnxruntime
 unpool.onnxruntime.register(options)
-session = onnxruntime.InferenceSession(MODEL, options)
+session = onnxruntime.InferenceSession(sys.stdin.buffer.read(), options)
 x = np.ones((1, 3, 64, 64), np.float32)
 threads = [threading.Thread(target=session.run, args=(None, {"x": x})) for _ in range(4)]
 for thread in threads:
@@ -181,4 +164,10 @@ for thread in threads:
     thread.join()
 print("done")
 """
-    assert run_process(code) == ["done"]
+
+
+def test_a_session_may_outlive_the_interpreter():
+    """A session in a global variable, with threads that ran it, ends with the process."""
+    command = [sys.executable, "-c", OUTLIVING]
+    done = subprocess.run(command, input=model(SEGMENT), capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, [b"done"]), done.stderr

@@ -81,9 +81,13 @@ def test_sizes_may_come_from_the_options(clock, recwarn):
     assert session.get_inputs()[0].shape == [1, 3, 12, 10]
 
 
-@pytest.mark.parametrize("other", [{"exact": True}, {"tune": False}])
-def test_sessions_that_are_not_tuned(clock, other):
-    """Those with exact=True, as OpenVINO rounds otherwise."""
+@pytest.mark.parametrize("other", [{"exact": True}, {"tune": False}, "without openvino"], ids=str)
+def test_sessions_that_are_not_tuned(clock, monkeypatch, other):
+    """Those with exact=True, as OpenVINO rounds otherwise; and where there is nothing to compare."""
+    if other == "without openvino":
+        monkeypatch.setitem(sys.modules, "openvino", None)
+        monkeypatch.setattr("unpool.onnxruntime.tuning.is_installed", lambda: False)
+        other = {}
     assert runners(InferenceSession(models.segnet(), **{"tune": True, **other})) == {"unpool"}
     assert clock[1] == []
 
@@ -151,14 +155,6 @@ def test_peepholes_are_not_taken(clock, caplog):
     with caplog.at_level(logging.INFO, "unpool"):
         assert runners(InferenceSession(model, tune=True)) == set()
     assert "gives other results" in caplog.text
-
-
-def test_without_openvino_a_session_is_as_it_is(clock, monkeypatch):
-    """There is nothing to compare."""
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.setattr("unpool.onnxruntime.tuning.is_installed", lambda: False)
-    assert runners(InferenceSession(models.segnet(), tune=True)) == {"unpool"}
-    assert clock[1] == []
 
 
 def test_bindings_write_into_the_callers_memory(clock):

@@ -57,7 +57,7 @@ def session(ort, net):
 
 
 @pytest.fixture
-def own_folder(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch):
     """An empty folder that relative names lead to."""
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -85,7 +85,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("source", "error", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_loaded_is_refused(ort, own_folder, source, error, words):
+def test_what_cannot_be_loaded_is_refused(ort, here, source, error, words):
     """With the class of onnxruntime, and the name of the file, operator or value."""
     Path("notes.onnx").write_bytes(b"no model at all")
     with pytest.raises(error, match=words):

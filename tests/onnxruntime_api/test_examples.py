@@ -29,7 +29,7 @@ LONGEST = 60
 
 
 @pytest.mark.parametrize("script", PRINTED)
-def test_a_script_prints_the_same(ort, script, monkeypatch, capsys, own_folder):
+def test_a_script_prints_the_same(ort, script, monkeypatch, capsys, here):
     """A script does with unpool what it does with onnxruntime."""
     monkeypatch.setenv("RUNTIME", ort.__name__)
     runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")

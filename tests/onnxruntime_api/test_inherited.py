@@ -39,13 +39,13 @@ def test_a_run_calls_back(session, net):
     assert results[1:] == [7, ""]
 
 
-def test_a_profile_has_the_nodes(ort, net, own_folder):
+def test_a_profile_has_the_nodes(ort, net, here):
     """The trace has an event for a run of each node."""
     options = ort.SessionOptions()
     options.enable_profiling = True
     session = ort.InferenceSession(net.content, options)
     session.run(None, net.feed)
-    events = json.loads((own_folder / session.end_profiling()).read_bytes())
+    events = json.loads((here / session.end_profiling()).read_bytes())
 
     assert any(event.get("cat") == "Node" for event in events)
 

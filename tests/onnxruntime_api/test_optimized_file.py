@@ -8,7 +8,7 @@ from tests.support import models
 
 
 @pytest.fixture
-def options(ort, own_folder):
+def options(ort, here):
     """Options that have the optimised model written into an empty folder."""
     made = ort.SessionOptions()
     made.optimized_model_filepath = "optimised.onnx"
@@ -41,7 +41,7 @@ def test_a_folder_that_is_missing_is_an_error(ort, net, options):
 
 
 @pytest.mark.parametrize(("operator", "shape"), [("ConvTranspose", (2, 3, 2, 2)), ("MatMul", (4, 6))])
-def test_weights_go_into_a_file_beside_it(ort, options, own_folder, operator, shape):
+def test_weights_go_into_a_file_beside_it(ort, options, here, operator, shape):
     """Large initializers are written into a file of their own, which the new model finds."""
     graph = f"g (float[1, 2, 4, 4] x) => (float[A, B, C, D] z) {{ z = {operator} (x, w) }}"
     w = np.arange(24, dtype=np.float32).reshape(shape)
@@ -50,13 +50,13 @@ def test_weights_go_into_a_file_beside_it(ort, options, own_folder, operator, sh
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "50")
     session = ort.InferenceSession(models.model(graph, w=w).SerializeToString(), options)
 
-    assert (own_folder / "weights.bin").stat().st_size >= w.nbytes
+    assert (here / "weights.bin").stat().st_size >= w.nbytes
     assert np.array_equal(ort.InferenceSession("optimised.onnx").run(None, x)[0], session.run(None, x)[0])
 
 
-def test_the_format_of_onnxruntime(ort, net, options, own_folder):
+def test_the_format_of_onnxruntime(ort, net, options, here):
     """A file that ends in .ort has onnxruntime's own format, and is loaded again by its name and as bytes."""
     options.optimized_model_filepath = "optimised.ort"
     ort.InferenceSession(net.content, options)
-    for source in ("optimised.ort", (own_folder / "optimised.ort").read_bytes()):
+    for source in ("optimised.ort", (here / "optimised.ort").read_bytes()):
         net.assert_right(ort.InferenceSession(source))
