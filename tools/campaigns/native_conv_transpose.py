@@ -19,12 +19,11 @@ from unpool.build.numbers import number_of
 from unpool.dtypes import TYPES
 from unpool.errors import UnpoolError
 from unpool.execute.plans import Kind, Operand, PlanStep, type_names
-from unpool.kernels.cpu import copy_rows
-from unpool.kernels.cpu.conv_transpose import gemm_1x1, phases, phases_plan
+from unpool.kernels.cpu.conv_transpose import phases, phases_plan
 from unpool.kernels.cpu.conv_transpose.algorithm import convert_steps
 from unpool.kernels.cpu.machine import threads
 from unpool.kernels.cpu.machine.host import has_amx
-from unpool.kernels.cpu.machine.plan import KernelStep, PlanMemory
+from unpool.kernels.cpu.machine.plan import PlanMemory
 from unpool.kernels.cpu.planner import conv_transpose_request as asked
 from unpool.kernels.cpu.planner import request
 from unpool.kernels.cpu.planner.conv_transpose import plan_conv_transpose
@@ -232,21 +231,11 @@ def _packing(prepared: Any, inputs: list[Any], call: Call, algorithms: list[str]
         number, chosen = len(outputs), algorithms[0]
         if call.weights == NOT_FINITE and chosen != "gemm_1x1":
             chosen = "rows"
-        met = gemm_1x1.crop_to_met_taps(problem)
         if chosen == "phases":
             packed, step = phases.pack_step(Operand(Kind.INPUT, 1, call.w, sums), problem, memory)
             out, memory = Operand(Kind.OUTPUT, number, packed.shape, sums), PlanMemory()
             wide, before = _widened(w, sums, memory)
             steps = (*before, step._replace(arrays=(wide, out)))
-        elif chosen == "gemm_1x1" and met.taps < problem.taps:
-            sizes = [axis.window.size for axis in met.axes]
-            out = Operand(Kind.OUTPUT, number, (problem.channels, problem.maps, *sizes), sums)
-            wide, before = _widened(w, sums, memory)
-            starts = [gemm_1x1.met_span(axis)[0] for axis in problem.axes]
-            rows = copy_rows.box_rows((call.w[2:], sizes), (starts, [0] * len(sizes)), sizes)
-            copied = copy_rows.launch(problem.channels * problem.maps, (problem.taps, met.taps, sizes[-1]), rows)
-            views = wide.flat(), out.flat(is_writable=True), wide.flat()
-            steps = (*before, KernelStep(copied, (), views))
         else:
             out = Operand(Kind.OUTPUT, number, call.w, sums)
             steps = convert_steps(w, out, 1, w.size)

@@ -221,14 +221,13 @@ class Gemm(NamedTuple):
 
     tile_of_one: tuple[int, int] = (1, 8)  # images, and vectors of columns, of a tile for one image
     channels: int = 8  # rows of w that are read side by side for one image
-    cropped: int = 2  # times the elements of y and w, up to which windows are cropped; of larger ones, the weights
 
 
 class DirectConv(NamedTuple):
     """ConvTranspose directly: what is worked on at a time, and what tables hold."""
 
     panel: int = 1 << 16  # bytes of rows of x that are laid out at once, and stay in the second cache
-    strip: int = 1 << 10  # bytes of rows of y that are written kind by kind: then short rows seldom load terms anew
+    strip: int = 1 << 10  # bytes of rows of y that are written kind by kind, so that short rows seldom reload terms
     steps: int = 2048  # positions along the lanes that are laid out at once
     terms: int = 1 << 14  # maximum of products that all kinds of output rows list together
     rows: int = 1 << 20  # maximum of output rows of a plane, which a table lists

@@ -55,9 +55,6 @@ class Algorithm(NamedTuple):
     pack: Callable[[Any, PackRequest], Any] | None = None
     """The weights in its order; None as a result if it cannot take them. Without, they stay in theirs."""
 
-    needs_packing: Callable[[ConvTransposeProblem], bool] = lambda _: True
-    """False for a call whose weights stay in their order, although there is a `pack`."""
-
     packing_key: Callable[[ConvTransposeProblem], object] = lambda problem: problem.axes
     """Beside groups and type, what the order of packed weights depends on."""
 

@@ -89,7 +89,7 @@ class ConvTransposeDispatcher:
         algorithm = self.algorithms(is_cached=True)[0]
         if self.is_empty:
             return
-        if algorithm.pack is not None and algorithm.needs_packing(self._problem):
+        if algorithm.pack is not None:
             packing(algorithm, self._problem)(w, None)
         else:
             to_compute_type(w, self._problem.dtype)

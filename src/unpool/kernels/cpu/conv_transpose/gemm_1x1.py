@@ -2,10 +2,11 @@
 
     y[n, column] = b[column // taps] + sum over channels c: x[n, c] * w[c, column]
 
-The columns are the taps of all output channels; of constant weights only those that reach an output. Weights are read
-unpacked, a tile of columns at a time, once for several images. For one image, reading them takes all the time: a thread
-reads its columns of `GEMM.channels` rows side by side, in memory order, and keeps its sums in the first cache. BLAS
-would use threads of its own, which then spin for milliseconds on cores that other threads need.
+The columns are the taps of all output channels. The kernel reads unpacked weights, a tile of columns at a time, once
+for several images. For one image, reading them takes all the time: a thread reads its columns of `GEMM.channels` rows
+side by side, in memory order, and keeps its sums in the first cache. BLAS would use threads of its own, which then
+spin for milliseconds on cores that other threads need. Where y does not consist of whole windows, a second step copies
+what is inside y.
 """
 
 import math
@@ -14,23 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpool.geometry import Axis, Window
+from unpool.geometry import Axis
 from unpool.kernels.cpu import copy_rows
 from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
-from unpool.kernels.cpu.axes import axis_at, large_sizes
+from unpool.kernels.cpu.axes import axis_at
 from unpool.kernels.cpu.conv_transpose.algorithm import (
     Algorithm,
     CallContext,
-    KeptWeights,
-    PackRequest,
     Steps,
-    packing,
 )
 from unpool.kernels.cpu.conv_transpose.problem import (
     ConvTransposeProblem,
     element_size,
-    split_cost,
     window_taps,
 )
 from unpool.kernels.cpu.machine import types
@@ -56,7 +53,7 @@ class GemmParams(NamedTuple):
 @jit_inline
 def activates(problem: ConvTransposeProblem) -> bool:
     """True if the call can activate: if y consists of whole windows, and of many."""
-    return is_whole(problem.axes) and not is_narrow(problem, window_taps(problem.axes))
+    return is_whole(problem.axes) and not is_narrow(problem)
 
 
 def steps(
@@ -70,32 +67,16 @@ def steps(
 ) -> tuple[KernelStep, ...]:
     """The steps that write y, from arrays of one type, activated only where `activates` allows it."""
     if is_whole(problem.axes):
-        return (_multiply(problem, epilogue, problem.taps, x, w, b, y),)
-    channels, planes, origin = problem.channels, problem.batch * problem.maps, [0] * len(problem.axes)
-    starts, stops = zip(*(met_span(axis) for axis in problem.axes), strict=True)
-    met = [stop - start for start, stop in zip(starts, stops, strict=True)]
+        return (_multiply(problem, epilogue, x, w, b, y),)
     sizes, larges = [axis.window.size for axis in problem.axes], [axis.large for axis in problem.axes]
-    before: tuple[KernelStep, ...] = ()
-    if is_cropped(problem):
-        kept = memory.scratch((channels, problem.maps, *met), y.dtype)
-        rows = copy_rows.box_rows((sizes, met), (starts, origin), met)
-        crop = copy_rows.launch(channels * problem.maps, (problem.taps, math.prod(met), met[-1]), rows)
-        before = (KernelStep(crop, (), (w.flat(), kept.flat(is_writable=True), w.flat())),)
-        w, sizes, starts = kept, met, tuple(origin)
+    starts, stops = zip(*(used_span(axis) for axis in problem.axes), strict=True)
+    used = [stop - start for start, stop in zip(starts, stops, strict=True)]
     windows = memory.scratch((problem.batch, problem.maps, *sizes), y.dtype)
-    rows = copy_rows.box_rows((sizes, larges), (starts, origin), met)
-    place = copy_rows.launch(planes, (math.prod(sizes), problem.large, met[-1]), rows, problem.maps)
+    rows = copy_rows.box_rows((sizes, larges), (starts, [0] * len(sizes)), used)
+    sides = (problem.taps, problem.large, used[-1])
+    place = copy_rows.launch(problem.batch * problem.maps, sides, rows, problem.maps)
     placed = KernelStep(place, (), (windows.flat(), y.flat(is_writable=True), b.flat()))
-    if math.prod(met) == 0:
-        return (placed,)
-    return (*before, _multiply(problem, PLAIN, math.prod(sizes), x, w, b, windows), placed)
-
-
-@jit_inline
-def is_cropped(problem: ConvTransposeProblem) -> bool:
-    """True if weights are cropped in every run, rather than windows."""
-    taps, large = window_taps(problem.axes), large_sizes(problem.axes, 0)
-    return problem.batch * taps > GEMM.cropped * (problem.batch * large + problem.channels * taps)
+    return (_multiply(problem, PLAIN, x, w, b, windows), placed) if math.prod(used) else (placed,)
 
 
 @jit_inline
@@ -109,55 +90,26 @@ def is_whole(axes: Any) -> bool:
 
 
 @jit_inline
-def meets_some(axes: Any) -> bool:
-    """True if a tap reaches an output."""
-    for number in range(len(axes)):
-        start, stop = met_span(axis_at(axes, number))
-        if start == stop:
-            return False
-    return True
-
-
-def met_taps(problem: ConvTransposeProblem) -> tuple[slice, ...]:
-    """The taps of a window that reach an output, per axis: others need not be read. All of them where none does."""
-    if meets_some(problem.axes):
-        return tuple(slice(*met_span(axis)) for axis in problem.axes)
-    return tuple(slice(0, axis.window.size) for axis in problem.axes)
-
-
-def crop_to_met_taps(problem: ConvTransposeProblem) -> ConvTransposeProblem:
-    """The same call with windows of these taps only."""
-    return problem._replace(axes=tuple(map(met_axis, problem.axes))) if meets_some(problem.axes) else problem
-
-
-@jit_inline
-def met_axis(axis: Axis) -> Axis:
-    """An axis with a window of the taps that reach an output."""
-    start, stop = met_span(axis)
-    return Axis(axis.large, axis.small, Window(stop - start, 1, 1), axis.begin - start)
-
-
-@jit_inline
-def met_span(axis: Axis) -> tuple[int, int]:
+def used_span(axis: Axis) -> tuple[int, int]:
     """The taps that reach an output: the first one, and their end."""
     return axis.begin, max(axis.begin, min(axis.window.size, axis.begin + axis.large))
 
 
 def _multiply(
-    problem: ConvTransposeProblem, epilogue: Epilogue, taps: int, x: Operand, w: Operand, b: Operand, windows: Operand
+    problem: ConvTransposeProblem, epilogue: Epilogue, x: Operand, w: Operand, b: Operand, windows: Operand
 ) -> KernelStep:
-    """The step that writes all windows, of `taps` taps each."""
-    columns = problem.maps * taps
-    if is_narrow(problem, taps):
+    """The step that writes all windows."""
+    columns = problem.maps * problem.taps
+    if is_narrow(problem):
         launch = Launch(multiply_maps, problem.maps, problem.batch * problem.channels * columns, problem.batch)
         return KernelStep(launch, (), (x.flat(), w.flat(), b.flat(), windows.flat(is_writable=True)))
     activation = vec.ActivationParams(epilogue.is_active, *epilogue.bounds)
-    params = GemmParams(problem.batch, problem.channels, columns, taps, activation)
+    params = GemmParams(problem.batch, problem.channels, columns, problem.taps, activation)
     args = record(params, activation=vec.activation_dtype(problem.dtype))
     kernel = _make_kernel_of_one(problem.dtype) if problem.batch == 1 else _make_kernel(problem.dtype)
     parts = 1 if problem.batch == 1 else PARTS_PER_THREAD
-    work = split_cost(problem) * taps // problem.taps
-    return KernelStep(Launch(kernel, -(-columns // width(problem)), work, args, parts=parts), (x, w, b, windows))
+    launch = Launch(kernel, -(-columns // width(problem)), problem.split_cost, args, parts=parts)
+    return KernelStep(launch, (x, w, b, windows))
 
 
 def _vectors() -> int:
@@ -178,9 +130,9 @@ def width(problem: ConvTransposeProblem) -> int:
 
 
 @jit_inline
-def is_narrow(problem: ConvTransposeProblem, taps: int) -> bool:
+def is_narrow(problem: ConvTransposeProblem) -> bool:
     """True if all columns are fewer than those of a tile."""
-    return problem.maps * taps < width(problem)
+    return problem.maps * window_taps(problem.axes) < width(problem)
 
 
 @jit(fastmath={"contract"})
@@ -345,20 +297,9 @@ def is_possible(problem: ConvTransposeProblem) -> bool:
     return True
 
 
-def _pack(w: Any, request: PackRequest) -> Any:
-    """The weights of the taps that reach an output."""
-    return np.array(w[..., *met_taps(request.problem)], request.problem.dtype, order="C")
-
-
 def _steps(context: CallContext, x: Operand, b: Operand, y: Operand) -> Steps:
-    problem, met = context.problem, crop_to_met_taps(context.problem)
-    if isinstance(context.w, KeptWeights) and met.taps < problem.taps:
-        shape = (met.channels, met.maps, *(axis.window.size for axis in met.axes))
-        w = context.w.constant(packing(ALGORITHM, problem), shape, problem.dtype)
-        assert w is not None
-        return steps(met, context.epilogue, context.memory, x, w, b, y)
     w, before = context.wide_weights()
-    return (*before, *steps(problem, context.epilogue, context.memory, x, w, b, y))
+    return (*before, *steps(context.problem, context.epilogue, context.memory, x, w, b, y))
 
 
 ALGORITHM = Algorithm(
@@ -367,7 +308,5 @@ ALGORITHM = Algorithm(
     is_faster=lambda *_: True,
     steps=_steps,
     fits=lambda problem, epilogue: problem.is_plain and epilogue.is_simple and activates(problem),
-    pack=_pack,
-    needs_packing=lambda problem: crop_to_met_taps(problem).taps < problem.taps,
     packs_in_steps=True,
 )

@@ -36,7 +36,7 @@ from unpool.kernels.cpu.planner.conv_transpose_call import (
     weights_shape,
     wide_weights,
 )
-from unpool.kernels.cpu.planner.conv_transpose_gemm import add_copy, add_gemm, met_problem, met_spans
+from unpool.kernels.cpu.planner.conv_transpose_gemm import add_gemm
 from unpool.kernels.cpu.tuning import DIRECT_CONV, PACKING, SUMS
 from unpool.kernels.cpu.vector.registration import jit_inline
 
@@ -239,7 +239,7 @@ def add_pack(call: Call, number: int, output: int) -> None:
     """The steps that write an output of this number, the packed weights of an algorithm."""
     problem, size = call.problem, call.problem.dtype
     elements, shape = (call.element, sums_element(call)), weights_shape(problem.channels, problem.maps, problem.axes)
-    count, met = problem.channels * problem.maps * window_taps(problem.axes), met_problem(problem)
+    count = problem.channels * problem.maps * window_taps(problem.axes)
     if number == conv_transpose.PHASES:
         whole, tiles, taps = phase_tables.pack_tables(problem.cut, problem.channels // problem.group, problem.maps)
         flat = np.empty(1, np.int64)
@@ -247,15 +247,6 @@ def add_pack(call: Call, number: int, output: int) -> None:
         plan.set_operand(call.blob, CONSTANT_W, Kind.OUTPUT, output, size, flat)
         plan.use(call.blob, CONSTANT_W)
         _add_pack_phases(call, (wide_weights(call, shape), CONSTANT_W), whole, tiles, taps)
-    elif number == conv_transpose.GEMM_1X1 and window_taps(met.axes) < window_taps(problem.axes):
-        spans = met_spans(problem.axes)
-        plan.set_operand(
-            call.blob, CONSTANT_W, Kind.OUTPUT, output, size, weights_shape(problem.channels, problem.maps, met.axes)
-        )
-        plan.use(call.blob, CONSTANT_W)
-        w, starts = wide_weights(call, shape), spans[:, 0].copy()
-        sizes = (shape[2:], spans[:, 1] - spans[:, 0])
-        add_copy(call, (w, CONSTANT_W, w), problem.channels * problem.maps, 0, sizes, (starts, 0 * starts), spans)
     else:
         plan.set_operand(call.blob, CONSTANT_W, Kind.OUTPUT, output, size, shape)
         plan.use(call.blob, CONSTANT_W)
