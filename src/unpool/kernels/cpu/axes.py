@@ -1,7 +1,7 @@
 """Axes in functions that plan calls, which Python interprets and Numba compiles.
 
 Interpreted, axes are a tuple of `Axis`, and element types are names. Compiled, axes are an int64 array with a row for
-each, because Numba compiles a function anew for tuples of another length, and element types are numbers. Functions that
+each, because Numba recompiles a function for tuples of another length, and element types are numbers. Functions that
 plan go through the axes by `axis_at`, and are otherwise the same.
 """
 

@@ -66,7 +66,7 @@ def padded_rows(padded: Sequence[int], begins: Sequence[int], sizes: Sequence[in
 
 
 def readonly(x):
-    """A flat, read-only view: one type for the compiler, whatever the caller's flags."""
+    """A flat, read-only view: one type for the compiler, with any flags of the caller's array."""
     flat = x.reshape(-1)
     flat.flags.writeable = False
     return flat

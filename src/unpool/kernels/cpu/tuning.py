@@ -238,7 +238,9 @@ class DirectCosts(NamedTuple):
     """Products of an output, with those of unused lanes, up to which ConvTranspose directly is the fastest."""
 
     products: int = 16
-    products_of_few: int = 10  # for fewer than `few_maps` output channels: a tile of few rows is laid out faster
+    products_of_few: int = (
+        10  # for fewer than `few_maps` output channels: a tile with a small number of rows is laid out faster
+    )
     products_alone: int = 25  # for one output channel, which fills no tile
     few_maps: int = 4  # output channels of a group
 

@@ -88,7 +88,7 @@ def choose(problem: ConvTransposeProblem) -> Any:
 
 @lru_cache(maxsize=1024)
 def algorithms(problem: ConvTransposeProblem) -> tuple[Algorithm, ...]:
-    """The algorithms for a call, the best first; each is the fallback for weights that the one before cannot take."""
+    """The algorithms for a call, the best first; each takes over if its predecessor cannot take the weights."""
     numbers, count = choose(problem)
     chosen = [ALGORITHMS[numbers[place]] for place in range(count - 1, -1, -1)]
     if chosen[0] is gemm_1x1.ALGORITHM:  # which takes all weights

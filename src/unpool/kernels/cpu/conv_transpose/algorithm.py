@@ -1,7 +1,7 @@
 """What an algorithm for transposed convolutions is, and what its steps are made from.
 
 Weights from `own_weights` are packed before a run, others by steps. An algorithm that cannot take values of a run, such
-as weights with NaN, ends its steps as not met, and those of the next algorithm follow.
+as weights with NaN, ends its steps with NOT_MET, and those of the next algorithm follow.
 """
 
 import math

@@ -98,7 +98,7 @@ def cost(problem: ConvTransposeProblem) -> float:
 def _pack(w: Any, request: PackRequest) -> Any:
     """Weights (C, M/group, k1..kk) in the order of tiles.
 
-    HEAD begins with an int64, the bits of the least float32 that x may hold but 0. Then follow
+    HEAD begins with an int64, the bits of the smallest float32 above 0 that x may hold. Then follow
     group, chunk of output channels, class of phases, part of the sum, pair of tiles of rows, tap, tile of
     channels, row, channel
 
@@ -146,7 +146,7 @@ def _steps_together(taps: int) -> int:
 
 
 def _runs(taps: int, depth: int) -> tuple[int, int]:
-    """The most tiles of a run of a class, and the number of runs."""
+    """The maximum number of tiles of a run, for a class of phases, and the number of runs."""
     deep = _steps_together(taps)
     parts = parts_in_run(taps, depth, deep)
     return taps * min(depth, parts * deep), -(-depth // (parts * deep))

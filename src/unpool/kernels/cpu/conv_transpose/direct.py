@@ -3,8 +3,8 @@
     y[row, u * stride + phase] = b + sum over rows and taps that reach it: x[other row, u - shift(tap)] * w[tap]
 
 The phases of an output row are computed side by side and interleaved in registers, so whole vectors of neighbours are
-stored. What is read is a copy of some rows of x with zeros at both ends, so no vector needs a mask to be loaded. These
-zeros are multiplied, so weights must be finite; rows outside x are left out.
+stored. The kernel reads a copy of some rows of x with zeros at both ends, so loads of vectors need no mask. These zeros
+are multiplied, so weights must be finite; rows outside x are left out.
 """
 
 import math
@@ -249,7 +249,7 @@ def rows_of(leading: tuple[Axis, ...]):
 def bands_of(reach, most: int, fewest: int):
     """Equal parts of the output rows: (first, stop, low, high), the last two of the input rows that they read.
 
-    A band reads at most `most` rows. There are `fewest` bands or more, unless they would read all rows more than twice.
+    A band reads at most `most` rows. At least `fewest` bands, unless they would read all rows more than twice.
     """
     count, bands = 1, _equal_bands(reach, 1)
     while count < len(reach) and ((bands[:, 3] - bands[:, 2]).max() > most or count < fewest):

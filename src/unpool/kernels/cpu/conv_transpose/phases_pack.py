@@ -104,7 +104,7 @@ def _make_kernel(dtype: np.dtype[Any], rows: int):
 
     @jit()
     def pack_channels(w, packed, args, tiles, taps, first, stop):
-        """Jobs are a few channels of all groups: their rows of memory are read from begin to end, and lines written.
+        """A job packs some channels of all groups: it reads their rows from begin to end, and writes cache lines.
 
         for every tile, for every part of the sum, for every tap
             say where the rows come from

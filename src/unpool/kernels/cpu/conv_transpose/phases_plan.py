@@ -2,8 +2,8 @@
 
     y[u * stride + phase] = b + sum over taps t of that phase, channels c: w[c, m, t] * x[c, u + shift(phase, t)]
 
-Outputs of one phase read neighbours from neighbours. So the input is laid out once, with its padding, as a flat line
-per channel, and every tap is an offset into it, whatever the rank. Phases with equal offsets form a class.
+Neighbouring outputs of a phase read neighbouring inputs. So the input is laid out once, with its padding, as a flat
+line per channel, and every tap is an offset into it, for any rank. Phases with equal offsets form a class.
 """
 
 import math
@@ -122,7 +122,7 @@ def _shifts(axis: Axis) -> list[list[tuple[int, int]]]:
 
 
 def _classes(axes, shifts, lowest, pitches, lines) -> tuple[PhaseClass, ...]:
-    """The phases by their offsets, from the results of `_shifts`, the least shifts, and elements between positions."""
+    """The phases by their offsets, by the results of `_shifts`, the smallest shifts and elements between positions."""
     tap_pitches = [math.prod(axis.window.size for axis in axes[number + 1 :]) for number in range(len(axes))]
     members_of: dict[tuple[tuple[int, int], ...], list[tuple[int, tuple[int, ...]]]] = {}
     for number, phases in enumerate(product(*shifts)):

@@ -37,7 +37,7 @@ class RowsParams(NamedTuple):
     rows: int  # of lanes in one channel of y
     large: int  # lanes of y
     stride: int  # along the lanes
-    listed: int  # the most rows of x that reach one of y
+    listed: int  # maximum number of rows of x that reach a row of y
     together: int  # taps that bring `SUMS.together` products to the outputs of one phase
 
 

@@ -262,7 +262,7 @@ def _make_packing_kernel(dtype: np.dtype[Any], rows: int) -> Any:
     def pack_tiles(w, packed, args, starts, summands, first, stop):
         """Jobs are tiles of all groups, of w (C, M / group, taps) and packed (group * tiles, entries, C / group, rows).
 
-        for every tile, for a few channels
+        for every tile, for `packed_channels` channels
             for every channel, for every tap: lay the rows out
             for every entry, for every channel: sum, all rows at once
         """

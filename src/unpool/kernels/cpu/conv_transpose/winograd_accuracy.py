@@ -131,8 +131,8 @@ def _measuring(axes: tuple[Axis, ...], channels: int, maps: int, group: int, _: 
 def measure_weights(w, measures, args, used, share, member, first, stop):
     """Write three numbers for some output channels, of w (C, M/group, taps) flat.
 
-    They are the least mean magnitude of the weights of a phase and the largest magnitude of their mean, relative to
-    their root mean square, and 1 if no weights are out of range, otherwise 0.
+    They are the smallest mean magnitude of the weights of a phase, and the largest magnitude of their mean, both
+    relative to their root mean square, and 1 if no weights are out of range, otherwise 0.
 
     for every output channel
         for every channel of the group, for every tap: sums of magnitudes, weights and squares
@@ -271,8 +271,8 @@ def mark_inaccurate(x, flags, thresholds, args, shapes, needed, first, stop):
     """Mark inaccurate tiles in flat flags (N, slices, tiles down, tiles across), from flat x (N, C, slices, d1, d2).
 
     for every slice of every image, for every band of rows of tiles, for every group
-        for every slice that it meets, for every channel and position of the band: its magnitude and its square
-        for every row of tiles, for every shape of a window: all windows of the row, whatever tile they are of
+        for every slice of x that it reads, for every channel and position of the band: its magnitude and its square
+        for every row of tiles, for every shape of a window: all windows of the row, of any tile
     """
     params = args[0]
     groups, channels, height, width, bands = params.groups, params.channels, params.height, params.width, params.bands

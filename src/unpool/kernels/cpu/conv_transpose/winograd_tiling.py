@@ -191,7 +191,7 @@ class DepthAxis(NamedTuple):
     large: int  # slices of y
     taps: int  # of the window
     begin: int  # slice of x that the first tap of the first slice of y reads
-    step: int  # slices of x from one tap to the one before
+    step: int  # slices of x from a tap back to the previous tap
 
 
 FLAT = DepthAxis(small=1, large=1, taps=1, begin=0, step=1)  # stands for the missing axis where there are two

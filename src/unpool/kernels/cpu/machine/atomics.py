@@ -30,7 +30,7 @@ def _call(builder, name, operands):
 
 @operation
 def load_acquire(address):
-    """Load a word (acquire): all that the thread which wrote it had written before is visible afterwards."""
+    """Load a word (acquire): afterwards, all earlier writes of the thread that stored it are visible."""
     return types.int64, lambda builder, address: builder.load_atomic(pointer_to(builder, address, I64), "acquire", 8)
 
 
@@ -89,7 +89,7 @@ def yield_core():
 
 @operation
 def sleep():
-    """Block for some 30 microseconds, 1 millisecond on Windows."""
+    """Block for about 30 microseconds, on Windows for 1 millisecond."""
     return types.void, lambda builder: _call(builder, _SLEEP, (_SLEEP_TIME,))
 
 

@@ -50,7 +50,7 @@ class CheckedFiles:
             digest, rest = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
             if digest != _sha256(rest) or rest[:_DIGEST_BYTES] != identity:
                 continue
-            with suppress(Exception):  # of classes that this process lacks
+            with suppress(Exception):  # its classes are missing in this process
                 saved_key, data = pickle.loads(rest[_DIGEST_BYTES:])
                 if saved_key == key:
                     return data
@@ -84,10 +84,10 @@ class CheckedFiles:
         raise OSError(0, "no folder for it can be written")
 
     def _remove_old_versions(self, parent: Path) -> None:
-        """Keep the latest of other versions, as two may take turns."""
+        """Keep the latest other version, because two versions may take turns."""
         import shutil
 
-        with suppress(OSError):  # another process does the same
+        with suppress(OSError):  # another process removes them, too
             others = [each for each in parent.glob(f"{self.kind}-*") if each.name != self._name]
             others.sort(key=lambda each: each.stat().st_mtime)
             for each in others[: 1 - _KEPT_VERSIONS]:
@@ -192,7 +192,7 @@ def source_digest(*suffixes: str, package: str = "unpool.kernels.cpu") -> str:
     """
     try:
         return digest_files(_folder_of(package), *suffixes or (".py", ".pyc"))
-    except Exception:  # a loader may lack any part of this
+    except Exception:  # a loader may lack any of these functions
         return ""
 
 

@@ -1,4 +1,4 @@
-"""The machine of this process: its cores and the affinity of threads, vector width and second cache."""
+"""The machine of this process: the cores it may use, its vector registers and its second cache."""
 
 import ctypes
 import math
@@ -42,7 +42,7 @@ def quota(root: str = "/") -> int | None:
 def level() -> Level:
     """The level of processors that kernels run on: that of the shipped library, otherwise of Numba's compiler.
 
-    Numba uses all features of the host, whatever NUMBA_CPU_NAME says, unless that is "generic" or NUMBA_CPU_FEATURES is
+    Numba uses all features of the host and ignores NUMBA_CPU_NAME, unless that is "generic" or NUMBA_CPU_FEATURES is
     set.
     """
     chosen = os.environ.get("UNPOOL_LEVEL") or libraries.level()

@@ -28,7 +28,7 @@ class Kernel:
         self._entry_points: dict[str, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Compute the jobs, see `entry_point.py`. A `Launch` spares the look at the types."""
+        """Compute the jobs, see `entry_point.py`. A `Launch` looks at the types only once."""
         types = libraries.type_names(args)
         if types not in self._entry_points:
             self._entry_points[types] = self.entry_point(args)
@@ -114,7 +114,7 @@ def specialize(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
 
         def make_dispatcher() -> Any:
             kernel = make(*constants)
-            kernel.function.__qualname__ += text  # of its symbols: those of two processes may meet, through the cache
+            kernel.function.__qualname__ += text  # its symbols: a cache may load those of two processes together
             return kernel.dispatcher
 
         return Kernel(f"{make.__module__}.{make.__qualname__}{text}", make_dispatcher)
@@ -125,8 +125,9 @@ def specialize(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
 def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
     """An array whose only element has the fields of a named tuple: a kernel takes it as one argument.
 
-    Fields are int, which become int64, or bool, or named tuples of such, or have a type in `field_types`, also by their
-    name in an inner tuple. Numba passes an array to a kernel faster than a tuple, or a NumPy scalar.
+    A field is an int, which becomes an int64, a bool, or a named tuple of such fields. `field_types` gives other types,
+    by the name of a field, also in an inner tuple. Numba passes an array to a kernel faster than a tuple or a NumPy
+    scalar.
 
     >>> class Size(NamedTuple):
     ...     width: int
@@ -134,7 +135,7 @@ def record(params: NamedTuple, **field_types: Any) -> npt.NDArray[np.void]:
     >>> record(Size(4, True))["width"].tolist()
     [4]
     """
-    array = np.zeros(1, record_type(type(params), *field_types.items()))  # a plan has the bytes between fields, too
+    array = np.zeros(1, record_type(type(params), *field_types.items()))  # a plan has the padding, too
     array[0] = tuple(params)
     return array
 

@@ -1,9 +1,9 @@
 """The number of jobs that the work of a call is split into: one rule for all kernels.
 
-Jobs are dealt out in order, the same number to each thread: the busiest has ⌈jobs / threads⌉ of them. Small jobs give
-equal shares. But some kernels prepare something for several jobs, such as the input of a block, and small
-jobs share less of it. Such a kernel lists its splits, and `choose_split` takes one. Results do not depend on the
-choice: a job computes each output by the same operations in the same order, whatever else it computes.
+Threads get jobs in order, the same number each: the busiest has ⌈jobs / threads⌉ of them. Small jobs give equal shares.
+But some kernels prepare something for several jobs, such as the input of a block, and small jobs share less of it. Such
+a kernel lists its possible splits, and `choose_split` takes one of them. Results do not depend on the choice: the same
+operations compute an output in the same order in any job.
 
 Where jobs are always short, nothing is chosen: a thread with 200 microseconds of work in jobs of 30 has seven of them,
 and `JOBS.imbalance` holds for any number of threads. This holds for rows of outputs, bands of 16 KiB, and small planes
@@ -23,7 +23,7 @@ _PERCENT_OF_IMBALANCE = round(100 * JOBS.imbalance - 100)
 
 
 class JobSplit(NamedTuple):
-    """Work as jobs. Costs are in any one unit."""
+    """Work that is split into jobs. Its costs share a unit, which may be any."""
 
     jobs: int
     each: float  # cost of a full job
@@ -65,7 +65,7 @@ def _even_sizes(units: Any, most: Any) -> Callable[..., Any]:
 
 
 def choose_split(splits: Iterable[JobSplit], threads: int) -> JobSplit:
-    """The split that the threads finish first, or the first one with even shares that takes little longer."""
+    """The split that takes the shortest time, or the first one with even shares that takes little longer."""
     splits = list(splits)
     times = np.array([finish_time(split, threads) for split in splits], np.float64)
     are_even = np.array([has_even_shares(split, threads) for split in splits], np.bool_)

@@ -80,7 +80,7 @@ def c_symbol(name: str, args: tuple[Any, ...]) -> str:
 
 
 def type_names(args: tuple[Any, ...]) -> str:
-    """The types of arguments, as far as machine code depends on them.
+    """The types of arguments as text, with all that machine code depends on.
 
     >>> type_names((3, np.zeros((2, 2), np.float32)))
     'int, float32[2C]'
@@ -96,7 +96,7 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__name__}({type_names(value)})" if isinstance(value, tuple) else type(value).__name__
 
 
-_dtype_name = lru_cache(maxsize=256)(str)  # that of a record takes NumPy a tenth of a millisecond
+_dtype_name = lru_cache(maxsize=256)(str)  # NumPy takes a tenth of a millisecond to format the type of a record
 
 
 class Library(NamedTuple):
@@ -175,12 +175,12 @@ def library_file() -> str | None:
 
 @cache
 def can_compile() -> bool:
-    """True if a kernel that is not shipped can be compiled."""
+    """True if kernels that are not shipped can be compiled."""
     return _choice() != "shipped" and find_spec("numba") is not None
 
 
 def _check_compiler(name: str, args: tuple[Any, ...]) -> None:
-    """An error if a kernel that is not shipped may not, or cannot, be compiled."""
+    """The error for a kernel that is not shipped, if compiling is forbidden or impossible."""
     library = load()
     if library.functions is None:
         require_compiler()
@@ -251,7 +251,7 @@ def shipped_levels() -> list[str]:
 
 
 def usable_levels() -> list[str]:
-    """Those of them whose instructions this processor has; none where kernels are compiled."""
+    """The shipped levels whose instructions this processor has; none where kernels are compiled."""
     library = load().functions
     return [] if library is None else _allowed(shipped_levels(), library)
 
@@ -266,8 +266,8 @@ def _allowed(levels: list[str], library: Any) -> list[str]:
 def manifest() -> dict[str, Any]:
     """The `sources` of the libraries, a digest, their `platform`, a tag of wheels, `only`, and `libraries`.
 
-    These have by level the `file`, its `sha256`, and the number of its `kernels`: those of the catalogue with `only` in
-    their names. The manifest is empty where there are no libraries.
+    `libraries` has for each level the `file`, its `sha256`, and the number of its `kernels`: those of the catalogue
+    whose names contain `only`. The manifest is empty where there are no libraries.
     """
     try:
         content: dict[str, Any] = json.loads((FOLDER / MANIFEST).read_text())
@@ -297,9 +297,9 @@ def _open(name: str) -> Any:
 
 
 def _verify(path: Path, digest: str) -> None:
-    """A _BrokenLibraryError unless a file is the library of the manifest, and that of these sources.
+    """Check that a file is the library in the manifest, built from these sources; else _BrokenLibraryError.
 
-    A note spares reading the file again, as long as it is the same one: no two have the same time of change and inode.
+    A note on disk spares reading the file again while it stays the same: two files differ in inode or time of change.
     """
     if source_digest(".py") not in ("", manifest()["sources"]):
         raise _BrokenLibraryError(f"{path} was built from other sources")

@@ -14,4 +14,4 @@ class LinuxCalls(NamedTuple):
 LINUX_CALLS = {"x86_64": LinuxCalls(202, 203, 204), "aarch64": LinuxCalls(98, 122, 123)}
 """By machine, as `platform.machine` has it."""
 
-FUTEX_WAIT, FUTEX_WAKE = 128, 129  # of threads of one process
+FUTEX_WAIT, FUTEX_WAKE = 128, 129  # only between threads of one process

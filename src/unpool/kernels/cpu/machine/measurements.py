@@ -17,7 +17,7 @@ def find_result(key: str) -> Any:
 
 
 def store_result(key: str, result: Any) -> None:
-    """Store a result that can be pickled, if that is possible."""
+    """Store a result, which can be pickled, if a folder can be written."""
     files = _files()
     if files is not None:
         with suppress(OSError):
@@ -26,7 +26,7 @@ def store_result(key: str, result: Any) -> None:
 
 @cache
 def _files() -> CheckedFiles | None:
-    """The results of all sources of unpool: those outside the kernels choose what is measured, and for what."""
+    """The results for these sources of all of unpool: code outside the kernels chooses what is measured."""
     sources = source_digest(package="unpool")
     return CheckedFiles("results", sources) if sources else None
 

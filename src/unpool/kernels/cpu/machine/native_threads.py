@@ -1,8 +1,8 @@
-"""Threads of the operating system, where gevent or eventlet have replaced Python's, too.
+"""Threads of the operating system, also where gevent or eventlet have replaced Python's threads.
 
-Such libraries replace the functions of `_thread` and `threading` by greenlets, which share one thread: one that waits
-in compiled code stops them all. A second instance of `_thread`, which is built in, has the interpreter's own functions,
-whatever has happened to the first, and whatever will.
+Such libraries replace the functions of `_thread` and `threading` by greenlets, which share one thread: a greenlet that
+waits in compiled code stops them all. `_thread` is built in, and a second instance of it always has the interpreter's
+own functions.
 """
 
 import threading
@@ -44,7 +44,7 @@ def start_thread(target: Callable[[], None], name: str) -> LockType:
 
     def run() -> None:
         try:
-            if isinstance(threading.get_ident, BuiltinFunctionType):  # not of greenlets: this one has no name then
+            if isinstance(threading.get_ident, BuiltinFunctionType):  # not of greenlets: this thread has no name then
                 threading.current_thread().name = name
             target()
         finally:

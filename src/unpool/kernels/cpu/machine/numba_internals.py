@@ -24,7 +24,7 @@ from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles
 
 _C_ENTRY = ".c"  # after the name of a kernel
-FRAME_WORDS = 1 << 16  # above half a MiB: Python allocates a chunk for such a frame, and puts later frames there
+FRAME_WORDS = 1 << 16  # half a MiB: Python allocates a chunk for so large a frame, and puts later frames into it
 
 
 @cache
@@ -53,7 +53,7 @@ def compiler() -> type[Any]:
             self.library.add_ir_module(module)
 
         def create_cfunc_wrapper(self):
-            """Only where callers outside Python have no other function."""
+            """Make the wrapper only where callers outside Python have no other function."""
             if tuple(self.fndesc.args[-2:]) != ("first", "stop"):
                 super().create_cfunc_wrapper()
 
@@ -76,9 +76,9 @@ def compiler() -> type[Any]:
 class FunctionCache:
     """The machine code of one function on disk, which Numba's dispatcher asks for before it compiles.
 
-    Numba's own cache writes an index before the machine code it names. It also imports the implementations of all that
-    it can compile before it looks into its files, with SciPy's linear algebra: 0.15 to 0.35 s. A function that is not
-    found is compiled, which imports them anyway.
+    Numba's own cache writes an index before the machine code it names. Before it looks into its files, it also imports
+    the implementations of everything that it can compile, with SciPy's linear algebra: 0.15 to 0.35 s. Here only a
+    function that is not found imports them, because it is compiled.
     """
 
     def __init__(self, function: Callable[..., Any], files: CheckedFiles) -> None:
@@ -102,7 +102,7 @@ class FunctionCache:
         return None if content is None else CompileResult._rebuild(context, *content)
 
     def save(self, signature: Any, result: Any) -> None:
-        """Save a compiled function, unless it has addresses of this process in it."""
+        """Save a compiled function, unless it contains addresses of this process."""
         if not result.library.has_dynamic_globals:
             self._files.save(self._key(signature, result.codegen), result._reduce())
 
@@ -137,7 +137,7 @@ def set_cache(kernel: Any, function_cache: Any) -> None:
     kernel._cache = function_cache
 
 
-to_pickle: Callable[[Any], bytes] = serialize.dumps  # of anything, compiled functions included
+to_pickle: Callable[[Any], bytes] = serialize.dumps  # also of compiled functions
 
 
 def entry_point(kernel: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
@@ -178,9 +178,9 @@ def without_gc(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that compiles, without garbage collection and with all frames in one chunk of memory.
 
     Together this saves up to a fifth of the time. The objects of a compiler live until it has finished, so a collection
-    would free nothing. And Python frees a chunk of frames, 16 KiB, as soon as it is empty: where the callee of a loop
-    starts a new chunk, every iteration would allocate and zero one.
-    Call it once at a time, and not while the process forks.
+    would free nothing. Python frees a chunk of frames, 16 KiB, as soon as it is empty: where a function that a loop
+    calls starts a new chunk, every iteration would allocate and zero one.
+    Only one thread may be inside at a time, and the process must not fork meanwhile.
     """
     is_enabled = gc.isenabled()
     try:

@@ -24,7 +24,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A C-contiguous array of a plan, which has its memory only when the plan runs. As an argument: its handle."""
+    """A C-contiguous array of a plan, which has memory only while the plan runs. An argument is its handle."""
 
     kind: Kind
     number: int  # index among the operands of its kind
@@ -38,7 +38,7 @@ class Operand:
         return math.prod(self.shape)
 
     def flat(self, first: int = 0, size: int | None = None, *, is_writable: bool = False) -> "OperandView":
-        """The argument that is a flat array of some of its elements."""
+        """The argument for a kernel that takes a flat array of some of its elements."""
         return OperandView(self, first, self.size - first if size is None else size, self.dtype, is_writable)
 
     def view(self, dtype: Any) -> "Operand":
@@ -47,7 +47,7 @@ class Operand:
 
 
 class PlanMemory:
-    """Gives the scratch and the constants of a plan their numbers."""
+    """Numbers the scratch and the constants of a plan."""
 
     def __init__(self) -> None:
         self._counts = {Kind.CONSTANT: 0, Kind.SCRATCH: 0}

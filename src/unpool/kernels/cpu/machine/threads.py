@@ -4,8 +4,8 @@ Kernels are compiled serial and release the interpreter lock, so concurrent call
 Numba do not share a threading layer. Parts are contiguous, and the same code computes a job in every thread:
 results do not depend on the number of threads.
 
-A caller offers its parts to workers, and computes every part that no worker takes. So no call waits for a thread that
-has not begun. Workers are threads of the system (`native_threads.py`) that poll for work in compiled code,
+A caller offers its parts to workers, and computes every part that no worker takes. So a call never waits for a thread
+that has not begun. Workers are threads of the system (`native_threads.py`) that poll for work in compiled code,
 without the interpreter lock, and compute it there (`work_queue.py`): a hand-over takes about a microsecond. After SPIN
 seconds without work they sleep, on Linux still in compiled code, where they are woken without Python. After SLEEP
 seconds, and on other systems at once, they park in Python; waking a parked thread takes about 100 microseconds. After
@@ -16,7 +16,7 @@ import atexit
 import math
 import os
 import time
-from _queue import Empty, SimpleQueue  # compiled: `queue` may have one of greenlets
+from _queue import Empty, SimpleQueue  # compiled: gevent may replace that of `queue`
 from _thread import LockType, _local
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,7 +125,7 @@ class _Worker:
             self.is_parked = True
 
     def _wait_for_bell(self) -> bool:
-        """Wait for work, IDLE_SECONDS at most; False to end."""
+        """Wait for work, at most IDLE_SECONDS; False if the thread is to end."""
         try:
             return self._bell.get(timeout=IDLE_SECONDS)
         except Empty:
@@ -248,15 +248,16 @@ def split(
     """Call `kernel(*args, first, stop)` on contiguous parts of range(jobs); the result of each, in order, as numbers.
 
     The kernel, from `jit`, returns a bool, an int or nothing. `work` are the elements that all jobs visit: they decide
-    whether threads are worth their hand-over. `threads` is a maximum, None for all available cores; each has `parts` at
-    most, more than one where little is done once for a part. Without `pace`, the kernel's own calls give the times.
+    whether threads are worth their hand-over. `threads` is a maximum, None for all cores. Each thread has up to
+    `parts` parts, more than one where a part costs little beside its jobs. Without `pace`, the times are those of the
+    kernel's own calls.
     """
     pace = pace or _paces.setdefault(kernel, Pace())
     return _spread(kernel, jobs, work, thread_count(work, threads), parts, pace, args)
 
 
 def _spread(kernel: Any, jobs: int, work: int, most: int, parts: int, pace: Pace, args: tuple[Any, ...]) -> list[Any]:
-    """As `split`, over `most` threads where there are as many jobs."""
+    """As `split`, over `most` threads if there are enough jobs."""
     threads = min(jobs, most)
     if work > THREADS.round:
         return pace.run(kernel, jobs, work, threads, parts, args)

@@ -50,8 +50,8 @@ _IS_WINDOWS = platform.system() == "Windows"
 IDLE, PARKED, BUSY, ASLEEP = range(4)  # words of a slot; any other word is the address of a task
 
 SPIN = WAKING.spin
-"""Seconds for which a waiting thread keeps its core: longer than what a caller does alone between two steps, which is
-Python and, for Winograd's tiles, a check of x."""
+"""Seconds for which a waiting thread keeps its core: longer than a caller works alone between two steps, where it runs
+Python and, for Winograd's tiles, checks x."""
 
 _LINE = 8  # words
 _MASK = 16  # words: a bit for each core
@@ -77,7 +77,7 @@ _TICK = time.get_clock_info("perf_counter").resolution if _IS_WINDOWS else 1e-9 
 
 @jit_inline
 def wait_once(polls, end):
-    """Wait between two polls; True while there is time before `end`, by the clock every few polls."""
+    """Wait between two polls; True before `end`, by the clock once in _POLLS_PER_YIELD polls."""
     if polls % _POLLS_PER_YIELD:
         atomics.pause()
         return True
@@ -144,7 +144,7 @@ def return_to_cores(slot):
 
 @jit_inline
 def sleep_until_woken(slot, nanoseconds):
-    """Sleep while the slot says so, for some time at most."""
+    """Sleep while the slot is ASLEEP, at most for some nanoseconds."""
     return_to_cores(slot)  # a caller may have been too late to place it
     atomics.store_release(slot + _TIMEOUT, nanoseconds // 10**9)
     atomics.store_release(slot + _TIMEOUT + 8, nanoseconds % 10**9)

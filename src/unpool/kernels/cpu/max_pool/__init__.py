@@ -4,7 +4,7 @@
 |---|---|---|
 | side by side on data alone, 1, 2 or 4 wide | tiles | each vector is read once, and split into taps |
 | short, overlapping, of floats in planes | rolling | a row is read once, and its maxima stay in registers |
-| channels last, few taps | tiles | channels are side by side, whatever the windows are |
+| channels last, few taps | tiles | channels are side by side in memory, so any window loads whole vectors |
 | that do not overlap otherwise, or have few taps | direct | each element is read once or twice, in registers |
 | channels last, fewer channels than a register holds | direct | its registers may be filled in part |
 | a plane of 2**31 elements, or a row too long to lay out | direct | its places have 64 bits, and it lays out nothing |

@@ -108,7 +108,7 @@ def launch(pool: PoolProblem, bands: FlaggedBands | None = None) -> Launch:
 
 @jit_inline
 def plan(pool: PoolProblem, listed: int, bands: FlaggedBands) -> DirectPlan:
-    """The call that pools all planes, whose windows have `listed` rows at most."""
+    """The call that pools all planes; a window has `listed` rows at most."""
     plane, size, lanes = pool.plane, element_size(pool.elements), pool.plane.lanes
     register, window = vector_bytes() // size, lanes.window
     axes, places = spatial_axes(plane), 0

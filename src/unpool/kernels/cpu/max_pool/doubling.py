@@ -1,4 +1,4 @@
-"""Max pooling of windows that share most of their elements, in time that grows with their logarithm.
+"""Max pooling of large windows that overlap, in time that grows with the logarithm of their size.
 
     best of 2 * n taps from element i on = better of (best of n from i, best of n from i + n * dilation)
 
@@ -6,7 +6,7 @@ A window of any number of taps is two such runs that overlap. One axis is pooled
 same elements are pooled once. Elements are compared by their ranks, and equal ones by their places: the first is
 better, but the last NaN where the mode says so.
 
-It is for windows that share so many elements that another kernel would visit each more than `DOUBLING_POOL.visits`
+It takes windows that overlap so much that another kernel would visit each element more than `DOUBLING_POOL.visits`
 times. It needs about 32 bytes for each element of a plane.
 """
 
@@ -105,7 +105,7 @@ class DoublingPlan(NamedTuple):
 
 @jit_inline
 def plan(pool: PoolProblem, bands: FlaggedBands) -> DoublingPlan:
-    """The call that writes all planes. Axes that lose most are pooled first, so that no intermediate result is larger
+    """The call that writes all planes. The axis that shrinks most is pooled first, so no intermediate result is larger
     than x and y.
     """
     axes, channels = spatial_axes(pool.plane), pool.plane.unit

@@ -91,7 +91,7 @@ def is_possible(pool: PoolProblem) -> bool:
 
 @jit_inline
 def is_rolling(pool: PoolProblem) -> bool:
-    """True if the windows of planes of floats with two axes are such, whatever is compiled."""
+    """As `is_possible` for planes of floats with two axes, no matter which kernels are compiled."""
     if pool.mode.channels_last or len(pool.plane.leading) != 1 or not ROLLING_POOL.elements <= pool_size(pool) < 2**31:
         return False
     rows, columns = axis_at(pool.plane.leading, 0), pool.plane.lanes

@@ -151,7 +151,7 @@ def _make_kernel(element: str, stride: int, has_indices: bool):
         """Write some strips, in the order of memory; whether a flag was set.
 
         for every plane, for every strip of it
-            for a few padded rows at a time: as lines in the first cache, then pooled along the row
+            for some padded rows at a time: laid out as lines in the first cache, then pooled along the row
             for every other axis, from last to first: pooled in the second cache; the first one goes to y
         """
         params, starts, row_places, lane_places = args[0], tables.starts, tables.row_places, tables.lane_places

@@ -38,7 +38,7 @@ wide = LazyModule("unpool.kernels.cpu.max_pool.wide_registers")
 
 NOWHERE = 0  # the call has no indices: elements have no places
 FROM_TAPS = 1  # the first reduction of a row: the place of an element follows from its tap
-CARRIED = 2  # every later reduction: the one before has stored the places of its results, which are carried on
+CARRIED = 2  # every later reduction: its predecessor has stored the places of its results, which are passed on
 
 
 class BufferRef(NamedTuple):

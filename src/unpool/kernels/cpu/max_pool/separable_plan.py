@@ -2,7 +2,7 @@
 
     x -> padded rows, laid out as lines -> reductions along lines -> pooled rows -> reductions along other axes -> y
 
-A reduction is a maximum over a few taps, of `rows` times `groups` runs of neighbouring elements. Sizes are in elements.
+A reduction is a maximum over some taps, of `rows` times `groups` runs of neighbouring elements. Sizes are in elements.
 A place is a position of x as indices count it.
 """
 
@@ -126,7 +126,7 @@ def padded_size(axis: Axis) -> int:
 
 
 def chain(window: Window) -> list[list[int]]:
-    """A window of many taps as windows of few, each over the results of the one before.
+    """A window of many taps as a list of small windows, each over the results of its predecessor.
 
     Only the last of them is evaluated at every `stride`-th position, and may have `stride` times more taps.
 
@@ -297,7 +297,7 @@ def _round_up(size: int, unit: int) -> int:
 
 @jit_inline
 def _strips(first: Axis, row_bytes: int) -> tuple[int, int]:
-    """The number of strips, and their output positions; at most about half of a strip overlaps the next."""
+    """The number of strips, and their output positions; at most half of a strip, about, overlaps the next."""
     window = first.window
     fitting = (SEPARABLE_POOL.strip // max(1, row_bytes) - reach(window)) // window.stride + 1
     height = min(first.small, max((reach(window) - 1) // window.stride + 1, fitting))

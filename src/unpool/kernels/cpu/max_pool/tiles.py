@@ -3,10 +3,10 @@
     best[lane], at[lane] = largest of x[corner + offset + lane * step + tap] over all offsets and taps, and its index
 
 Most windows have the same offsets from their corners, so a row of outputs needs no list of its own; windows that reach
-into padding have a few others. Whole vectors are loaded once and split into taps. A block reads a few cache lines of
-each of several rows in turn, an order in which memory delivers a third of its speed; so x is prefetched in memory
-order. Comparisons ignore NaN; a block in which one occurs is compared again in full, and the next block in full at
-once. Outputs that no cache holds are stored non-temporally: a plain store reads its line, and displaces x.
+into padding have their own offsets. Whole vectors are loaded once and split into taps. A block reads some cache lines
+of each of several rows in turn. In this order memory delivers a third of its speed, so x is prefetched in memory order.
+Comparisons ignore NaN; a block in which one occurs is compared again in full, and the next block in full at once.
+Outputs that no cache holds are stored non-temporally: a plain store reads its line, and displaces x.
 """
 
 from typing import Any, NamedTuple
@@ -134,7 +134,7 @@ def find_tiling(plane: PlaneAxes) -> WindowTiling:
 def _rows(axis: Axis, most: int) -> Any:
     """For every position the first of its taps on data and the number of its list; and the lists of taps from there.
 
-    Taps in padding become the nearest one on data, which changes no result. No lists if they had more than `most` taps.
+    A tap in padding becomes the nearest one on data, which changes no result. None if they had more than `most` taps.
     """
     walk, size = pooling_walk(axis), axis.window.size
     keys = walk.tap * (size + 1) + walk.count

@@ -14,4 +14,4 @@ def can_activate(request: Any) -> bool:
 
 @jit_inline
 def add_activation(blob: Any, request: Any, operand: int, count: int) -> None:
-    """The step that activates an operand of so many elements."""
+    """The step that activates an operand with this number of elements."""

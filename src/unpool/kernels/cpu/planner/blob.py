@@ -262,7 +262,7 @@ def add_split_step(blob, kernel, jobs, threads):
 
 @jit_inline
 def add_parted_step(blob, kernel, jobs, threads, most):
-    """As `add_split_step`, of `most` parts for a thread."""
+    """As `add_split_step`, with at most `most` parts for a thread."""
     _align(blob, 8)
     at, counters, count = blob.counters[_AT], blob.counters, blob.counters[_WORDS]
     for number in range(count):
@@ -307,7 +307,7 @@ def step_count(blob):
 
 @jit_inline
 def connect_next(blob, first, end):
-    """As `plan.connect`: let the next step follow whatever ends the steps from `first` on in this way."""
+    """As `plan.connect`: the next step follows the steps from `first` on that end in this way."""
     for number in range(first, step_count(blob)):
         rest = step_count(blob) - number
         for choice in range(6, 9):

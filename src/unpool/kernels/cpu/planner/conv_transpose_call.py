@@ -71,7 +71,7 @@ def new_scratch(call: Call, shape: Any) -> int:
 
 @jit_inline
 def add_convert(call: Call, operands: tuple[int, int], elements: tuple[int, int], sizes: tuple[int, int, int]) -> None:
-    """As `algorithm.convert_steps`, of so many images, rows and columns."""
+    """As `algorithm.convert_steps`, for a number of images, rows and columns."""
     (source, target), (first, second), (images, rows, columns) = operands, elements, sizes
     if images * rows * columns == 0:
         return
@@ -136,7 +136,7 @@ def wide_weights(call: Call, shape: Any) -> int:
 
 @jit_inline
 def checked_weights(call: Call) -> int:
-    """As `find_weights`, where NaN and infinity end the steps as not met."""
+    """As `find_weights`, where NaN and infinity end the steps with NOT_MET."""
     problem, w = call.problem, find_weights(call)
     if call.weights == asked.RUN:
         size = problem.channels * problem.maps * window_taps(problem.axes)

@@ -188,7 +188,7 @@ class RowsPlan(NamedTuple):
     reaching: Any
     spans: Any
     listed: int
-    most: int  # taps of the phase that has most
+    most: int  # maximum number of taps of a phase
 
 
 @jit_inline

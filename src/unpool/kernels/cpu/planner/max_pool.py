@@ -382,7 +382,7 @@ def _add_recount(
 
 @jit_inline
 def add_recount(blob: Any, made: Any, operands: Any) -> None:
-    """The step of a call of `unpool.kernels.cpu.indices` from an operand to another one, of so many indices."""
+    """The step of a call of `unpool.kernels.cpu.indices` of a number of indices, from an operand to another one."""
     source, target, count = operands
     record = np.zeros(4, np.int64)
     params = made.params

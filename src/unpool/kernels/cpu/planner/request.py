@@ -118,7 +118,7 @@ def channel_axis(request: Any) -> int:
 
 @jit_inline
 def is_known(request: Any, lists: Lists) -> bool:
-    """True if windows and X are such that a plan can be made, whatever the operator."""
+    """True if the windows and X allow a plan, for any operator."""
     rank = request[KERNEL]
     if request[VERSION] != ABI or rank < 1 or rank > MOST_AXES or request[X] != rank + 2:
         return False

@@ -149,10 +149,10 @@ def _bend(values, slope, low, high):
     return values, bend
 
 
-_SUBNORMAL = np.int32(0x38800000)  # bits of 2**-14, the least normal float16
+_SUBNORMAL = np.int32(0x38800000)  # bits of 2**-14, the smallest normal float16
 _LIMIT = np.int32(0x47800000)  # bits of 2**16: this and all larger numbers round to infinity
 _INFINITY = np.int32(0x7F800000)
-_HALF = np.float32(0.5)  # its unit in the last place is the least float16
+_HALF = np.float32(0.5)  # its unit in the last place is the smallest float16
 
 
 @overload_by_type()
