@@ -24,9 +24,9 @@ DOMAIN = (
     Mutation(
         "6.2",
         VERSIONS,
-        "attributes = MappingProxyType({**chosen.attributes, **_ACTIVATION})",
-        "attributes = MappingProxyType({**chosen.attributes, **(_ACTIVATION if channels_last else {})})",
-        "channels-first functions refuse activations",
+        "{**chosen.attributes, **_ACTIVATION}",
+        "chosen.attributes | (_ACTIVATION if channels_last or operator != 'MaxPool' else {})",
+        "channels-first pools refuse activations",
     ),
     Mutation(
         "6.2",

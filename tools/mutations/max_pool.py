@@ -9,8 +9,8 @@ SIZES = (
     Mutation(
         "3.1",
         "geometry.py",
-        "return (large + plus) // by",
-        "return max(0, (large + plus) // by)",
+        "- reach(window)) // window.stride + 1",
+        "- reach(window)) // window.stride + 1 if large + begin + end >= reach(window) else 0",
         "a negative size becomes an empty output",
     ),
     Mutation(
