@@ -33,7 +33,6 @@ from unpool.kernels.cpu.machine.atomics import (
     sleep,
     store_release,
 )
-from unpool.kernels.cpu.machine.cancellation import cancellation_scope
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.work_queue import PARKED, new_slot, worker_loop
 from unpool.kernels.cpu.tuning import ThreadCosts
@@ -243,21 +242,6 @@ def test_interrupts_end_long_calls(threads: int) -> None:
     time.sleep(0.05)
     assert seen.tolist() == done.tolist()
     split_jobs(LONG, threads)
-
-
-def test_long_calls_ask_whether_to_go_on() -> None:
-    """An error of the function ends a long call before all is computed; without a scope nothing is called."""
-    seen, asked = np.zeros(1000, np.int64), []
-
-    def refuse() -> None:
-        asked.append(seen.sum())
-        raise InterruptedError
-
-    with cancellation_scope(refuse), pytest.raises(InterruptedError):
-        splitter.split(dawdle, 1000, LONG, 1, seen)
-    assert 0 < seen.sum() < 1000
-    split_jobs(LONG, 1)
-    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, 50, 1001])

@@ -27,7 +27,7 @@ from unpool.graph.shapes import Types
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 from unpool.passes.neighbours import Neighbours
 
-LEAST_SIZE = 30_000  # elements whose 0.1 ms are worth a step and the cut before and after it
+LEAST_SIZE = 30_000  # elements, which take 0.1 ms: less is not worth a node of unpool's domain
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from functools import cache
 from typing import Any
 
 from unpool.kernels.cpu.machine import native_threads, work_queue
-from unpool.kernels.cpu.machine.cancellation import check_cancelled
 from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.jobs import PARTS_PER_THREAD
 from unpool.kernels.cpu.machine.plan import Condition, Operand, PlanStep
@@ -35,7 +34,7 @@ from unpool.shape_cache import count_bytes, nbytes_of
 
 VECTOR_SPEEDUP = THREADS.vector_speedup
 IDLE_SECONDS = 60.0  # a thread ends after so many seconds without work; a call that needs it starts it again
-ROUND_SECONDS = 0.1  # duration of a round of a long call; between rounds Python handles signals and cancellation
+ROUND_SECONDS = 0.1  # duration of a round of a long call; between rounds Python handles signals
 LONG_SECONDS = 0.15  # a call is long if it takes more seconds than this, judged by earlier calls
 
 
@@ -47,7 +46,7 @@ class Pace:
         self._seconds = ROUND_SECONDS / THREADS.round  # a first guess, slower than any kernel
 
     def run(self, kernel: Any, jobs: int, work: int, threads: int, parts: int, args: tuple[Any, ...]) -> list[Any]:
-        """As `split`; no thread computes while a signal's handler or `check_cancelled` runs, which may raise."""
+        """As `split`; no thread computes while a signal's handler runs, which may raise."""
         results: list[Any]
         if work * self._seconds <= LONG_SECONDS:
             results, seconds = _timed(kernel, 0, jobs, work, threads, parts, args)
@@ -62,8 +61,6 @@ class Pace:
         results: list[Any] = []
         seconds, first, count = self._seconds, 0, jobs
         while first < jobs:
-            if first:
-                check_cancelled()
             left = work * (jobs - first) / jobs * seconds
             count = min(8 * count, jobs - first if left <= LONG_SECONDS else int((jobs - first) * ROUND_SECONDS / left))
             count = max(count - count % threads, threads) if count < jobs - first else count
