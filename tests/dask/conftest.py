@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-PATIENCE = 240  # seconds of one test; the longest takes ten where nobody else works
+PATIENCE = 240  # seconds per test; on an idle machine the longest takes ten
 
 
 @pytest.fixture(autouse=True)

@@ -151,9 +151,9 @@ def test_a_file_of_another_model_is_no_entry(runs, folder, monkeypatch):
     assert len(runs) == 3
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows keeps the folders of users apart by itself")
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no file modes; its profiles are private")
 def test_files_are_the_users_own(runs, folder, monkeypatch, caplog):
-    """Nobody else can open their folder, and one that others can write is not read."""
+    """Other users cannot open the folder, and a file that they can write is not read."""
     InferenceSession(network())
     (file,) = files_in(folder)
     assert stat.S_IMODE(file.parents[1].stat().st_mode) == 0o700

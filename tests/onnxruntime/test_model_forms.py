@@ -86,7 +86,7 @@ def slice_of_open_size():
 FORMS = {
     "a bias that is named empty": (empty_bias("z = Identity (y)"), (1, 3, 5, 5)),
     "a bias that is named empty, an activation": (empty_bias("z = Relu (y)"), (1, 3, 5, 5)),
-    "a weight that nobody reads": (unread_weight(), (1, 2, 8, 8)),
+    "an unused weight": (unread_weight(), (1, 2, 8, 8)),
     "a resize of volumes in opset 11": (resize(11), (1, 1, 4, 4, 4)),
     "a resize of volumes in opset 13": (resize(13), (1, 1, 4, 4, 4)),
     "doubled pools of open sizes": (doubled_pools(), (2, 1, 5, 7)),

@@ -380,5 +380,5 @@ def test_the_command_writes_and_reports(tmp_path):
     assert "onnxruntime" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"{output}: 1 change, for OpenVINO")
     assert path.read_bytes() == before
-    told = invoke("lower", path, "--for", "any", "-o", output, "--json")
-    assert json.loads(told.stdout)["changes"][0]["node"] == "MaxUnpool->z"
+    result = invoke("lower", path, "--for", "any", "-o", output, "--json")
+    assert json.loads(result.stdout)["changes"][0]["node"] == "MaxUnpool->z"

@@ -5,7 +5,7 @@
       models-{digest of sources, versions and processor}/     at most MOST_FILES of all versions, of MOST_BYTES
 
 An entry has the nodes and small constants of a changed model, and its plan. Passes see no elements of large weights, so
-neither the entry nor its key depends on them. Files are read only if nobody else could have written them
+neither the entry nor its key depends on them. Files are read only if no other user could have written them
 (`checked_files.py`); one with anything wrong counts as missing. UNPOOL_MODEL_CACHE=0 switches both off.
 """
 
