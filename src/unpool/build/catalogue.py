@@ -27,7 +27,7 @@ from unpool.kernels.cpu.max_pool import doubling, running_max
 from unpool.kernels.cpu.max_pool.rolling import COMMON_WINDOWS
 from unpool.kernels.cpu.max_unpool import scatter
 from unpool.kernels.cpu.normalization import normalize
-from unpool.kernels.cpu.planner.conv_transpose import plan_conv_transpose
+from unpool.kernels.cpu.planner.conv_transpose import cost_conv_transpose, plan_conv_transpose
 from unpool.kernels.cpu.planner.max_pool import plan_max_pool
 from unpool.kernels.cpu.planner.max_unpool import plan_max_unpool
 from unpool.kernels.cpu.snake import snake
@@ -102,6 +102,7 @@ def _planners(fill: Fill) -> Calls:
     request = fill((1,), np.int64)
     for planner in (plan_max_pool, plan_max_unpool, plan_conv_transpose):
         yield partial(planner, request, request, 0, 1)
+    yield partial(cost_conv_transpose, fill((12,), np.int64), fill((1,), np.float64), 0, 1)
 
 
 def _plans(fill: Fill) -> Calls:

@@ -8,10 +8,15 @@ import numpy as np
 
 from unpool.dtypes import AnyArray, storage_type
 from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays, Output, check_type, contiguous, require
+from unpool.geometry import Axis
+from unpool.kernels.cpu.machine import libraries
+from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.machine.plan import ALL_FALLBACKS, Kind, Operand, PlanStep
 from unpool.operators import conv_transpose
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.tensors import Shape, same_type
+
+_MOST_WORD = 1 << 62
 
 
 class PreparedConvTranspose:
@@ -85,17 +90,31 @@ class PreparedConvTranspose:
 @lru_cache(maxsize=4096)
 def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtype[Any]) -> float:
     """The time of a call with constant weights, in multiply-adds at the processor's peak; infinity where unknown."""
-    from unpool.kernels.cpu import conv_transpose as kernel
-    from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
-
     axes, storage = conv_transpose.call(spec, x_shape, w_shape, None).axes, storage_type(dtype, spec.version.label)
     is_last = spec.version.is_channels_last
     is_plain = storage.dtype == storage.compute and not is_last
+    shipped = _shipped_cost(axes, x_shape[0], spec.group, w_shape, storage.compute) if is_plain else None
+    if shipped is not None:
+        return shipped
+    from unpool.kernels.cpu import conv_transpose as kernel
+    from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+
     problem = ConvTransposeProblem(
         axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_cached=True,
         is_channels_last=is_last,
     )  # fmt: skip
     return kernel.algorithms(problem)[0].cost(problem)
+
+
+def _shipped_cost(axes: tuple[Axis, ...], batch: int, group: int, w_shape: Shape, dtype: np.dtype[Any]) -> float | None:
+    """The same by the library of kernels, without an import of theirs; None where it does not know."""
+    words = [dtype.itemsize, available_cores(), batch, group, *w_shape[:2]]
+    words += [word for axis in axes for word in (axis.large, axis.small, *axis.window, axis.begin)]
+    if max(words) >= _MOST_WORD:
+        return None
+    args = np.array(words, np.int64), np.empty(1), 0, 1
+    kernel = libraries.find_shipped("unpool.kernels.cpu.planner.conv_transpose.cost_conv_transpose", args)
+    return float(args[1][0]) if kernel is not None and kernel(*args) == 0 else None
 
 
 def round_up_to_vectors(count: int, dtype: np.dtype[Any]) -> int:

@@ -221,7 +221,8 @@ def _slices(problem: ConvTransposeProblem) -> tuple[int, int]:
 
 
 @jit_inline
-def _cost(problem: ConvTransposeProblem) -> float:
+def cost(problem: ConvTransposeProblem) -> float:
+    """As `Algorithm.cost`."""
     return problem.group * _flat_cost(problem, problem.is_cached)
 
 
@@ -316,5 +317,5 @@ ALGORITHM = Algorithm(
     pack=_pack,
     packing_key=lambda problem: winograd.packing_key(problem.axes[-2:]),
     packs_in_steps=True,
-    cost=_cost,
+    cost=cost,
 )

@@ -110,10 +110,15 @@ class Library(NamedTuple):
 
 def find(name: str, args: tuple[Any, ...]) -> Any:
     """The kernel for arguments of these types as a Python function; None where it has to be compiled."""
-    function = _function(symbol(name, args))
+    function = find_shipped(name, args)
     if function is None:
         _check_compiler(name, args)
     return function
+
+
+def find_shipped(name: str, args: tuple[Any, ...]) -> Any:
+    """The kernel for arguments of these types as a Python function; None if the library lacks it."""
+    return _function(symbol(name, args))
 
 
 @cache  # by symbol, as a definition is never freed

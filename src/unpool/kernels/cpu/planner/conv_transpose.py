@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from unpool.kernels.cpu import conv_transpose
-from unpool.kernels.cpu.axes import large_sizes, set_axis, small_sizes
-from unpool.kernels.cpu.conv_transpose import phases_plan
+from unpool.kernels.cpu.axes import axis_at, large_sizes, set_axis, small_sizes
+from unpool.kernels.cpu.conv_transpose import phases, phases_plan, winograd_steps
 from unpool.kernels.cpu.conv_transpose.problem import (
     ConvTransposeProblem,
     phase_count,
@@ -70,6 +70,40 @@ def plan_conv_transpose(request, out, first, stop):
         return ASK
     size: int = _write(request, lists, axes, y_shape, out)
     return size
+
+
+ELEMENT, CORES, BATCH, GROUP, CHANNELS, MAPS, AXES = range(7)
+"""Words that a cost is asked for: bytes of an element, cores, the batch, the group, channels of x, those of y in one
+group, and six numbers for each axis."""
+
+
+@jit()
+def cost_conv_transpose(request, out, first, stop):
+    """Write the cost of a plain call with constant weights to `out`, as `unpool.execute` has it; 0, or ASK."""
+    rank, size = (request.size - AXES) // 6, request[ELEMENT]
+    group, channels, maps = request[GROUP], request[CHANNELS], request[MAPS]
+    axes, work = np.empty((rank, 6), np.int64), float(request[BATCH]) * channels * maps
+    for number in range(rank):
+        axes[number] = request[AXES + 6 * number : AXES + 6 * number + 6]
+        axis = axis_at(axes, number)
+        longest = max(axis.large, axis.small, axis.window.size * axis.window.dilation)
+        if longest > words.MOST_POSITIONS:
+            return ASK
+        work *= float(axis.window.size) * longest
+    if work > _MOST_WORK:
+        return ASK
+    is_empty = is_empty_axes(axes) or request[BATCH] * channels * maps == 0
+    cut = _cut_of(axes, channels // group, maps, size, request[CORES], is_empty)
+    problem = ConvTransposeProblem(
+        axes, request[BATCH], group, channels, maps, size, True, True, False, False, False, None, cut
+    )
+    chosen, count = conv_transpose.choose(problem)
+    out[0] = math.inf
+    if chosen[count - 1] == conv_transpose.WINOGRAD:
+        out[0] = winograd_steps.cost(problem)
+    if chosen[count - 1] == conv_transpose.PHASES:
+        out[0] = phases.cost(problem)
+    return 0
 
 
 @jit_inline
