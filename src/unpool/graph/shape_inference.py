@@ -78,7 +78,7 @@ def infer(graph: Graph, semantics: Semantics) -> Inference:
     """The types and shapes of all values, and the resolved nodes of unpool."""
     graph = lift_constants(graph)  # onnx reads the value of a Constant at any distance from the node that needs it
     inference = _GraphInference(graph, semantics)
-    for plain, crossing in _levels(graph):
+    for plain, crossing in inference.levels():
         inference.visit_plain(plain)
         for position in crossing:
             if is_unpool_op(graph.nodes[position]):
@@ -88,25 +88,14 @@ def infer(graph: Graph, semantics: Semantics) -> Inference:
     return inference.result()
 
 
-def _levels(graph: Graph) -> list[tuple[list[int], list[int]]]:
-    """Positions of nodes by the number of unpool's nodes before them: those that onnx infers, then unpool's."""
-    made_at: dict[str, int] = {}
-    levels: dict[int, tuple[list[int], list[int]]] = {}
-    for position, node in enumerate(graph.nodes):
-        level = max((made_at.get(name, 0) for name in reads(node)), default=0)
-        crosses = any(map(is_unpool_op, with_subgraph_nodes([node])))
-        levels.setdefault(level, ([], []))[crosses].append(position)
-        made_at |= dict.fromkeys(writes(node), level + crosses)
-    return [levels[level] for level in sorted(levels)]
-
-
 class _GraphInference:
     def __init__(self, graph: Graph, semantics: Semantics) -> None:
         self._graph = graph
-        self._nodes = [node for node in with_subgraph_nodes(graph.nodes) if is_unpool_op(node)]
+        own = [list(filter(is_unpool_op, with_subgraph_nodes([node]))) for node in graph.nodes]
+        self._nodes = list(chain.from_iterable(own))
         self._specs = [spec_of(node, graph.opsets, semantics) for node in self._nodes]
-        counts = (sum(map(is_unpool_op, with_subgraph_nodes([node]))) for node in graph.nodes)
-        self._first = list(accumulate(counts, initial=0))
+        self._counts = list(map(len, own))  # of nodes of unpool in each node
+        self._first = list(accumulate(self._counts, initial=0))
         self._small = {name: tensor for name, tensor in graph.constants.items() if not is_large(tensor)}
         stated = {**graph.declared, **{value.name: value.type for value in graph.outputs if has_type(value)}}
         self._stated = {name: shapes.without_shape(type_) for name, type_ in stated.items()}
@@ -115,6 +104,17 @@ class _GraphInference:
         self._resolved: dict[int, ResolvedNode] = {}
         self._inner: dict[int, list[tuple[Types, ...]]] = {}
         self._imports = [helper.make_opsetid(name, version) for name, version in graph.opsets.items()]
+
+    def levels(self) -> list[tuple[list[int], list[int]]]:
+        """Positions of nodes by the number of unpool's nodes before them: those that onnx infers, then unpool's."""
+        made_at: dict[str, int] = {}  # values behind a node of unpool
+        levels: dict[int, tuple[list[int], list[int]]] = {}
+        for position, (node, count_) in enumerate(zip(self._graph.nodes, self._counts, strict=True)):
+            level = max((made_at[name] for name in reads(node) if name in made_at), default=0) if made_at else 0
+            levels.setdefault(level, ([], []))[count_ > 0].append(position)
+            if level or count_:
+                made_at |= dict.fromkeys(node.output, level + (count_ > 0))
+        return [levels[level] for level in sorted(levels)]
 
     def result(self) -> Inference:
         types = {name: type_ for name, type_ in self._types.items() if _is_known(name, type_)}
@@ -291,9 +291,9 @@ def _plain_types(values: Iterable[onnx.ValueInfoProto]) -> Types:
     """The types of values without the names that onnx's inference invents in every round."""
     types = {value.name: value.type for value in values}
     for name, type_ in types.items():
-        known = list(shapes.dims(type_) or ())
-        kept = [None if isinstance(dim, str) and dim.startswith(INVENTED) else dim for dim in known]
-        if kept != known:
+        if any(dim.dim_param.startswith(INVENTED) for dim in type_.tensor_type.shape.dim):
+            known = shapes.dims(type_) or ()
+            kept = [None if isinstance(dim, str) and dim.startswith(INVENTED) else dim for dim in known]
             types[name] = shapes.tensor_type(shapes.element(type_), kept)
     return types
 
