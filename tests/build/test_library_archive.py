@@ -13,7 +13,7 @@ import pytest
 
 from tests.build.test_operator_library import compiled as compiled
 from tests.onnxruntime.test_compile import array, session_of, volumes
-from tests.onnxruntime.test_compile import host as host
+from tests.support.c_program import host as host
 from unpool import onnxruntime
 from unpool.build.targets import TARGETS
 from unpool.execute.plans import library_file
@@ -108,7 +108,7 @@ def test_a_program_runs_with_an_unpacked_archive(host, tmp_path):
     (expected,) = session_of(made).run(None, {"x": x})
     onnx.save(onnxruntime.compile(made), path)
     x.tofile(tmp_path / "x")
-    program, environment = host
+    (program,), environment = host
     operators = tmp_path / archive.name.removesuffix(".tar.gz") / "lib" / "libunpool.so"
     words = [program, operators, path, ",".join(map(str, x.shape)), tmp_path / "x", tmp_path / "y"]
     done = subprocess.run(list(map(str, words)), env=environment, capture_output=True, text=True)
