@@ -10,7 +10,7 @@ neither the entry nor its key depends on them. Files are read only if no other u
 """
 
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -21,7 +21,7 @@ import onnx
 
 from unpool import errors
 from unpool.kernels.cpu.machine import host
-from unpool.kernels.cpu.machine.checked_files import CheckedFiles, cache_folders
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles, cache_folders, source_stamp
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.source import Skeleton
@@ -91,32 +91,14 @@ def _remember(key: Key, changed: ChangedModel) -> None:
 @cache
 def _files(chosen: str | None) -> CheckedFiles | None:
     """The files in the folder that was chosen, or in the user's; None where nothing tells old sources from new ones."""
-    sources = _source_stamp()
+    root = os.path.dirname(errors.__file__)
+    sources = source_stamp(*(os.path.join(root, room) for room in _ROOMS))
     if not sources:
         return None
     folder = cache_folders()[0 if chosen else -1] / "models"
     versions = onnx.__version__, onnxruntime.__version__
     settings = tuple(map(os.environ.get, _SETTINGS))
     return CheckedFiles("models", sources, *versions, host.processor_name(), *settings, folders=[folder])
-
-
-def _source_stamp() -> str:
-    """A digest of names, sizes and times of the sources; empty where they are no files, as in a frozen application."""
-    root = os.path.dirname(errors.__file__)
-    with suppress(OSError):
-        found = sorted(stamp for room in _ROOMS for stamp in _stamps(os.path.join(root, room)))
-        return sha256(repr(found).encode()).hexdigest() if found else ""
-    return ""
-
-
-def _stamps(folder: str) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith((".py", ".pyc", ".json")):
-                status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
-            elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _stamps(entry.path)
 
 
 def _remove_oldest(folder: Path) -> None:

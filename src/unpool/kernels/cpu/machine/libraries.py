@@ -23,12 +23,13 @@ import numpy as np
 
 from unpool.errors import UnpoolError
 from unpool.extras import require
-from unpool.kernels.cpu.machine.checked_files import CheckedFiles, source_digest
+from unpool.kernels.cpu.machine.checked_files import CheckedFiles, source_digest, source_stamp
 
 FOLDER = Path(__file__).parents[3] / "libraries"
 """The folder of the libraries and their manifest."""
 
 MANIFEST = "manifest.json"
+_SOURCES = Path(__file__).parents[1]  # of the kernels
 _X86, _ARM = ("x86-64-v2", "x86-64-v3", "x86-64-v4"), ("aarch64",)
 MACHINE_LEVELS = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 """By machine, the levels of its processors; each of them has the instructions of those before."""
@@ -304,15 +305,16 @@ def _open(name: str) -> Any:
 def _verify(path: Path, digest: str) -> None:
     """Check that a file is the library in the manifest, built from these sources; else _BrokenLibraryError.
 
-    A note on disk spares reading the file again while it stays the same: two files differ in inode or time of change.
+    A note on disk spares reading both again while they stay the same: two files differ in inode or time of change.
     """
-    if source_digest(".py") not in ("", manifest()["sources"]):
-        raise _BrokenLibraryError(f"{path} was built from other sources")
     status = path.stat()
-    stamp = (digest, *status[:3], status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    sources = manifest()["sources"], source_stamp(str(_SOURCES))
+    stamp = (digest, *sources, *status[:3], status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     notes = CheckedFiles("libraries")
     if notes.load(str(path)) == stamp:
         return
+    if source_digest(".py") not in ("", manifest()["sources"]):
+        raise _BrokenLibraryError(f"{path} was built from other sources")
     if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
         raise _BrokenLibraryError(f"{path} is damaged")
     with suppress(OSError):
