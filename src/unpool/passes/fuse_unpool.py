@@ -53,17 +53,19 @@ class Scatter:
 
 def _find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
     """A rewrite for every ScatterND that is an unpooling."""
-    if flow.graph.opsets.get("", 0) < FIRST_MAX_UNPOOL:
-        return
-    graph = flow.graph
-    for node in graph.nodes:
+    for node, end in _scatters(flow.graph):
+        scatter = _match_scatter(flow, node, end)
+        if scatter is not None:
+            yield _UnpoolWriter(flow, names, scatter).unpool()
+
+
+def _scatters(graph: Graph) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:
+    """Every ScatterND that only a Reshape reads, and this one."""
+    for node in graph.nodes if graph.opsets.get("", 0) >= FIRST_MAX_UNPOOL else ():
         if domain(node) == "" and node.op_type == "ScatterND" and node.output[0] in graph.single:
             end = graph.nodes[graph.readers[node.output[0]][0]]
-            if domain(end) or end.op_type != "Reshape" or end.input[0] != node.output[0]:
-                continue
-            scatter = _match_scatter(flow, node, end)
-            if scatter is not None:
-                yield _UnpoolWriter(flow, names, scatter).unpool()
+            if domain(end) == "" and end.op_type == "Reshape" and end.input[0] == node.output[0]:
+                yield node, end
 
 
 def _match_scatter(flow: DimFlow, node: onnx.NodeProto, end: onnx.NodeProto) -> Scatter | None:
@@ -209,10 +211,9 @@ def fuse_unpool_patterns(graph: Graph, types: Types, semantics: Semantics) -> Fu
     MaxUnpool is known better than that of the Reshape before, so the next one may be recognised only after it.
     """
     rounds: list[tuple[Rewrite, ...]] = []
-    has_scatter = any(node.op_type == "ScatterND" for node in graph.nodes)
-    has_indices = any(node.op_type == "MaxPool" and any(node.output[1:]) for node in graph.nodes)
-    patterns = ((has_scatter, _find_unpool_patterns), (has_indices, _find_doubled_pools))
-    finders = [find for may_occur, find in patterns if may_occur]
+    finders = [_find_unpool_patterns] if any(_scatters(graph)) else []
+    if any(node.op_type == "MaxPool" and any(node.output[1:]) for node in graph.nodes):
+        finders.append(_find_doubled_pools)
     while finders and len(rounds) < MAX_ROUNDS:
         edits = tuple(finders[0](DimFlow(graph, types), unused_names(graph)))
         if edits:
