@@ -154,3 +154,11 @@ def test_drawings_fit_a_phone(path):
 
     assert sizes is not None
     assert int(sizes[1]) == int(sizes[2]) <= 400
+
+
+@pytest.mark.parametrize("page", pages())
+def test_page_has_one_title(page):
+    """A page has one heading of the first level: the site takes its title, and its table of contents, from it."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
