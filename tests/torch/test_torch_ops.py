@@ -386,19 +386,24 @@ def test_accelerate_keeps_everything_else():
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_accelerated_modules_equal_torch(rank):
-    """Every module of every rank gives what torch's gives, settings and output_size included."""
+    """Every module of every rank gives what torch's gives, gradients, settings and output_size included."""
     pool = getattr(nn, f"MaxPool{rank}d")(3, 2, 1, ceil_mode=True, return_indices=True)
     unpooling = getattr(nn, f"MaxUnpool{rank}d")(3, 2, 1)
     conv = getattr(nn, f"ConvTranspose{rank}d")(4, 4, 3, 2, 1, groups=2, dilation=2)
-    x = torch.randn(2, 4, *[7] * rank)
+    x = torch.randn(2, 4, *[7] * rank, requires_grad=True)
     mine = [copy.deepcopy(module) for module in (pool, unpooling, conv)]
     assert all(swap.reason is None for module in mine for swap in ours.accelerate(module))
     y, indices = pool(x)
-    assert all(torch.equal(*pair) for pair in zip(mine[0](x), (y, indices), strict=True))
-    size = list(x.shape[2:])
-    assert torch.equal(mine[1](y, indices, output_size=size), unpooling(y, indices, output_size=size))
-    size = [16] * rank
-    assert torch.allclose(mine[2](x, size), conv(x, size), atol=1e-5)
+    assert torch.equal(mine[0](x)[1], indices)
+    pairs = [(mine[0](x)[0], y)]
+    pairs += [tuple(module(y, indices, output_size=list(x.shape[2:])) for module in (mine[1], unpooling))]
+    assert all(torch.equal(*pair) for pair in pairs)
+    pairs += [tuple(module(x, [16] * rank) for module in (mine[2], conv))]
+    for pair in pairs:
+        torch.testing.assert_close(*pair)
+        torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), x, retain_graph=True) for y in pair))
+    grown = zip(pairs[2], (mine[2], conv), strict=True)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), module.weight) for y, module in grown))
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
