@@ -69,6 +69,8 @@ def examine() -> Diagnosis:
             problems.append("no folder for machine code can be written: every process compiles. Set NUMBA_CACHE_DIR.")
     if sys.maxsize < 2**32:
         problems.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
+    if find_spec("onnxruntime") is not None:
+        topics["cache of models"] = _model_cache()
     topics |= {"extras": _extras(), "devices": _devices()}
     return Diagnosis(topics, tuple(problems))
 
@@ -133,6 +135,20 @@ def _cache() -> dict[str, Any]:
         "files": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
+    }
+
+
+def _model_cache() -> dict[str, Any]:
+    """The folder of what passes made of models, and its size; no place where it is off or cannot be written."""
+    from unpool.onnxruntime import model_cache
+
+    folder = model_cache.folder()
+    files = model_cache.files_in(folder) if folder else []
+    return {
+        "models in": str(folder) if folder and _is_writable(folder) else "no folder",
+        "models": len(files),
+        "bytes of models": sum(file.stat().st_size for file in files),
+        model_cache.VARIABLE: model_cache.ON if model_cache.is_on() else model_cache.OFF,
     }
 
 

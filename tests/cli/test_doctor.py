@@ -27,7 +27,16 @@ def test_doctor_says_what_is_there():
     lines = CliRunner().invoke(app, ["doctor"])
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert lines.exit_code == 0
-    assert list(found) == ["versions", "processor", "kernels", "cache", "extras", "devices", "problems"]
+    assert list(found) == [
+        "versions",
+        "processor",
+        "kernels",
+        "cache",
+        "cache of models",
+        "extras",
+        "devices",
+        "problems",
+    ]
     for topic in list(found)[:-1]:
         assert set(found[topic]) <= {line.split(":")[0].strip() for line in lines.stdout.splitlines()}
     assert found["cache"]["bytes"] >= 0

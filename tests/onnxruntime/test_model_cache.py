@@ -9,6 +9,9 @@ import onnxruntime
 import pytest
 
 from tests.support import models
+from unpool import doctor
+from unpool.errors import UnpoolError
+from unpool.kernels.cpu.machine import host, libraries
 from unpool.onnxruntime import InferenceSession, model_cache, passes
 from unpool.onnxruntime.passes import Pass
 
@@ -170,6 +173,36 @@ def test_the_variable_switches_it_off(runs, folder, monkeypatch):
         InferenceSession(network())
     assert len(runs) == 2
     assert not files_in(folder)
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ("UNPOOL_MODEL_CACHE", "0 or 1"),
+        ("UNPOOL_KERNELS", "auto, shipped or compiled"),
+        ("UNPOOL_LEVEL", "one of x86-64-v2, x86-64-v3, x86-64-v4, aarch64, generic"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_refused(folder, monkeypatch, variable, expected):
+    """Before any pass: one that asks for the cost of a kernel would leave its node to onnxruntime."""
+    monkeypatch.setenv(variable, "off")
+    host.level.cache_clear()
+    libraries.can_compile.cache_clear()
+    with pytest.raises(UnpoolError, match=f"^{variable}: expected {expected}; got 'off'"):
+        InferenceSession(network())
+    assert not files_in(folder)
+
+
+def test_doctor_shows_it(folder, monkeypatch):
+    """Its folder, entries and bytes, or that it is switched off."""
+    InferenceSession(network())
+    (file,) = files_in(folder)
+    size = file.stat().st_size
+    shown = {"models in": str(file.parents[1]), "models": 1, "bytes of models": size, "UNPOOL_MODEL_CACHE": "1"}
+    assert doctor.examine().topics["cache of models"] == shown
+    monkeypatch.setenv("UNPOOL_MODEL_CACHE", "0")
+    none = {"models in": "no folder", "models": 0, "bytes of models": 0, "UNPOOL_MODEL_CACHE": "0"}
+    assert doctor.examine().topics["cache of models"] == none
 
 
 def test_it_stays_small(folder, monkeypatch):

@@ -1,12 +1,24 @@
 """Kernels that plan, for the library: it asks them before it asks Python."""
 
 import ctypes
+import os
 from typing import Any
 
 from unpool.errors import UnpoolError
 from unpool.kernels.cpu.machine import host, libraries
 from unpool.memory import LARGE
 from unpool.onnxruntime import library
+
+
+def check_settings() -> None:
+    """Refuse wrong values of the variables that choose kernels.
+
+    Raises:
+        UnpoolError: UNPOOL_KERNELS or UNPOOL_LEVEL has a value that there is not.
+    """
+    libraries.can_compile()
+    if os.environ.get("UNPOOL_LEVEL"):
+        host.level()
 
 
 def plan_by_kernels(is_on: bool) -> None:

@@ -6,7 +6,7 @@
 
 An entry has the nodes and small constants of a changed model, and its plan. Passes see no elements of large weights, so
 neither the entry nor its key depends on them. Files are read only if no other user could have written them
-(`checked_files.py`); one with anything wrong counts as missing. UNPOOL_MODEL_CACHE=0 switches both off.
+(`checked_files.py`); one with anything wrong counts as missing. UNPOOL_MODEL_CACHE=0 switches both off, 1 on.
 """
 
 import os
@@ -26,7 +26,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import SessionPlan
 from unpool.onnxruntime.source import Skeleton
 
-VARIABLE, OFF = "UNPOOL_MODEL_CACHE", "0"
+VARIABLE, OFF, ON = "UNPOOL_MODEL_CACHE", "0", "1"
 ENTRIES = 16  # in memory
 MOST_BYTES = 2**22  # of a model without large weights that has an entry, and of an entry
 MOST_FILES = 64
@@ -51,10 +51,33 @@ _memory: dict[Key, ChangedModel] = {}  # the latest one last; without a lock, fo
 
 def key_of(bare: onnx.ModelProto, *settings: Hashable) -> Key | None:
     """The key of a bare model and all that its passes depend on; None where nothing is to be kept."""
-    if os.environ.get(VARIABLE) == OFF or bare.ByteSize() > MOST_BYTES:
+    if not is_on() or bare.ByteSize() > MOST_BYTES:
         return None
     content = bare.SerializeToString(deterministic=True)
     return sha256(content).hexdigest(), settings
+
+
+def is_on() -> bool:
+    """True unless UNPOOL_MODEL_CACHE switches it off.
+
+    Raises:
+        UnpoolError: the variable is neither 0 nor 1.
+    """
+    chosen = os.environ.get(VARIABLE, ON)
+    if chosen not in (OFF, ON):
+        raise errors.UnpoolError(f"{VARIABLE}: expected {OFF} or {ON}; got {chosen!r}.")
+    return chosen == ON
+
+
+def folder() -> Path | None:
+    """The folder of the files; None where nothing is written."""
+    files = _files(os.environ.get("NUMBA_CACHE_DIR")) if is_on() else None
+    return None if files is None else files.folders[0]
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of all versions."""
+    return list(folder.glob("models-*/*"))
 
 
 def find(key: Key) -> ChangedModel | None:
@@ -103,6 +126,6 @@ def _files(chosen: str | None) -> CheckedFiles | None:
 
 def _remove_oldest(folder: Path) -> None:
     """Remove the entries that were written first, where there are too many."""
-    written = [(each.stat().st_mtime_ns, each) for each in folder.glob("models-*/*")]
+    written = [(each.stat().st_mtime_ns, each) for each in files_in(folder)]
     for _, each in sorted(written)[:-MOST_FILES]:
         each.unlink(missing_ok=True)

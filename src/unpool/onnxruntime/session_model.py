@@ -28,6 +28,7 @@ from unpool.graph.weights import ElementsNeededError, restore_initializers, seri
 from unpool.onnxruntime import model_cache, passes
 from unpool.onnxruntime.engine import Engine
 from unpool.onnxruntime.errors import loading_error
+from unpool.onnxruntime.kernel_table import check_settings
 from unpool.onnxruntime.model_cache import ChangedModel
 from unpool.onnxruntime.options import (
     DATA_FOLDER,
@@ -118,6 +119,7 @@ class SessionModel:
 
     def create(self, create: Create) -> None:
         """Create the session of the first candidate that onnxruntime accepts; the plan is that of its model."""
+        check_settings()  # passes and placement take an error of a kernel's cost for shapes that do not fit
         refusals: dict[str, Exception] = {}  # by candidate
         for candidate in self._candidates():
             try:
