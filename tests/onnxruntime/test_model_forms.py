@@ -137,6 +137,24 @@ WRONG_SIZES = {
 }
 
 
+def test_a_scan_keeps_the_rank_of_its_results():
+    """Without a rank of each result, onnxruntime refuses to run it, and it infers none where axes are an input."""
+    model = models.model(
+        """g (float[2, 3, 4, 4] x, int64[1] axes) => (float[2, a, b, c] z) {
+            z = Scan <num_scan_inputs = 1, body = s (float[3, 4, 4] each) => (float[a, b, c] r) {
+                u = Unsqueeze (each, zero)
+                t = ConvTranspose <strides = [2, 2]> (u, w)
+                r = Squeeze (t, axes) }> (x) }""",
+        zero=np.array([0]),
+        w=models.random(3, 2, 2, 2),
+    )
+    feed = {"x": models.random(2, 3, 4, 4), "axes": np.array([0])}
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    session = unpool.InferenceSession(model)
+    assert [row.operator for row in session.plan] == ["ConvTranspose"]
+    np.testing.assert_allclose(session.run(None, feed)[0], expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("place", WRONG_SIZES)
 def test_sizes_in_a_file_are_no_facts(place, caplog):
     """onnx.shape_inference writes wrong ones behind some pools; in a branch memory would be taken for them."""

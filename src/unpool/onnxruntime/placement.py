@@ -366,14 +366,14 @@ def _stated_attributes(
 def _drop_sizes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto], computed: Container[str]) -> None:
     """Leave the sizes of these results to the library, and others of their sub-graphs to onnxruntime.
 
-    Those that onnx's inference has written into a file may be wrong.
+    Those that onnx's inference has written into a file may be wrong. Ranks stay: a Scan does not run without them.
     """
     inner = (subgraph for node in nodes for _, subgraph in subgraphs(node))
     around = [each for each in inner if any(name in computed for node in each.node for name in node.output)]
     found = (value for value in graph.value_info if value.name in computed)
     for value in chain(found, *((*each.value_info, *each.output) for each in around)):
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
+        for axis in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
+            axis.Clear()
 
 
 def _types(model: onnx.ModelProto) -> Types:
