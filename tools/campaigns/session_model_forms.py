@@ -96,6 +96,11 @@ def feed_weights(made: ModelCase, rng: np.random.Generator) -> None:
 PLACES = ("stay", "constant", "sparse", "typed", "sparse constant", "list", "unused")
 
 
+def has_list(array: np.ndarray) -> bool:
+    """True if a Constant can have the elements in a list, which onnx takes for an attribute without a type if empty."""
+    return array.ndim <= 1 and array.size > 0 and array.dtype in (np.float32, np.int64)
+
+
 def move_weights(made: ModelCase, rng: np.random.Generator) -> None:
     """Weights as Constants, sparse, in typed fields, of a ConstantOfShape, and copies that nobody reads."""
     graph = made.model.graph
@@ -117,7 +122,7 @@ def move_weights(made: ModelCase, rng: np.random.Generator) -> None:
             inner.CopyFrom(tensor)
             inner.name = pick(rng, ("", "x", "same"))
             graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=inner))
-        elif how == "list" and array.ndim <= 1 and array.dtype in (np.float32, np.int64) and opset_of(made) >= 12:
+        elif how == "list" and has_list(array) and opset_of(made) >= 12:
             graph.initializer.remove(tensor)
             word = ("value_float" if array.dtype == np.float32 else "value_int") + ("s" if array.ndim else "")
             graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], **{word: array.tolist()}))
