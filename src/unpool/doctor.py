@@ -69,7 +69,7 @@ def examine() -> Diagnosis:
             problems.append("no folder for machine code can be written: every process compiles. Set NUMBA_CACHE_DIR.")
     if sys.maxsize < 2**32:
         problems.append("this Python has 32 bits, so arrays above 2 GiB cannot be allocated. Install a 64-bit Python.")
-    if find_spec("onnxruntime") is not None:
+    if not missing_modules(("onnx", "onnxruntime")):
         topics["cache of models"] = _model_cache()
     topics |= {"extras": _extras(), "devices": _devices()}
     return Diagnosis(topics, tuple(problems))

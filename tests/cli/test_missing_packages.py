@@ -173,10 +173,11 @@ def test_command_without_its_package(words, module, folder, pool):
 
 @pytest.mark.parametrize("module", sorted(RUN))
 def test_commands_without_the_extra_run(module, folder, pool):
-    """Without a package of `run` every command says so; `doctor` answers, as tests/cli/test_process.py says."""
+    """Without a package of `run` every command says so, and `doctor` answers."""
     commands = [f"{command.__name__} --help" for command in COMMANDS if command.__name__ != "doctor"]
     for outcome in pool.submit(run_commands, commands, {module}, folder).result():
         check_refused(outcome, module)
+    assert pool.submit(run_command, "doctor --json", {module}, folder).result() == (OK, "", [])
 
 
 PYTHON_ROWS = [(snippet, module) for snippet, needed in PYTHON.items() for module in sorted(needed)]
