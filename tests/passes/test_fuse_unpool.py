@@ -202,12 +202,17 @@ FORMS = {
     "windows of padding only": (offsets(**MAY_BE_PADDING, size="2"), {"Sub": 1}),
     "windows that may be so": (offsets(**MAY_BE_PADDING, size="size"), {"Sub": 1}),
     "windows that meet data": (offsets(**MAY_BE_PADDING, size="4"), {"Sub": 0}),
+    "planes without elements": (offsets("i = Sub (whole, first)", size="0"), {"Sub": 1}),
     "maxima without indices": (models.model(EDGES), {"Sub": 1}),
 }  # fmt: skip
 """Models, and how many of some operators a session has: what is no unpooling, or has other offsets, stays."""
 
-NOT_COMPARED = ("another slice", "unknown indices with offsets of other planes", "windows of padding only")
-"""Indices that leave the output, which onnxruntime refuses; equal ones; maxima of padding, its own lowest number."""
+NOT_COMPARED = (
+    "another slice", "unknown indices with offsets of other planes", "windows of padding only",
+    "planes without elements",
+)  # fmt: skip
+"""Indices that leave the output, which onnxruntime refuses; equal ones; maxima of padding, its own lowest number; and a
+pool of nothing, which it refuses."""
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -235,6 +235,8 @@ def _find_doubled_pools(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
         taken, source = offsets(flow, node.input[1]), trace(flow, node.output[0])
         if taken is None or not taken.tensor or source is None or not never_empty(flow, source.pool):
             continue
+        if as_int(source.step) == 0:  # onnxruntime refuses a Mod by 0, also of no elements
+            continue
         writer = GraphWriter(names, node.output[0])
         inputs = [node.input[0], write_plane_size(writer, source)]
         writer.nodes.append(helper.make_node("Mod", inputs, [node.output[0]], name=node.name))
