@@ -7,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -39,6 +40,9 @@ TURN_SECONDS = 0.1
 
 TURN_LIMIT = 1.0
 """Seconds of a turn after which no further run begins."""
+
+CHUNK = 2**24
+"""Bytes of a file that are read at a time."""
 
 
 @dataclass
@@ -101,6 +105,7 @@ def measure(
 
 def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: int) -> None:
     """Load, run once, and take turns; an engine that fails, or whose process ends, takes no further part."""
+    read_once(file.model)
     with ExitStack() as stack:
         pools = {engine: stack.enter_context(_process(engine, threads)) for engine in results}
 
@@ -128,6 +133,13 @@ def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: in
             results[engine].memory.append(ask(engine, engine_process.peak) or 0)
         for engine in [each for each in OURS if each in pools]:
             results[engine].steps = ask(engine, engine_process.steps) or ""
+
+
+def read_once(path: Path) -> None:
+    """Read a file, so that the engine that begins does not wait for the disk, and the others find it in memory."""
+    with path.open("rb") as file:
+        while file.read(CHUNK):
+            pass
 
 
 def _process(engine: str, threads: int) -> ProcessPoolExecutor:

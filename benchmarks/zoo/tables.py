@@ -40,9 +40,12 @@ FEW = 0.97
 """A ratio below which a network counts as slower than a peer."""
 
 SLOW_TEXT = (
-    f"Below {FEW}× of onnxruntime, or tuned of the best peer: the nodes that unpool computes, in the order of a run; "
-    "onnxruntime where it computes none."
+    f"Below {FEW}× of onnxruntime, or tuned of the best peer: the first nodes that unpool computes, in the order of a "
+    "run; onnxruntime where it computes none."
 )
+
+SHOWN_STEPS = 4
+"""Nodes of a network that is slower, by name; more are counted."""
 
 ByEngine: TypeAlias = Mapping[str, ZooRow]
 
@@ -125,7 +128,8 @@ def _durations(networks: Mapping[str, ByEngine]) -> str:
         row = engines[UNPOOL]
         cells = [_cell(engines.get(engine)) for engine in ENGINES]
         ratios = [gain(engines, UNPOOL, [ONNXRUNTIME]), *(gain(engines, ours) for ours in OURS)]
-        lines.append([name, row.input, row.operators or "–", *cells, *map(times, ratios)])
+        sizes = row.input.replace("x", "x<wbr>")  # where a narrow column breaks it
+        lines.append([name, sizes, row.operators or "–", *cells, *map(times, ratios)])
     return in_markdown(titles, 3, lines)
 
 
@@ -158,7 +162,9 @@ def _slow_lines(name: str, engines: ByEngine) -> Iterator[str]:
     for ours, peers in ((UNPOOL, [ONNXRUNTIME]), (TUNED.name, PEERS)):
         ratio = gain(engines, ours, peers)
         if ratio is not None and ratio < FEW:
-            yield f"- {name}, {EVERY[ours].title}, {times(ratio)}: {engines[ours].steps}"
+            steps = engines[ours].steps.split(", ")
+            more = f", and {len(steps) - SHOWN_STEPS} more" if len(steps) > SHOWN_STEPS else ""
+            yield f"- {name}, {EVERY[ours].title}, {times(ratio)}: {', '.join(steps[:SHOWN_STEPS])}{more}"
 
 
 def _resource_means(networks: Mapping[str, ByEngine]) -> str:

@@ -182,4 +182,4 @@ def test_command_measures_and_keeps_results(tmp_path, monkeypatch, capsys):
 
     assert command.main(arguments) == 0
     assert read(tmp_path / "zoo.csv", ZooRow) == ROWS
-    assert "| lost | 1x3x8x8 |" in capsys.readouterr().out
+    assert "| lost | 1x<wbr>3x<wbr>8x<wbr>8 |" in capsys.readouterr().out
