@@ -123,6 +123,21 @@ def test_a_normalization_behind_a_pool_of_a_branch():
     assert {row.runner for row in session.plan if row.operator == "InstanceNormalization"} == {"unpool"}
 
 
+def test_a_normalization_behind_a_window_that_does_not_fit():
+    """Where onnx infers a size of 1, unpool gives no element, at which onnxruntime's node would end the process."""
+    model = models.model(
+        """g (float[1, 2, 4, 1] x) => (float[1, 2, p, q] z) {
+            y, i = MaxPool <kernel_shape = [1, 2], strides = [2, 2]> (x)
+            r = Relu (y)
+            z = InstanceNormalization (r, g, b)
+        }""",
+        g=models.random(2),
+        b=models.random(2, seed=1),
+    )
+    session = unpool.InferenceSession(model)
+    assert session.run(None, {"x": models.random(1, 2, 4, 1)})[0].shape == (1, 2, 2, 0)
+
+
 WRONG_SIZES = {
     "main graph": f"""g (float[1, 2, 9, 9] x) => (float[1, 2, h, w] z) {{
         y, i = MaxPool <{POOL}, ceil_mode = 1> (x)

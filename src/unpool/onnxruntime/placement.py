@@ -49,7 +49,7 @@ from unpool.graph.shapes import Types
 from unpool.graph.weights import strip_initializers
 from unpool.onnxruntime.costs import is_faster_in_unpool
 from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
-from unpool.operators import contract, unpool_domain
+from unpool.operators import contract, max_pool, unpool_domain
 from unpool.operators.attributes import Settings
 from unpool.operators.contract import NHWC
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -202,6 +202,21 @@ class Placement:
     def _pooled(self) -> set[str]:
         return _values_behind_pools(self._nodes)
 
+    @cached_property
+    def _windows_fit(self) -> bool:
+        """True if every MaxPool surely gives elements; where no window fits, onnx infers a size of one behind it."""
+        pools = (node for node in with_subgraph_nodes(self._nodes) if node.op_type == "MaxPool" and is_unpool_op(node))
+        return all(map(self._fits, pools))
+
+    def _fits(self, pool: onnx.NodeProto) -> bool:
+        sizes = self._known_sizes(pool.input[0])
+        if sizes is None:
+            return False
+        with suppress(UnpoolError):
+            spec = spec_of(pool, self._opsets, self._semantics)
+            return isinstance(spec, MaxPoolSpec) and 0 not in max_pool.call(spec, sizes).small.spatial
+        return False
+
     def is_own(self, node: onnx.NodeProto) -> bool:
         """True for a node of the three operators or of unpool's domain, and an InstanceNormalization to guard.
 
@@ -211,7 +226,7 @@ class Placement:
         if node.op_type != "InstanceNormalization" or domain(node) != "":
             return is_unpool_op(node) or node.domain == DOMAIN
         type_ = self._types.get(node.input[0])
-        is_certain = all(shapes.static_dims(type_) or (None,))
+        is_certain = all(shapes.static_dims(type_) or (None,)) and self._windows_fit
         is_float = shapes.dtype(type_) in (np.float32, None)  # types in sub-graphs are not known
         return is_float and node.input[0] in self._pooled and not is_certain
 
