@@ -67,6 +67,13 @@ def assert_right(session, model):
     np.testing.assert_allclose(session.run(None, {"x": X})[0], expected, atol=1e-3)
 
 
+def test_a_clone_without_libraries_has_a_cache(folder, monkeypatch):
+    """A part of unpool that does not exist is no reason to keep nothing."""
+    monkeypatch.setattr(model_cache, "_ROOMS", (*model_cache._ROOMS, "missing"))
+    InferenceSession(network())
+    assert len(files_in(folder)) == 1
+
+
 @pytest.mark.parametrize("in_memory", [True, False], ids=["process", "another"])
 def test_a_later_session_runs_no_pass(runs, monkeypatch, in_memory):
     """In the same process, and in another one; plan and results stay the same."""

@@ -31,7 +31,7 @@ ENTRIES = 16  # in memory
 MOST_BYTES = 2**22  # of a model without large weights that has an entry, and of an entry
 MOST_FILES = 64
 _ROOMS = ("graph", "passes", "operators", "onnxruntime", "execute", "kernels", "libraries")
-"""The parts of unpool that an entry depends on."""
+"""The parts of unpool that an entry depends on, if they exist."""
 _SETTINGS = ("UNPOOL_LEVEL", "UNPOOL_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 """Variables that choose kernels, and so their costs."""
 
@@ -115,7 +115,8 @@ def _remember(key: Key, changed: ChangedModel) -> None:
 def _files(chosen: str | None) -> CheckedFiles | None:
     """The files in the folder that was chosen, or in the user's; None where nothing tells old sources from new ones."""
     root = os.path.dirname(errors.__file__)
-    sources = source_stamp(*(os.path.join(root, room) for room in _ROOMS))
+    rooms = (os.path.join(root, room) for room in _ROOMS)
+    sources = source_stamp(*filter(os.path.isdir, rooms))  # a clone has no libraries
     if not sources:
         return None
     folder = cache_folders()[0 if chosen else -1] / "models"
