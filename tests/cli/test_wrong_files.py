@@ -40,8 +40,8 @@ KINDS = {
     "text.onnx": "text that begins with 'a model would be here a model '.",
     "weights.pt": "a zip archive, as torch.save writes.",
     "arrays.npz": "a zip archive,",
-    "x.npy": "something else, or not all of it (",
-    "picture.png": "something else, or not all of it (",
+    "x.npy": "an array of NumPy. Name the ONNX file.",
+    "picture.png": "a PNG image. Name the ONNX file.",
     "folder": "a folder. Name the file in it.",
     "missing.onnx": "no such file. Check the path.",
 }

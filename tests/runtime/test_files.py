@@ -216,5 +216,5 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
         write(tmp_path / "a.bin", b"x" * 100000)
     assert str(caught.value) == (
         f"{tmp_path / 'a.bin'}: cannot be written ({os.strerror(errno.ENOSPC)}); earlier files are as they were. "
-        "Free disk space or change the permissions, or choose another path."
+        "Free disk space, or choose another path."
     )

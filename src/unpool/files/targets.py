@@ -23,6 +23,12 @@ DEVICES = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]", r
 FORBIDDEN = re.compile(r'[\0-\x1f<>:"/\\|?*]|[. ]$')
 """Characters that names cannot contain on Windows, and those that it cuts off at their end."""
 
+ADVICE = {
+    errno.ENOSPC: "Free disk space", errno.EDQUOT: "Free disk space", errno.EACCES: "Change the permissions",
+    errno.EPERM: "Change the permissions",
+}  # fmt: skip
+"""What helps beside another path, by the error of the system."""
+
 _log = logging.getLogger("unpool.files")
 
 
@@ -40,7 +46,8 @@ def write_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         text = f"{target}: cannot be written ({reason}); earlier files are as they were."
-        raise WriteError(f"{text} Free disk space or change the permissions, or choose another path.") from error
+        advice = f"{ADVICE[error.errno]}, or choose" if error.errno in ADVICE else "Choose"
+        raise WriteError(f"{text} {advice} another path.") from error
 
 
 @contextmanager

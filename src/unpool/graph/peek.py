@@ -168,6 +168,9 @@ BEGINNINGS = (
     (0, b"\x1f\x8b", "a gzip archive", "Unpack it"),
     (0, b"\x80\x02", "a pickle, as torch.save wrote", "Export the module with unpool export"),
     (0, b"\x89hdf\r\n", "HDF5, as Keras writes its models", "Convert it to ONNX"),
+    (0, b"\x89png", "a PNG image", "Name the ONNX file"),
+    (0, b"\xff\xd8\xff", "a JPEG image", "Name the ONNX file"),
+    (0, b"\x93numpy", "an array of NumPy", "Name the ONNX file"),
     (4, b"tfl3", "a TensorFlow Lite model", "Take the ONNX file that it was made from"),
     (4, b"ortm", "a model in the format of onnxruntime (.ort)", "Take the ONNX file that it was made from"),
 )
