@@ -1,6 +1,6 @@
 """Networks in onnxruntime's sessions with unpool's library, as tables for docs/speed-networks.md."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import geometric_mean
 
 from benchmarks.library_process import ALONE, BARE, COMPILED, LIBRARY, SESSION
@@ -23,11 +23,18 @@ TEXT = (
 )
 
 LOADING = (
-    "Milliseconds to load the model and run it once: registering the library, a session, and the first run, in a new "
-    "process and, *again*, in one that has loaded it before. *import* is that of unpool, which comes before; that of "
-    "onnxruntime and NumPy is not counted. Where a model is not compiled, the planner and its kernels are imported "
-    "while the first model loads. MB are the peak of resident memory of the process."
+    "Loading is registering the library, a session, and the first run: first in a new process, then in one that has "
+    "loaded the model before. The import is that of unpool, which comes before; that of onnxruntime and NumPy is not "
+    "counted. Where a model is not compiled, the planner and its kernels are imported while the first model loads. "
+    "Memory is the peak of resident memory of the process."
 )
+LOADS: Mapping[str, Callable[[LibraryRow], float]] = {
+    "first load, ms": lambda row: row.load * 1e3,
+    "later loads, ms": lambda row: row.reload * 1e3,
+    "import, ms": lambda row: row.imports * 1e3,
+    "memory, MB": lambda row: row.memory / 1e6,
+}
+"""The quantities that have a table each."""
 
 ByEngine = Mapping[str, LibraryRow]
 
@@ -88,9 +95,14 @@ def _durations(networks: Mapping[str, ByEngine]) -> str:
 
 
 def _loads(networks: Mapping[str, ByEngine]) -> str:
-    titles = ["network", *(f"{title}: import / load / again / MB" for title in TITLES.values())]
-    lines = [[name, *(_load_cell(engines.get(engine)) for engine in TITLES)] for name, engines in networks.items()]
-    return in_markdown(titles, 1, lines)
+    tables = []
+    for title, quantity in LOADS.items():
+        lines = [
+            [name, *(_load_cell(engines.get(engine), quantity) for engine in TITLES)]
+            for name, engines in networks.items()
+        ]
+        tables.append(in_markdown([title, *TITLES.values()], 1, lines))
+    return "\n\n".join(tables)
 
 
 def _gain(engines: ByEngine, engine: str) -> float | None:
@@ -102,8 +114,5 @@ def _cell(row: LibraryRow | None) -> str:
     return f"{milliseconds(row.median)} / {milliseconds(row.p95)}" if row and row.runs else "–"
 
 
-def _load_cell(row: LibraryRow | None) -> str:
-    if row is None or not row.runs:
-        return "–"
-    seconds = row.imports, row.load, row.reload
-    return " / ".join([*(f"{each * 1e3:.0f}" for each in seconds), f"{row.memory / 1e6:.0f}"])
+def _load_cell(row: LibraryRow | None, quantity: Callable[[LibraryRow], float]) -> str:
+    return f"{quantity(row):.0f}" if row is not None and row.runs else "–"
