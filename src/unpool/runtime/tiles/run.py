@@ -48,7 +48,7 @@ def run(
     Convolutions, pools, unpools, transposed convolutions and operators that treat every element alike can be tiled
     exactly: a tile reads its receptive field. Results are equal bit for bit, except where a backend adds floats in
     another order for another size, and in the last bits of Exp, Tanh and others that onnxruntime rounds differently
-    at the end of an array; docs/tiling.md lists them.
+    at the end of an array. The page "Images and volumes larger than memory" lists them.
 
     Args:
         session: that runs the tiles.
