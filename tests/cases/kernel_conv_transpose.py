@@ -16,7 +16,7 @@ from unpool.geometry import Axis
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import dispatch as kernels
 from unpool.kernels.cpu.conv_transpose import named, phases_plan, winograd, winograd_accuracy, winograd_steps
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis, depth_axis, find_tiling, tiling_of
 from unpool.kernels.cpu.machine.plan import KernelPlan, KernelStep, Kind, Operand, PlanMemory
 from unpool.kernels.cpu.tuning import PHASES_SIZES, WINOGRAD, WINOGRAD_COSTS
@@ -159,7 +159,7 @@ def problem_of(x: np.ndarray, w: np.ndarray, axes: tuple[Axis, ...], group: int)
     """What x and w, channels first and of one type, ask for."""
     compute = np.dtype(np.float32) if x.itemsize == 2 else x.dtype
     return ConvTransposeProblem(
-        axes, x.shape[0], group, x.shape[1], w.shape[1], compute, is_plain=x.itemsize > 2, is_cached=False
+        axes, x.shape[0], group, x.shape[1], w.shape[1], compute, Storage(is_plain=x.itemsize > 2), is_cached=False
     )
 
 

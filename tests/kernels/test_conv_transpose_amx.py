@@ -31,7 +31,7 @@ class AmxCase(GrowthCase):
 
     def algorithms(self, work: Any) -> tuple[str, ...]:
         """Only AMX, so that a call that it cannot compute leaves y unwritten."""
-        return ("amx",) if work.is_amx else ("rows",)
+        return ("amx",) if work.storage.is_amx else ("rows",)
 
 
 def case_of(number: int) -> AmxCase:

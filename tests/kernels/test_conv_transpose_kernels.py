@@ -13,7 +13,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import dispatch, phases_pack, phases_plan
 from unpool.kernels.cpu.conv_transpose import phases as conv_transpose_phases
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 from unpool.kernels.cpu.weights import own_weights
 from unpool.operators import conv_transpose as operator
 from unpool.operators import resolve
@@ -124,6 +124,8 @@ EXTREMES = [
 def test_workspace_is_bounded(x, w, strides):
     """A thread needs no more than the documented memory, or the algorithm that needs none is used."""
     axes = operator.call(resolve.spec("ConvTranspose", {"strides": strides}), x, w, None).axes
-    work = ConvTransposeProblem(axes, x[0], 1, x[1], w[1], np.dtype(np.float32), is_plain=False, is_cached=False)
+    work = ConvTransposeProblem(
+        axes, x[0], 1, x[1], w[1], np.dtype(np.float32), Storage(is_plain=False), is_cached=False
+    )
     if conv_transpose.algorithms(work)[0].name == "phases":
         assert phases_plan.blocking(axes, x[1], w[1], 4).workspace <= 1 << 25

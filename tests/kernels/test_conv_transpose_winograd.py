@@ -10,7 +10,7 @@ from tests.cases.kernel_paths import PATHS
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import dispatch as router
 from unpool.kernels.cpu.conv_transpose import named, winograd
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, find_tiling, flatten_depth, tiling_of
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -75,7 +75,7 @@ def test_what_is_not_finite_reaches_its_own_outputs_only(value: float, axes: tup
 def test_slices_are_taken_where_they_lie_side_by_side() -> None:
     """A first axis of stride 1 makes channels of its taps; one that grows, and a fourth axis, do not."""
     axes, step = square(3, 8, stride=1), Axis(6, 6, Window(3, 1, 2), 2)
-    work = ConvTransposeProblem((step, *axes), 2, 2, 6, 4, FLOAT32, is_plain=True, is_cached=True)
+    work = ConvTransposeProblem((step, *axes), 2, 2, 6, 4, FLOAT32, Storage(is_plain=True), is_cached=True)
     flat = flatten_depth(work)
     assert flat == work._replace(axes=axes, batch=12, channels=18)
     assert depth_axis(work.axes) == (6, 6, 3, 2, 2)
@@ -115,7 +115,7 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
     axes = square(size, 300, stride=max(1, size // 2))
     plan = find_tiling(axes)
     assert plan is not None
-    work = ConvTransposeProblem(axes, 16, 1, channels, 999, FLOAT32, is_plain=True, is_cached=True)
+    work = ConvTransposeProblem(axes, 16, 1, channels, 999, FLOAT32, Storage(is_plain=True), is_cached=True)
     cut = winograd.choose_blocks(work, 1)
     phases = plan.phases
     elements = 16 * channels + 16 * phases * cut.chunk + phases * plan.outputs**2
@@ -126,7 +126,9 @@ def test_workspace_is_bounded(channels: int, size: int) -> None:
 @pytest.mark.parametrize("channels", [1, 64, 256, 1024])
 def test_a_panel_fits_into_a_large_second_cache(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
     """Where that cache has 2 MiB a block of many positions stays in it, unless three vectors alone do not."""
-    work = ConvTransposeProblem(square(3, 64, stride=1), 1, 1, channels, 64, FLOAT32, is_plain=True, is_cached=True)
+    work = ConvTransposeProblem(
+        square(3, 64, stride=1), 1, 1, channels, 64, FLOAT32, Storage(is_plain=True), is_cached=True
+    )
     panels = []
     for size in (1 << 20, 1 << 21):
         monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
@@ -141,7 +143,7 @@ def test_results_do_not_depend_on_caches(monkeypatch: pytest.MonkeyPatch) -> Non
     """Blocks differ, bits do not."""
     axes, results = square(3, 40, stride=1), [empty(square(3, 40, stride=1), 1, 16) for _ in range(2)]
     x, w, b = drawn(5, axes, 1, 32, 16)
-    work = ConvTransposeProblem(axes, 1, 1, 32, 16, FLOAT32, is_plain=True, is_cached=True)
+    work = ConvTransposeProblem(axes, 1, 1, 32, 16, FLOAT32, Storage(is_plain=True), is_cached=True)
     for size, y in zip((0, 1 << 21), results, strict=True):
         monkeypatch.setattr(winograd, "second_cache_bytes", lambda size=size: size)
         run = router.make_run(named("winograd"), work, x.dtype, is_cached=True)

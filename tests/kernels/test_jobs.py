@@ -17,7 +17,7 @@ from unpool.dtypes import storage_type
 from unpool.geometry import Axis, Window
 from unpool.kernels.cpu import conv_transpose, max_pool, max_unpool
 from unpool.kernels.cpu.conv_transpose import direct, dispatch, phases, phases_plan, winograd, winograd_accuracy
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import depth_axis, flatten_depth, tiling_of
 from unpool.kernels.cpu.fold_axes import readonly
 from unpool.kernels.cpu.machine import jobs, threads
@@ -83,7 +83,7 @@ def pool_of(case: Call) -> PoolProblem:
 
 def problem_of(case: Call) -> ConvTransposeProblem:
     sizes = case.shape[0], case.group, case.shape[1], case.channels // case.group
-    return ConvTransposeProblem(axes_of(case), *sizes, np.dtype(np.float32), is_plain=True, is_cached=True)
+    return ConvTransposeProblem(axes_of(case), *sizes, np.dtype(np.float32), Storage(is_plain=True), is_cached=True)
 
 
 class Jobs(NamedTuple):

@@ -102,12 +102,12 @@ def test_prepared_weights_are_a_copy(lock: bool) -> None:
 
 
 def test_16_bit_weights_are_widened_once() -> None:
-    """Where a way reads weights as they are, it is their float32 copy, made when they are packed."""
+    """An algorithm that reads weights as they are gets one float32 copy of them, made by the first call."""
     x, b = np.ones((1, 16, 1, 1), np.float16), np.zeros(8, np.float32)
     w, y = own_weights(np.ones((16, 8, 2, 2), np.float16)), np.empty((1, 8, 2, 2), np.float16)
     axis = Axis(2, 1, Window(2))
     grow = ConvTransposeDispatcher(problem_of(x, w, (axis, axis), 1), x.dtype)
-    grow.pack(w)
+    grow(x, w, b, y, 1)
     found = w.packings.find("as float32", lambda: None)
     assert found.dtype == np.float32
     grow(x, w, b, y, 1)

@@ -20,7 +20,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels import cpu
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.conv_transpose import dispatch, named, phases_pack
-from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 from unpool.kernels.cpu.machine.jit import Kernel
 from unpool.kernels.cpu.max_pool import doubling
 from unpool.kernels.cpu.max_unpool import per_plane
@@ -79,7 +79,7 @@ def deconvolve() -> None:
     y = unpool.conv_transpose(x[:, :, :1, :2].reshape(2, 32, 1, 1), w)
     assert y[1, 31, 3, 3] == 32
     axis = Axis(6, 3, Window(2, 2))
-    work = ConvTransposeProblem((axis, axis), 1, 1, 1, 1, np.dtype(np.float32), is_plain=True, is_cached=False)
+    work = ConvTransposeProblem((axis, axis), 1, 1, 1, 1, np.dtype(np.float32), Storage(is_plain=True), is_cached=False)
     y = np.empty((1, 1, 6, 6), np.float32)
     ones = np.ones((1, 1, 3, 3), np.float32)
     dispatch.make_run(named("rows"), work, work.dtype)(ones, ones[:, :, :2, :2].copy(), ones[0, 0, 0, :1], y, 1)

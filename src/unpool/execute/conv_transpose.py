@@ -25,7 +25,7 @@ class PreparedConvTranspose:
     def __init__(self, spec: ConvTransposeSpec, inputs: InputTypes, _: CallOptions | None = None) -> None:
         from unpool.kernels.cpu.activation import Epilogue
         from unpool.kernels.cpu.conv_transpose.dispatch import ConvTransposeDispatcher
-        from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+        from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 
         self.version = version = spec.version
         x, w, b = (*inputs, None)[:3]
@@ -41,9 +41,10 @@ class PreparedConvTranspose:
         name, params = (None, ()) if spec.activation is None else (spec.activation.name, spec.activation.params)
         is_plain = self._storage.dtype == self._storage.compute and not version.is_channels_last
         channels, maps = w_shape[:2]
+        storage = Storage(is_plain, version.is_channels_last)
         problem = ConvTransposeProblem(
-            call.axes, shape[0], spec.group, channels, maps, self._storage.compute, is_plain, is_cached=True,
-            is_channels_last=version.is_channels_last, is_exact=spec.is_exact, algorithm=spec.algorithm,
+            call.axes, shape[0], spec.group, channels, maps, self._storage.compute, storage, is_cached=True,
+            is_exact=spec.is_exact, algorithm=spec.algorithm,
         )  # fmt: skip
         self._dispatcher = ConvTransposeDispatcher(problem, dtype, Epilogue(version.is_channels_last, name, params))
 
@@ -97,11 +98,11 @@ def cost(spec: ConvTransposeSpec, x_shape: Shape, w_shape: Shape, dtype: np.dtyp
     if shipped is not None:
         return shipped
     from unpool.kernels.cpu import conv_transpose as kernel
-    from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
+    from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage
 
     problem = ConvTransposeProblem(
-        axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, is_plain, is_cached=True,
-        is_channels_last=is_last,
+        axes, x_shape[0], spec.group, w_shape[0], w_shape[1], storage.compute, Storage(is_plain, is_last),
+        is_cached=True,
     )  # fmt: skip
     return kernel.algorithms(problem)[0].cost(problem)
 

@@ -383,7 +383,7 @@ def load_upper(place, apart, skip, stop, zero):
 
 
 def _supports(problem: ConvTransposeProblem) -> bool:
-    is_possible = problem.is_amx and problem.is_cached and not problem.is_empty
+    is_possible = problem.storage.is_amx and problem.is_cached and not problem.is_empty
     return is_possible and phases_plan.is_listed(problem) and plan_of(problem) is not None
 
 
@@ -406,7 +406,7 @@ ALGORITHM = Algorithm(
     supports=_supports,
     is_faster=_is_faster,
     steps=_steps,
-    fits=lambda problem, epilogue: problem.is_amx and epilogue.is_simple,
+    fits=lambda problem, epilogue: problem.storage.is_amx and epilogue.is_simple,
     pack=_pack,
     cost=cost,
 )

@@ -401,7 +401,7 @@ def write_block(out, left, source, sums, activation, static):
 def supports(problem: ConvTransposeProblem) -> bool:
     """As `Algorithm.supports`."""
     channels, _, size = group_shape(problem)
-    return problem.is_plain and not is_empty(problem) and fits(problem.axes, channels, size)
+    return problem.storage.is_plain and not is_empty(problem) and fits(problem.axes, channels, size)
 
 
 @jit_inline
@@ -428,7 +428,7 @@ ALGORITHM = Algorithm(
     supports=supports,
     is_faster=is_faster,
     steps=_steps,
-    fits=lambda problem, epilogue: problem.is_plain and epilogue.is_simple,
+    fits=lambda problem, epilogue: problem.storage.is_plain and epilogue.is_simple,
     pack=_pack,
     packing_key=lambda _: (),
 )

@@ -19,8 +19,6 @@ from unpool.kernels.cpu.conv_transpose.algorithm import (
     Steps,
     convert_steps,
     is_narrow,
-    packing,
-    to_compute_type,
 )
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine.host import has_amx
@@ -45,7 +43,7 @@ class ConvTransposeDispatcher:
 
     def __init__(self, problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epilogue = PLAIN) -> None:
         is_amx = storage.name == "bfloat16" and epilogue.is_simple and not is_narrow(problem, epilogue) and has_amx()
-        problem = problem._replace(is_amx=is_amx)
+        problem = problem._replace(storage=problem.storage._replace(is_amx=is_amx))
         self._problem, self._storage, self._epilogue = problem, storage, epilogue
         self.is_empty = problem.batch * problem.maps * problem.group * problem.large == 0
         self._algorithms: dict[bool, tuple[Algorithm, ...]] = {}  # by `is_cached`, which follows from weights of calls
@@ -83,16 +81,6 @@ class ConvTransposeDispatcher:
     def supported_algorithms(self) -> tuple[Algorithm, ...]:
         """All algorithms for finite weights."""
         return conv_transpose.supported_algorithms(self._problem)
-
-    def pack(self, w: Any) -> None:
-        """Pack weights from `own_weights`, so that calls find them ready."""
-        algorithm = self.algorithms(is_cached=True)[0]
-        if self.is_empty:
-            return
-        if algorithm.pack is not None:
-            packing(algorithm, self._problem)(w, None)
-        else:
-            to_compute_type(w, self._problem.dtype)
 
     def steps(self, x: Operand, w: Operand, b: Operand, y: Operand, fallbacks: int = ALL_FALLBACKS) -> Steps:
         """The steps of a plan; `w` is a constant from `own_weights`, or an input, `b` of the type of x or of sums.
@@ -160,7 +148,7 @@ def _steps_of(algorithm: Algorithm, context: CallContext, x: Operand, b: Operand
         return algorithm.steps(context, x, b, y)
     batch, channels, maps = problem.batch, problem.channels, problem.maps * problem.group
     before, after, first, sums = NO_STEPS, NO_STEPS, x, y
-    if not problem.is_plain:
+    if not problem.storage.is_plain:
         first = memory.scratch((batch, channels, *(axis.small for axis in problem.axes)), problem.dtype)
         sums = memory.scratch((batch, maps, *(axis.large for axis in problem.axes)), problem.dtype)
         before, after = convert_steps(x, first, 1, x.size), convert_steps(sums, y, 1, y.size)

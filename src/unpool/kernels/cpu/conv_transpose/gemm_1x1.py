@@ -307,6 +307,6 @@ ALGORITHM = Algorithm(
     supports=lambda problem: is_possible(problem),  # found when it is called: benchmarks replace it
     is_faster=lambda *_: True,
     steps=_steps,
-    fits=lambda problem, epilogue: problem.is_plain and epilogue.is_simple and activates(problem),
+    fits=lambda problem, epilogue: problem.storage.is_plain and epilogue.is_simple and activates(problem),
     packs_in_steps=True,
 )

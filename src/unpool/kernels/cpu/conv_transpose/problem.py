@@ -12,6 +12,14 @@ from unpool.kernels.cpu.machine.threads import VECTOR_SPEEDUP
 from unpool.kernels.cpu.vector.registration import compile_as, jit_inline
 
 
+class Storage(NamedTuple):
+    """How x, w and y are stored."""
+
+    is_plain: bool  # whether x and y have the type of sums, with channels first
+    is_channels_last: bool = False  # whether channels are the last axis of x and y
+    is_amx: bool = False  # whether x, w and y are bfloat16, and AMX can multiply them
+
+
 class ConvTransposeProblem(NamedTuple):
     """All that the choice of an algorithm depends on."""
 
@@ -21,11 +29,9 @@ class ConvTransposeProblem(NamedTuple):
     channels: int  # of x
     maps: int  # channels of y, in one group
     dtype: np.dtype[Any]  # in which sums are formed; compiled, bytes of an element
-    is_plain: bool  # whether x and y have that type, with channels first
+    storage: Storage
     is_cached: bool  # whether packed weights are kept for later calls
-    is_channels_last: bool = False  # whether channels are the last axis of x and y
     is_exact: bool = False  # whether every product is formed as written, which Winograd's tiles do not
-    is_amx: bool = False  # whether x, w and y are bfloat16, and AMX can multiply them
     algorithm: str | None = None  # chosen by autotuning; used where it is supported
     cut: Any = None  # compiled, the blocking by phases
 

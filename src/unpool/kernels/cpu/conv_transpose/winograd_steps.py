@@ -229,7 +229,7 @@ def cost(problem: ConvTransposeProblem) -> float:
 @jit_inline
 def supports(problem: ConvTransposeProblem) -> bool:
     """As `Algorithm.supports`."""
-    if problem.is_channels_last or problem.is_exact or is_empty(problem) or not _can_flatten(problem.axes):
+    if problem.storage.is_channels_last or problem.is_exact or is_empty(problem) or not _can_flatten(problem.axes):
         return False
     return _flat_cost(problem, True) < math.inf
 

@@ -13,11 +13,7 @@ import numpy as np
 from unpool.kernels.cpu import conv_transpose
 from unpool.kernels.cpu.axes import axis_at, large_sizes, set_axis, small_sizes
 from unpool.kernels.cpu.conv_transpose import phases, phases_plan, winograd_steps
-from unpool.kernels.cpu.conv_transpose.problem import (
-    ConvTransposeProblem,
-    phase_count,
-    window_taps,
-)
+from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, Storage, phase_count, window_taps
 from unpool.kernels.cpu.machine.jit import jit
 from unpool.kernels.cpu.machine.plan import NOT_MET, Kind
 from unpool.kernels.cpu.planner import blob as plan
@@ -95,7 +91,7 @@ def cost_conv_transpose(request, out, first, stop):
     is_empty = is_empty_axes(axes) or request[BATCH] * channels * maps == 0
     cut = _cut_of(axes, channels // group, maps, size, request[CORES], is_empty)
     problem = ConvTransposeProblem(
-        axes, request[BATCH], group, channels, maps, size, True, True, False, False, False, None, cut
+        axes, request[BATCH], group, channels, maps, size, Storage(True, False, False), True, False, None, cut
     )
     chosen, count = conv_transpose.choose(problem)
     out[0] = math.inf
@@ -129,11 +125,11 @@ def _write(request: Any, lists: ConvTransposeLists, axes: Any, y_shape: Any, out
         plan.use(blob, Y)
     outputs = 0 if is_pack else 1
     if results > 0:
-        is_plain = stored == size and not is_last
+        storage = Storage(stored == size and not is_last, is_last, False)
         empty = is_empty_axes(axes) or batch * channels * maps == 0
         problem = ConvTransposeProblem(
-            axes, batch, group, channels, maps, size, is_plain, is_constant, is_last, request[asked.EXACT] != 0, False,
-            None, _cut_of(axes, channels // group, maps, size, request[words.CORES], empty),
+            axes, batch, group, channels, maps, size, storage, is_constant, request[asked.EXACT] != 0, None,
+            _cut_of(axes, channels // group, maps, size, request[words.CORES], empty),
         )  # fmt: skip
         call = Call(
             blob, request, problem, stored, element_of(kind), np.zeros(2, np.int64), request[asked.WEIGHTS],

@@ -46,11 +46,11 @@ def _fits(call: Call, number: int) -> bool:
     """As `Algorithm.fits`, without an activation."""
     problem = call.problem
     if number == conv_transpose.GEMM_1X1:
-        return bool(problem.is_plain and gemm_1x1.activates(problem))
+        return bool(problem.storage.is_plain and gemm_1x1.activates(problem))
     if number == conv_transpose.DIRECT:
-        return bool(problem.is_plain)
+        return bool(problem.storage.is_plain)
     if number == conv_transpose.PHASES:
-        return not (problem.is_channels_last and problem.maps < SUMS.narrow_store)
+        return not (problem.storage.is_channels_last and problem.maps < SUMS.narrow_store)
     return False
 
 
@@ -63,7 +63,7 @@ def add_algorithm(call: Call, number: int, bias: int, is_refused: bool) -> bool:
     problem, x, y, fits = call.problem, X, Y, _fits(call, number)
     sums, maps = sums_element(call), problem.maps * problem.group
     small, large = small_sizes(problem.axes, 0), large_sizes(problem.axes, 0)
-    if not fits and not problem.is_plain:
+    if not fits and not problem.storage.is_plain:
         x = new_scratch(call, plane_shape(call, problem.batch, False, problem.channels))
         y = new_scratch(call, plane_shape(call, problem.batch, True, maps))
     if is_refused:
@@ -72,10 +72,10 @@ def add_algorithm(call: Call, number: int, bias: int, is_refused: bool) -> bool:
         return False
     if x != X:
         sizes = (1, problem.batch * problem.channels * small, 1)
-        if problem.is_channels_last:
+        if problem.storage.is_channels_last:
             sizes = (problem.batch, small, problem.channels)
         add_convert(call, (X, x), (call.element, sums), sizes)
-    is_plain = not fits or call.problem.is_plain
+    is_plain = not fits or call.problem.storage.is_plain
     if number == conv_transpose.GEMM_1X1:
         add_gemm(call, x, bias, y)
     elif number == conv_transpose.DIRECT:
@@ -86,7 +86,7 @@ def add_algorithm(call: Call, number: int, bias: int, is_refused: bool) -> bool:
         _add_rows(call, x, find_weights(call), bias, y)
     if y != Y:
         sizes = (1, problem.batch * maps * large, 1)
-        if problem.is_channels_last:
+        if problem.storage.is_channels_last:
             sizes = (problem.batch, maps, large)
         add_convert(call, (y, Y), (sums, call.element), sizes)
     return True
@@ -178,7 +178,7 @@ def _add_phases(call: Call, x: int, b: int, y: int, is_plain: bool) -> None:
     small, large, last = small_sizes(axes, 0), large_sizes(axes, 0), axis_at(axes, len(axes) - 1)
     blocks, chunks, all_maps = -(-grid.length // block), -(-maps // base.chunk), maps * problem.group
     x_channel, x_lane, y_map, y_lane = small, 1, large, 1
-    if problem.is_channels_last and not is_plain:
+    if problem.storage.is_channels_last and not is_plain:
         x_channel, x_lane, y_map, y_lane = 1, problem.channels, 1, all_maps
     record = np.zeros(RECORD_WORDS, np.int64)
     at = plan.add_fields(
