@@ -174,6 +174,11 @@ class SessionPlan(tuple[NodePlacement, ...]):
         """True if unpool computes a node."""
         return any(row.runner == "unpool" for row in self)
 
+    @property
+    def has_long_nodes(self) -> bool:
+        """True if unpool computes a node that may take long: any but a float MaxPool without Indices."""
+        return any(row.runner == "unpool" and row.reason is not Reason.NOT_BLOCKED for row in self)
+
     def __str__(self) -> str:
         rows = [(row.node, row.operator_version, row.runner, row.text) for row in self]
         return table(("node", "operator", "runs on", "why"), rows)

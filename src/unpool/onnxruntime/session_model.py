@@ -387,9 +387,9 @@ class SessionModel:
         return options
 
     def _session_options(self, plan: SessionPlan | None, *, is_copied: bool) -> onnxruntime.SessionOptions:
-        """The caller's options, or a copy of them, with threads, and how they wait beside nodes that unpool computes.
+        """The caller's options, or a copy of them, with threads, and how they wait beside long nodes of unpool.
 
-        A plan of None is that of a model that unpool cannot read: it may compute nodes of it.
+        A plan of None is that of a model that unpool cannot read: it may compute long nodes of it.
         """
         if self._options is None:
             options = onnxruntime.SessionOptions()
@@ -397,7 +397,7 @@ class SessionModel:
             options = clone(self._options) if is_copied else self._options
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
-        for key, value in spin_entries(options).items() if plan is None or plan.has_own_nodes else ():
+        for key, value in spin_entries(options).items() if plan is None or plan.has_long_nodes else ():
             set_config_entry(options, key, value)
         return options
 
