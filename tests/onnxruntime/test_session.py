@@ -280,6 +280,9 @@ def test_threads_that_wait_sleep_soon():
         "{ z = Sigmoid (x) }",
         """<float[1] w = {0.25}> { z = PRelu (x, w) }""",  # becomes a LeakyRelu of onnxruntime
         "{ z = MaxPool <kernel_shape = [3], pads = [1, 1]> (x) }",  # which takes microseconds
+        """{ y = Cast <to = 11> (x)
+             p = MaxPool <kernel_shape = [3], pads = [1, 1]> (y)
+             z = Cast <to = 1> (p) }""",
     ],
 )
 def test_threads_that_wait_as_in_onnxruntime(body):

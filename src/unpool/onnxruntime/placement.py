@@ -176,8 +176,9 @@ class SessionPlan(tuple[NodePlacement, ...]):
 
     @property
     def has_long_nodes(self) -> bool:
-        """True if unpool computes a node that may take long: any but a float MaxPool without Indices."""
-        return any(row.runner == "unpool" and row.reason is not Reason.NOT_BLOCKED for row in self)
+        """True if unpool computes a node that may take long: any but a MaxPool without Indices."""
+        own = (row for row in self if row.runner == "unpool")
+        return any(row.operator != "MaxPool" or row.reason is Reason.INDICES for row in own)
 
     def __str__(self) -> str:
         rows = [(row.node, row.operator_version, row.runner, row.text) for row in self]
