@@ -26,8 +26,8 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases, phases_plan
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, packing
-from unpool.kernels.cpu.conv_transpose.phases import BlockResults, store_channels, store_plane
-from unpool.kernels.cpu.conv_transpose.phases_params import PhasesTables, blocks_of, class_tables, params_of
+from unpool.kernels.cpu.conv_transpose.phases import BlockResults, list_fills, most_fills, store_channels, store_plane
+from unpool.kernels.cpu.conv_transpose.phases_params import blocks_of, params_of, tables_of
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import has_amx
@@ -165,18 +165,15 @@ def launch(problem: ConvTransposeProblem, epilogue: Epilogue = PLAIN) -> Launche
     assert has_amx()
 
     def for_threads(_: int) -> Launch:
-        grid, channels, maps = plan.grid, problem.channels // problem.group, problem.maps
-        line, pitch = phases_plan.line_pitch(grid, plan.block, LANES)
-        blocks = blocks_of(problem, grid, plan.block, plan.chunk, pitch)._replace(depth=plan.depth)
+        grid = plan.grid
+        blocks = blocks_of(problem, grid, plan.block, plan.chunk, LANES)._replace(depth=plan.depth)
         params = params_of(problem, epilogue, grid, blocks)
-        edges, fills = phases_plan.line_fills(problem.axes, grid, plan.block, LANES)
-        kinds, offsets, slots = class_tables(grid, channels, line)
-        kinds["channels_together"] = [_steps_together(len(each.offsets)) for each in grid.classes]
-        targets, sizes = phases_plan.row_targets(problem.axes, grid), _chunk_sizes(plan, maps)
+        tables = tables_of(problem, grid, blocks.line, _chunk_sizes(plan, problem.maps))
+        tables.kinds["channels_together"] = [_steps_together(len(each.offsets)) for each in grid.classes]
         return Launch(
             _make_kernel(np.dtype(np.float32)), problem.batch * problem.group * blocks.blocks * blocks.chunks,
             problem.split_cost, record(params, activation=vec.activation_dtype(np.dtype(np.float32))),
-            PhasesTables(edges, fills, targets, kinds, offsets, slots, sizes), parts=1,
+            tables, parts=1,
         )  # fmt: skip
 
     return Launches(problem.split_cost, for_threads)
@@ -215,6 +212,7 @@ def _make_kernel(compute: np.dtype[Any]):
         run_sums = np.empty(results.size if has_runs else LANES, element)
         stage = np.empty(min(params.lanes.large, block * params.lanes.stride) + 8 * LANES, element)
         places = np.empty(slots.size + LANES, np.int64)
+        fills = np.empty((most_fills(params, tables, LANES), 4), np.int64)
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
@@ -223,7 +221,7 @@ def _make_kernel(compute: np.dtype[Any]):
             count, used = min(chunk, maps - first_map), min(block, params.blocks.length - at)
             panel_start = -(-vec.address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
-                vectors = tables.fills[tables.edges[part % blocks] : tables.edges[part % blocks + 1]]
+                vectors = fills[: list_fills(fills, at, params, tables, LANES)]
                 for pair in range(depth * (DEPTH // 2)):
                     source = batch * params.x.batch + (group * channels + 2 * pair) * params.x.channel
                     source = vec.address_of(x) + source * 2

@@ -21,7 +21,7 @@ from unpool.kernels.cpu import vector as vec
 from unpool.kernels.cpu.activation import PLAIN, Epilogue
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan, rows
 from unpool.kernels.cpu.conv_transpose.algorithm import Algorithm, CallContext, PackRequest, Steps, finite, is_narrow
-from unpool.kernels.cpu.conv_transpose.phases_params import PhasesTables, blocks_of, class_tables, params_of
+from unpool.kernels.cpu.conv_transpose.phases_params import PhasesParams, PhasesTables, blocks_of, params_of, tables_of
 from unpool.kernels.cpu.conv_transpose.problem import ConvTransposeProblem, group_shape, is_empty, window_taps
 from unpool.kernels.cpu.machine import types
 from unpool.kernels.cpu.machine.host import vector_bytes
@@ -42,17 +42,13 @@ def launch(problem: ConvTransposeProblem, storage: np.dtype[Any], epilogue: Epil
         channels, maps = problem.channels // problem.group, problem.maps
         cut, parts = phases_plan.blocking_for_threads(phases_plan.blocking_of(problem), problem, threads)
         plan, lanes = cut.plan, vector_bytes() // problem.dtype.itemsize
-        line, pitch = phases_plan.line_pitch(plan, cut.block, lanes)
-        blocks = blocks_of(problem, plan, cut.block, cut.chunk, pitch)._replace(tile=cut.tile)
+        blocks = blocks_of(problem, plan, cut.block, cut.chunk, lanes)._replace(tile=cut.tile)
         params = params_of(problem, epilogue, plan, blocks)
-        edges, fills = phases_plan.line_fills(problem.axes, plan, cut.block, lanes)
-        kinds, offsets, slots = class_tables(plan, channels, line)
-        targets, sizes = phases_plan.row_targets(problem.axes, plan), _chunk_sizes(cut, channels, maps)
         return Launch(
             _make_kernel(problem.dtype, BITS.get(storage.name, storage)),
             problem.batch * problem.group * blocks.blocks * blocks.chunks, problem.split_cost,
             record(params, activation=vec.activation_dtype(problem.dtype)),
-            PhasesTables(edges, fills, targets, kinds, offsets, slots, sizes), parts=parts,
+            tables_of(problem, plan, blocks.line, _chunk_sizes(cut, channels, maps)), parts=parts,
         )  # fmt: skip
 
     return Launches(problem.split_cost, for_threads)
@@ -105,6 +101,7 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
         results = np.empty((slots.size * chunk + rows) * block + lanes, element)
         stage = np.empty(min(params.lanes.large, block * params.lanes.stride) + 8 * lanes, element)
         places = np.empty(slots.size + lanes, np.int64)
+        fills = np.empty((most_fills(params, tables, lanes), 4), np.int64)
         filled = -1
         for job in range(first, stop):
             part, piece = job // chunks, job % chunks
@@ -113,7 +110,7 @@ def _make_kernel(compute: np.dtype[Any], storage: np.dtype[Any]):
             count, used = min(chunk, maps - first_map), min(block, params.blocks.length - at)
             panel_start = -(-vec.address_of(panel) // 64) * 64  # for every job: Numba frees what no later line names
             if part != filled:
-                vectors = tables.fills[tables.edges[part % blocks] : tables.edges[part % blocks + 1]]
+                vectors = fills[: list_fills(fills, at, params, tables, lanes)]
                 for channel in range(channels):
                     source = batch * params.x.batch + (group * channels + channel) * params.x.channel
                     source = vec.address_of(x) + source * stored_size
@@ -198,6 +195,39 @@ class BlockResults(NamedTuple):
     places: int  # address of the int64 distances of its phases from there
     at: int  # the first position
     used: int  # how many positions there are
+
+
+@jit_inline
+def most_fills(params: PhasesParams, tables: PhasesTables, lanes: int) -> int:
+    """The largest number of vectors that `list_fills` writes for a block."""
+    reach = params.blocks.block + params.blocks.margin
+    return tables.copies.size * (reach // lanes + 2 * (reach // params.lanes.padded + 2) + 1)
+
+
+@jit_inline
+def list_fills(fills: Any, at: int, params: PhasesParams, tables: PhasesTables, lanes: int) -> int:
+    """Write the vectors that lay out the lines of a block which begins at a position; their number.
+
+    A vector has its place in the block's lines, the element of x in its first lane, and the range of lanes that come
+    from x: the others are zero. It may write beyond its row, where the next one begins.
+    """
+    blocks, padded, small = params.blocks, params.lanes.padded, params.lanes.small
+    end, count = at + blocks.block + blocks.margin, 0
+    for number in range(tables.copies.size):
+        line, begin = number * blocks.line - at, tables.copies[number]
+        for row in range(at // padded, -(-end // padded)):
+            start = -1
+            if row < tables.starts.size:
+                start = tables.starts[row]
+            for first in range(max(row * padded, at), min((row + 1) * padded, end), lanes):
+                column = first - row * padded - begin
+                fills[count, 0], fills[count, 1] = line + first, start + column
+                fills[count, 2] = min(max(-column, 0), lanes)
+                fills[count, 3] = 0 if start < 0 else min(max(small - column, 0), lanes)
+                count += 1
+        fills[count, 0], fills[count, 1], fills[count, 2], fills[count, 3] = line + end, 0, 0, 0
+        count += 1
+    return count
 
 
 @overload_by_type()

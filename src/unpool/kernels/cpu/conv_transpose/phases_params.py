@@ -22,6 +22,8 @@ class PhaseBlocks(NamedTuple):
     block: int  # positions in a block
     chunk: int  # output channels in a chunk
     length: int  # positions that can be outputs
+    margin: int  # elements that the last output reads beyond its position
+    line: int  # between two lines of a channel
     pitch: int  # between the lines of two channels, or of two pairs of channels
     tile: int  # number of the shape of tiles in registers
     depth: int  # tiles of channels, with AMX
@@ -36,8 +38,9 @@ class ArrayStrides(NamedTuple):
 
 
 class LanePhases(NamedTuple):
-    """The lanes of the line and of y."""
+    """The lanes of x, of the line and of y."""
 
+    small: int  # lanes of x
     padded: int  # lanes of the line
     large: int  # lanes of y
     stride: int  # of the window
@@ -73,8 +76,8 @@ KIND = np.dtype([(name, np.int64) for name in PhaseKind._fields])
 class PhasesTables(NamedTuple):
     """Tables of a call."""
 
-    edges: Table  # per block of positions its first fill; and their number
-    fills: Table  # how lines are laid out, see `line_fills`
+    starts: Table  # where rows of the line start in x, see `row_starts`
+    copies: Table  # per line of a channel, the padding before its first element
     targets: Table  # where rows go in y, see `row_targets`
     kinds: npt.NDArray[np.void]  # a `PhaseKind` for every class
     offsets: Table  # of all taps of all classes, elements from a position of the line
@@ -83,11 +86,12 @@ class PhasesTables(NamedTuple):
 
 
 def blocks_of(
-    problem: ConvTransposeProblem, plan: phases_plan.PhaseGrid, block: int, chunk: int, pitch: int
+    problem: ConvTransposeProblem, plan: phases_plan.PhaseGrid, block: int, chunk: int, lanes: int
 ) -> PhaseBlocks:
     """Blocks of `block` positions, and chunks of `chunk` output channels, with `tile` and `depth` 0."""
     blocks, chunks = -(-plan.length // block), -(-problem.maps // chunk)
-    return PhaseBlocks(blocks, chunks, block, chunk, plan.length, pitch, 0, 0)
+    line, pitch = phases_plan.line_pitch(plan, block, lanes)
+    return PhaseBlocks(blocks, chunks, block, chunk, plan.length, plan.margin, line, pitch, 0, 0)
 
 
 def params_of(
@@ -99,7 +103,7 @@ def params_of(
         group=problem.group, channels=problem.channels // problem.group, maps=maps, blocks=blocks,
         x=ArrayStrides(*_steps_of(problem.channels, problem.small, epilogue)),
         y=ArrayStrides(*_steps_of(maps * problem.group, problem.large, epilogue)),
-        lanes=LanePhases(plan.padded[-1], last.large, last.window.stride, plan.phases[-1]),
+        lanes=LanePhases(last.small, plan.padded[-1], last.large, last.window.stride, plan.phases[-1]),
         activation=vec.ActivationParams(epilogue.is_active, *epilogue.bounds),
     )  # fmt: skip
 
@@ -108,6 +112,14 @@ def _steps_of(channels: int, plane: int, epilogue: Epilogue) -> tuple[int, int, 
     """Elements between neighbours along the batch, the channels and the lanes."""
     whole = channels * plane
     return (whole, 1, channels) if epilogue.is_channels_last else (whole, plane, 1)
+
+
+def tables_of(problem: ConvTransposeProblem, plan: phases_plan.PhaseGrid, line: int, sizes: Table) -> PhasesTables:
+    """The tables of a call; `sizes` are those of its chunks."""
+    starts, copies = phases_plan.row_starts(problem.axes, plan), np.array(plan.copies, np.int64)
+    kinds, offsets, slots = class_tables(plan, problem.channels // problem.group, line)
+    targets = phases_plan.row_targets(problem.axes, plan)
+    return PhasesTables(starts, copies, targets, kinds, offsets, slots, sizes)
 
 
 def class_tables(plan: phases_plan.PhaseGrid, channels: int, line: int):

@@ -145,42 +145,11 @@ def _classes(axes, shifts, lowest, pitches, lines) -> tuple[PhaseClass, ...]:
     )
 
 
-def line_fills(axes: tuple[Axis, ...], plan: PhaseGrid, block: int, lanes: int):
-    """The vectors that lay out the lines of every block; one may write beyond its row, where the next begins.
-
-    edges   per block its first vector; and their number
-    fills   per vector its place in the block's lines, the element of x in its first lane, and the range of lanes that
-            come from x: the others are zero
-    """
-    small, padded, line = axes[-1].small, plan.padded[-1], line_pitch(plan, block, lanes)[0]
+def row_starts(axes: tuple[Axis, ...], plan: PhaseGrid):
+    """The element of a plane of x at which each row of the line starts, -1 in the padding."""
     smalls = [axis.small for axis in axes]
     inner = [math.prod(smalls[number + 1 :]) for number in range(len(axes) - 1)]
-    starts = padded_rows(plan.padded[:-1], plan.begins, smalls[:-1], inner)
-    at = np.arange(0, plan.length, block)
-    end = at + block + plan.margin
-    size = -(-end // padded) - at // padded
-    part, row = np.repeat(np.arange(at.size), size), _ranges(size) + np.repeat(at // padded, size)
-    low, high = np.maximum(row * padded, at[part]), np.minimum((row + 1) * padded, end[part])
-    size = -(-(high - low) // lanes)
-    first = np.repeat(low, size) + _ranges(size) * lanes
-    part, row = np.repeat(part, size), np.repeat(row, size)
-    vectors = np.bincount(part, minlength=at.size) + 1
-    edges = np.concatenate([[0], np.cumsum(vectors * len(plan.copies))])
-    fills = np.zeros((edges[-1], 4), np.int64)
-    place = edges[part] + _ranges(vectors - 1)
-    start = np.where(row < starts.size, starts[np.minimum(row, starts.size - 1)], -1)
-    for number, begin in enumerate(plan.copies):
-        column = first - row * padded - begin
-        stop = np.where(start < 0, 0, np.clip(small - column, 0, lanes))
-        each = np.stack([number * line + first - at[part], start + column, np.clip(-column, 0, lanes), stop], axis=-1)
-        fills[place + number * vectors[part]] = each
-        fills[edges[:-1] + (number + 1) * vectors - 1, 0] = number * line + block + plan.margin
-    return edges, fills
-
-
-def _ranges(sizes):
-    """0, 1, 2, .. for each of the sizes, one after the other."""
-    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return padded_rows(plan.padded[:-1], plan.begins, smalls[:-1], inner)
 
 
 def row_targets(axes: tuple[Axis, ...], plan: PhaseGrid):

@@ -172,7 +172,6 @@ def _add_phases(call: Call, x: int, b: int, y: int, is_plain: bool) -> None:
     block, parts = phases_plan.block_for_threads(base, problem, threads)
     grid, lanes, maps = base.plan, vector_bytes() // problem.dtype, problem.maps
     line, pitch = phases_plan.line_pitch(grid, block, lanes)
-    edges, fills = phase_tables.line_fills(axes, grid, block, lanes)
     kinds, offsets, slots = phase_tables.class_tables(grid, channels, line)
     targets, sizes = phase_tables.row_targets(axes, grid), phase_tables.chunk_sizes(base, channels, maps)
     small, large, last = small_sizes(axes, 0), large_sizes(axes, 0), axis_at(axes, len(axes) - 1)
@@ -184,16 +183,16 @@ def _add_phases(call: Call, x: int, b: int, y: int, is_plain: bool) -> None:
     at = plan.add_fields(
         record, 0,
         (
-            problem.group, channels, maps, blocks, chunks, block, base.chunk, grid.length, pitch, base.tile, 0,
-            problem.channels * small, x_channel, x_lane, all_maps * large, y_map, y_lane, grid.padded[-1], last.large,
-            last.window.stride, grid.phases[-1],
+            problem.group, channels, maps, blocks, chunks, block, base.chunk, grid.length, grid.margin, line, pitch,
+            base.tile, 0, problem.channels * small, x_channel, x_lane, all_maps * large, y_map, y_lane, last.small,
+            grid.padded[-1], last.large, last.window.stride, grid.phases[-1],
         ),
     )  # fmt: skip
     at = add_bounds(call, record, at)
     add_arrays(call, x, packed, b, y)
     plan.add_record(blob, record, at, 8)
-    plan.add_array(blob, edges)
-    plan.add_array(blob, fills)
+    plan.add_array(blob, phase_tables.row_starts(axes, grid))
+    plan.add_array(blob, grid.copies)
     plan.add_array(blob, targets)
     plan.add_rows(blob, kinds)
     plan.add_array(blob, offsets)

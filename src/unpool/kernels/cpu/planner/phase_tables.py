@@ -247,40 +247,15 @@ def _blocking_of(problem: Any) -> Callable[..., Any]:
 
 
 @jit_inline
-def line_fills(axes: Any, plan: Any, block: int, lanes: int) -> Any:
-    """As `phases_plan.line_fills`."""
-    rank = len(axes)
-    small, padded = axis_at(axes, rank - 1).small, plan.padded[rank - 1]
-    line = phases_plan.line_pitch(plan, block, lanes)[0]
-    blocks, copies, rows = -(-plan.length // block), plan.copies.size, 1
-    for number in range(rank - 1):
+def row_starts(axes: Any, plan: Any) -> Any:
+    """As `phases_plan.row_starts`."""
+    rows = 1
+    for number in range(len(axes) - 1):
         rows *= plan.padded[number]
-    edges = np.zeros(blocks + 1, np.int64)
-    for part in range(blocks):
-        at, vectors = part * block, 1
-        end = at + block + plan.margin
-        for row in range(at // padded, -(-end // padded)):
-            vectors += -(-(min((row + 1) * padded, end) - max(row * padded, at)) // lanes)
-        edges[part + 1] = edges[part] + vectors * copies
-    fills = np.zeros((edges[blocks], 4), np.int64)
-    for part in range(blocks):
-        at, place = part * block, edges[part]
-        end = at + block + plan.margin
-        for number in range(copies):
-            begin = plan.copies[number]
-            for row in range(at // padded, -(-end // padded)):
-                start = -1
-                if row < rows:
-                    start = _row_start(axes, plan, row)
-                for first in range(max(row * padded, at), min((row + 1) * padded, end), lanes):
-                    column = first - row * padded - begin
-                    fills[place, 0], fills[place, 1] = number * line + first - at, start + column
-                    fills[place, 2] = min(max(-column, 0), lanes)
-                    fills[place, 3] = 0 if start < 0 else min(max(small - column, 0), lanes)
-                    place += 1
-            fills[place, 0] = number * line + block + plan.margin
-            place += 1
-    return edges, fills
+    starts = np.empty(rows, np.int64)
+    for row in range(rows):
+        starts[row] = _row_start(axes, plan, row)
+    return starts
 
 
 @jit_inline
