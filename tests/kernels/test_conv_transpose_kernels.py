@@ -115,7 +115,14 @@ def test_packed_weights_live_as_long_as_the_weights():
 def test_tables_are_small_beside_the_output(window):
     """No table has an entry for every position, so that the plan of a large volume stays small."""
     work = ConvTransposeProblem(
-        (Axis(64, 64, Window(window), window // 2),) * 3, 1, 1, 1, 16, np.dtype(np.float32), Storage(is_plain=True), is_cached=True
+        (Axis(64, 64, Window(window), window // 2),) * 3,
+        1,
+        1,
+        1,
+        16,
+        np.dtype(np.float32),
+        Storage(is_plain=True),
+        is_cached=True,
     )
     output_bytes = 16 * 64**3 * 4
     assert conv_transpose_phases.launch(work, work.dtype).for_threads(2).nbytes < output_bytes / 100
