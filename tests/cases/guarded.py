@@ -30,6 +30,7 @@ from unpool.geometry import Axis, Window
 from unpool.kernels.cpu.conv_transpose import phases_pack, phases_plan
 from unpool.kernels.cpu.conv_transpose.winograd_accuracy import accuracy_thresholds
 from unpool.kernels.cpu.conv_transpose.winograd_tiling import FLAT, DepthAxis
+from unpool.kernels.cpu.max_pool import doubling
 from unpool.kernels.cpu.max_unpool import windows
 
 Case = Callable[[], str | None]  # runs it; what is wrong, None if nothing is
@@ -77,7 +78,7 @@ def cases(count: int) -> list[tuple[str, Case]]:
             found.append((case.name, partial(module.difference, case, 1 + number // turn % 2)))
     for number in range(few):
         found += [(f"{algorithm} {number}", partial(computed, number, algorithm)) for algorithm in ALGORITHMS]
-        others = (judged, packed, unpooled, in_planes, empty)
+        others = (judged, packed, doubled, unpooled, in_planes, empty)
         found += [(f"{work.__name__} {number}", partial(work, number)) for work in others]
     return found
 
@@ -132,6 +133,22 @@ def packed(number: int) -> str | None:
     with eager_threads():
         phases_pack.fill(out, kernel_cases.given(w, 0), cut, group, 1 + number % 2)
     return None if out.tobytes() == right.tobytes() else f"packed {number}: {axes} {w.shape}"
+
+
+def doubled(number: int) -> str | None:
+    """What is wrong with windows that are pooled by doubling, as those without a finite element are."""
+    values = (
+        np.random.default_rng(number).integers(0, 9, (2, 1 + number % 3, 15, 40 + number)).astype(FLOATS[number % 3])
+    )
+    values[..., :16] = -np.inf
+    x, given = kernel_cases.given(values, 0), {"kernel_shape": [13, 13], "pads": [6, 6, 6, 6]}
+    right = unpool.max_pool(np.array(x), return_indices=True, **given)
+    with patch.object(doubling, "DOUBLING_POOL", doubling.DOUBLING_POOL._replace(visits=0)):
+        execute.clear_cache()
+        found = unpool.max_pool(x, return_indices=True, **given)
+    execute.clear_cache()
+    is_right = all(mine.tobytes() == other.tobytes() for mine, other in zip(found, right, strict=True))
+    return None if is_right else f"doubled {number}: {x.shape} {given}"
 
 
 def drawn(number: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -216,8 +233,9 @@ def run(count: int) -> tuple[int, list[str]]:
     return len(chosen), wrong
 
 
-ELSEWHERE = ("conv_transpose.amx.", "normalization.")
-"""Kernels that run beside protected pages in test_conv_transpose_amx.py and test_normalization.py."""
+ELSEWHERE = ("conv_transpose.amx.", "normalization.", "planner.", "snake.")
+"""Functions that run beside protected pages in test_conv_transpose_amx.py, test_normalization.py and test_snake.py, and
+the planner, whose plans test_native_plans.py compares."""
 
 
 def missed() -> list[str]:
