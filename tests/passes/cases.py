@@ -207,6 +207,7 @@ CASES = {
     "a Snake of infinite frequency": waves(more={"f": np.inf * WAVES["f"]}),
     "a Conv": Case("convert_conv", "{y} = Conv <pads = [1, 1, 1, 1]> ({x}, w)", "Neg ConvTranspose*", (1, C, 6, 7),
                    WEIGHTS, products),
+    "a Conv of one axis": conv("dilations = [2], pads = [1, 4]", (3, C, 4), (2, C, 9), "{x}, w, b"),
     "a Conv of three axes": conv("", (3, C, 3, 2, 1), (1, C, 5, 6, 7), "{x}, w, b"),
     "an unpooling as torch writes it": Case(
         "fuse_unpool",

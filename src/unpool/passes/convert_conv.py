@@ -7,12 +7,12 @@
 Both sum the same products. Over two axes, onnxruntime computes one product per tap, with an output channel in every
 lane of a vector. So three output channels, as in a picture, cost as much as sixteen. unpool's lanes are positions, and
 Winograd's algorithm needs fewer products. onnxruntime also reads the weights again for each row of the output; those of
-a large window are not in a near cache. Over three axes, it first copies x for every tap.
+a large window are not in a near cache. Over one axis and over three, it first copies x for every tap.
 
 A Conv is converted if that saves more than it costs: the call of a node, and the conversion of its input and output
 between layouts. Between Convs over two axes, onnxruntime keeps maps in blocks of a vector, and fuses an Add with the
-Conv before it. Convs with dilations over two axes are not converted, because unpool computes as many products for them,
-nor are Convs over one axis, which gain nothing.
+Conv before it. Convs with dilations over two axes are not converted, because unpool computes as many products for them.
+Over one axis, windows of one tap and those of one channel stay: onnxruntime copies nothing for them.
 
 Results differ by rounding: with n products per element by at most (2 * n + 8) * 2**-24 * (n * |x| * |W| + |bias|),
 where each is the largest magnitude. So a Conv before a MaxPool with Indices usually stays: the pool would choose other
@@ -42,13 +42,18 @@ from unpool.operators.resolve import spec as resolve_spec
 
 NODE_COST = 1_000_000  # multiply-adds in the time of a call, about 20 microseconds
 LEAST_GAIN = 0.1  # as a part of the cost in onnxruntime: costs are estimates
+LEAST_LINE_GAIN = 0.05  # the same over one axis
 ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one layout to another
+LINE_ELEMENT_COST = 5  # the same over one axis, where there is no other layout: of x laid out, and y stored
 COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
+LINE_COPY_COST = 8  # the same over one axis
+LINE_PRODUCT_COST = 1.06  # of onnxruntime's product of matrices over one axis
+LENGTH = 1024  # of a Conv over one axis whose length is unknown: the gain hardly depends on it
 RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
 VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
-PLANE, VOLUME = RANKS = (2, 3)  # spatial axes of Convs that may be converted
+LINE, PLANE, VOLUME = RANKS = (1, 2, 3)  # spatial axes of Convs that may be converted
 
 
 def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
@@ -64,8 +69,7 @@ def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> 
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is None or given is None:
             continue
-        x, y = (types.get(name) for name in (node.input[0], node.output[0]))
-        if not _pays(given, tensor, x, y, graph.opsets[""]):
+        if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
             continue
         names = names or unused_names(graph)
         weights = names.fresh(f"{node.input[1]}_converted")
@@ -108,19 +112,21 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _pays(
-    given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, y: onnx.TypeProto | None, opset: int
-) -> bool:
+def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
     """True if unpool saves more time than the node costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
-    group, dtype = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type)
-    x_shape, y_shape = shapes.known_sizes(x), shapes.known_sizes(y)
-    if not x_shape or not y_shape or dtype not in TYPES or len(window) not in RANKS:
+    group, dtype, rank = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type), len(w.dims) - 2
+    x_shape = _x_shape(w.dims, group, x)
+    if not x_shape or dtype not in TYPES or rank not in RANKS:
         return False
-    if len(window) == PLANE and max(given.get("dilations", (1,))) > 1:
+    if rank == PLANE and max(given.get("dilations", (1,))) > 1:
         return False
+    if rank == LINE and (window == [1] or channels == 1):
+        return False
+    y_shape = _y_shape(given, w.dims, x_shape)
     in_onnxruntime = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
-    node = NODE_COST + ELEMENT_COST * (math.prod(x_shape) + math.prod(y_shape)) + LEAST_GAIN * in_onnxruntime
+    element, least = (LINE_ELEMENT_COST, LEAST_LINE_GAIN) if rank == LINE else (ELEMENT_COST, LEAST_GAIN)
+    node = NODE_COST + element * (math.prod(x_shape) + math.prod(y_shape)) + least * in_onnxruntime
     if in_onnxruntime <= node:  # most Convs of a small network
         return False
     try:
@@ -131,11 +137,33 @@ def _pays(
         return False
 
 
-def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> int:
+def _x_shape(w_shape: Sequence[int], group: int, x: onnx.TypeProto | None) -> tuple[int, ...]:
+    """The shape of x, () if it is unknown; over one axis, a batch of 1 and LENGTH stand for unknown sizes."""
+    known = shapes.static_dims(x) or ()
+    assumed = (1, w_shape[1] * group, LENGTH) if len(known) == LINE + 2 else (None,) * len(known)
+    sizes = [size if size is not None else other for size, other in zip(known, assumed, strict=True)]
+    found = tuple(size for size in sizes if size is not None)
+    return found if len(found) == len(w_shape) else ()
+
+
+def _y_shape(given: Mapping[str, Any], w_shape: Sequence[int], x_shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of y, by the attributes of the ConvTranspose; no size is below 0."""
+    maps, _, *window = w_shape
+    dilations, pads, rank = given.get("dilations", [1] * len(window)), given["pads"], len(window)
+    sizes = (
+        size + (taps - 1) * dilation - pads[axis] - pads[axis + rank]
+        for axis, (size, taps, dilation) in enumerate(zip(x_shape[2:], window, dilations, strict=True))
+    )
+    return (x_shape[0], maps, *(max(0, size) for size in sizes))
+
+
+def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> float:
     """Cost of a Conv in onnxruntime, in multiply-adds at the processor's peak."""
     maps, channels, *window = w_shape
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms
+    if len(window) == LINE:
+        return products * (LINE_PRODUCT_COST * maps + LINE_COPY_COST * group)
     if len(window) == VOLUME:
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:
