@@ -269,10 +269,8 @@ def check_model(model: onnx.ModelProto) -> None:
             value.type.tensor_type.shape.SetInParent()  # the checker wants one, no runtime does
     try:
         onnx.checker.check_model(skeleton)
-        for tensor in model.graph.initializer:
-            is_inside = weights.is_large(tensor) and weights.folder_of(tensor) is None
-            if is_inside and not _is_plain(tensor) and _fits_message(tensor):
-                onnx.checker.check_tensor(tensor)
+        for tensor in filter(_is_checked_alone, model.graph.initializer):
+            onnx.checker.check_tensor(tensor)
     except Exception as error:
         lines = [line.strip()[:LONGEST] for line in str(error).splitlines() if line.strip()]
         reason = "; ".join(lines[:3]).rstrip(".") or type(error).__name__
@@ -280,15 +278,14 @@ def check_model(model: onnx.ModelProto) -> None:
         raise ModelError(f"model: invalid ONNX model, {reason}. {advice}") from error
 
 
-def _is_plain(tensor: onnx.TensorProto) -> bool:
-    """True if a tensor has all its numbers as bytes; the checker finds nothing in it, but copies it."""
-    if tensor.data_type not in _NUMBERS or any(len(getattr(tensor, name)) for name in _LISTS):
+def _is_checked_alone(tensor: onnx.TensorProto) -> bool:
+    """True for a large tensor inside the model that fits into a message, unless all its numbers are bytes."""
+    if not weights.is_large(tensor) or weights.folder_of(tensor) is not None:
         return False
-    return len(tensor.raw_data) == weights.byte_size(tensor)
-
-
-def _fits_message(tensor: onnx.TensorProto) -> bool:
-    """True if a tensor fits into a message; to count its bytes takes as long as to write it, so few are counted."""
+    has_lists = any(len(getattr(tensor, name)) for name in _LISTS)
+    if tensor.data_type in _NUMBERS and not has_lists and len(tensor.raw_data) == weights.byte_size(tensor):
+        return False  # the checker would copy it, and find nothing
+    # to count the bytes of a tensor takes as long as to write it, so few are counted
     return LARGEST_ELEMENT * math.prod(tensor.dims) < weights.LARGEST_MESSAGE or not weights.is_too_large(tensor)
 
 

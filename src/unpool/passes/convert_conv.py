@@ -42,13 +42,11 @@ from unpool.operators.resolve import spec as resolve_spec
 
 NODE_COST = 1_000_000  # multiply-adds in the time of a call, about 20 microseconds
 LEAST_GAIN = 0.1  # as a part of the cost in onnxruntime: costs are estimates
-LEAST_LINE_GAIN = 0.05  # the same over one axis
 ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one layout to another
-LINE_ELEMENT_COST = 5  # the same over one axis, where there is no other layout: of x laid out, and y stored
 COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
-LINE_COPY_COST = 8  # the same over one axis
-LINE_PRODUCT_COST = 1.06  # of onnxruntime's product of matrices over one axis
-LENGTH = 1024  # of a Conv over one axis whose length is unknown: the gain hardly depends on it
+PRODUCT_COST = 1.06  # multiply-adds in the time of one in onnxruntime's product of matrices over one axis
+LINE_GAIN, LINE_ELEMENT_COST, LINE_COPY_COST = 0.05, 5, 8  # as above, over one axis, which has no other layout
+LENGTH = 8192  # of a Conv over one axis whose length is unknown: the gain hardly depends on it, but for a call
 RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
 VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
@@ -69,7 +67,8 @@ def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> 
         given = None if tensor is None else _attributes(node, tensor.dims)
         if tensor is None or given is None:
             continue
-        if not _pays(given, tensor, types.get(node.input[0]), graph.opsets[""]):
+        x, y = (types.get(name) for name in (node.input[0], node.output[0]))
+        if not _pays(given, tensor, x, y, graph.opsets[""]):
             continue
         names = names or unused_names(graph)
         weights = names.fresh(f"{node.input[1]}_converted")
@@ -112,20 +111,19 @@ def _attributes(node: onnx.NodeProto, w_shape: Sequence[int]) -> dict[str, Any] 
     return given | {"pads": pads} if min(pads, default=0) >= 0 else None
 
 
-def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, opset: int) -> bool:
+def _pays(
+    given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | None, y: onnx.TypeProto | None, opset: int
+) -> bool:
     """True if unpool saves more time than the node costs; False if shapes are unknown or do not fit."""
     maps, channels, *window = w.dims
-    group, dtype, rank = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type), len(w.dims) - 2
-    x_shape = _x_shape(w.dims, group, x)
-    if not x_shape or dtype not in TYPES or rank not in RANKS:
+    group, dtype, rank = given.get("group", 1), helper.tensor_dtype_to_np_dtype(w.data_type), len(window)
+    x_shape, y_shape = _shape(x, channels * group), _shape(y, maps)
+    if not x_shape or not y_shape or dtype not in TYPES or rank not in RANKS:
         return False
-    if rank == PLANE and max(given.get("dilations", (1,))) > 1:
+    if (rank == PLANE and max(given.get("dilations", (1,))) > 1) or (rank == LINE and 1 in (channels, *window)):
         return False
-    if rank == LINE and (window == [1] or channels == 1):
-        return False
-    y_shape = _y_shape(given, w.dims, x_shape)
     in_onnxruntime = _cost_in_onnxruntime(w.dims, y_shape, group, dtype)
-    element, least = (LINE_ELEMENT_COST, LEAST_LINE_GAIN) if rank == LINE else (ELEMENT_COST, LEAST_GAIN)
+    element, least = (LINE_ELEMENT_COST, LINE_GAIN) if rank == LINE else (ELEMENT_COST, LEAST_GAIN)
     node = NODE_COST + element * (math.prod(x_shape) + math.prod(y_shape)) + least * in_onnxruntime
     if in_onnxruntime <= node:  # most Convs of a small network
         return False
@@ -137,24 +135,12 @@ def _pays(given: Mapping[str, Any], w: onnx.TensorProto, x: onnx.TypeProto | Non
         return False
 
 
-def _x_shape(w_shape: Sequence[int], group: int, x: onnx.TypeProto | None) -> tuple[int, ...]:
-    """The shape of x, () if it is unknown; over one axis, a batch of 1 and LENGTH stand for unknown sizes."""
-    known = shapes.static_dims(x) or ()
-    assumed = (1, w_shape[1] * group, LENGTH) if len(known) == LINE + 2 else (None,) * len(known)
-    sizes = [size if size is not None else other for size, other in zip(known, assumed, strict=True)]
-    found = tuple(size for size in sizes if size is not None)
-    return found if len(found) == len(w_shape) else ()
-
-
-def _y_shape(given: Mapping[str, Any], w_shape: Sequence[int], x_shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of y, by the attributes of the ConvTranspose; no size is below 0."""
-    maps, _, *window = w_shape
-    dilations, pads, rank = given.get("dilations", [1] * len(window)), given["pads"], len(window)
-    sizes = (
-        size + (taps - 1) * dilation - pads[axis] - pads[axis + rank]
-        for axis, (size, taps, dilation) in enumerate(zip(x_shape[2:], window, dilations, strict=True))
-    )
-    return (x_shape[0], maps, *(max(0, size) for size in sizes))
+def _shape(value: onnx.TypeProto | None, channels: int) -> tuple[int, ...]:
+    """A shape, () if it is unknown; over one axis, a batch of 1 and LENGTH stand for unknown sizes."""
+    known = shapes.static_dims(value) or ()
+    if len(known) != LINE + 2:
+        return shapes.known_sizes(value) or ()
+    return tuple(size if size is not None else other for size, other in zip(known, (1, channels, LENGTH), strict=True))
 
 
 def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> float:
@@ -163,7 +149,7 @@ def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: 
     rows, terms = y_shape[0] * math.prod(y_shape[2:-1]), channels * math.prod(window)
     products = rows * y_shape[-1] * terms
     if len(window) == LINE:
-        return products * (LINE_PRODUCT_COST * maps + LINE_COPY_COST * group)
+        return products * (PRODUCT_COST * maps + LINE_COPY_COST * group)
     if len(window) == VOLUME:
         return products * (maps + COPY_COST * group)
     if group > 1 or dtype != np.float32:

@@ -53,10 +53,8 @@ class Scatter:
 
 def _find_unpool_patterns(flow: DimFlow, names: FreshNames) -> Iterator[Rewrite]:
     """A rewrite for every ScatterND that is an unpooling."""
-    for node, end in _scatters(flow.graph):
-        scatter = _match_scatter(flow, node, end)
-        if scatter is not None:
-            yield _UnpoolWriter(flow, names, scatter).unpool()
+    found = (_match_scatter(flow, *each) for each in _scatters(flow.graph))
+    return (_UnpoolWriter(flow, names, each).unpool() for each in found if each is not None)
 
 
 def _scatters(graph: Graph) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:

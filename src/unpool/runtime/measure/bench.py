@@ -207,8 +207,7 @@ def _named(path: str) -> str | bytes:
         return path
     for node in model.graph.node:
         node.name = node_name(node)
-    content: bytes = model.SerializeToString()
-    return content
+    return bytes(model.SerializeToString())
 
 
 def _max_error(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:
