@@ -149,6 +149,14 @@ WRONG_SIZES = {
             then_branch = t () => (float[1, 2, h, w] m) {{ y = MaxPool <{POOL}, ceil_mode = 1> (p) m = Relu (y) }},
             else_branch = e () => (float[1, 2, h, w] n) {{ n = Identity (p) }}>
         z = PRelu (q, slope) }}""",
+    "casts of onnxruntime": f"""g (float[1, 2, 9, 9] x) => (float[1, 2, h, w] z) {{
+        c = Cast <to = 10> (x)
+        y = MaxPool <{POOL}, ceil_mode = 1> (c)
+        s = Cast <to = 10> (slope)
+        m = Mul (y, s)
+        r = Relu (m)
+        q = Mul (r, s)
+        z = Cast <to = 1> (q) }}""",
 }
 
 

@@ -75,7 +75,7 @@ def counted(counts: Counter[str]) -> tuple[passes.Pass, ...]:
 def eager() -> list[Any]:
     """Patches by which passes and placement take small models for large ones."""
     nothing = ((fuse_snake, "LEAST_SIZE"), (reduce_strength, "LEAST_SIZE"))
-    nothing += ((convert_conv, "NODE_COST"), (convert_conv, "ELEMENT_COST"))
+    nothing += tuple((convert_conv, name) for name in ("NODE_COST", "ELEMENT_COST", "LINE_ELEMENT_COST"))
     return [
         *(mock.patch.object(module, name, 0) for module, name in nothing),
         mock.patch.object(convert_conv, "cost", return_value=0),

@@ -348,7 +348,7 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
     `counts_in_output` are MaxUnpools, by output, whose indices count in the output, however the model is read.
     """
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    nodes, computed = list(with_subgraph_nodes(model.graph.node)), set[str]()
+    nodes, has_sizes = list(with_subgraph_nodes(model.graph.node)), False
     for row in plan:
         node = nodes[row.position]
         if row.runner != "unpool":
@@ -356,7 +356,7 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
         while node.input[-1] == "":  # onnxruntime refuses it among inputs of any number
             node.input.pop()
         if is_unpool_op(node) and not (node.op_type == "MaxUnpool" and len(node.input) > 2):
-            computed.update(writes(node))
+            has_sizes = True  # which the library infers
         if node.domain == DOMAIN:
             continue
         given = _stated_attributes(node, opsets, counts_in_output)
@@ -364,7 +364,8 @@ def place(model: onnx.ModelProto, plan: SessionPlan, counts_in_output: Container
         node.attribute.extend(starmap(onnx.helper.make_attribute, given.items()))
     if DOMAIN not in opsets:
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, VERSION))
-    _drop_sizes(model.graph, nodes, computed)
+    if has_sizes:
+        _drop_sizes(model.graph, nodes)
 
 
 def _stated_attributes(
@@ -384,15 +385,15 @@ def _stated_attributes(
     return stated
 
 
-def _drop_sizes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto], computed: Container[str]) -> None:
-    """Leave the sizes of these results to the library, and others of their sub-graphs to onnxruntime.
+def _drop_sizes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Leave sizes to the library and to onnxruntime; those of the inputs and outputs of the model stay.
 
-    Those that onnx's inference has written into a file may be wrong. Ranks stay: a Scan does not run without them.
+    Those that onnx's inference has written into a file may be wrong, also behind a node of unpool. Ranks stay: a Scan
+    does not run without them.
     """
-    inner = (subgraph for node in nodes for _, subgraph in subgraphs(node))
-    around = [each for each in inner if any(name in computed for node in each.node for name in node.output)]
-    found = (value for value in graph.value_info if value.name in computed)
-    for value in chain(found, *((*each.value_info, *each.output) for each in around)):
+    inner = [subgraph for node in nodes for _, subgraph in subgraphs(node)]
+    ends = chain.from_iterable(each.output for each in inner)
+    for value in chain(*(each.value_info for each in (graph, *inner)), ends):
         for axis in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
             axis.Clear()
 
