@@ -45,8 +45,8 @@ TURN_LIMIT = 1.0
 CHUNK = 2**24
 """Bytes of a file that are read at a time."""
 
-TOUCHED, LOADED = 2**28, 6
-"""Bytes that are touched before an engine loads a model, and how many more for each byte of its file."""
+TOUCHED, LOADED, MOST_TOUCHED = 2**28, 6, 2**32
+"""Bytes that are touched before an engine loads a model, how many more for each byte of its file, and the maximum."""
 
 
 @dataclass
@@ -128,7 +128,7 @@ def _round(file: ModelFile, results: dict[str, Results], threads: int, turns: in
         for engine in tuple(pools):
             results[engine].version = ask(engine, worker.version, engine) or ""
         for engine in tuple(pools):
-            touch_memory(TOUCHED + LOADED * file.model.stat().st_size)
+            touch_memory(min(MOST_TOUCHED, TOUCHED + LOADED * file.model.stat().st_size))
             loaded = ask(engine, engine_process.load, engine, file, threads)
             results[engine].loaded += [loaded] if loaded else []
         for number in range(turns):

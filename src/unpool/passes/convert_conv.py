@@ -12,7 +12,8 @@ a large window are not in a near cache. Over one axis and over three, it first c
 A Conv is converted if that saves more than it costs: the call of a node, and the conversion of its input and output
 between layouts. Between Convs over two axes, onnxruntime keeps maps in blocks of a vector, and fuses an Add with the
 Conv before it. Convs with dilations over two axes are not converted, because unpool computes as many products for them.
-Over one axis, windows of one tap and those of one channel stay: onnxruntime copies nothing for them.
+Over one axis, windows of one tap stay, for which onnxruntime copies nothing, and those of one channel, of which few
+products pay for an output that unpool stores.
 
 Results differ by rounding: with n products per element by at most (2 * n + 8) * 2**-24 * (n * |x| * |W| + |bias|),
 where each is the largest magnitude. So a Conv before a MaxPool with Indices usually stays: the pool would choose other
