@@ -191,3 +191,24 @@ def test_sizes_in_a_file_are_no_facts(place, caplog):
     (found,), (expected,) = (unpool.InferenceSession(each).run(None, feed) for each in (model, original))
     np.testing.assert_array_equal(found, expected)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("is_larger", [True, False])
+def test_branches_of_unlike_sizes_in_an_old_if(is_larger):
+    """Before opset 11, onnxruntime gives the If the sizes of one branch, if the other has none."""
+    model = models.model(
+        f"""g (float[n, 2, h, w] x, bool b) => (float[n, 2, p, q] z) {{
+            y, i = MaxPool <{POOL}> (x)
+            u = MaxUnpool <{POOL}> (y, i)
+            r = Neg (u)
+            t = Sum (u, r)
+            v = If (b) <
+                then_branch = t () => (float[n, 2, p, q] m) {{ m = Upsample <mode = "nearest"> (t, scales) }},
+                else_branch = e () => (float[n, 2, p, q] k) {{ k = Relu (t) }}>
+            z = Dropout (v) }}""",
+        opset=9,
+        scales=np.float32([1, 1, 1, 2]),
+    )
+    session = unpool.InferenceSession(model)
+    (found,) = session.run(None, {"x": models.random(1, 2, 6, 6), "b": np.array(is_larger)})
+    assert found.shape == (1, 2, 6, 12 if is_larger else 6)

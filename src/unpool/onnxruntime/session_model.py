@@ -21,6 +21,7 @@ from unpool.graph.bare import without_elements
 from unpool.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.graph.graph import Graph, lift_constants
 from unpool.graph.load import FOLDERS_ENTRY, SMALL, ModelSource, external_tensors, load, needs_libraries, stable_source
+from unpool.graph.nodes import with_subgraph_nodes
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph, infer
 from unpool.graph.torch_operators import export_advice
@@ -58,6 +59,7 @@ from unpool.passes.inline import check_functions, inline, shorten_domains
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
 ORT_IDENTIFIER = b"ORTM"  # behind the first four bytes of a file
 NEWEST_CONV_TRANSPOSE = 11  # the opset since which a ConvTranspose means the same
+SAFE_IF = 11  # the opset since which onnxruntime gives an If no sizes that only one of its branches has
 
 Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions, Callable[[], object]], None]
 """Creates a session of onnxruntime from a path or bytes, and calls a function when these are parsed, if it can."""
@@ -230,6 +232,9 @@ class SessionModel:
         )
         if values:
             options.add_external_initializers(list(values), list(values.values()))
+        nodes = with_subgraph_nodes(self._nodes) if (changed.opset or 0) < SAFE_IF else ()
+        if any(node.op_type == "If" for node in nodes):  # values of unlike sizes would share memory
+            options.enable_mem_reuse = False
         return _Candidate("after the passes", content, options, changed.plan, values=values, file=file)
 
     def _read(self) -> onnx.ModelProto | None:
