@@ -16,14 +16,17 @@ import warnings
 from collections import Counter
 
 import numpy as np
+import onnx
 import onnxruntime
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 import unpool.onnxruntime
-from tools.campaigns.onnxruntime_model_cases import case
+from tools.campaigns.onnxruntime_model_cases import case, every_node
 from tools.campaigns.processes import run_models, work
 from unpool.errors import UnpoolError
+from unpool.graph.graph import to_dense
 from unpool.onnx_reference import inline_functions, new_ops
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
@@ -113,8 +116,20 @@ def by_evaluator(model, settings):
     """The model in onnx's evaluator, our operators by the functions."""
     opset = next(each.version for each in model.opset_import if not each.domain)
     operators = [*new_ops(opset), *SUBSTITUTES]
-    evaluator = ReferenceEvaluator(inline_functions(model), new_ops=operators)
+    evaluator = ReferenceEvaluator(inline_functions(without_sparse_constants(model)), new_ops=operators)
     return lambda feed: evaluator.run(None, feed)
+
+
+def without_sparse_constants(model):
+    """The model with its sparse Constants written out: onnx's evaluator refuses them."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for node in every_node(changed):
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "sparse_value":
+                dense = numpy_helper.from_array(to_dense(attribute.sparse_tensor))
+                attribute.CopyFrom(helper.make_attribute("value", dense))
+    return changed
 
 
 def by_session(model, settings):
