@@ -138,6 +138,23 @@ def resize(given, to, after=REPEATED, shape=VOLUME, *, by="to", first=13):
     return Case("reduce_strength", nodes, after, shape, constants, first=first)
 
 
+def softmax(axis, after, shape, operator="Softmax", **given):
+    """A Softmax over an axis."""
+    says = {"says": f"replaces {operator} '{operator}->y'"} if "Transpose" in after else {}
+    nodes = f"{{y}} = {operator} <axis = {axis}> ({{x}})"
+    return Case("reduce_strength", nodes, f"Neg {after}", shape, **({"first": 13} | given), **says)
+
+
+def einsum(equation, after, shape=(2, C, 5, 3), weights=(6, C), *, inputs="{x}, w", constants=None, **given):
+    """An Einsum of x and weights."""
+    says = {"says": "replaces Einsum 'Einsum->y'"} if "MatMul" in after else {}
+    constants = {"w": models.random(*weights)} if constants is None else constants
+    nodes = f'{{y}} = Einsum <equation = "{equation}"> ({inputs})'
+    return Case(
+        "reduce_strength", nodes, f"Neg {after}", shape, constants, **({"bound": products, "first": 12} | given), **says
+    )
+
+
 SNAKE = "m = Mul (f, {x}) i = Sin (m) p = Pow (i, two) g = Mul (h, p) {y} = Add ({x}, g)"
 WAVES = {"f": models.random(1, C, 1), "h": models.random(C, 1, seed=1), "two": np.float32(2)}
 SLOWLY = {"says": "with Mul->m, Pow->p, Mul->g, Add->y folded in"}
@@ -189,6 +206,9 @@ CASES = {
     "a slope for each element": prelu(models.random(3, 4, 7), "Less Where Mul"),
     "Mish": Case("reduce_strength", "{y} = Mish ({x})", "Neg Min Exp Add Mul Add Div Mul", (2, 3, 4, 17),
                  bound=relative, first=18, says="replaces Mish 'Mish->y'"),
+    "Softmax of channels": softmax(1, "Reshape Transpose Softmax Transpose Reshape", (2, 3, 4, 5)),
+    "Softmax of the first axis": softmax(-3, "Reshape Transpose LogSoftmax Transpose Reshape", (5, 2, 3), "LogSoftmax"),
+    "Einsum of channels": einsum("nchw, kc -> nkhw", "Transpose Reshape MatMul Reshape Transpose"),
     **{
         f"Resize {given}": resize(given, (1, 2, 6, 8, 15))
         for given in (
@@ -267,6 +287,31 @@ FORMS = {
     "a Mish before Indices": Case(
         "reduce_strength", f"t = Mish ({{x}}) {{y}}, i = MaxPool <{POOL}> (t)", "Neg Mish MaxPool*", (1, 3, 8, 8),
         first=18, outputs="(y, i)"),
+    "Softmax over the last axis": softmax(3, "Softmax", (2, 3, 4, 5)),
+    "Softmax over the last axis that has a size": softmax(1, "Softmax", (2, 3, 1, 1)),
+    "Softmax of all axes from one on": softmax(1, "Softmax", (2, 3, 4), first=11, last=12),
+    "Softmax between two axes": softmax(1, "Transpose Softmax Transpose", (2, 3, 4)),
+    "a Softmax of open sizes": softmax(1, "Softmax", (2, 3, 4), dims="2, n, 4"),
+    "scores of attention": einsum("bhid,bhjd->bhij", "Transpose MatMul", (1, 2, 3, C), (1, 2, 7, C)),
+    "values of attention": einsum("bhij,bhjd->bhid", "MatMul", (1, 2, 3, C), (1, 2, C, 7)),
+    "a batch at the end": einsum("fts,bfs->bts", "Transpose Transpose MatMul Transpose", (C, 9, 60), (2, C, 60)),
+    "the second operand on the left": einsum("ncwl,vw->ncvl", "Transpose Reshape MatMul Reshape Transpose",
+                                             (2, 3, C, 7), (6, C)),
+    "a batch of one": einsum("nchw,kc->nkhw", "Reshape MatMul Reshape", (1, C, 5, 3)),
+    "a capital letter and two sums": einsum("abC,bCd->ad", "Reshape Reshape MatMul", (5, 2, 3), (2, 3, 4)),
+    "an order of letters": einsum("nchw,kc", "Einsum"),
+    "a single operand": einsum("nchw->nhwc", "Einsum", inputs="{x}", constants={}, bound=None),
+    "any axes": einsum("n...c,kc->n...k", "Einsum", (2, 5, 3, C)),
+    "a diagonal": einsum("iic,kc->ik", "Einsum", (3, 3, C)),
+    "a sum of one operand": einsum("nchw,kc->nkh", "Einsum", bound=close),
+    "products of elements": einsum("nc,nc->nc", "Einsum", (6, C)),
+    "a product without rows": einsum("nc,nc->n", "Einsum", (6, C)),
+    "an outer product": einsum("nc,k->nck", "Einsum", (6, C), (5,)),
+    "a repeated element": einsum("nchw,kc->nkhw", "Einsum", (2, C, 5, 3), (6, 1)),
+    "an Einsum without elements": einsum("nc,kc->nk", "Einsum", (0, C), bound=None),
+    "an Einsum before Indices": Case(
+        "reduce_strength", f't = Einsum <equation = "nchw,kc->nkhw"> ({{x}}, w) {{y}}, i = MaxPool <{POOL}> (t)',
+        "Neg Einsum MaxPool*", (1, C, 8, 8), {"w": models.random(6, C)}, first=12, outputs="(y, i)"),
     "twice": resize(FLOOR, (2, 3, 8, 10, 12), shape=(2, 3, 4, 5, 6)),
     "one axis": resize(FLOOR, (1, 2, 6, 4, 5)),
     "factors": resize(FLOOR, (1, 1, 2, 3, 1), by="scales"),

@@ -162,8 +162,8 @@ def folding(sketch: Sketch, x: Value) -> Value:
 
 
 def strength(sketch: Sketch, x: Value) -> Value:
-    """A PRelu of any slopes, a Mish, or a Resize of nearest elements."""
-    word = pick(sketch.rng, ("PRelu", "Mish", "Resize"), (3, 1, 2))
+    """A PRelu of any slopes, a Mish, a Softmax, an Einsum, or a Resize of nearest elements."""
+    word = pick(sketch.rng, ("PRelu", "Mish", "Softmax", "LogSoftmax", "Einsum", "Resize"), (3, 1, 1, 1, 2, 2))
     if word == "PRelu":
         slopes = pick(sketch.rng, ([0.5], [2.0], [-1.0], [0.0], [-0.0], [0.25, 1.0], [-1.0, 3.0]))
         array = np.resize(np.float32(slopes), x.channels if sketch.chance(0.7) else 1)
@@ -172,6 +172,15 @@ def strength(sketch: Sketch, x: Value) -> Value:
         return whole(sketch, y, x)
     if word == "Mish" and sketch.opset >= 18:
         return whole(sketch, sketch.one("Mish", [x.name]), x)
+    if word.endswith("Softmax") and sketch.opset >= 13:
+        return whole(sketch, sketch.one(word, [x.name], axis=int(sketch.rng.integers(-2, sketch.rank + 2))), x)
+    if word == "Einsum" and sketch.opset >= 12:
+        axes, maps = "dhw"[: sketch.rank], int(sketch.rng.integers(1, 4))
+        weights = sketch.constant(np.float32(sketch.rng.integers(-1, 2, (maps, x.channels))))
+        operands = [("nc" + axes, x.name), ("mc", weights)][:: 1 if sketch.chance(0.6) else -1]
+        terms, inputs = zip(*operands, strict=True)
+        y = sketch.one("Einsum", list(inputs), equation=f"{','.join(terms)}->nm{axes}")
+        return limited(sketch, Value(y, maps, x.size))
     if sketch.opset < 11:
         return base.resized(sketch, x)
     factors = ints(sketch.rng, 1, 3, sketch.rank)

@@ -197,7 +197,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "reduce_strength",
         _on_graph(_reduce_strength),
-        frozenset({"PRelu", "Mish", "Resize"}),
+        frozenset({"PRelu", "Mish", "Resize", "Softmax", "LogSoftmax", "Einsum"}),
         "before activations are fused: a PRelu of one slope is one",
     ),
     Pass(

@@ -5,21 +5,24 @@
 | PRelu of one slope | LeakyRelu | bits | 7.8, 0.4 for (1, 32, 192, 192) |
 | PRelu of slopes from 0 to 1 | Max(x, slope * x) | bits | 2.9, 0.3 for the same |
 | PRelu of other finite slopes | x * Where(x < 0, slope, 1) | bits | 2.9, 1.0 for the same |
+| (Log)Softmax not over the last axis | Transpose, Softmax, Transpose | bits | 126, 15 for (1, 64, 256, 256) |
+| Einsum of two tensors | Transpose, Reshape, MatMul, Reshape, Transpose | sums | 10.7, 3.4 for bildsk,biokl->bolsd |
 | Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
 | Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
 
 "bits": all bits of onnxruntime's result, also the sign of zero; a NaN stays a NaN. "values": they differ by at most
-2**-20 of the value, or by 2**-126 where the result or a factor is subnormal.
+2**-20 of the value, or by 2**-126 where the result or a factor is subnormal. "sums": sums of n products differ by at
+most 2 * n * 2**-24 times the sum of their magnitudes; one that overflows on the way may be infinite or NaN in either.
 
-onnxruntime broadcasts a PRelu in one thread; its Resize moves single elements; its Mish calls the exponential of a
-single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
+onnxruntime broadcasts a PRelu in one thread; its Resize, Softmax and Einsum move single elements; its Mish calls the
+exponential of a single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
 Only float32, and only where all shapes are known.
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -35,8 +38,9 @@ from unpool.graph.weights import array_of
 FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max
 FIRST_OPSET_OF_WHERE = 9
 FIRST_RESIZE_TO_SIZES = 13  # without a roi
+FIRST_SOFTMAX_OF_ONE_AXIS = 13  # before, of all axes from one on
 VOLUME = 5  # axes of a batch of volumes
-LEAST_SIZE = 10_000  # elements that are worth several nodes in place of one
+LEAST_SIZE = 10_000  # elements, or products of an Einsum, that are worth several nodes in place of one
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
 
 Sizes: TypeAlias = tuple[int, ...]
@@ -110,11 +114,12 @@ class _Writer:
         return output
 
     def move(self, name: str, sizes: Sizes, order: Sequence[int], shape: Sizes, end: onnx.NodeProto) -> str:
-        """Transpose and then reshape a value, where that changes it."""
-        moved = tuple(sizes[axis] for axis in order)
-        if tuple(order) != tuple(range(len(order))):
-            name = self.add("Transpose", [name], moved, end, perm=list(order))
-        if moved != shape:
+        """Transpose and then reshape a value, where that changes it; axes of size 1 need no Transpose."""
+        moving = [axis for axis in order if sizes[axis] > 1]
+        if moving != sorted(moving):
+            sizes = tuple(sizes[axis] for axis in order)
+            name = self.add("Transpose", [name], sizes, end, perm=list(order))
+        if sizes != shape:
             name = self.add("Reshape", [name, self.constant(np.array(shape, np.int64), f"{name}_shape")], shape, end)
         return name
 
@@ -165,6 +170,105 @@ def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
     return True
 
 
+def _replace_softmax(node: onnx.NodeProto, writer: _Writer) -> bool:
+    sizes, axis = writer.sizes(node.input[0]), attributes(node).get("axis", -1)
+    if sizes is None or writer.opset < FIRST_SOFTMAX_OF_ONE_AXIS or not -len(sizes) <= axis < len(sizes):
+        return False
+    axis %= len(sizes)
+    flat = (math.prod(sizes[:axis]), sizes[axis], math.prod(sizes[axis + 1 :]))
+    if math.prod(flat) < max(LEAST_SIZE, 1) or flat[2] == 1:
+        return False
+    swapped = (flat[0], flat[2], flat[1])
+    x = writer.move(node.input[0], sizes, range(len(sizes)), flat, node)
+    y = writer.add(node.op_type, [writer.move(x, flat, (0, 2, 1), swapped, node)], swapped, node, axis=-1)
+    writer.move(writer.move(y, swapped, (0, 2, 1), flat, node), flat, (0, 1, 2), sizes, node)
+    writer.finish(node)
+    return True
+
+
+class _Product(NamedTuple):
+    """An Einsum as products of two matrices: the number of the left operand, and the labels of axes by their role."""
+
+    left: int
+    batch: str
+    rows: str
+    summed: str
+    columns: str
+
+    def layouts(self) -> tuple[str, str, str]:
+        """The labels of the left matrices, of the right ones, and of the results, in the order of a MatMul."""
+        batch, rows, summed, columns = self[1:]
+        return batch + rows + summed, batch + summed + columns, batch + rows + columns
+
+
+def _products(labels: Sequence[str], out: str) -> list[_Product]:
+    """An Einsum of these operands with either one on the left; empty if it is no product of matrices."""
+    first, second = labels
+    batch = "".join(label for label in out if label in first and label in second)
+    summed = "".join(label for label in first if label in second and label not in out)
+    rows, columns = ("".join(label for label in out if label not in other) for other in (second, first))
+    roles = batch + rows + summed + columns
+    if not (rows and summed and columns) or len(set(first) | set(second)) != len(roles):
+        return []
+    return [_Product(0, batch, rows, summed, columns), _Product(1, batch, columns, summed, rows)]
+
+
+def _transpose_cost(labels: str, order: str, size_of: Mapping[str, int]) -> int:
+    """Elements to move, weighted by how slowly onnxruntime moves them."""
+    old, new = ([label for label in each if size_of[label] > 1] for each in (labels, order))
+    if old == new:
+        return 0
+    moves_one = any([each for each in old if each != label] == [each for each in new if each != label] for label in old)
+    weight = 1 if old[-1] == new[-1] else 2 if moves_one else 8
+    return weight * math.prod(size_of[label] for label in old)
+
+
+def _replace_einsum(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """Of the two operands, that one is on the left of the MatMul with which less is transposed."""
+    terms, arrow, out = attributes(node)["equation"].decode().replace(" ", "").partition("->")
+    labels, operands = terms.split(","), [writer.sizes(name) for name in node.input]
+    if not arrow or len(labels) != 2 or len(operands) != 2 or "." in terms or len(set(out)) < len(out):
+        return False
+    size_of: dict[str, int] = {}
+    for each, sizes in zip(labels, operands, strict=True):
+        if sizes is None or len(sizes) != len(each) or len(set(each)) < len(each):
+            return False
+        if any(size_of.setdefault(label, size) != size for label, size in zip(each, sizes, strict=True)):
+            return False  # one of 1 is repeated
+    found = _products(labels, out)
+    if not found or math.prod(size_of.values()) < max(LEAST_SIZE, 1):
+        return False
+
+    def cost(product: _Product) -> int:
+        given = labels[product.left], labels[1 - product.left], out
+        return sum(_transpose_cost(*pair, size_of) for pair in zip(given, product.layouts(), strict=True))
+
+    def sizes_of(*groups: str) -> Sizes:
+        return tuple(math.prod(size_of[label] for label in group) for group in groups)
+
+    def matrix(number: int, order: str, shape: Sizes) -> str:
+        return writer.move(
+            node.input[number], sizes_of(*labels[number]), list(map(labels[number].index, order)), shape, node
+        )
+
+    best = min(found, key=cost)
+    _, batch, rows, summed, columns = best
+    left, right, made = best.layouts()
+    factors = [
+        matrix(best.left, left, sizes_of(*batch, rows, summed)),
+        matrix(1 - best.left, right, sizes_of(*batch, summed, columns)),
+    ]
+    shape = sizes_of(*batch, rows, columns)
+    product = writer.add("MatMul", factors, shape, node)
+    if _transpose_cost(made, out, size_of):
+        product, shape = writer.move(product, shape, range(len(shape)), sizes_of(*made), node), sizes_of(*made)
+        writer.move(product, shape, list(map(made.index, out)), sizes_of(*out), node)
+    else:
+        writer.move(product, shape, range(len(shape)), sizes_of(*out), node)
+    writer.finish(node)
+    return True
+
+
 _NEAREST = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
@@ -208,6 +312,9 @@ _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
     "PRelu": _replace_prelu,
     "Mish": _replace_mish,
     "Resize": _replace_resize,
+    "Softmax": _replace_softmax,
+    "LogSoftmax": _replace_softmax,
+    "Einsum": _replace_einsum,
 }
-ROUNDED = ("Mish",)
+ROUNDED = ("Einsum", "Mish")
 """The operators whose replacement may round differently."""
