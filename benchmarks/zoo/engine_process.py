@@ -65,7 +65,7 @@ def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:
     _reset_peak()
     begin = time.perf_counter()
     try:
-        run = open_model(engine, file.model, threads)
+        run = open_model(engine, file.model, threads, inputs)
         end = time.perf_counter()
         outputs = run(inputs)
         first = time.perf_counter() - end
@@ -79,12 +79,12 @@ def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:
     return Loaded(end - begin, first, error)
 
 
-def open_model(engine: str, path: Path, threads: int) -> Run:
-    """A function that runs the model on inputs by name."""
+def open_model(engine: str, path: Path, threads: int, inputs: Feeds) -> Run:
+    """A function that runs the model on inputs by name, such as these, on which a session is tuned."""
     if engine in (UNPOOL, TUNED.name):
         import unpool
 
-        Current.session = session = unpool.InferenceSession(path, threads=threads, tune=engine == TUNED.name)
+        Current.session = session = unpool.InferenceSession(path, threads=threads, tune=engine == TUNED.name and inputs)
         return lambda feeds: session.run(None, feeds)
     module: Any = import_module(EVERY[engine].module)
     return module.runner(str(path), threads)  # type: ignore[no-any-return]

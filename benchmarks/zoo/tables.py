@@ -20,7 +20,7 @@ TEXT = (
     "were exported by `unpool.torch.export`, which writes MaxUnpool; `_dyn` means dynamic sizes. "
     "`MaxPool+Indices` also gives Indices. Results are PyTorch's within a thousandth of the largest value; where "
     "Indices or labels depend on rounding, one number in twenty may differ more. "
-    "Milliseconds, median and 95th percentile; *tuned* is a session with `tune=True`; *best* is the faster one of "
+    "Milliseconds, median and 95th percentile; *tuned* is a session that was tuned on the same inputs; *best* is the faster one of "
     "onnxruntime and OpenVINO. The networks that are slowest against it come first."
 )
 

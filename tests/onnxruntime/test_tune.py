@@ -1,6 +1,7 @@
 """With `tune` a session is the whole model in OpenVINO where that is faster, and remembers it."""
 
 import logging
+import pickle
 import sys
 from functools import partial
 
@@ -71,7 +72,7 @@ def test_a_later_session_finds_the_choice(clock, seconds):
 def test_sizes_may_come_from_the_options(clock, recwarn):
     """Without sizes there is a warning, and no trial."""
     model = models.segnet(size="h, w")
-    with pytest.warns(UserWarning, match="tune has no effect"):
+    with pytest.warns(UserWarning, match="tune has no effect.* Pass inputs as for `run`: tune={'image': ...}"):
         assert runners(InferenceSession(model, tune=True)) == {"unpool"}
     options = onnxruntime.SessionOptions()
     options.add_free_dimension_override_by_name("h", 12)
@@ -79,6 +80,34 @@ def test_sizes_may_come_from_the_options(clock, recwarn):
     session = InferenceSession(model, options, tune=True)
     assert runners(session) == {"openvino"}
     assert session.get_inputs()[0].shape == [1, 3, 12, 10]
+
+
+def test_inputs_to_tune_on_may_have_sizes_that_the_model_leaves_open(clock):
+    """Later runs may have other sizes, which need no memory of the caller."""
+    model = models.model(
+        """g (float[n, 3, h, w] x) => (float[n, 2, p, q] y, float[3] z) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, k)
+            y = Relu (c)
+            z = ReduceMean <axes = [0, 2, 3], keepdims = 0> (x) }""",
+        k=models.random(2, 3, 3, 3),
+    )
+    tuned, plain = InferenceSession(model, tune={"x": X}), InferenceSession(model)
+    assert runners(tuned) == {"openvino"}
+    assert [value.shape for value in tuned.get_inputs()] == [value.shape for value in plain.get_inputs()]
+    assert runners(InferenceSession(model, tune={"x": X[:, :, 1:]})) == {"openvino"}
+    assert len(clock[1]) == 2  # other sizes, another trial
+    for x in (X, models.random(2, 3, 7, 30), X[:, :, :1], X):
+        for found, expected in zip(tuned.run(None, {"x": x}), plain.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    (same, _), (expected, _) = pickle.loads(pickle.dumps(tuned)).run(None, {"x": X}), tuned.run(None, {"x": X})
+    np.testing.assert_array_equal(same, expected)
+
+
+@pytest.mark.parametrize("feed", [{"x": X}, {"image": X[0]}, {"image": X.astype(np.float64)}], ids=str)
+def test_inputs_that_do_not_fit_are_an_error(clock, feed):
+    """Whatever onnxruntime says of them."""
+    with pytest.raises(unpool.UnpoolError, match="tune: the model does not run on these inputs"):
+        InferenceSession(models.segnet(), tune=feed)
 
 
 @pytest.mark.parametrize("other", [{"exact": True}, {"tune": False}, "without openvino"], ids=str)
@@ -171,7 +200,7 @@ def test_bindings_write_into_the_callers_memory(clock):
 @pytest.mark.parametrize("tune", [-1, float("nan"), float("inf"), "yes", None])
 def test_other_values_are_refused(tune):
     """What is neither a bool nor a time is an error that names it."""
-    with pytest.raises(unpool.UnpoolError, match="tune: expected True, False or seconds"):
+    with pytest.raises(unpool.UnpoolError, match="tune: expected True, False, seconds"):
         InferenceSession(models.segnet(), tune=tune)
 
 

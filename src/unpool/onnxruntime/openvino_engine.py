@@ -33,14 +33,14 @@ _PROPERTIES = {
 
 
 class OpenVinoEngine:
-    """A model compiled for inputs of certain shapes; it runs on onnxruntime's memory, without copies.
+    """A compiled model; it runs on onnxruntime's memory, and copies only outputs whose sizes are not known before.
 
     A request of OpenVINO serves one run at a time. Runs at the same time get requests of their own, which are kept.
 
     Args:
         model: for the checks; its large weights may be in files.
         source: what OpenVINO reads, a path or bytes.
-        shapes: of the inputs, by their names, in the order of the node.
+        shapes: of the inputs, by their names, in the order of the node; a size of -1 differs from run to run.
 
     Raises:
         UnfitModelError: OpenVINO does not take the model, or may compute it otherwise than it is written.
@@ -65,7 +65,7 @@ class OpenVinoEngine:
             core.add_extension(extensions(compat=semantics.compat, index_space=semantics.index_space, threads=threads))
             read = core.read_model(source)
             read.reshape({name: list(shape) for name, shape in shapes.items()})
-            _require_static(read)
+            _require_computed(read)
             self._compiled = core.compile_model(read, DEVICE, properties)
             self._inputs = [self._compiled.input(name) for name in shapes]
             self._outputs = [self._compiled.output(name) for name in self.output_names]
@@ -73,21 +73,27 @@ class OpenVinoEngine:
             if isinstance(error, UnfitModelError) or is_from_signal_handler(error):
                 raise
             raise UnfitModelError(openvino_message(error)) from error
-        self._shapes = [tuple(port.shape) for port in self._outputs]
+        known = (port.partial_shape for port in self._outputs)
+        self._shapes = [tuple(shape.to_shape()) if shape.is_static else None for shape in known]
         self.output_dtypes = [np.dtype(port.element_type.to_dtype()) for port in self._outputs]
         self._idle = [self._compiled.create_infer_request()]
 
     def compute(self, inputs: Sequence[AnyArray], allocate: Allocate) -> None:
         """Run the model."""
-        outputs = [allocate(number, shape) for number, shape in enumerate(self._shapes)]
+        outputs = [None if shape is None else allocate(number, shape) for number, shape in enumerate(self._shapes)]
         try:
             request = self._idle.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
         try:
             for port, array in zip([*self._inputs, *self._outputs], [*inputs, *outputs], strict=True):
-                request.set_tensor(port, _tensor(array))
+                if array is not None:
+                    request.set_tensor(port, _tensor(array))
             request.infer()
+            for number, (port, shape) in enumerate(zip(self._outputs, self._shapes, strict=True)):
+                if shape is None:
+                    made = request.get_tensor(port).data
+                    allocate(number, made.shape)[...] = made
         except Exception as error:
             if is_from_signal_handler(error):
                 raise
@@ -109,10 +115,8 @@ def openvino_message(error: Exception) -> str:
     return (" ".join(telling[:2]) or (lines or [""])[0] or type(error).__name__)[:_MAX_MESSAGE].rstrip(". ")
 
 
-def _require_static(model: Any) -> None:
-    """Raise an UnfitModelError if sizes depend on values, or an output is an input, which OpenVINO does not write."""
-    if model.is_dynamic():
-        raise UnfitModelError("sizes depend on values")
+def _require_computed(model: Any) -> None:
+    """Raise an UnfitModelError if an output is an input, which OpenVINO does not write."""
     sources = (result.input_value(0).get_node() for result in model.get_results())
     if any(str(source.get_type_name()) == "Parameter" for source in sources):
         raise UnfitModelError("an output is an input as it is, which it would not write")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from onnx import parser
 from onnxruntime.capi import _pybind_state
@@ -60,6 +60,9 @@ _SILENT = {
 }
 """A session with these writes no files and no log lines, and starts no threads."""
 
+Tune: TypeAlias = bool | float | Mapping[str, Any]
+"""Whether to tune a session, for how many seconds, or on which inputs."""
+
 TUNING_SECONDS = 30.0  # of a trial, by default
 _SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
 _SPIN = "20"
@@ -105,13 +108,14 @@ def spin_entries(options: onnxruntime.SessionOptions) -> dict[str, str]:
     return {_SPINNING: "1", _SPIN_DURATION: _SPIN} if release >= _FIRST_WITH_DURATION else {_SPINNING: "0"}
 
 
-def tuning_seconds(tune: bool | float) -> float:
+def tuning_seconds(tune: Tune) -> float:
     """The maximum seconds of tuning, from the argument `tune`; 0 for no tuning."""
-    if isinstance(tune, bool):
+    if isinstance(tune, bool | Mapping):
         return TUNING_SECONDS if tune else 0.0
     if not isinstance(tune, (int, float)) or not 0 <= tune < math.inf:
         raise UnpoolError(
-            f"tune: expected True, False or seconds, 0 or more; got {tune!r}. Pass True for the usual time."
+            "tune: expected True, False, seconds (0 or more), or inputs as for `run`; "
+            f"got {tune!r}. Pass True for the usual time."
         )
     return float(tune)
 

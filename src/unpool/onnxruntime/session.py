@@ -11,7 +11,7 @@ from unpool.graph.load import ModelSource
 from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import PreparedGraph
 from unpool.onnxruntime.errors import FallbackWarning
-from unpool.onnxruntime.options import OptionsState, check_threads, from_state, state_of, tuning_seconds
+from unpool.onnxruntime.options import OptionsState, Tune, check_threads, from_state, state_of, tuning_seconds
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import NAMES
@@ -44,9 +44,9 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         index_space: the tensor that MaxUnpool's indices refer to, as in `unpool.max_unpool`.
         threads: `intra_op_num_threads`; None for the number in the options.
         tune: True, or a time limit in seconds, times the whole model in OpenVINO, if it is installed, and uses it if it
-            is faster. The choice is stored in the kernel cache for later sessions with `tune`. Inputs need fixed sizes,
-            in the model or by `SessionOptions.add_free_dimension_override_by_name`. Sessions with other providers or
-            with `exact` are not tuned. OpenVINO rounds differently.
+            is faster. Inputs as for `run`, such as `{"x": image}`, are what it is timed with; for inputs of fixed
+            sizes, random numbers will do. The choice is stored in the kernel cache for later sessions with `tune`.
+            Sessions with other providers or with `exact` are not tuned. OpenVINO rounds differently.
         disabled_optimizers: names of onnxruntime's optimizers, and of passes: see `unpool.onnxruntime.passes`.
         others: further keywords of onnxruntime. Unknown keywords have no effect; a warning names them.
 
@@ -83,7 +83,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         compat: str = "spec",
         index_space: str = "auto",
         threads: int | None = None,
-        tune: bool | float = False,
+        tune: Tune = False,
         disabled_optimizers: Iterable[str] | None = None,
         **others: Any,
     ) -> None:
@@ -116,7 +116,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             words = others | {"disabled_optimizers": optimizers()}
             super(InferenceSession, self).__init__(source, options, providers, provider_options, **words)
 
-        self._open(create, providers, tuning_seconds(tune))
+        self._open(create, providers, tune)
 
     def __repr__(self) -> str:
         """The model, its inputs and outputs, and its providers, on one line."""
@@ -162,15 +162,16 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
 
         self._open(create, providers)
 
-    def _open(self, create: Create, providers: Sequence[Any] | None, seconds: float = 0) -> None:
-        """Create the session of the first candidate that onnxruntime accepts, and tune it for so many seconds."""
+    def _open(self, create: Create, providers: Sequence[Any] | None, tune: Tune = False) -> None:
+        """Create the session of the first candidate that onnxruntime accepts, and tune it."""
+        seconds = tuning_seconds(tune)
         self._session_model.use_providers(providers)
         try:
             self._session_model.create(create)
             values = (*self.get_inputs(), *self.get_outputs())
             self._has_ml_dtypes = any(value.type in NUMPY_LACKS for value in values)
             if seconds:
-                self._session_model.tune(self, create, seconds)
+                self._session_model.tune(self, create, seconds, tune if isinstance(tune, Mapping) else None)
         finally:
             given = self._session_model.given
             self._model_path = os.fspath(given) if isinstance(given, str | os.PathLike) else None

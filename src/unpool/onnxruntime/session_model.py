@@ -144,8 +144,8 @@ class SessionModel:
         last = errors[-2] if is_unknown and len(errors) > 1 else errors[-1]
         raise loading_error(last, source_name(self.given), self._unread, export_advice(self._nodes, "")) from last
 
-    def tune(self, session: Any, create: Create, seconds: float) -> None:
-        """Create the session again, with the whole model in OpenVINO, if that is faster."""
+    def tune(self, session: Any, create: Create, seconds: float, feed: Mapping[str, Any] | None) -> None:
+        """Create the session again, with the whole model in OpenVINO, if that is faster on these or random inputs."""
         options, model = self._options, self._read()
         has_additions = options is not None and model is not None and _has_additions(options, model)
         if model is None or has_additions or self._engines or self.semantics.exact or not _is_tunable(session):
@@ -156,7 +156,7 @@ class SessionModel:
         from unpool.onnxruntime.tuning import TuningTrial, fastest_model  # loads statistics, and random numbers
 
         key = repr((self.fingerprint(), sorted(self._disabled)))
-        tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key), seconds)
+        tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key, feed), seconds)
         if tuned is not None:
             options = self._registered(None, tuned.plan, is_copied=True, domains="unpool")
             _Candidate("tuned", tuned.content, options).create(create)

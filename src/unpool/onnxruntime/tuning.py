@@ -1,4 +1,4 @@
-"""Tuning of a session: its model as it is, and the whole model in OpenVINO, timed in turns on random inputs.
+"""Tuning of a session: its model as it is, and the whole model in OpenVINO, timed in turns on the same inputs.
 
 OpenVINO's model becomes the engine of one node, the only one of the model that onnxruntime gets then. It replaces the
 session's own only if it is faster by a margin, twice where that is small, and if its results are the same but for
@@ -12,11 +12,13 @@ from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 from onnx import helper
 
 from unpool.errors import UnpoolError, warn_caller
 from unpool.execute import autotune, available_cores
+from unpool.graph.errors import is_from_signal_handler, short_message
 from unpool.graph.random_inputs import random_feed
 from unpool.graph.semantics import Semantics
 from unpool.graph.weights import copy_fields
@@ -31,6 +33,7 @@ from unpool.openvino.package import is_installed, package
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 OWN, OPENVINO = "onnxruntime", "openvino"
+OPEN = -1  # for OpenVINO, a size that differs from run to run
 MARGIN = 0.03  # share of the time by which OpenVINO must be faster
 CERTAIN = 0.15  # share of the time by which it is faster if it is certain at once
 SETTLE = 0.02  # seconds until the threads of the other candidate sleep
@@ -56,6 +59,7 @@ class TuningTrial(NamedTuple):
     semantics: Semantics
     threads: int | None
     key: str  # of the model and the session's arguments
+    feed: Mapping[str, Any] | None  # inputs to time it with; None for random ones
 
 
 def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:
@@ -64,15 +68,15 @@ def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:
     if not is_installed():
         _log.info("tuning: OpenVINO is not installed, so there is nothing to compare.")
         return None
-    try:
-        feed = random_feed(trial.session.get_inputs(), {})
-    except UnpoolError as error:
-        warn_caller(f"InferenceSession: tune has no effect, as sizes or values are not known: {error}")
+    feed = _feed(trial)
+    if feed is None:
         return None
-    shapes = {name: array.shape for name, array in feed.items()}
+    fed = {name: np.shape(array) for name, array in feed.items()}
+    inputs = trial.session.get_inputs()
+    shapes = {info.name: tuple(size if isinstance(size, int) else OPEN for size in info.shape) for info in inputs}
     threads = trial.threads or available_cores()
     versions = onnx.__version__, onnxruntime.__version__, package().__version__
-    key = repr((trial.key, sorted(shapes.items()), trial.semantics, threads, *versions))
+    key = repr((trial.key, sorted(fed.items()), shapes, trial.semantics, threads, *versions))
     stored = measurements.find_result(key)
     if stored == OWN:
         return None
@@ -97,6 +101,31 @@ def fastest_model(trial: TuningTrial, seconds: float) -> TunedModel | None:
     _log.info("tuning: the model goes by %s.", best)
     measurements.store_result(key, best)
     return tuned if best == OPENVINO else None
+
+
+def _feed(trial: TuningTrial) -> Mapping[str, Any] | None:
+    """The inputs to time the model with; None, and a warning, if they are not given and cannot be made up.
+
+    Raises:
+        UnpoolError: the model does not run on the given ones.
+    """
+    if trial.feed is not None:
+        try:
+            trial.session.run(None, trial.feed)
+        except Exception as error:
+            if is_from_signal_handler(error):
+                raise
+            raise UnpoolError(
+                f"tune: the model does not run on these inputs: {short_message(error)}. Pass inputs as for `run`."
+            ) from error
+        return trial.feed
+    try:
+        return random_feed(trial.session.get_inputs(), {})
+    except UnpoolError as error:
+        fact, name = str(error).partition(". ")[0], trial.session.get_inputs()[0].name
+        advice = f"Pass inputs as for `run`: tune={{{name!r}: ...}}."
+        warn_caller(f"InferenceSession: tune has no effect, as sizes or values are not known: {fact}. {advice}")
+        return None
 
 
 def _load(trial: TuningTrial, shapes: Mapping[str, tuple[int, ...]], threads: int) -> TunedModel | None:

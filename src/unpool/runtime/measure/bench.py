@@ -128,12 +128,10 @@ def _time_unpool(
     path: str, feed: Feed, effort: Effort, options: Mapping[str, Any]
 ) -> tuple[list[_Sample], Timing, list[Any], str]:
     source = _named(path)
-    sizes = _sizes(open_session(source, **{**options, "tune": False}), feed) if options.get("tune") else {}
+    given = {**options, "tune": bool(options.get("tune")) and feed}
 
     def open_here(settings: onnxruntime.SessionOptions) -> Any:
-        for name, size in sizes.items():
-            settings.add_free_dimension_override_by_name(name, size)
-        return open_session(source, settings, **options)
+        return open_session(source, settings, **given)
 
     session = open_here(quiet_options())
     kind = "" if path.endswith(ORT_SUFFIX) else _narrowest_float(session)
@@ -149,12 +147,6 @@ def _narrowest_float(session: Any) -> str:
     graph, _, semantics = session.prepared_graph()
     narrowest = narrowest_floats(graph, infer(graph, semantics))
     return narrowest_float(narrowest.get(name, "") for name in graph.output_names)
-
-
-def _sizes(session: Any, feed: Feed) -> dict[str, int]:
-    """The sizes of this run by the names of dynamic dimensions: a session with `tune` needs them when it loads."""
-    shapes = ((value.shape or (), feed[value.name].shape) for value in session.get_inputs() if value.name in feed)
-    return {name: size for shape in shapes for name, size in zip(*shape, strict=False) if isinstance(name, str)}
 
 
 def _time_onnxruntime(
