@@ -20,8 +20,8 @@ TEXT = (
     "were exported by `unpool.torch.export`, which writes MaxUnpool; `_dyn` means dynamic sizes. "
     "`MaxPool+Indices` also gives Indices. Results are PyTorch's within a thousandth of the largest value; where "
     "Indices or labels depend on rounding, one number in twenty may differ more. "
-    "Milliseconds, median and 95th percentile; *tuned* is a session that was tuned on the same inputs; *best* is the faster one of "
-    "onnxruntime and OpenVINO. The networks that are slowest against it come first."
+    "Milliseconds, median and 95th percentile; *tuned* is a session that was tuned on the same inputs; *best* is the "
+    "faster one of onnxruntime and OpenVINO. The networks that are slowest against it come first."
 )
 
 RESOURCES = (

@@ -92,6 +92,11 @@ def relative(*_):
     return lambda y: 2.0**-20 * np.abs(y.astype(np.float64)) + 2.0**-126
 
 
+def exponential(*_):
+    """What Elu keeps."""
+    return 2.0**-22
+
+
 def close(x, _):
     """For nodes around those of a pass, of ordinary numbers."""
     return 1e-5 * max(1.0, finite(x))
@@ -143,6 +148,18 @@ def softmax(axis, after, shape, operator="Softmax", **given):
     says = {"says": f"replaces {operator} '{operator}->y'"} if "Transpose" in after else {}
     nodes = f"{{y}} = {operator} <axis = {axis}> ({{x}})"
     return Case("reduce_strength", nodes, f"Neg {after}", shape, **({"first": 13} | given), **says)
+
+
+def gather(indices, after, shape=(2, 3, 40), *, axis=-1, **given):
+    """A Gather of a table of indices."""
+    says = {"says": "replaces Gather 'Gather->y'"} if "Slice" in after else {}
+    nodes = f"{{y}} = Gather <axis = {axis}> ({{x}}, i)"
+    return Case("reduce_strength", nodes, f"Neg {after}", shape, {"i": indices}, **({"first": 13} | given), **says)
+
+
+def windows(count, size, stride=1, dilation=1, first=0):
+    """The indices of windows."""
+    return first + stride * np.arange(count)[:, None] + dilation * np.arange(size)
 
 
 def einsum(equation, after, shape=(2, C, 5, 3), weights=(6, C), *, inputs="{x}, w", constants=None, **given):
@@ -208,7 +225,10 @@ CASES = {
                  bound=relative, first=18, says="replaces Mish 'Mish->y'"),
     "Softmax of channels": softmax(1, "Reshape Transpose Softmax Transpose Reshape", (2, 3, 4, 5)),
     "Softmax of the first axis": softmax(-3, "Reshape Transpose LogSoftmax Transpose Reshape", (5, 2, 3), "LogSoftmax"),
+    "Gather of windows": gather(windows(38, 3), f"{'Slice Unsqueeze ' * 3}Concat"),
     "Einsum of channels": einsum("nchw, kc -> nkhw", "Transpose Reshape MatMul Reshape Transpose"),
+    "Elu": Case("reduce_strength", "{y} = Elu ({x})", "Neg Min Exp Sub Max", (2, 3, 4, 17), bound=exponential, first=8,
+                says="replaces Elu 'Elu->y'"),
     **{
         f"Resize {given}": resize(given, (1, 2, 6, 8, 15))
         for given in (
@@ -284,6 +304,9 @@ FORMS = {
     "Min broadcasts from opset 8": prelu(channels(1e-37, 0.25, 1), "PRelu", first=7, last=7),
     "Where comes with opset 9": prelu(channels(-2, 0, 1e30), "PRelu", first=8, last=8),
     "no PRelu is replaced before opset 8": prelu([0.25], "PRelu", first=7, last=7),
+    "another alpha": Case("reduce_strength", "{y} = Elu <alpha = 0.5> ({x})", "Neg Elu", (2, 3, 4, 17)),
+    "an Elu before opset 8": Case("reduce_strength", "{y} = Elu ({x})", "Neg Elu", (2, 3, 4, 17), first=7, last=7),
+    "an Elu of open sizes": Case("reduce_strength", "{y} = Elu ({x})", "Neg Elu", (2, 3, 4, 17), dims="2, n, 4, 17"),
     "a Mish before Indices": Case(
         "reduce_strength", f"t = Mish ({{x}}) {{y}}, i = MaxPool <{POOL}> (t)", "Neg Mish MaxPool*", (1, 3, 8, 8),
         first=18, outputs="(y, i)"),
@@ -292,6 +315,17 @@ FORMS = {
     "Softmax of all axes from one on": softmax(1, "Softmax", (2, 3, 4), first=11, last=12),
     "Softmax between two axes": softmax(1, "Transpose Softmax Transpose", (2, 3, 4)),
     "a Softmax of open sizes": softmax(1, "Softmax", (2, 3, 4), dims="2, n, 4"),
+    "a Gather of two windows": gather(windows(2, 30, 5, 1, 4), f"{'Slice Unsqueeze ' * 2}Concat", axis=2),
+    "a Gather of windows with holes": gather(windows(13, 3, 2, 4, 1), f"{'Slice Unsqueeze ' * 3}Concat"),
+    "a Gather of windows of one element": gather(windows(20, 1, 2), "Slice Unsqueeze"),
+    "a Gather of one window": gather(windows(1, 20, 1, 2), "Slice Unsqueeze"),
+    "a Gather of windows from another axis": gather(windows(2, 2), "Gather", axis=1),
+    "a Gather of one row of indices": gather(np.arange(30), "Gather"),
+    "a Gather of other indices": gather(windows(38, 3)[:, ::-1], "Gather"),
+    "a Gather of indices that jump": gather(np.array([[0, 1, 2], [1, 2, 4]]), "Gather"),
+    "a Gather from the end": gather(windows(3, 3) - 40, "Gather"),
+    "a Gather of many windows": gather(windows(33, 33), "Gather", (1, 1, 70)),
+    "a Gather of windows before opset 13": gather(windows(38, 3), "Gather", first=11, last=12),
     "scores of attention": einsum("bhid,bhjd->bhij", "Transpose MatMul", (1, 2, 3, C), (1, 2, 7, C)),
     "values of attention": einsum("bhij,bhjd->bhid", "MatMul", (1, 2, 3, C), (1, 2, C, 7)),
     "a batch at the end": einsum("fts,bfs->bts", "Transpose Transpose MatMul Transpose", (C, 9, 60), (2, C, 60)),

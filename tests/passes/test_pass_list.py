@@ -72,8 +72,11 @@ SIZES = {
     "channel by channel of one axis": (conv("pads = [3, 3], group = 64", (64, 1, 7), (1, 64, 9000)), False),
     "a small Snake": (waves(), False),
     "a small Mish": (CASES["Mish"], False),
+    "a small Elu": (CASES["Elu"], False),
     "a small Softmax": (CASES["Softmax of channels"], False),
     "a Softmax of the channels of an image": (replace(CASES["Softmax of channels"], shape=(1, 21, 32, 40)), True),
+    "a small Gather": (CASES["Gather of windows"], False),
+    "a Gather of windows of channels": (replace(CASES["Gather of windows"], shape=(1, 100, 40)), True),
     "a small Einsum": (CASES["Einsum of channels"], False),
     "an Einsum of the channels of an image": (replace(CASES["Einsum of channels"], shape=(2, 4, 32, 40)), True),
 }

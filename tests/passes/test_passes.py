@@ -123,3 +123,12 @@ def test_short_floats_are_rounded_twice():
     nodes = "h = Cast <to = 10> (x) u = Cast <to = 10> (w) c = ConvTranspose (h, u) y = Relu (c)"
     model = models.model(f"g (float[1, 2, 5] x) => (float16[1, 3, n] y) {{ {nodes} }}", w=models.random(2, 3, 2))
     assert operators(unpool.InferenceSession(model)).endswith("ConvTranspose* Relu")
+
+
+@pytest.mark.parametrize("name", ["Elu", "Mish", "slopes of all signs"])
+def test_numbers_have_as_many_axes_as_the_values(name):
+    """Else onnxruntime takes a hundred times as long where the last size is 1."""
+    graph = unpool.InferenceSession(CASES[name].model()).prepared_graph().graph
+    numbers = [tensor for tensor in graph.constants.values() if np.prod(tensor.dims) == 1]
+    assert numbers
+    assert {len(tensor.dims) for tensor in numbers} == {4}

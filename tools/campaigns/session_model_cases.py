@@ -162,16 +162,18 @@ def folding(sketch: Sketch, x: Value) -> Value:
 
 
 def strength(sketch: Sketch, x: Value) -> Value:
-    """A PRelu of any slopes, a Mish, a Softmax, an Einsum, or a Resize of nearest elements."""
-    word = pick(sketch.rng, ("PRelu", "Mish", "Softmax", "LogSoftmax", "Einsum", "Resize"), (3, 1, 1, 1, 2, 2))
+    """A PRelu of any slopes, an Elu, a Mish, a Softmax, an Einsum, or a Resize of nearest elements."""
+    word = pick(
+        sketch.rng, ("PRelu", "Elu", "Mish", "Softmax", "LogSoftmax", "Einsum", "Resize"), (3, 1, 1, 1, 1, 2, 2)
+    )
     if word == "PRelu":
         slopes = pick(sketch.rng, ([0.5], [2.0], [-1.0], [0.0], [-0.0], [0.25, 1.0], [-1.0, 3.0]))
         array = np.resize(np.float32(slopes), x.channels if sketch.chance(0.7) else 1)
         shape = [1, -1, *[1] * sketch.rank][sketch.rng.integers(2) if array.size > 1 else 0 :]
         y = sketch.one("PRelu", [x.name, sketch.constant(array.reshape(shape))])
         return whole(sketch, y, x)
-    if word == "Mish" and sketch.opset >= 18:
-        return whole(sketch, sketch.one("Mish", [x.name]), x)
+    if word == "Elu" or (word == "Mish" and sketch.opset >= 18):
+        return whole(sketch, sketch.one(word, [x.name]), x)
     if word.endswith("Softmax") and sketch.opset >= 13:
         return whole(sketch, sketch.one(word, [x.name], axis=int(sketch.rng.integers(-2, sketch.rank + 2))), x)
     if word == "Einsum" and sketch.opset >= 12:

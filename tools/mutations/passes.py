@@ -74,6 +74,22 @@ MUTATIONS = (
     Mutation(
         PASSES,
         REDUCE,
+        " or (table != grid).any()",
+        "",
+        "a Gather of any indices becomes Slices",
+        TESTS,
+    ),
+    Mutation(
+        PASSES,
+        REDUCE,
+        "np.full((1,) * len(sizes), value, np.float32)",
+        "np.array(value, np.float32)",
+        "onnxruntime adds a number of no axes to single elements",
+        TESTS,
+    ),
+    Mutation(
+        PASSES,
+        REDUCE,
         '"asymmetric": ("floor",)',
         '"asymmetric": ("floor", "ceil")',
         "a Resize that rounds up repeats elements",

@@ -33,7 +33,7 @@ from unpool.passes.fuse_conv_transpose import ACTIVATIONS, fuse_conv_transpose
 from unpool.passes.fuse_snake import fuse_snake
 from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.passes.inline import inline
-from unpool.passes.reduce_strength import reduce_strength
+from unpool.passes.reduce_strength import may_reduce, reduce_strength
 from unpool.passes.rewrite import set_items
 from unpool.passes.upgrade_opset import TARGET, lift_opset
 
@@ -196,8 +196,8 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "reduce_strength",
-        _on_graph(_reduce_strength),
-        frozenset({"PRelu", "Mish", "Resize", "Softmax", "LogSoftmax", "Einsum"}),
+        _on_graph(_reduce_strength, may_reduce),
+        frozenset({"PRelu", "Elu", "Mish", "Resize", "Softmax", "LogSoftmax", "Einsum", "Gather"}),
         "before activations are fused: a PRelu of one slope is one",
     ),
     Pass(

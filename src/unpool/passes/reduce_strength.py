@@ -7,15 +7,18 @@
 | PRelu of other finite slopes | x * Where(x < 0, slope, 1) | bits | 2.9, 1.0 for the same |
 | (Log)Softmax not over the last axis | Transpose, Softmax, Transpose | bits | 126, 15 for (1, 64, 256, 256) |
 | Einsum of two tensors | Transpose, Reshape, MatMul, Reshape, Transpose | sums | 10.7, 3.4 for bildsk,biokl->bolsd |
+| Gather of windows | a Slice per window, or per element of one; Concat | bits | 7.0, 0.3 for (1024, 256, 3) |
+| Elu of alpha 1 | Max(x, Exp(Min(x, 0)) - 1) | values | 14.2, 2.1 for (1, 64, 24000) |
 | Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
 | Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
 
 "bits": all bits of onnxruntime's result, also the sign of zero; a NaN stays a NaN. "values": they differ by at most
-2**-20 of the value, or by 2**-126 where the result or a factor is subnormal. "sums": sums of n products differ by at
-most 2 * n * 2**-24 times the sum of their magnitudes; one that overflows on the way may be infinite or NaN in either.
+2**-20 of the value, or by 2**-126 where the result or a factor is subnormal; those of an Elu by 2**-22. "sums": sums of
+n products differ by at most 2 * n * 2**-24 times the sum of their magnitudes; one that overflows on the way may be
+infinite or NaN in either.
 
-onnxruntime broadcasts a PRelu in one thread; its Resize, Softmax and Einsum move single elements; its Mish calls the
-exponential of a single element. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
+onnxruntime broadcasts a PRelu in one thread; its Resize, Softmax, Einsum and Gather move single elements; its Elu and
+Mish have slow exponentials. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
 Only float32, and only where all shapes are known.
 """
 
@@ -39,8 +42,10 @@ FIRST_OPSET_OF_MIN = 8  # with broadcasting, as Max
 FIRST_OPSET_OF_WHERE = 9
 FIRST_RESIZE_TO_SIZES = 13  # without a roi
 FIRST_SOFTMAX_OF_ONE_AXIS = 13  # before, of all axes from one on
+FIRST_AXES_AS_INPUT = 13  # of Unsqueeze
 VOLUME = 5  # axes of a batch of volumes
 LEAST_SIZE = 10_000  # elements, or products of an Einsum, that are worth several nodes in place of one
+MOST_SLICES = 32  # in place of a Gather
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
 
 Sizes: TypeAlias = tuple[int, ...]
@@ -51,8 +56,6 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
 
     Nodes that make one of the `excluded` values stay if others may round differently.
     """
-    if not any(node.op_type in _REPLACE and domain(node) == "" for node in graph.nodes):
-        return graph, types
     writer, is_changed = _Writer(graph, types), False
     for node in graph.nodes:
         replace_node = _REPLACE.get(node.op_type) if domain(node) == "" else None
@@ -68,6 +71,20 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
         return graph, types
     new_graph = replace(graph, nodes=tuple(writer.nodes), constants=writer.constants, origins=writer.origins)
     return new_graph, writer.types
+
+
+def may_reduce(graph: Graph) -> bool:
+    """False if nothing is replaced, as far as can be told without types: most Softmax nodes have the last axis."""
+    return any(_is_candidate(node, graph) for node in graph.nodes if node.op_type in _REPLACE and domain(node) == "")
+
+
+def _is_candidate(node: onnx.NodeProto, graph: Graph) -> bool:
+    if node.op_type == "Gather":
+        indices = graph.constants.get(node.input[1])
+        return indices is not None and len(indices.dims) == 2
+    if node.op_type == "Resize":
+        return bool(attributes(node).get("mode", b"nearest") == b"nearest")
+    return not node.op_type.endswith("Softmax") or attributes(node).get("axis", -1) != -1
 
 
 def _values_of_uncertain_size(graph: Graph) -> set[str]:
@@ -106,6 +123,13 @@ class _Writer:
         self.constants[name] = numpy_helper.from_array(array, name)
         return name
 
+    def number(self, value: float, sizes: Sizes, end: onnx.NodeProto) -> str:
+        """The name of a new constant of one number, with as many axes as `sizes`.
+
+        With fewer, onnxruntime takes a hundred times as long for sizes that end in 1: it steps over single elements.
+        """
+        return self.constant(np.full((1,) * len(sizes), value, np.float32), f"{end.output[0]}_{value}")
+
     def add(self, operator: str, inputs: Sequence[str], sizes: Sizes, end: onnx.NodeProto, **given: Any) -> str:
         """Write a node on the way to the first output of `end`; the name of its output, which has these sizes."""
         output = self._names.fresh(f"{end.output[0]}_{operator.lower()}")
@@ -143,10 +167,7 @@ def _replace_prelu(node: onnx.NodeProto, writer: _Writer) -> bool:
     elif writer.opset < FIRST_OPSET_OF_WHERE or (np.signbit(slope) & (slope == 0)).any():
         return False  # onnxruntime's Where loses the sign of -0
     else:
-        zero, one = (
-            writer.constant(np.array(value, np.float32), f"{node.output[0]}_{wish}")
-            for value, wish in ((0, "zero"), (1, "one"))
-        )
+        zero, one = (writer.number(value, sizes, node) for value in (0, 1))
         is_negative = writer.add("Less", [x, zero], sizes, node)
         writer.types[is_negative] = shapes.tensor_type(onnx.TensorProto.BOOL, sizes)
         factor = writer.add("Where", [is_negative, node.input[1], one], sizes, node)
@@ -160,8 +181,7 @@ def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
     x, sizes = node.input[0], writer.sizes(node.input[0])
     if sizes is None or math.prod(sizes) < LEAST_SIZE:
         return False
-    two = writer.constant(np.array(2, np.float32), f"{node.output[0]}_two")
-    largest = writer.constant(np.array(LARGEST_EXPONENT, np.float32), f"{node.output[0]}_largest")
+    two, largest = (writer.number(value, sizes, node) for value in (2, LARGEST_EXPONENT))
     w = writer.add("Exp", [writer.add("Min", [x, largest], sizes, node)], sizes, node)
     n = writer.add("Mul", [w, writer.add("Add", [w, two], sizes, node)], sizes, node)
     factor = writer.add("Div", [n, writer.add("Add", [n, two], sizes, node)], sizes, node)
@@ -269,6 +289,52 @@ def _replace_einsum(node: onnx.NodeProto, writer: _Writer) -> bool:
     return True
 
 
+def _replace_gather(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """A table of indices of the last axis, at equal distances along rows and columns; a Slice copies one of these."""
+    sizes, tensor = writer.sizes(node.input[0]), writer.constants.get(node.input[1])
+    axis = attributes(node).get("axis", 0)
+    if not sizes or tensor is None or len(tensor.dims) != 2 or axis not in (-1, len(sizes) - 1):
+        return False
+    count = math.prod(sizes[:-1]) * math.prod(tensor.dims)
+    if count < max(LEAST_SIZE, 1) or writer.opset < FIRST_AXES_AS_INPUT or min(tensor.dims) > MOST_SLICES:
+        return False
+    table = array_of(tensor).astype(np.int64)
+    down, right = (int(line[1] - line[0]) if line.size > 1 else 1 for line in (table[:, 0], table[0]))
+    grid = table[0, 0] + down * np.arange(len(table))[:, None] + right * np.arange(table.shape[1])
+    if min(table[0, 0], down - 1, right - 1) < 0 or table[-1, -1] >= sizes[-1] or (table != grid).any():
+        return False
+    lines, place, step = (table, len(sizes) - 1, right) if len(table) <= table.shape[1] else (table.T, len(sizes), down)
+
+    def integer(value: int, wish: str) -> str:
+        return writer.constant(np.array([value], np.int64), f"{node.output[0]}_{wish}")
+
+    part = (*sizes[:-1], lines.shape[1])
+    axes, end, each = integer(len(sizes) - 1, "axis"), integer(place, "place"), integer(step, "step")
+    parts = []
+    for line in lines:
+        bounds = [integer(line[0], "start"), integer(line[-1] + 1, "end"), axes, each]
+        sliced = writer.add("Slice", [node.input[0], *bounds], part, node)
+        parts.append(writer.add("Unsqueeze", [sliced, end], (*part[:place], 1, *part[place:]), node))
+    if len(parts) > 1:
+        writer.add("Concat", parts, (*sizes[:-1], *table.shape), node, axis=place)
+    writer.finish(node)
+    return True
+
+
+def _replace_elu(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """Where x is negative, e^x - 1 is at least x."""
+    x, sizes = node.input[0], writer.sizes(node.input[0])
+    if sizes is None or math.prod(sizes) < LEAST_SIZE or attributes(node).get("alpha", 1.0) != 1:
+        return False
+    if writer.opset < FIRST_OPSET_OF_MIN:
+        return False
+    zero, one = (writer.number(value, sizes, node) for value in (0, 1))
+    w = writer.add("Exp", [writer.add("Min", [x, zero], sizes, node)], sizes, node)
+    writer.add("Max", [x, writer.add("Sub", [w, one], sizes, node)], sizes, node)
+    writer.finish(node)
+    return True
+
+
 _NEAREST = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
@@ -310,11 +376,13 @@ def _replace_resize(node: onnx.NodeProto, writer: _Writer) -> bool:
 
 _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
     "PRelu": _replace_prelu,
+    "Elu": _replace_elu,
     "Mish": _replace_mish,
     "Resize": _replace_resize,
     "Softmax": _replace_softmax,
     "LogSoftmax": _replace_softmax,
     "Einsum": _replace_einsum,
+    "Gather": _replace_gather,
 }
-ROUNDED = ("Einsum", "Mish")
+ROUNDED = ("Einsum", "Elu", "Mish")
 """The operators whose replacement may round differently."""
